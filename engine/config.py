@@ -1,0 +1,155 @@
+"""The configuration: read once, frozen, unknown keys refused with the nearest known one named."""
+
+import difflib
+import json
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from engine.errors import InvalidConfig
+
+
+class EngineConfig(BaseModel):
+    """Everything an engine is started with; names and defaults as the field has them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str  # a folder in Hugging Face layout
+    served_model_name: str | None = None  # None: the folder's name
+    tokenizer: str | None = None  # None: the model's folder
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    load_format: Literal["auto", "dummy"] = "auto"  # dummy: random weights, for performance work
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    ops_backend: Literal["auto", "reference", "cpu", "triton"] = "auto"
+    seed: int = 0  # of dummy weights and of the seeds drawn for requests that bring none
+    tensor_parallel_size: int = Field(1, ge=1)
+    pipeline_parallel_size: int = Field(1, ge=1)
+    distributed_executor_backend: Literal["auto", "local", "ray"] = "auto"  # auto: local for one rank, else ray
+    max_model_len: int | None = Field(None, ge=1)  # None: the model's
+    block_size: Literal[16] = 16  # tokens; the kernels are written for it
+    gpu_memory_utilization: float = Field(0.92, gt=0, le=1)
+    kv_cache_memory_bytes: int | None = Field(None, ge=1)  # per rank; None: by profiling on GPU, 1 GiB on CPU
+    num_gpu_blocks_override: int | None = Field(None, ge=2)
+    swap_space: float = Field(0.25, ge=0)  # GiB of host memory per rank
+    enable_prefix_caching: bool = True
+    max_num_batched_tokens: int = Field(2048, ge=1)
+    max_num_seqs: int = Field(256, ge=1)
+    long_prefill_token_threshold: int = Field(0, ge=0)  # 0: no limit
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    watermark: float = Field(0.01, ge=0, lt=1)  # share of blocks kept free when a new request is admitted
+    max_num_queued_reqs: int | None = Field(None, ge=1)
+    disable_log_stats: bool = False
+
+    @classmethod
+    def create(cls, **arguments: Any) -> Self:
+        """An `EngineConfig`, or `InvalidConfig` in one sentence."""
+        try:
+            config = cls(**arguments)
+        except ValidationError as error:
+            raise InvalidConfig(explain(error, list(cls.model_fields))) from None
+        if config.max_num_batched_tokens < config.max_num_seqs:
+            raise InvalidConfig(
+                f"max_num_batched_tokens={config.max_num_batched_tokens} is below max_num_seqs={config.max_num_seqs}: "
+                "a step could not give each running sequence a token"
+            )
+        return config
+
+    @property
+    def world_size(self) -> int:
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    @property
+    def model_name(self) -> str:
+        return self.served_model_name or Path(self.model).resolve().name
+
+
+class ModelConfig(BaseModel):
+    """What the driver needs of a checkpoint's config.json; the layers read `hf_config` themselves."""
+
+    model_config = ConfigDict(frozen=True)
+
+    architecture: str
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int  # width of the logits
+    max_position_embeddings: int
+    torch_dtype: Literal["float32", "bfloat16", "float16"]
+    eos_token_ids: tuple[int, ...]
+    default_sampling: dict[str, Any]  # generation_config.json's temperature, top_k, top_p, ... where given
+    hf_config: dict[str, Any]
+
+    @classmethod
+    def load(cls, folder: str) -> Self:
+        """Read config.json and generation_config.json; raises InvalidConfig naming the file and the field."""
+        hf_config = _read_json(Path(folder) / "config.json")
+        generation_path = Path(folder) / "generation_config.json"
+        generation = _read_json(generation_path) if generation_path.exists() else {}
+        architectures = hf_config.get("architectures") or ["(none named)"]
+        try:
+            num_heads = hf_config["num_attention_heads"]
+            return cls(
+                architecture=architectures[0],
+                hidden_size=hf_config["hidden_size"],
+                num_hidden_layers=hf_config["num_hidden_layers"],
+                num_attention_heads=num_heads,
+                num_key_value_heads=hf_config.get("num_key_value_heads") or num_heads,
+                head_dim=hf_config.get("head_dim") or hf_config["hidden_size"] // num_heads,
+                vocab_size=hf_config["vocab_size"],
+                max_position_embeddings=hf_config["max_position_embeddings"],
+                torch_dtype=hf_config.get("dtype") or hf_config.get("torch_dtype") or "float32",
+                eos_token_ids=_ids(generation.get("eos_token_id", hf_config.get("eos_token_id"))),
+                default_sampling={key: generation[key] for key in _SAMPLING_KEYS if generation.get(key) is not None},
+                hf_config=hf_config,
+            )
+        except KeyError as error:
+            raise InvalidConfig(f"{folder}/config.json: {error.args[0]} is missing") from None
+        except ValidationError as error:
+            raise InvalidConfig(f"{folder}/config.json: {explain(error, [])}") from None
+
+
+_SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+
+
+def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
+    """The context in tokens: what was asked for, within what the model was made for."""
+    limit = model.max_position_embeddings
+    if config.max_model_len is not None and config.max_model_len > limit:
+        raise InvalidConfig(
+            f"max_model_len={config.max_model_len} exceeds the model's {limit} positions; use {limit} or less"
+        )
+    return config.max_model_len or limit
+
+
+def explain(error: ValidationError, known: list[str]) -> str:
+    """A pydantic error in a sentence: path, value, and the nearest known key for an unknown one."""
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(path, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"unknown key {path!r}{hint}"
+    if first["type"] == "missing":
+        return f"{path} is required"
+    return f"{path}={first['input']!r}: {first['msg']}"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidConfig(f"{path} does not exist; a model is a folder in Hugging Face layout") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidConfig(f"{path} holds {type(value).__name__}, not an object")
+    return value
+
+
+def _ids(value: int | list[int] | None) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(value)

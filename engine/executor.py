@@ -1,0 +1,39 @@
+"""The one interface between the engine and whatever runs its steps."""
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.outputs import SamplerOutput
+from engine.request import ExecuteModelRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What an executor found it can hold, once started."""
+
+    num_gpu_blocks: int  # usable device blocks, the null block (id 0) counted in
+    num_cpu_blocks: int  # host blocks for swapping, ids from 0
+    max_model_len: int  # tokens
+
+
+class Executor(Protocol):
+    """Runs steps in the order of submission, on one worker or many.
+
+    `depth` is how many steps the engine keeps in flight. A future ends in a `SamplerOutput` or in `WorkerLost`; after a
+    `WorkerLost` every later step of that epoch ends so too, until `restart` begins the next epoch with an empty cache.
+    """
+
+    depth: int
+
+    def start(self) -> Capacity:
+        """Load the model and make the cache; raises InvalidConfig or WorkerLost."""
+
+    def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
+        """Queue one step; never blocks on the step's work."""
+
+    def restart(self) -> Capacity:
+        """Replace every worker; steps submitted from now on carry the next epoch. Raises WorkerLost if it fails."""
+
+    def shutdown(self) -> None:
+        """Stop the workers; idempotent."""

@@ -1,0 +1,135 @@
+"""What comes out: `SamplerOutput` from the workers, `RequestOutput` to the callers."""
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerOutput:
+    """One step's results, a row per sampled row of its `ExecuteModelRequest`, in the same order.
+
+    The logprob arrays are empty ([0] or [0, 0]) when no row of the step asked for any.
+    """
+
+    epoch: int
+    step: int
+    token_ids: np.ndarray  # [R] int32
+    is_finite: np.ndarray  # [R] bool; False: the row's logits held NaN, or nothing that could be sampled
+    logprobs: np.ndarray  # [R] float32, of the token in token_ids (or of the given target)
+    ranks: np.ndarray  # [R] int32, 1 = the most likely token
+    top_ids: np.ndarray  # [R, K] int32, most likely first; ties by lower id
+    top_logprobs: np.ndarray  # [R, K] float32
+    execute_ns: np.ndarray  # [ranks] int64: nanoseconds each rank spent on the step
+
+
+class Logprob(NamedTuple):
+    """One token's log probability (natural logarithm, raw model distribution) and rank (1 = most likely)."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+# For each position: token id -> Logprob, the sampled token's always among them.
+PositionLogprobs = dict[int, Logprob]
+
+
+@dataclass(slots=True)
+class RequestMetrics:
+    """Times of one request, seconds of `time.monotonic()`; None until it happens."""
+
+    arrival_time: float
+    first_scheduled_time: float | None = None
+    first_token_time: float | None = None
+    finished_time: float | None = None
+    num_preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionOutput:
+    """What one choice of a request gained since the last output (a delta), or all of it once accumulated.
+
+    `first_index` is the index, within the choice's output tokens, of the first token in `token_ids`.
+    """
+
+    index: int
+    text: str
+    token_ids: list[int]
+    first_index: int = 0
+    cumulative_logprob: float | None = None
+    logprobs: list[PositionLogprobs] | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None  # None for EOS, else the stop string or stop token id
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """A request's news after a step. `LLMEngine.step` returns deltas; `accumulate` joins them.
+
+    `attempt` counts the engine replicas that the request has been on; a journal takes only the current one's deltas.
+    `error` is set when, and only when, a choice's finish_reason is "error".
+    """
+
+    request_id: str
+    attempt: int
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    finished: bool
+    prompt: str | None = None
+    prompt_logprobs: list[PositionLogprobs | None] | None = None
+    num_cached_tokens: int = 0
+    metrics: RequestMetrics | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Accumulator:
+    """Joins a request's deltas into one cumulative `RequestOutput`."""
+
+    last: RequestOutput | None = None
+    choices: dict[int, CompletionOutput] = field(default_factory=dict)
+    prompt_logprobs: list[PositionLogprobs | None] | None = None
+
+    def add(self, delta: RequestOutput) -> RequestOutput:
+        """The request so far, after `delta`."""
+        for new in delta.outputs:
+            old = self.choices.get(new.index)
+            self.choices[new.index] = new if old is None else _join(old, new)
+        if delta.prompt_logprobs is not None:
+            self.prompt_logprobs = delta.prompt_logprobs
+        self.last = RequestOutput(
+            request_id=delta.request_id,
+            attempt=delta.attempt,
+            prompt_token_ids=delta.prompt_token_ids,
+            outputs=[self.choices[index] for index in sorted(self.choices)],
+            finished=delta.finished,
+            prompt=delta.prompt,
+            prompt_logprobs=self.prompt_logprobs,
+            num_cached_tokens=delta.num_cached_tokens,
+            metrics=delta.metrics,
+            error=delta.error,
+        )
+        return self.last
+
+
+def _join(old: CompletionOutput, new: CompletionOutput) -> CompletionOutput:
+    assert new.first_index == old.first_index + len(old.token_ids), "a delta is missing or came twice"
+    logprobs = None if old.logprobs is None and new.logprobs is None else (old.logprobs or []) + (new.logprobs or [])
+    return CompletionOutput(
+        index=old.index,
+        text=old.text + new.text,
+        token_ids=old.token_ids + new.token_ids,
+        first_index=old.first_index,
+        cumulative_logprob=new.cumulative_logprob,
+        logprobs=logprobs,
+        finish_reason=new.finish_reason,
+        stop_reason=new.stop_reason,
+    )

@@ -1,0 +1,151 @@
+"""What every backend of ops computes: names, shapes, dtypes."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+# A weight in whatever layout a backend wants; made once by prepare_*, read by the matching op only.
+Prepared = Any
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMetadata:
+    """Who attends to what in one step: a flat batch of prefill and decode rows of S sequences."""
+
+    query_starts: Tensor  # [S + 1] int32: sequence s owns token rows query_starts[s]:query_starts[s + 1]
+    context_lens: Tensor  # [S] int32: tokens in the cache, this step's included; the last query row sees them all
+    block_tables: Tensor  # [S, B] int32, padded with block 0
+    slot_mapping: Tensor  # [T] int32: block_id * block_size + offset
+    max_query_len: int
+    max_context_len: int
+
+
+class Ops(Protocol):
+    """A backend. Every function takes and returns contiguous tensors on one device and checks what it is given."""
+
+    NAME: str
+    EXACT: bool  # results of a row depend on neither the rows beside it nor the tensor-parallel size
+
+    def prepare_linear(self, weight: Tensor) -> Prepared:
+        """weight [out, in] dtype."""
+
+    def linear(self, x: Tensor, weight: Prepared, bias: Tensor | None) -> Tensor:
+        """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one cast."""
+
+    def linear_float32(self, x: Tensor, weight: Prepared) -> Tensor:
+        """As linear, without bias, and not cast: [T, out] float32 (the head's logits)."""
+
+    def prepare_gate_up(self, weight: Tensor) -> Prepared:
+        """weight [2 * I, D] dtype, gate's rows first."""
+
+    def gate_up_silu(self, x: Tensor, weight: Prepared) -> Tensor:
+        """silu(x @ gate.T) * (x @ up.T); x [T, D] dtype -> [T, I] dtype. Both products in float32, cast once."""
+
+    def prepare_tree_linear(self, weight: Tensor, num_leaves: int) -> Prepared:
+        """weight [out, in] dtype of a row-parallel linear; `in` is cut into num_leaves (a power of two) equal leaves."""
+
+    def linear_tree(self, x: Tensor, weight: Prepared) -> Tensor:
+        """x [T, in] dtype -> [T, out] float32: the leaves' float32 products, added pairwise as a balanced binary tree."""
+
+    def silu_and_mul(self, x: Tensor) -> Tensor:
+        """x [T, 2 * I] dtype -> silu(x[:, :I]) * x[:, I:], [T, I] dtype."""
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """x [T, D] dtype, weight [D] -> [T, D] dtype."""
+
+    def add_rms_norm(self, update: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """residual [T, D] dtype += update [T, D] float32, in place and cast once; returns its rms_norm, [T, D] dtype."""
+
+    def add(self, update: Tensor, residual: Tensor) -> None:
+        """residual [T, D] dtype += update [T, D] float32, in place and cast once."""
+
+    def rotary_and_cache(
+        self,
+        qkv: Tensor,
+        positions: Tensor,
+        cos_sin: Tensor,
+        slot_mapping: Tensor,
+        key_cache: Tensor,
+        value_cache: Tensor,
+    ) -> Tensor:
+        """Rotate queries and keys (NeoX halves), write keys and values to their slots, return the queries.
+
+        qkv [T, (H + 2 * K) * head_dim] dtype; positions [T]; cos_sin [max_positions, head_dim] float32, cosines first;
+        caches [num_blocks, K, block_size, head_dim] dtype; returns [T, H, head_dim] dtype.
+        """
+
+    def paged_attention(
+        self, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata, scale: float
+    ) -> Tensor:
+        """Causal attention over the cache. query [T, H, head_dim] dtype -> [T, H, head_dim] dtype.
+
+        Query head h reads key-value head h // (H // K). The same arithmetic for a decode row and a prefill row.
+        """
+
+    def copy_blocks(self, cache: Tensor, pairs: Tensor) -> None:
+        """cache [num_blocks, ...]: block pairs[i, 1] becomes a copy of block pairs[i, 0]; pairs [*, 2], disjoint."""
+
+    def swap_blocks(self, source: Tensor, target: Tensor, pairs: Tensor) -> None:
+        """target block pairs[i, 1] becomes a copy of source block pairs[i, 0]; one cache may be on the host."""
+
+    def apply_penalties(
+        self,
+        logits: Tensor,
+        history_starts: Tensor,
+        history_ids: Tensor,
+        history_num_prompt: Tensor,
+        presence: Tensor,
+        frequency: Tensor,
+        repetition: Tensor,
+    ) -> None:
+        """In place on logits [R, V] float32. Row r's tokens so far: history_ids[history_starts[r]:history_starts[r + 1]].
+
+        repetition (prompt and output tokens): positive logits are divided by it, negative ones multiplied. frequency and
+        presence (output tokens only): logits -= frequency * count + presence * (count > 0).
+        """
+
+    def apply_bias(self, logits: Tensor, starts: Tensor, ids: Tensor, values: Tensor) -> None:
+        """In place on logits [R, V] float32: logits[r, ids] += values; -inf bans a token."""
+
+    def apply_allowed(self, logits: Tensor, starts: Tensor, ids: Tensor) -> None:
+        """In place on logits [R, V] float32: in rows that name any ids, every other token is banned."""
+
+    def sample(
+        self,
+        logits: Tensor,
+        temperature: Tensor,
+        top_k: Tensor,
+        top_p: Tensor,
+        min_p: Tensor,
+        seed: Tensor,
+        choice: Tensor,
+        position: Tensor,
+    ) -> Tensor:
+        """A token a row, [R] int32, from logits [R, V] float32 (left as they are).
+
+        temperature 0 takes the largest logit, lowest id first. Else: divide by temperature, keep the top_k largest (0 = all;
+        ties with the k-th are kept), of those the smallest set of most likely tokens that holds top_p of the mass, of
+        those the ones with at least min_p times the largest probability; then inverse CDF, in order of token id, at one
+        uniform number Philox-4x32-10(key = seed, counter = (position, choice, 0, 0)). seed [R] int64 bit pattern.
+        """
+
+    def token_logprobs(self, logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """log_softmax at token_ids [R], their ranks (1 = largest; ties by lower id), and the num_top best ids and values.
+
+        Returns [R] float32, [R] int32, [R, num_top] int32, [R, num_top] float32.
+        """
+
+
+def check_shape(name: str, tensor: Tensor, shape: tuple[int | None, ...], dtype: torch.dtype | None = None) -> None:
+    """Raise ValueError naming the tensor unless it has `shape` (None = any size) and `dtype`, and is contiguous."""
+    fits = tensor.dim() == len(shape) and all(
+        want is None or want == got for want, got in zip(shape, tensor.shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(f"{name} has shape {list(tensor.shape)}, not {list(shape)}")
+    if dtype is not None and tensor.dtype != dtype:
+        raise ValueError(f"{name} is {tensor.dtype}, not {dtype}")
+    if not tensor.is_contiguous():
+        raise ValueError(f"{name} is not contiguous")
