@@ -39,6 +39,7 @@ class EngineConfig(BaseModel):
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     watermark: float = Field(0.01, ge=0, lt=1)  # share of blocks kept free when a new request is admitted
     max_num_queued_reqs: int | None = Field(None, ge=1)
+    max_restarts: int = Field(3, ge=0)  # lost worker groups that are replaced before the engine gives up
     disable_log_stats: bool = False
 
     @classmethod

@@ -37,3 +37,7 @@ class WorkerLost(SquadronError):
 
 class EngineDead(SquadronError):
     """The engine has stopped for good; no request can be taken."""
+
+
+class Overloaded(SquadronError):
+    """Too much waits already; the same request may be taken later."""

@@ -15,6 +15,7 @@ class Capacity:
     num_gpu_blocks: int  # usable device blocks, the null block (id 0) counted in
     num_cpu_blocks: int  # host blocks for swapping, ids from 0
     max_model_len: int  # tokens
+    swap_seconds_per_block: float = 0.0  # measured: one block, all of a rank's layers, one way
 
 
 class Executor(Protocol):
@@ -25,6 +26,8 @@ class Executor(Protocol):
     """
 
     depth: int
+    # Whether input ids may refer to tokens sampled in the step before, which the driver has not seen yet.
+    runs_ahead: bool
 
     def start(self) -> Capacity:
         """Load the model and make the cache; raises InvalidConfig or WorkerLost."""

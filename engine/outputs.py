@@ -49,7 +49,7 @@ class RequestMetrics:
     num_preemptions: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CompletionOutput:
     """What one choice of a request gained since the last output (a delta), or all of it once accumulated.
 
@@ -70,7 +70,7 @@ class CompletionOutput:
         return self.finish_reason is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestOutput:
     """A request's news after a step. `LLMEngine.step` returns deltas; `accumulate` joins them.
 
@@ -88,6 +88,12 @@ class RequestOutput:
     num_cached_tokens: int = 0
     metrics: RequestMetrics | None = None
     error: str | None = None
+
+
+def failed_request(request_id: str, attempt: int, prompt_token_ids: list[int], message: str) -> RequestOutput:
+    """The only output of a request that never ran."""
+    choice = CompletionOutput(0, "", [], finish_reason="error")
+    return RequestOutput(request_id, attempt, prompt_token_ids, [choice], finished=True, error=message)
 
 
 @dataclass(slots=True)

@@ -79,6 +79,10 @@ class SamplingParams:
         return self.temperature == 0.0
 
     @property
+    def has_penalties(self) -> bool:
+        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0)
+
+    @property
     def num_samples(self) -> int:
         """How many sequences the request runs at once."""
         return self.beam_width or self.best_of or self.n
@@ -113,6 +117,10 @@ class SamplingParams:
         _number("length_penalty", self.length_penalty, -math.inf, math.inf)
         if self.n > self.beam_width:
             raise InvalidRequest(f"n={self.n} exceeds beam_width={self.beam_width}", param="n")
+        if self.temperature not in (0.0, 1.0):
+            raise InvalidRequest(
+                f"temperature={self.temperature} cannot be combined with beam search", param="temperature"
+            )
         plain = SamplingParams()
         for name in BEAM_EXCLUDES:
             if getattr(self, name) != getattr(plain, name):

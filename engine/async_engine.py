@@ -1,0 +1,204 @@
+"""The engine's thread, and its callers' streams: everything that is not the engine talks to it through here."""
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from engine.config import EngineConfig, ModelConfig
+from engine.errors import EngineDead, Overloaded, SquadronError
+from engine.executor import Executor
+from engine.llm_engine import LLMEngine
+from engine.outputs import RequestOutput, failed_request
+from engine.sampling_params import SamplingParams
+from engine.stats import EngineStats
+from engine.tokenizer import Message, Tokenizer
+
+logger = logging.getLogger("squadron.engine")
+
+Prompt = str | list[int] | list[Message]
+Sink = Callable[[list[RequestOutput]], None]
+
+
+class AsyncEngine:
+    """Owns an `LLMEngine` and the one thread that touches it; callers leave commands, which are done between steps.
+
+    Outputs go to `on_outputs`, called in the engine's thread once a step with the deltas of all requests, or, for
+    requests begun by `generate`, to that caller's stream.
+    """
+
+    def __init__(self, config: EngineConfig, executor: Executor, *, on_outputs: Sink | None = None) -> None:
+        self.config = config
+        self.model_config = ModelConfig.load(config.model)
+        self.tokenizer = Tokenizer(config.tokenizer or config.model)
+        self._engine = LLMEngine(config, self.model_config, self.tokenizer, executor)
+        self._executor = executor
+        self._on_outputs = on_outputs
+        self._streams: dict[str, Callable[[RequestOutput], None]] = {}
+        self._num_streams = itertools.count()
+        self._commands: deque[Callable[[], None]] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._stats: EngineStats | None = None
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    @property
+    def max_model_len(self) -> int:
+        return self._engine.max_model_len
+
+    def start(self) -> None:
+        """Load the model and start the thread; blocks. Raises InvalidConfig or WorkerLost."""
+        self._engine.start()
+        self._stats = self._engine.stats()
+        self._thread.start()
+
+    def shutdown(self) -> None:
+        """Stop the thread, end what runs with an error, stop the workers. Idempotent."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._executor.shutdown()
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        output_ids: Sequence[Sequence[int]] = (),
+        attempt: int = 0,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        chat_template_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        """Tokenize, check and queue, from any thread; `request_id` must be unique among those that run.
+
+        Raises InvalidRequest, InputProcessingError, Overloaded or EngineDead at once.
+        """
+        arrival_time = time.monotonic()
+        self.check_health()
+        self._check_queue()
+        token_ids = self.tokenize(prompt, **(chat_template_kwargs or {}))
+        self._engine.check_request(token_ids, params)
+        self._post(
+            partial(
+                self._add,
+                request_id,
+                token_ids,
+                params,
+                prompt=prompt if isinstance(prompt, str) else None,
+                output_ids=output_ids,
+                attempt=attempt,
+                priority=priority,
+                cache_salt=cache_salt,
+                arrival_time=arrival_time,
+            )
+        )
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request; from any thread, and of no effect on ids that are not there."""
+        self._post(partial(self._engine.abort_request, request_id))
+
+    async def generate(
+        self, request_id: str, prompt: Prompt, params: SamplingParams, **options: Any
+    ) -> AsyncIterator[RequestOutput]:
+        """A request's deltas as they come; closing the iterator aborts it. `options` are those of `add_request`.
+
+        Ids may repeat: two requests of one id know nothing of each other.
+        """
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[RequestOutput] = asyncio.Queue()
+        key = f"{request_id}#{next(self._num_streams)}"
+        self._streams[key] = lambda output: _put(loop, queue, output)
+        try:
+            await asyncio.to_thread(self.add_request, key, prompt, params, **options)
+            finished = False
+            while not finished:
+                output = await queue.get()
+                finished = output.finished
+                yield replace(output, request_id=request_id)
+        finally:
+            del self._streams[key]
+            self.abort(key)
+
+    def tokenize(self, prompt: Prompt, **chat_options: Any) -> list[int]:
+        """Token ids of a text, of a conversation (a list of messages), or of ids (as they are)."""
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt)
+        messages = [message for message in prompt if not isinstance(message, int)]
+        if messages:
+            return self.tokenizer.encode_chat(messages, **chat_options)
+        return [token_id for token_id in prompt if isinstance(token_id, int)]
+
+    def stats(self) -> EngineStats:
+        """As of the last step or command."""
+        assert self._stats is not None, "the engine is not started"
+        return self._stats
+
+    def check_health(self) -> None:
+        """Raise EngineDead if no request can be answered any more."""
+        if self._engine.dead is not None:
+            raise EngineDead(self._engine.dead)
+        if self._stopping:
+            raise EngineDead("the engine is shut down")
+
+    def _check_queue(self) -> None:
+        limit = self.config.max_num_queued_reqs
+        if limit is not None and self.stats().num_requests_waiting + len(self._commands) >= limit:
+            raise Overloaded(f"{limit} requests wait already (max_num_queued_reqs)")
+
+    def _post(self, command: Callable[[], None]) -> None:
+        self._commands.append(command)
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._do_commands()
+            if self._engine.has_unfinished_requests():
+                self._deliver(self._step())
+            elif not self._commands:
+                self._wake.wait()
+            self._wake.clear()
+            self._stats = self._engine.stats()
+        self._engine.dead = self._engine.dead or "the engine is shut down"
+        self._do_commands()
+        self._deliver(self._engine.fail_all(self._engine.dead))
+
+    def _do_commands(self) -> None:
+        while self._commands:
+            self._commands.popleft()()
+
+    def _add(self, request_id: str, token_ids: list[int], params: SamplingParams, **options: Any) -> None:
+        try:
+            self._engine.add_request(request_id, token_ids, params, **options)
+        except SquadronError as error:  # it was checked before it was queued, but the engine may have died since
+            self._deliver([failed_request(request_id, options["attempt"], token_ids, str(error))])
+
+    def _step(self) -> list[RequestOutput]:
+        try:
+            return self._engine.step()
+        except Exception as error:  # a mistake of ours: say so loudly, answer everybody, take no more
+            logger.exception("the engine's step failed")
+            self._engine.dead = f"{type(error).__name__}: {error}"
+            return self._engine.fail_all(self._engine.dead)
+
+    def _deliver(self, outputs: list[RequestOutput]) -> None:
+        for output in outputs:
+            put = self._streams.get(output.request_id)
+            if put is not None:
+                put(output)
+        if self._on_outputs is not None and outputs:
+            self._on_outputs(outputs)
+
+
+def _put(loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[RequestOutput], output: RequestOutput) -> None:
+    """Hand an output over to the caller's event loop, if that still runs."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(queue.put_nowait, output)

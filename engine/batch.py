@@ -1,0 +1,177 @@
+"""A plan flattened: `SchedulerOutputs` -> `ExecuteModelRequest`. A few list walks, the rest is numpy gathers."""
+
+from itertools import chain
+
+import numpy as np
+
+from engine.beam_search import num_candidates
+from engine.block_manager import BlockManager
+from engine.request import ExecuteModelRequest, SamplingColumns
+from engine.scheduler import ScheduledSequence, SchedulerOutputs
+from engine.sequence import Sequence, SequenceGroup
+
+NO_INTS = np.zeros(0, np.int32)
+NO_FLOATS = np.zeros(0, np.float32)
+
+
+def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> ExecuteModelRequest:
+    """The step's arrays; see `ExecuteModelRequest` for shapes.
+
+    Also notes in each sequence which sampled row is its own (`Sequence.sampled_row`), for the step built ahead of its result.
+    """
+    scheduled = plan.scheduled
+    num_tokens = np.array([entry.num_tokens for entry in scheduled], np.int32)
+    starts = np.array([entry.start for entry in scheduled], np.int32)
+    query_starts = np.zeros(len(scheduled) + 1, np.int32)
+    np.cumsum(num_tokens, out=query_starts[1:])
+    owner = np.repeat(np.arange(len(scheduled), dtype=np.int32), num_tokens)
+    positions = np.arange(plan.num_tokens, dtype=np.int32) - query_starts[owner] + starts[owner]
+    context_lens = starts + num_tokens
+    rows = np.array([entry.seq.row for entry in scheduled], np.intp)
+    width = blocks.num_blocks(int(context_lens.max())) if scheduled else 0
+    block_tables = blocks.tables[rows, :width] if scheduled else np.zeros((0, 0), np.int32)
+    size = blocks.block_size
+    slot_mapping = block_tables[owner, positions // size] * size + positions % size
+    input_ids, carried = _input_ids(scheduled)
+    sampled_rows, row_groups = _sampled_rows(scheduled, query_starts)
+    return ExecuteModelRequest(
+        epoch=epoch,
+        step=plan.step,
+        input_ids=input_ids,
+        positions=positions,
+        slot_mapping=slot_mapping.astype(np.int32, copy=False),
+        query_starts=query_starts,
+        context_lens=context_lens,
+        block_tables=block_tables,
+        sampled_rows=sampled_rows,
+        sampling=_sampling_columns(row_groups),
+        carried_step=plan.step - 1,
+        carried_rows=carried,
+        blocks_to_swap_out=_pairs(plan.blocks_to_swap_out),
+        blocks_to_swap_in=_pairs(plan.blocks_to_swap_in),
+        blocks_to_copy=_pairs(plan.blocks_to_copy),
+    )
+
+
+# A sampled row: whose it is, the position it gives a token for, and the prompt token there if it is given, not sampled.
+SampledRow = tuple[SequenceGroup, Sequence, int, int, int | None]
+
+
+def _input_ids(scheduled: list[ScheduledSequence]) -> tuple[np.ndarray, np.ndarray]:
+    ids: list[int] = []
+    carried: list[tuple[int, int]] = []
+    for entry in scheduled:
+        tokens, start, end = entry.seq.token_ids, entry.start, entry.start + entry.num_tokens
+        if end <= len(tokens):
+            if entry.num_tokens == 1:
+                ids.append(tokens[start])
+            else:
+                ids += tokens[start:end]
+        else:
+            assert entry.num_tokens == 1, "a token not known yet is always the last"
+            carried.append((len(ids), entry.seq.sampled_row))
+            ids.append(0)
+    return np.array(ids, np.int32), _pairs(carried)
+
+
+def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) -> tuple[np.ndarray, list[SampledRow]]:
+    token_rows: list[int] = []
+    rows: list[SampledRow] = []
+    for entry, end_row in zip(scheduled, query_starts[1:].tolist(), strict=True):
+        group, seq = entry.group, entry.seq
+        if entry.num_prompt_rows:
+            first = max(entry.start, len(group.prompt_logprobs) - 1, 0)
+            for position in range(first + 1, first + 1 + entry.num_prompt_rows):
+                token_rows.append(end_row - entry.num_tokens + position - 1 - entry.start)
+                rows.append((group, seq, seq.choice, position, seq.token_ids[position]))
+        if entry.num_samples:
+            seq.sampled_row = len(rows)
+            position = entry.start + entry.num_tokens
+            for choice in range(seq.choice, seq.choice + entry.num_samples):
+                token_rows.append(end_row - 1)
+                rows.append((group, seq, choice, position, None))
+    return np.array(token_rows, np.int32), rows
+
+
+def _sampling_columns(rows: list[SampledRow]) -> SamplingColumns:
+    params = [group.params for group, *_ in rows]
+    return SamplingColumns(
+        temperature=np.array([p.temperature for p in params], np.float32),
+        top_k=np.array([p.top_k for p in params], np.int32),
+        top_p=np.array([p.top_p for p in params], np.float32),
+        min_p=np.array([p.min_p for p in params], np.float32),
+        seed=np.array([group.seed for group, *_ in rows], np.uint64),
+        choice=np.array([choice for _, _, choice, _, _ in rows], np.int32),
+        position=np.array([position for *_, position, _ in rows], np.int32),
+        presence_penalty=np.array([p.presence_penalty for p in params], np.float32),
+        frequency_penalty=np.array([p.frequency_penalty for p in params], np.float32),
+        repetition_penalty=np.array([p.repetition_penalty for p in params], np.float32),
+        logprob_counts=np.array([_logprob_count(row) for row in rows], np.int32),
+        has_target=np.array([target is not None for *_, target in rows], np.bool_),
+        target_ids=np.array([target or 0 for *_, target in rows], np.int32),
+        **_history(rows),
+        **_bias(rows),
+        **_allowed(rows),
+    )
+
+
+def _logprob_count(row: SampledRow) -> int:
+    params, target = row[0].params, row[4]
+    if target is not None:
+        return 1 + (params.prompt_logprobs or 0)
+    if params.beam_width is not None:
+        return 1 + num_candidates(row[0])
+    if params.logprobs is None:
+        return 0 if params.best_of is None else 1
+    return 1 + params.logprobs
+
+
+def _history(rows: list[SampledRow]) -> dict[str, np.ndarray]:
+    """The tokens so far of the rows with a penalty."""
+    if not any(group.has_penalties and target is None for group, _, _, _, target in rows):
+        return {"history_starts": NO_INTS, "history_ids": NO_INTS, "history_num_prompt": NO_INTS}
+    histories = [seq.token_ids if group.has_penalties and target is None else [] for group, seq, _, _, target in rows]
+    num_prompt = [
+        seq.num_prompt_tokens if history else 0 for (_, seq, *_), history in zip(rows, histories, strict=True)
+    ]
+    starts, ids = _ragged(histories)
+    return {"history_starts": starts, "history_ids": ids, "history_num_prompt": np.array(num_prompt, np.int32)}
+
+
+def _bias(rows: list[SampledRow]) -> dict[str, np.ndarray]:
+    """logit_bias as asked for, and -inf for what may not come now: an end before min_tokens, the last of a bad word."""
+    if not any(group.has_bias for group, *_ in rows):
+        return {"bias_starts": NO_INTS, "bias_ids": NO_INTS, "bias_values": NO_FLOATS}
+    biases = [_biases(group, seq, position) if target is None else [] for group, seq, _, position, target in rows]
+    starts, ids = _ragged([[token_id for token_id, _ in row] for row in biases])
+    values = np.array([value for row in biases for _, value in row], np.float32)
+    return {"bias_starts": starts, "bias_ids": ids, "bias_values": values}
+
+
+def _biases(group: SequenceGroup, seq: Sequence, position: int) -> list[tuple[int, float]]:
+    banned: set[int] = set()
+    if position - seq.num_prompt_tokens < group.params.min_tokens:
+        banned |= group.stop_token_ids
+    for word in group.bad_words_ids:
+        if seq.output_ids[len(seq.output_ids) - len(word) + 1 :] == word[:-1] and len(seq.output_ids) >= len(word) - 1:
+            banned.add(word[-1])
+    biases = [(token_id, bias) for token_id, bias in (group.params.logit_bias or {}).items() if token_id not in banned]
+    return biases + [(token_id, float("-inf")) for token_id in sorted(banned)]
+
+
+def _allowed(rows: list[SampledRow]) -> dict[str, np.ndarray]:
+    if not any(group.params.allowed_token_ids for group, *_ in rows):
+        return {"allowed_starts": NO_INTS, "allowed_ids": NO_INTS}
+    allowed = [group.params.allowed_token_ids or () if target is None else () for group, _, _, _, target in rows]
+    starts, ids = _ragged([list(row) for row in allowed])
+    return {"allowed_starts": starts, "allowed_ids": ids}
+
+
+def _ragged(lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    starts = np.zeros(len(lists) + 1, np.int32)
+    np.cumsum([len(row) for row in lists], out=starts[1:])
+    return starts, np.array(list(chain.from_iterable(lists)), np.int32)
+
+
+def _pairs(pairs: list[tuple[int, int]]) -> np.ndarray:
+    return np.array(pairs, np.int32).reshape(-1, 2)

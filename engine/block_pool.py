@@ -1,0 +1,83 @@
+"""One device's blocks: reference counts, the order in which free ones are reused, and the prefix index."""
+
+from collections import OrderedDict
+
+from engine.errors import SquadronError
+
+
+class OutOfBlocks(SquadronError):
+    """No free block is left; the scheduler preempts somebody."""
+
+
+class BlockPool:
+    """Blocks are numbers. A free block keeps its contents, and its place in the prefix index, until it is reused.
+
+    Free blocks are reused in the order they were freed (LRU), those without an indexed content first.
+    """
+
+    def __init__(self, num_blocks: int, first: int = 0) -> None:
+        """Blocks first..num_blocks - 1; on a device the null block 0 is never given out, so `first` is 1."""
+        self.num_blocks = num_blocks
+        self.first = first
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(first, num_blocks))
+        self._references = [0] * num_blocks
+        self._hash_of: list[bytes | None] = [None] * num_blocks
+        self._index: dict[bytes, int] = {}
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    @property
+    def num_usable(self) -> int:
+        return self.num_blocks - self.first
+
+    def references(self, block: int) -> int:
+        return self._references[block]
+
+    def allocate(self) -> int:
+        """A block with undefined contents and one reference; raises OutOfBlocks."""
+        if not self._free:
+            raise OutOfBlocks(f"all {self.num_usable} blocks are in use")
+        block, _ = self._free.popitem(last=False)
+        self._references[block] = 1
+        content = self._hash_of[block]
+        if content is not None:
+            self._hash_of[block] = None
+            del self._index[content]
+        return block
+
+    def share(self, block: int) -> None:
+        """One reference more, to a used block or a free one whose contents are wanted again."""
+        if self._references[block] == 0:
+            del self._free[block]
+        self._references[block] += 1
+
+    def release(self, block: int) -> None:
+        """One reference less; the last one frees the block."""
+        assert self._references[block] > 0, f"block {block} is released more often than it was taken"
+        self._references[block] -= 1
+        if self._references[block] == 0:
+            self._free[block] = None
+            if self._hash_of[block] is None:
+                self._free.move_to_end(block, last=False)
+
+    def register(self, block: int, content: bytes) -> None:
+        """Make a full block findable by its content hash, unless an equal one is already."""
+        if self._hash_of[block] is None and content not in self._index:
+            self._hash_of[block] = content
+            self._index[content] = block
+
+    def lookup(self, content: bytes) -> int | None:
+        return self._index.get(content)
+
+    def is_free(self, block: int) -> bool:
+        return self._references[block] == 0
+
+    def check(self, users: dict[int, int]) -> None:
+        """Assert that `users` (block -> how many tables name it) is all there is; for tests."""
+        counted = {block: count for block, count in enumerate(self._references) if count}
+        assert counted == users, f"references {counted} differ from users {users}"
+        assert len(self._free) + len(counted) == self.num_usable
+        assert all(self._index[content] == block for block, content in enumerate(self._hash_of) if content is not None)
+        assert sum(content is not None for content in self._hash_of) == len(self._index)

@@ -1,0 +1,283 @@
+"""Who computes how many tokens in the next step: queues waiting, running and swapped, and one rule.
+
+A sequence has `num_computed_tokens` and a length; a step computes some of the difference. Prefill, chunked prefill, decode and
+recompute after a preemption are all that.
+"""
+
+from dataclasses import dataclass, field
+
+from engine.block_manager import BlockManager
+from engine.sequence import Sequence, SequenceGroup, Status
+
+# Prompt logprobs need a row of logits for each prompt token; a step takes no more than this of one sequence.
+MAX_PROMPT_LOGPROB_ROWS = 256
+
+
+@dataclass(slots=True)
+class ScheduledSequence:
+    """A sequence's part in a step: its rows num_computed..num_computed + num_tokens - 1, and what is sampled from them."""
+
+    group: SequenceGroup
+    seq: Sequence
+    start: int  # first position
+    num_tokens: int
+    num_prompt_rows: int  # sampled rows that give prompt logprobs, before the others
+    num_samples: int  # sampled rows of the last token: 0 while its end is not reached, n where n children will fork
+
+
+@dataclass(slots=True)
+class SchedulerOutputs:
+    """One step's plan."""
+
+    step: int
+    scheduled: list[ScheduledSequence]
+    num_tokens: int
+    blocks_to_swap_out: list[tuple[int, int]]
+    blocks_to_swap_in: list[tuple[int, int]]
+    blocks_to_copy: list[tuple[int, int]]
+    preempted: list[SequenceGroup] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PreemptionCosts:
+    """What it costs to get a preempted token back; measured as the engine runs."""
+
+    swap_seconds_per_block: float  # one way
+    prefill_seconds_per_token: float
+
+
+class Scheduler:
+    """Keeps the queues; every queue is served in order of `SequenceGroup.order`.
+
+    Nobody starves: the order of a group never changes, the first in order is never preempted for another's sake, and a
+    request that could not run alone was refused when it was added.
+    """
+
+    def __init__(
+        self,
+        blocks: BlockManager,
+        *,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
+        long_prefill_token_threshold: int,
+        watermark: float,
+        depth: int,
+        runs_ahead: bool,
+        costs: PreemptionCosts,
+    ) -> None:
+        self.blocks = blocks
+        self.max_num_batched_tokens = max_num_batched_tokens
+        self.max_num_seqs = max_num_seqs
+        self.long_prefill_token_threshold = long_prefill_token_threshold or max_num_batched_tokens
+        self.watermark_blocks = int(watermark * blocks.device.num_usable)
+        self.depth = depth
+        self.runs_ahead = runs_ahead
+        self.costs = costs
+        self.waiting: list[SequenceGroup] = []
+        self.running: list[SequenceGroup] = []
+        self.swapped: list[SequenceGroup] = []
+        self.num_preemptions_swap = 0
+        self.num_preemptions_recompute = 0
+        self.num_wasted_tokens = 0  # computed once and thrown away by preemption
+        self.step = 0
+
+    def add(self, group: SequenceGroup) -> None:
+        _insert(self.waiting, group)
+
+    def schedule(self) -> SchedulerOutputs | None:
+        """The next step, or None if there is nothing that could be done before a step in flight ends."""
+        plan = SchedulerOutputs(self.step, [], 0, [], [], [])
+        self._schedule_running(plan)
+        if not plan.preempted:
+            self._swap_in(plan)
+            if not self.swapped:
+                self._admit_waiting(plan)
+        plan.blocks_to_swap_out, plan.blocks_to_swap_in, plan.blocks_to_copy = self.blocks.take_moves()
+        if not (plan.scheduled or plan.blocks_to_swap_out or plan.blocks_to_swap_in or plan.blocks_to_copy):
+            return None
+        self.step += 1
+        return plan
+
+    def finish(self, group: SequenceGroup) -> None:
+        """Take a group out of its queue and free what it holds, whether or not a step with it is in flight."""
+        queue = {Status.WAITING: self.waiting, Status.RUNNING: self.running, Status.SWAPPED: self.swapped}.get(
+            group.status
+        )
+        if queue is not None:
+            queue.remove(group)
+        for seq in (*group.seqs, *group.finished_beams):
+            self.blocks.free(seq)
+        group.status = Status.FINISHED
+
+    def requeue_all(self, blocks: BlockManager) -> None:
+        """The workers and their caches are gone: everybody waits again, on an empty cache."""
+        for group in (*self.running, *self.swapped, *self.waiting):
+            for seq in group.live:
+                self.blocks.free(seq)
+                _forget_progress(seq)
+                seq.num_pending = 0
+            if group.status is not Status.WAITING:
+                group.status = Status.WAITING
+                _insert(self.waiting, group)
+        self.running, self.swapped = [], []
+        self.blocks = blocks
+
+    def _schedule_running(self, plan: SchedulerOutputs) -> None:
+        fair_share = self._fair_share()
+        for group in list(self.running):
+            if len(plan.scheduled) >= fair_share:
+                return
+            if group.status is not Status.RUNNING:
+                continue  # preempted for the sake of one before it
+            for seq in group.live:
+                num_tokens = self._num_schedulable(group, seq, plan)
+                if num_tokens and not self._make_room(group, seq, seq.num_computed_tokens + num_tokens, plan):
+                    break
+                if num_tokens:
+                    self._schedule(group, seq, num_tokens, plan)
+
+    def _fair_share(self) -> int:
+        """Sequences a step: pipeline stages are kept busy by steps of different sequences, so nobody takes them all."""
+        if self.depth == 1 or self.runs_ahead:
+            return self.max_num_seqs
+        return -(-sum(len(group.live) for group in self.running) // self.depth)
+
+    def _make_room(self, group: SequenceGroup, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> bool:
+        """Preempt until the sequence can grow; False if it was its own group that had to go."""
+        while not self.blocks.can_grow(seq, num_tokens):
+            victim = self._victim(group, plan)
+            if victim is None:
+                return False
+            self._preempt(victim, plan)
+            if victim is group:
+                return False
+        return True
+
+    def _victim(self, group: SequenceGroup, plan: SchedulerOutputs) -> SequenceGroup | None:
+        """The cheapest to bring back of those behind `group`; itself if it is the last; None if it is in this step."""
+        behind = [other for other in self.running if other.order > group.order and other.last_step != plan.step]
+        if behind:
+            return min(
+                behind, key=lambda other: (min(self._swap_cost(other), self._recompute_cost(other)), other.order)
+            )
+        return None if group.last_step == plan.step else group
+
+    def _preempt(self, group: SequenceGroup, plan: SchedulerOutputs) -> None:
+        if self._swap_cost(group) < self._recompute_cost(group):
+            self.blocks.swap_out(group)
+            group.status = Status.SWAPPED
+            _insert(self.swapped, group)
+            self.num_preemptions_swap += 1
+        else:
+            self.num_wasted_tokens += sum(seq.num_computed_tokens for seq in group.live)
+            for seq in group.live:
+                self.blocks.free(seq)
+                _forget_progress(seq)
+            group.status = Status.WAITING
+            _insert(self.waiting, group)
+            self.num_preemptions_recompute += 1
+        self.running.remove(group)
+        group.metrics.num_preemptions += 1
+        plan.preempted.append(group)
+
+    def _swap_cost(self, group: SequenceGroup) -> float:
+        """Seconds to copy the group's blocks out and in again; infinite if the host has no room."""
+        num_blocks = self.blocks.num_unique_blocks(group)
+        if num_blocks > self.blocks.host.num_free:
+            return float("inf")
+        return 2 * num_blocks * self.costs.swap_seconds_per_block
+
+    def _recompute_cost(self, group: SequenceGroup) -> float:
+        return sum(seq.num_computed_tokens for seq in group.live) * self.costs.prefill_seconds_per_token
+
+    def _swap_in(self, plan: SchedulerOutputs) -> None:
+        for group in list(self.swapped):
+            needed = self.blocks.num_blocks_to_swap_in(group)
+            if needed > self._num_admissible_blocks() or not self._has_seats(group):
+                return
+            self.blocks.swap_in(group)
+            self.swapped.remove(group)
+            self._run(group, plan)
+
+    def _admit_waiting(self, plan: SchedulerOutputs) -> None:
+        for group in list(self.waiting):
+            live = group.live
+            if any(seq.num_pending for seq in live):
+                return  # preempted while in flight: its last token is not known yet
+            if not self._has_seats(group) or plan.num_tokens >= self.max_num_batched_tokens:
+                return
+            read_cache = group.params.prompt_logprobs is None
+            needed = sum(self.blocks.num_blocks_to_admit(seq, group.cache_salt, read_cache=read_cache) for seq in live)
+            if needed > self._num_admissible_blocks():
+                return
+            for seq in live:
+                self.blocks.admit(seq, group.cache_salt, read_cache=read_cache)
+            if group.metrics.num_preemptions == 0:
+                group.num_cached_tokens = live[0].num_computed_tokens
+            self.waiting.remove(group)
+            self._run(group, plan)
+
+    def _num_admissible_blocks(self) -> int:
+        """What newcomers may take: all but the watermark, which is left to those who run already."""
+        return self.blocks.device.num_free - (self.watermark_blocks if self.running else 0)
+
+    def _has_seats(self, newcomer: SequenceGroup) -> bool:
+        return sum(group.num_seats for group in self.running) + newcomer.num_seats <= self.max_num_seqs
+
+    def _run(self, group: SequenceGroup, plan: SchedulerOutputs) -> None:
+        group.status = Status.RUNNING
+        _insert(self.running, group)
+        for seq in group.live:
+            num_tokens = self._num_schedulable(group, seq, plan)
+            if num_tokens and self.blocks.can_grow(seq, seq.num_computed_tokens + num_tokens):
+                self._schedule(group, seq, num_tokens, plan)
+
+    def _num_schedulable(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> int:
+        """How many of the sequence's tokens this step computes."""
+        num_tokens = seq.num_tokens - seq.num_computed_tokens
+        if seq.num_pending:
+            knows_enough = not group.history_matters and group.num_choices_to_fork == 1
+            ahead = self.runs_ahead and knows_enough and seq.last_step == plan.step - 1
+            if not ahead or seq.num_output_tokens + seq.num_pending >= group.max_output_tokens:
+                return 0
+        if num_tokens > 1:
+            num_tokens = min(num_tokens, self.long_prefill_token_threshold)
+            if group.params.prompt_logprobs is not None:
+                num_tokens = min(num_tokens, MAX_PROMPT_LOGPROB_ROWS)
+        return min(num_tokens, self.max_num_batched_tokens - plan.num_tokens)
+
+    def _schedule(self, group: SequenceGroup, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> None:
+        start = seq.num_computed_tokens
+        end = start + num_tokens
+        self.blocks.grow(seq, end)
+        num_samples = group.num_choices_to_fork if end == seq.num_tokens else 0
+        num_prompt_rows = _num_prompt_rows(group, seq, start, end)
+        plan.scheduled.append(ScheduledSequence(group, seq, start, num_tokens, num_prompt_rows, num_samples))
+        plan.num_tokens += num_tokens
+        seq.num_computed_tokens = end
+        if end // self.blocks.block_size > seq.num_indexed_blocks:
+            self.blocks.index_full_blocks(seq, group.cache_salt)
+        if num_samples:
+            seq.num_pending += 1
+        seq.last_step = group.last_step = plan.step
+
+
+def _num_prompt_rows(group: SequenceGroup, seq: Sequence, start: int, end: int) -> int:
+    """Prompt positions in start..end - 1 whose successor is a prompt token with a logprob still wanted."""
+    if group.params.prompt_logprobs is None:
+        return 0
+    first = max(start, len(group.prompt_logprobs) - 1, 0)
+    return max(min(end, seq.num_prompt_tokens - 1) - first, 0)
+
+
+def _forget_progress(seq: Sequence) -> None:
+    seq.num_computed_tokens = 0
+    seq.candidates = None
+
+
+def _insert(queue: list[SequenceGroup], group: SequenceGroup) -> None:
+    """Keep the queue in order; nearly always the newcomer is the last."""
+    index = len(queue)
+    while index and queue[index - 1].order > group.order:
+        index -= 1
+    queue.insert(index, group)

@@ -1,0 +1,146 @@
+"""A request while it lives on the driver: a `SequenceGroup` of `Sequence`s. Workers never see either."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from engine.detokenizer import TextState
+from engine.outputs import CompletionOutput, FinishReason, PositionLogprobs, RequestMetrics
+from engine.sampling_params import SamplingParams
+
+
+class Status(Enum):
+    WAITING = "waiting"  # has no blocks
+    RUNNING = "running"  # has device blocks
+    SWAPPED = "swapped"  # has host blocks
+    FINISHED = "finished"
+
+
+class Sequence:
+    """One line of tokens. What is computed may lag behind its length: closing that gap is all that scheduling does.
+
+    Tokens that a step in flight will sample count as `num_pending`: they have positions, but no ids yet.
+    """
+
+    __slots__ = (
+        "block_hashes",
+        "block_table",
+        "candidates",
+        "choice",
+        "cumulative_logprob",
+        "finish_reason",
+        "host_block_table",
+        "last_step",
+        "logprobs",
+        "num_computed_tokens",
+        "num_emitted_tokens",
+        "num_indexed_blocks",
+        "num_pending",
+        "num_prompt_tokens",
+        "num_resumed_tokens",
+        "row",
+        "sampled_row",
+        "stop_reason",
+        "text",
+        "token_ids",
+    )
+
+    def __init__(self, choice: int, token_ids: list[int], num_prompt_tokens: int) -> None:
+        self.choice = choice
+        self.token_ids = token_ids  # prompt, then output
+        self.num_prompt_tokens = num_prompt_tokens
+        self.num_computed_tokens = 0  # keys and values written, or about to be by a step in flight
+        self.num_pending = 0
+        self.block_table: list[int] = []  # device blocks, in order of position
+        self.host_block_table: list[int] = []  # while swapped
+        self.block_hashes: list[bytes] = []  # of the full blocks, as far as they were needed
+        self.num_indexed_blocks = 0  # of block_table, offered to the prefix index
+        self.row: int | None = None  # of the driver's tables, while running
+        self.last_step = -1  # the last step this sequence was scheduled in
+        self.sampled_row = 0  # its sampled row in that step
+        self.logprobs: list[PositionLogprobs] = []  # of output tokens not emitted yet
+        self.cumulative_logprob = 0.0
+        self.candidates: list[tuple[int, float]] | None = None  # beam search: (token id, logprob), waiting for siblings
+        self.num_emitted_tokens = len(token_ids) - num_prompt_tokens
+        self.num_resumed_tokens = self.num_emitted_tokens
+        self.finish_reason: FinishReason | None = None
+        self.stop_reason: int | str | None = None
+        self.text = TextState()
+
+    @property
+    def num_tokens(self) -> int:
+        """Positions taken, known or pending."""
+        return len(self.token_ids) + self.num_pending
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def output_ids(self) -> list[int]:
+        return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+    def fork(self, choice: int) -> "Sequence":
+        """A copy that goes on by itself; its blocks are shared by the block manager, not here."""
+        child = Sequence(choice, list(self.token_ids), self.num_prompt_tokens)
+        child.num_computed_tokens = self.num_computed_tokens
+        child.block_hashes = list(self.block_hashes)
+        child.last_step = self.last_step
+        child.logprobs = list(self.logprobs)
+        child.cumulative_logprob = self.cumulative_logprob
+        child.num_emitted_tokens = self.num_emitted_tokens
+        child.num_resumed_tokens = self.num_resumed_tokens
+        child.text = self.text.copy()
+        return child
+
+
+@dataclass(slots=True, eq=False)
+class SequenceGroup:
+    """A request: its parameters and the sequences that answer it."""
+
+    request_id: str
+    params: SamplingParams
+    prompt: str | None
+    prompt_token_ids: list[int]
+    seqs: list[Sequence]
+    order: tuple[int, int]  # the place in every queue, lower first; unique
+    seed: int
+    max_output_tokens: int  # max_tokens, within what the context leaves
+    stop_token_ids: frozenset[int]  # the model's EOS (unless ignored) and the caller's
+    metrics: RequestMetrics
+    attempt: int = 0
+    cache_salt: bytes = b""
+    bad_words_ids: list[list[int]] = field(default_factory=list)
+    status: Status = Status.WAITING
+    num_cached_tokens: int = 0
+    prompt_logprobs: list[PositionLogprobs | None] = field(default_factory=list)
+    prompt_logprobs_sent: bool = False
+    held_outputs: list[CompletionOutput] = field(default_factory=list)  # best_of: until it is known which are the best
+    finished_beams: list[Sequence] = field(default_factory=list)
+    history_matters: bool = False  # what is sampled next depends on earlier output ids: no step ahead of the driver
+    last_step: int = -1  # the last step any of its sequences was scheduled in
+    has_penalties: bool = False
+    has_bias: bool = False  # logit_bias, min_tokens or bad_words
+    error: str | None = None
+
+    @property
+    def live(self) -> list[Sequence]:
+        """The sequences that go on."""
+        return [seq for seq in self.seqs if seq.finish_reason is None]
+
+    @property
+    def finished(self) -> bool:
+        return all(seq.finish_reason is not None for seq in self.seqs)
+
+    @property
+    def num_seats(self) -> int:
+        """Running sequences to reckon with, those to be forked included."""
+        return max(len(self.seqs), self.params.num_samples)
+
+    @property
+    def num_choices_to_fork(self) -> int:
+        """How many samples the prompt's last row gives: one, or all n of them before the children exist."""
+        return self.params.num_samples if len(self.seqs) == 1 and self.params.beam_width is None else 1

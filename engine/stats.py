@@ -1,0 +1,37 @@
+"""What the engine is doing, as values: made once a step, reported at the edges."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A moment of the engine. Token and block counts are totals since the start unless they are called current."""
+
+    num_requests_running: int  # current
+    num_requests_waiting: int  # current
+    num_requests_swapped: int  # current
+    num_gpu_blocks: int  # usable
+    num_free_gpu_blocks: int  # current
+    num_cpu_blocks: int
+    num_free_cpu_blocks: int  # current
+    num_steps: int
+    num_prompt_tokens: int  # computed, recomputed ones counted again
+    num_generation_tokens: int
+    num_prefix_queries: int  # prompt tokens looked up in the prefix index
+    num_prefix_hits: int
+    num_preemptions_swap: int
+    num_preemptions_recompute: int
+    num_wasted_tokens: int  # computed and thrown away by preemption
+    num_discarded_rows: int  # sampled for a sequence that had ended, by a step built ahead
+    num_blocks_swapped_out: int
+    num_blocks_swapped_in: int
+    num_blocks_copied: int
+    num_recoveries: int
+    schedule_seconds: float
+    execute_seconds: float  # waited for the workers
+    process_seconds: float
+
+    @property
+    def kv_cache_usage(self) -> float:
+        """0..1"""
+        return 1 - self.num_free_gpu_blocks / self.num_gpu_blocks

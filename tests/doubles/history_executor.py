@@ -1,0 +1,165 @@
+"""An executor without a model: cache cells hold a hash of the prefix, and tokens are hashes of what attention would see.
+
+It reads and writes its cells exactly as workers do (slots, block tables, moves, rows carried from the step before), so whatever
+scheduler and block manager get wrong shows as a wrong token.
+"""
+
+from collections import deque
+from concurrent.futures import Future
+
+import numpy as np
+
+from engine.errors import WorkerLost
+from engine.executor import Capacity
+from engine.outputs import SamplerOutput
+from engine.request import ExecuteModelRequest
+
+BLOCK_SIZE = 16
+M1, M2, M3, M4 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93))
+
+
+def mix(x: np.ndarray) -> np.ndarray:
+    """A 64-bit finalizer (splitmix64): each bit of the result depends on each bit of x."""
+    x = (x ^ (x >> np.uint64(30))) * M2
+    x = (x ^ (x >> np.uint64(27))) * M3
+    return x ^ (x >> np.uint64(31))
+
+
+def first_layer(tokens: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    return mix(tokens.astype(np.uint64) * M1 + positions.astype(np.uint64) * M4 + M2)
+
+
+def attend(cells: np.ndarray) -> np.ndarray:
+    """For each position, a hash of all cells up to it, in order."""
+    return mix(np.cumsum(cells * mix(np.arange(len(cells), dtype=np.uint64) + M4)) + M3)
+
+
+def hidden_states(token_ids: list[int]) -> np.ndarray:
+    """What the last layer sees at each position, without any cache: the truth that the executor is held against."""
+    cells = first_layer(np.array(token_ids), np.arange(len(token_ids)))
+    return attend(attend(cells))
+
+
+def ranked_tokens(hidden: np.uint64, count: int, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The `count` most likely tokens and their logprobs. All distinct; logprobs strictly fall."""
+    with np.errstate(over="ignore"):
+        ids = (int(hidden % np.uint64(vocab_size)) + np.arange(count)) % vocab_size
+        gaps = (mix(hidden + np.arange(count, dtype=np.uint64)) % np.uint64(1000)).astype(np.float64) / 500 + 0.01
+    return ids.astype(np.int32), -np.cumsum(gaps).astype(np.float32)
+
+
+def next_token(hidden: np.uint64, key: tuple[float, int, int, int], history: tuple[int, ...], banned: set[int], vocab_size: int) -> int:
+    """key: temperature, seed, choice, position. Greedy rows ignore all but the hidden state and what is banned."""
+    with np.errstate(over="ignore"):
+        value = hidden
+        if key[0] > 0:
+            for part in (*key[1:], *history):
+                value = mix(np.uint64(value) * M1 + np.uint64(part % 2**64))
+        token = int(value % np.uint64(vocab_size))
+    while token in banned:
+        token = (token + 1) % vocab_size
+    return token
+
+
+class HistoryExecutor:
+    """A real `Executor`. `depth` steps may be in flight; their results stay hidden until the engine asks."""
+
+    def __init__(self, num_blocks: int, num_cpu_blocks: int, max_model_len: int, vocab_size: int, depth: int, runs_ahead: bool):
+        self.depth, self.runs_ahead = depth, runs_ahead
+        self.vocab_size = vocab_size
+        self.capacity = Capacity(num_blocks, num_cpu_blocks, max_model_len, swap_seconds_per_block=1e-4)
+        self.epoch = 0
+        self.num_steps = 0
+        self.crash_at: set[int] = set()  # steps that end in WorkerLost, whatever their epoch
+        self.poison: set[int] = set()  # (step) whose first row is not finite
+
+    def start(self) -> Capacity:
+        self.first = np.zeros((self.capacity.num_gpu_blocks, BLOCK_SIZE), np.uint64)
+        self.second = np.zeros_like(self.first)
+        self.host = np.zeros((2, self.capacity.num_cpu_blocks, BLOCK_SIZE), np.uint64)
+        self.samples: deque[tuple[int, np.ndarray]] = deque(maxlen=self.depth + 1)
+        self.is_lost = False
+        return self.capacity
+
+    def restart(self) -> Capacity:
+        self.epoch += 1
+        return self.start()
+
+    def shutdown(self) -> None:
+        pass
+
+    def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
+        future: Future[SamplerOutput] = Future()
+        assert request.epoch == self.epoch
+        self.num_steps += 1
+        if self.is_lost or request.step in self.crash_at:
+            self.crash_at.discard(request.step)
+            self.is_lost = True
+            future.set_exception(WorkerLost(0, "crashed on purpose"))
+        else:
+            with np.errstate(over="ignore"):
+                future.set_result(self.execute(request))
+        return future
+
+    def execute(self, request: ExecuteModelRequest) -> SamplerOutput:
+        self._move_blocks(request)
+        tokens = request.input_ids.copy()
+        if len(request.carried_rows):
+            sampled = dict(self.samples)[request.carried_step]
+            tokens[request.carried_rows[:, 0]] = sampled[request.carried_rows[:, 1]]
+        assert (request.slot_mapping >= BLOCK_SIZE).all(), "the null block is written"
+        assert len(set(request.slot_mapping.tolist())) == len(tokens), "a slot is written twice"
+        self.first.reshape(-1)[request.slot_mapping] = first_layer(tokens, request.positions)
+        self.second.reshape(-1)[request.slot_mapping] = self._attend(self.first, request)
+        output = self._sample(request, self._attend(self.second, request)[request.sampled_rows])
+        self.samples.append((request.step, output.token_ids))
+        return output
+
+    def _move_blocks(self, request: ExecuteModelRequest) -> None:
+        """One pair after the other, as a worker is free to do: overlapping moves would show."""
+        for device, host in request.blocks_to_swap_out:
+            self.host[:, host] = self.first[device], self.second[device]
+        for host, device in request.blocks_to_swap_in:
+            self.first[device], self.second[device] = self.host[:, host]
+        for source, target in request.blocks_to_copy:
+            self.first[target], self.second[target] = self.first[source], self.second[source]
+
+    def _attend(self, cells: np.ndarray, request: ExecuteModelRequest) -> np.ndarray:
+        """A row for each token row, all of a step's cells being written."""
+        rows = [np.zeros(0, np.uint64)]
+        for index, context_len in enumerate(request.context_lens):
+            num_rows = request.query_starts[index + 1] - request.query_starts[index]
+            rows.append(attend(cells[request.block_tables[index]].reshape(-1)[:context_len])[context_len - num_rows :])
+        return np.concatenate(rows)
+
+    def _sample(self, request: ExecuteModelRequest, hidden: np.ndarray) -> SamplerOutput:
+        columns = request.sampling
+        count = max(int(columns.logprob_counts.max(initial=0)) - 1, 0)
+        tokens, top_ids, top_logprobs = [], [], []
+        for row, state in enumerate(hidden):
+            history = _ragged(columns.history_starts, columns.history_ids, row)
+            biased = _ragged(columns.bias_starts, columns.bias_ids, row)
+            key = (columns.temperature[row], int(columns.seed[row]), int(columns.choice[row]), int(columns.position[row]))
+            token = next_token(state, key, history, set(biased), self.vocab_size)
+            tokens.append(columns.target_ids[row] if columns.has_target[row] else token)
+            ids, logprobs = ranked_tokens(state, count, self.vocab_size)
+            top_ids.append(ids)
+            top_logprobs.append(logprobs)
+        is_finite = np.ones(len(hidden), np.bool_)
+        if request.step in self.poison and len(hidden):
+            is_finite[0] = False
+        return SamplerOutput(
+            epoch=request.epoch,
+            step=request.step,
+            token_ids=np.array(tokens, np.int32),
+            is_finite=is_finite,
+            logprobs=-(hidden % np.uint64(1000)).astype(np.float32) / 100,
+            ranks=np.ones(len(hidden), np.int32),
+            top_ids=np.array(top_ids, np.int32).reshape(len(hidden), count),
+            top_logprobs=np.array(top_logprobs, np.float32).reshape(len(hidden), count),
+            execute_ns=np.zeros(1, np.int64),
+        )
+
+
+def _ragged(starts: np.ndarray, values: np.ndarray, row: int) -> tuple[int, ...]:
+    return tuple(values[starts[row] : starts[row + 1]].tolist()) if len(starts) else ()

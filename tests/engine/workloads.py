@@ -1,0 +1,183 @@
+"""Random workloads for the engine on the history executor, and what each request must answer."""
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from engine.config import EngineConfig, ModelConfig
+from engine.errors import InvalidRequest
+from engine.llm_engine import LLMEngine
+from engine.outputs import Accumulator, RequestOutput
+from engine.sampling_params import SamplingParams
+from engine.tokenizer import Tokenizer
+from tests.doubles.history_executor import HistoryExecutor, hidden_states, next_token
+
+DEMO = str(Path(__file__).parents[2] / "configs" / "demo")
+MODEL = ModelConfig.load(DEMO)
+TOKENIZER = Tokenizer(DEMO)
+VOCAB = 97  # small, so that end tokens and stop strings do come up
+EOS = 5
+
+
+@dataclass(slots=True)
+class Request:
+    request_id: str
+    prompt: list[int]
+    params: SamplingParams
+    priority: int
+    cache_salt: str | None
+
+
+@dataclass(slots=True)
+class Knobs:
+    """A random engine to run a workload on."""
+
+    num_blocks: int = 400
+    num_cpu_blocks: int = 0
+    depth: int = 1
+    runs_ahead: bool = False
+    overrides: dict[str, object] = field(default_factory=dict)
+
+
+def make_engine(knobs: Knobs) -> LLMEngine:
+    model = MODEL.model_copy(update={"vocab_size": VOCAB, "eos_token_ids": (EOS,), "max_position_embeddings": 512})
+    executor = HistoryExecutor(
+        knobs.num_blocks, knobs.num_cpu_blocks, model.max_position_embeddings, VOCAB, knobs.depth, knobs.runs_ahead
+    )
+    config = EngineConfig.create(**({"model": DEMO, "max_num_seqs": 32, "max_restarts": 100} | knobs.overrides))
+    engine = LLMEngine(config, model, TOKENIZER, executor)
+    engine.start()
+    return engine
+
+
+def random_requests(rng: random.Random, count: int) -> list[Request]:
+    shared = [rng.randrange(VOCAB) for _ in range(80)]
+    requests = []
+    for number in range(count):
+        prompt = shared[: rng.choice((0, 0, 16, 40, 64, 80))] + [rng.randrange(VOCAB) for _ in range(rng.randint(1, 60))]
+        salt = rng.choice((None, None, None, "a", "b"))
+        requests.append(Request(f"r{number}", prompt, random_params(rng), rng.choice((0, 0, -1, 2)), salt))
+    return requests
+
+
+def random_params(rng: random.Random) -> SamplingParams:
+    options: dict[str, object] = {"max_tokens": rng.randint(1, 40), "seed": rng.getrandbits(63)}
+    kind = rng.random()
+    if kind < 0.1:
+        options = {"max_tokens": rng.randint(1, 12), "beam_width": rng.randint(1, 4)}
+        return SamplingParams(**options, temperature=0.0, length_penalty=rng.choice((0.0, 1.0)), early_stopping=rng.random() < 0.5)
+    if kind < 0.3:
+        options["n"] = rng.randint(2, 4)
+    elif kind < 0.35:
+        options |= {"n": 2, "best_of": 4}
+    if rng.random() < 0.3:
+        options["temperature"] = 0.0
+    if rng.random() < 0.2:
+        options["frequency_penalty"] = 0.5
+    if rng.random() < 0.2:
+        options["stop"] = [TOKENIZER.decode_token(rng.randrange(20, VOCAB)) + TOKENIZER.decode_token(rng.randrange(20, VOCAB))[:1] or "x"]
+    if rng.random() < 0.2:
+        options["stop_token_ids"] = [rng.randrange(VOCAB), rng.randrange(VOCAB)]
+    if rng.random() < 0.15:
+        options["min_tokens"] = rng.randint(1, options["max_tokens"])
+    if rng.random() < 0.3:
+        options["ignore_eos"] = True
+    if rng.random() < 0.15:
+        options["logprobs"] = rng.randint(0, 3)
+    if rng.random() < 0.1:
+        options["prompt_logprobs"] = rng.randint(0, 2)
+    if rng.random() < 0.1:
+        options["bad_words"] = [TOKENIZER.decode_token(rng.randrange(20, VOCAB))]
+    return SamplingParams(**options)
+
+
+def random_knobs(rng: random.Random, *, num_blocks: int | None = None) -> Knobs:
+    max_num_seqs = rng.choice((4, 8, 32))
+    depth = rng.choice((1, 2, 3))
+    return Knobs(
+        num_blocks=num_blocks or rng.choice((45, 60, 100, 400)),
+        num_cpu_blocks=rng.choice((0, 20, 200)),
+        depth=depth,
+        runs_ahead=rng.random() < 0.5,
+        overrides={
+            "max_num_seqs": max_num_seqs,
+            "max_num_batched_tokens": max(rng.choice((8, 33, 64, 2048)), max_num_seqs),
+            "long_prefill_token_threshold": rng.choice((0, 0, 1, 7, 16)),
+            "enable_prefix_caching": rng.random() < 0.7,
+            "scheduling_policy": rng.choice(("fcfs", "priority")),
+            "watermark": rng.choice((0.0, 0.01, 0.2)),
+        },
+    )
+
+
+def truth(request: Request, choice: int, *, seed: int) -> list[int]:
+    """The output tokens of a choice by the model alone: no engine, no cache. For requests without text to stop at."""
+    params = request.params
+    ends = set(params.stop_token_ids) | (set() if params.ignore_eos else {EOS})
+    tokens = list(request.prompt)
+    while len(tokens) - len(request.prompt) < (params.max_tokens or 0):
+        num_output = len(tokens) - len(request.prompt)
+        with np.errstate(over="ignore"):
+            hidden = hidden_states(tokens)[-1]
+        history = tuple(tokens) if params.has_penalties else ()
+        banned = ends if num_output < params.min_tokens else set()
+        key = (params.temperature, seed % 2**64, choice, len(tokens))
+        tokens.append(next_token(hidden, key, history, banned, VOCAB))
+        if tokens[-1] in ends:
+            break
+    return tokens[len(request.prompt) :]
+
+
+def run(engine: LLMEngine, requests: list[Request], rng: random.Random | None = None) -> dict[str, RequestOutput]:
+    """Add the requests (at random moments, with an rng) and step until all have finished."""
+    joined: dict[str, Accumulator] = {request.request_id: Accumulator() for request in requests}
+    waiting = list(requests)
+    results: dict[str, RequestOutput] = {}
+    while waiting or engine.has_unfinished_requests():
+        while waiting and (rng is None or rng.random() < 0.5):
+            request = waiting.pop(0)
+            try:
+                engine.add_request(
+                    request.request_id,
+                    request.prompt,
+                    request.params,
+                    priority=request.priority,
+                    cache_salt=request.cache_salt,
+                )
+            except InvalidRequest as error:
+                results[request.request_id] = refused(request, error)
+        for output in engine.step():
+            total = joined[output.request_id].add(output)
+            if total.finished:
+                results[output.request_id] = total
+        check_blocks(engine)
+    return results
+
+
+def refused(request: Request, error: InvalidRequest) -> RequestOutput:
+    return RequestOutput(request.request_id, 0, request.prompt, [], finished=True, error=error.message)
+
+
+def check_blocks(engine: LLMEngine) -> None:
+    """References are users, free and used are all there is, and every sequence is where its status says."""
+    scheduler = engine.scheduler
+    device: dict[int, int] = {}
+    host: dict[int, int] = {}
+    for group in (*scheduler.waiting, *scheduler.running, *scheduler.swapped):
+        for seq in group.seqs:
+            for block in seq.block_table:
+                device[block] = device.get(block, 0) + 1
+            for block in seq.host_block_table:
+                host[block] = host.get(block, 0) + 1
+    scheduler.blocks.device.check(device)
+    scheduler.blocks.host.check(host)
+
+
+def essence(output: RequestOutput) -> object:
+    """What must not depend on anything but the request."""
+    choices = [
+        (o.index, o.token_ids, o.text, o.finish_reason, o.stop_reason, o.logprobs, o.cumulative_logprob) for o in output.outputs
+    ]
+    return choices, output.prompt_logprobs, output.error
