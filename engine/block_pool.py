@@ -79,5 +79,4 @@ class BlockPool:
         counted = {block: count for block, count in enumerate(self._references) if count}
         assert counted == users, f"references {counted} differ from users {users}"
         assert len(self._free) + len(counted) == self.num_usable
-        assert all(self._index[content] == block for block, content in enumerate(self._hash_of) if content is not None)
-        assert sum(content is not None for content in self._hash_of) == len(self._index)
+        assert all(self._hash_of[block] == content for content, block in self._index.items())

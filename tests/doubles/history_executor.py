@@ -15,7 +15,9 @@ from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 
 BLOCK_SIZE = 16
-M1, M2, M3, M4 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93))
+M1, M2, M3, M4 = (
+    np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93)
+)
 
 
 def mix(x: np.ndarray) -> np.ndarray:
@@ -29,9 +31,12 @@ def first_layer(tokens: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return mix(tokens.astype(np.uint64) * M1 + positions.astype(np.uint64) * M4 + M2)
 
 
+WEIGHTS = mix(np.arange(4096, dtype=np.uint64) + M4)
+
+
 def attend(cells: np.ndarray) -> np.ndarray:
     """For each position, a hash of all cells up to it, in order."""
-    return mix(np.cumsum(cells * mix(np.arange(len(cells), dtype=np.uint64) + M4)) + M3)
+    return mix(np.cumsum(cells * WEIGHTS[: len(cells)]) + M3)
 
 
 def hidden_states(token_ids: list[int]) -> np.ndarray:
@@ -40,22 +45,23 @@ def hidden_states(token_ids: list[int]) -> np.ndarray:
     return attend(attend(cells))
 
 
-def ranked_tokens(hidden: np.uint64, count: int, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
+def ranked_tokens(hidden: int, count: int, vocab_size: int) -> tuple[list[int], list[float]]:
     """The `count` most likely tokens and their logprobs. All distinct; logprobs strictly fall."""
-    with np.errstate(over="ignore"):
-        ids = (int(hidden % np.uint64(vocab_size)) + np.arange(count)) % vocab_size
-        gaps = (mix(hidden + np.arange(count, dtype=np.uint64)) % np.uint64(1000)).astype(np.float64) / 500 + 0.01
-    return ids.astype(np.int32), -np.cumsum(gaps).astype(np.float32)
+    ids = [(hidden + rank) % vocab_size for rank in range(count)]
+    gaps = [((hidden >> (rank % 40)) % 1000) / 500 + 0.01 for rank in range(count)]
+    return ids, [-sum(gaps[: rank + 1]) for rank in range(count)]
 
 
-def next_token(hidden: np.uint64, key: tuple[float, int, int, int], history: tuple[int, ...], banned: set[int], vocab_size: int) -> int:
+def next_token(
+    hidden: int, key: tuple[float, int, int, int], history: tuple[int, ...], banned: set[int], vocab_size: int
+) -> int:
     """key: temperature, seed, choice, position. Greedy rows ignore all but the hidden state and what is banned."""
-    with np.errstate(over="ignore"):
-        value = hidden
-        if key[0] > 0:
-            for part in (*key[1:], *history):
-                value = mix(np.uint64(value) * M1 + np.uint64(part % 2**64))
-        token = int(value % np.uint64(vocab_size))
+    value = hidden
+    if key[0] > 0:
+        for part in (*key[1:], *history):
+            value = (value ^ part) * 0x9E3779B97F4A7C15 % 2**64
+            value ^= value >> 29
+    token = value % vocab_size
     while token in banned:
         token = (token + 1) % vocab_size
     return token
@@ -64,14 +70,14 @@ def next_token(hidden: np.uint64, key: tuple[float, int, int, int], history: tup
 class HistoryExecutor:
     """A real `Executor`. `depth` steps may be in flight; their results stay hidden until the engine asks."""
 
-    def __init__(self, num_blocks: int, num_cpu_blocks: int, max_model_len: int, vocab_size: int, depth: int, runs_ahead: bool):
+    def __init__(self, capacity: Capacity, vocab_size: int, depth: int, runs_ahead: bool) -> None:
         self.depth, self.runs_ahead = depth, runs_ahead
         self.vocab_size = vocab_size
-        self.capacity = Capacity(num_blocks, num_cpu_blocks, max_model_len, swap_seconds_per_block=1e-4)
+        self.capacity = capacity
         self.epoch = 0
         self.num_steps = 0
         self.crash_at: set[int] = set()  # steps that end in WorkerLost, whatever their epoch
-        self.poison: set[int] = set()  # (step) whose first row is not finite
+        self.poison: set[int] = set()  # steps whose first row is not finite
 
     def start(self) -> Capacity:
         self.first = np.zeros((self.capacity.num_gpu_blocks, BLOCK_SIZE), np.uint64)
@@ -136,10 +142,15 @@ class HistoryExecutor:
         columns = request.sampling
         count = max(int(columns.logprob_counts.max(initial=0)) - 1, 0)
         tokens, top_ids, top_logprobs = [], [], []
-        for row, state in enumerate(hidden):
+        for row, state in enumerate(hidden.tolist()):
             history = _ragged(columns.history_starts, columns.history_ids, row)
             biased = _ragged(columns.bias_starts, columns.bias_ids, row)
-            key = (columns.temperature[row], int(columns.seed[row]), int(columns.choice[row]), int(columns.position[row]))
+            key = (
+                columns.temperature[row],
+                int(columns.seed[row]),
+                int(columns.choice[row]),
+                int(columns.position[row]),
+            )
             token = next_token(state, key, history, set(biased), self.vocab_size)
             tokens.append(columns.target_ids[row] if columns.has_target[row] else token)
             ids, logprobs = ranked_tokens(state, count, self.vocab_size)

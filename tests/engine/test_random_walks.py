@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.engine.workloads import Knobs, essence, make_engine, random_knobs, random_requests, run, truth
+from tests.engine.workloads import Knobs, essence, make_engine, random_knobs, random_requests, run, truth, was_refused
 
 NUM_WORKLOADS = 1000
 
@@ -22,18 +22,15 @@ def undisturbed(requests):
 def test_answers_depend_on_the_request_alone(shard):
     for seed in range(shard, NUM_WORKLOADS, 10):
         rng = random.Random(seed)
-        requests = random_requests(rng, rng.randint(1, 12))
+        requests = random_requests(rng, rng.randint(1, 8))
         expected = undisturbed(requests)
         engine = make_engine(random_knobs(rng))
         if rng.random() < 0.2:
-            engine.executor.crash_at = {rng.randint(1, 60) for _ in range(3)}
+            engine.executor.crash_at = {rng.randint(1, 120) for _ in range(4)}
         got = run(engine, requests, rng)
         for request in requests:
             told = got[request.request_id]
-            if told.error is not None:
-                assert "cache blocks" in told.error or "max_num_seqs" in told.error, (seed, told.error)
-                continue
-            assert essence(told) == essence(expected[request.request_id]), (seed, request)
+            assert was_refused(told.error) or essence(told) == essence(expected[request.request_id]), (seed, request)
         assert engine.scheduler.blocks.device.num_free == engine.scheduler.blocks.device.num_usable
         assert engine.scheduler.blocks.host.num_free == engine.scheduler.blocks.host.num_usable
 

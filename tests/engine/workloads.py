@@ -4,10 +4,9 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidRequest
+from engine.executor import Capacity
 from engine.llm_engine import LLMEngine
 from engine.outputs import Accumulator, RequestOutput
 from engine.sampling_params import SamplingParams
@@ -17,7 +16,7 @@ from tests.doubles.history_executor import HistoryExecutor, hidden_states, next_
 DEMO = str(Path(__file__).parents[2] / "configs" / "demo")
 MODEL = ModelConfig.load(DEMO)
 TOKENIZER = Tokenizer(DEMO)
-VOCAB = 97  # small, so that end tokens and stop strings do come up
+VOCAB = 37  # small, so that end tokens and stop strings do come up
 EOS = 5
 
 
@@ -36,6 +35,7 @@ class Knobs:
 
     num_blocks: int = 400
     num_cpu_blocks: int = 0
+    swap_seconds_per_block: float = 0.0  # 0: swap whenever the host has room; inf: never
     depth: int = 1
     runs_ahead: bool = False
     overrides: dict[str, object] = field(default_factory=dict)
@@ -44,7 +44,10 @@ class Knobs:
 def make_engine(knobs: Knobs) -> LLMEngine:
     model = MODEL.model_copy(update={"vocab_size": VOCAB, "eos_token_ids": (EOS,), "max_position_embeddings": 512})
     executor = HistoryExecutor(
-        knobs.num_blocks, knobs.num_cpu_blocks, model.max_position_embeddings, VOCAB, knobs.depth, knobs.runs_ahead
+        Capacity(knobs.num_blocks, knobs.num_cpu_blocks, model.max_position_embeddings, knobs.swap_seconds_per_block),
+        VOCAB,
+        knobs.depth,
+        knobs.runs_ahead,
     )
     config = EngineConfig.create(**({"model": DEMO, "max_num_seqs": 32, "max_restarts": 100} | knobs.overrides))
     engine = LLMEngine(config, model, TOKENIZER, executor)
@@ -56,18 +59,26 @@ def random_requests(rng: random.Random, count: int) -> list[Request]:
     shared = [rng.randrange(VOCAB) for _ in range(80)]
     requests = []
     for number in range(count):
-        prompt = shared[: rng.choice((0, 0, 16, 40, 64, 80))] + [rng.randrange(VOCAB) for _ in range(rng.randint(1, 60))]
         salt = rng.choice((None, None, None, "a", "b"))
+        prompt = shared[: rng.choice((0, 0, 16, 40, 64))] + [rng.randrange(VOCAB) for _ in range(rng.randint(1, 60))]
+        if rng.random() < 0.2:
+            prompt[:16] = [rng.randrange(VOCAB) for _ in prompt[:16]]  # then the same blocks after another beginning
+        if requests and rng.random() < 0.2:
+            earlier = rng.choice(requests)
+            prompt, salt = earlier.prompt, earlier.cache_salt
+            prompt = prompt[: len(prompt) // 16 * 16] or prompt  # whole blocks, so that all of it may be cached
         requests.append(Request(f"r{number}", prompt, random_params(rng), rng.choice((0, 0, -1, 2)), salt))
     return requests
 
 
 def random_params(rng: random.Random) -> SamplingParams:
-    options: dict[str, object] = {"max_tokens": rng.randint(1, 40), "seed": rng.getrandbits(63)}
+    options: dict[str, object] = {"max_tokens": rng.randint(1, 70), "seed": rng.getrandbits(63)}
     kind = rng.random()
     if kind < 0.1:
         options = {"max_tokens": rng.randint(1, 12), "beam_width": rng.randint(1, 4)}
-        return SamplingParams(**options, temperature=0.0, length_penalty=rng.choice((0.0, 1.0)), early_stopping=rng.random() < 0.5)
+        return SamplingParams(
+            **options, temperature=0.0, length_penalty=rng.choice((0.0, 1.0)), early_stopping=rng.random() < 0.5
+        )
     if kind < 0.3:
         options["n"] = rng.randint(2, 4)
     elif kind < 0.35:
@@ -77,12 +88,15 @@ def random_params(rng: random.Random) -> SamplingParams:
     if rng.random() < 0.2:
         options["frequency_penalty"] = 0.5
     if rng.random() < 0.2:
-        options["stop"] = [TOKENIZER.decode_token(rng.randrange(20, VOCAB)) + TOKENIZER.decode_token(rng.randrange(20, VOCAB))[:1] or "x"]
+        options["stop"] = [
+            TOKENIZER.decode_token(rng.randrange(20, VOCAB)) + TOKENIZER.decode_token(rng.randrange(20, VOCAB))[:1]
+            or "x"
+        ]
     if rng.random() < 0.2:
         options["stop_token_ids"] = [rng.randrange(VOCAB), rng.randrange(VOCAB)]
     if rng.random() < 0.15:
         options["min_tokens"] = rng.randint(1, options["max_tokens"])
-    if rng.random() < 0.3:
+    if rng.random() < 0.6:
         options["ignore_eos"] = True
     if rng.random() < 0.15:
         options["logprobs"] = rng.randint(0, 3)
@@ -93,12 +107,13 @@ def random_params(rng: random.Random) -> SamplingParams:
     return SamplingParams(**options)
 
 
-def random_knobs(rng: random.Random, *, num_blocks: int | None = None) -> Knobs:
+def random_knobs(rng: random.Random) -> Knobs:
     max_num_seqs = rng.choice((4, 8, 32))
     depth = rng.choice((1, 2, 3))
     return Knobs(
-        num_blocks=num_blocks or rng.choice((45, 60, 100, 400)),
+        num_blocks=rng.choice((15, 20, 30, 45, 200)),
         num_cpu_blocks=rng.choice((0, 20, 200)),
+        swap_seconds_per_block=rng.choice((0.0, float("inf"))),
         depth=depth,
         runs_ahead=rng.random() < 0.5,
         overrides={
@@ -119,8 +134,7 @@ def truth(request: Request, choice: int, *, seed: int) -> list[int]:
     tokens = list(request.prompt)
     while len(tokens) - len(request.prompt) < (params.max_tokens or 0):
         num_output = len(tokens) - len(request.prompt)
-        with np.errstate(over="ignore"):
-            hidden = hidden_states(tokens)[-1]
+        hidden = int(hidden_states(tokens)[-1])
         history = tuple(tokens) if params.has_penalties else ()
         banned = ends if num_output < params.min_tokens else set()
         key = (params.temperature, seed % 2**64, choice, len(tokens))
@@ -130,8 +144,13 @@ def truth(request: Request, choice: int, *, seed: int) -> list[int]:
     return tokens[len(request.prompt) :]
 
 
+MAX_STEPS = 20_000
+
+
 def run(engine: LLMEngine, requests: list[Request], rng: random.Random | None = None) -> dict[str, RequestOutput]:
-    """Add the requests (at random moments, with an rng) and step until all have finished."""
+    """Add the requests and step until all have finished; with an rng, add at random moments, and abort some."""
+    num_steps = 0
+    abort_at = {rng.randint(1, 80) for _ in range(3)} if rng is not None else set()
     joined: dict[str, Accumulator] = {request.request_id: Accumulator() for request in requests}
     waiting = list(requests)
     results: dict[str, RequestOutput] = {}
@@ -148,11 +167,19 @@ def run(engine: LLMEngine, requests: list[Request], rng: random.Random | None = 
                 )
             except InvalidRequest as error:
                 results[request.request_id] = refused(request, error)
+        if rng is not None and num_steps in abort_at:
+            request = rng.choice(requests)
+            if request not in waiting and request.request_id not in results:
+                engine.abort_request(request.request_id)
+                results[request.request_id] = aborted(request)
+        num_steps += 1
+        assert num_steps < MAX_STEPS, "the workload does not end"
         for output in engine.step():
             total = joined[output.request_id].add(output)
             if total.finished:
                 results[output.request_id] = total
-        check_blocks(engine)
+        if rng is not None:
+            check_engine(engine)
     return results
 
 
@@ -160,9 +187,20 @@ def refused(request: Request, error: InvalidRequest) -> RequestOutput:
     return RequestOutput(request.request_id, 0, request.prompt, [], finished=True, error=error.message)
 
 
-def check_blocks(engine: LLMEngine) -> None:
-    """References are users, free and used are all there is, and every sequence is where its status says."""
+def aborted(request: Request) -> RequestOutput:
+    return RequestOutput(request.request_id, 0, request.prompt, [], finished=True, error="aborted")
+
+
+def was_refused(answer: object) -> bool:
+    """Refused for its size, or aborted: then there is nothing to compare."""
+    return any(word in str(answer) for word in ("cache blocks", "max_num_seqs", "aborted"))
+
+
+def check_engine(engine: LLMEngine) -> None:
+    """References are users, free and used are all there is, and every queue is in its order."""
     scheduler = engine.scheduler
+    for queue in (scheduler.waiting, scheduler.running, scheduler.swapped):
+        assert [group.order for group in queue] == sorted(group.order for group in queue)
     device: dict[int, int] = {}
     host: dict[int, int] = {}
     for group in (*scheduler.waiting, *scheduler.running, *scheduler.swapped):
@@ -178,6 +216,7 @@ def check_blocks(engine: LLMEngine) -> None:
 def essence(output: RequestOutput) -> object:
     """What must not depend on anything but the request."""
     choices = [
-        (o.index, o.token_ids, o.text, o.finish_reason, o.stop_reason, o.logprobs, o.cumulative_logprob) for o in output.outputs
+        (o.index, o.token_ids, o.text, o.finish_reason, o.stop_reason, o.logprobs, o.cumulative_logprob)
+        for o in output.outputs
     ]
     return choices, output.prompt_logprobs, output.error

@@ -1,0 +1,166 @@
+"""One rank: its device, its shard of the model, its cache, and the steps it runs. It holds no sequences."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+
+import ops
+from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
+from engine.errors import InvalidConfig
+from engine.outputs import SamplerOutput
+from engine.request import ExecuteModelRequest
+from engine.worker.kv_cache import CacheShape, KVCache, make_cache
+from engine.worker.memory import gpu_cache_bytes, out_of_memory_advice, profiling_request
+from engine.worker.model_runner import ModelRunner
+from parallel import group, models
+from parallel.errors import GroupError, InvalidCheckpoint, InvalidSharding, UnsupportedModel
+from parallel.mesh import Mesh
+from parallel.pipeline import Stage
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together: so that any sharding of a model holds as many tokens
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)
+_REFUSALS = (UnsupportedModel, InvalidSharding, InvalidCheckpoint, ops.UnavailableBackend)
+
+
+def open_store(host: str) -> Any:
+    """The meeting point of all ranks, on a free port of `host`; rank 0 keeps it as long as it lives. It has a `.port`."""
+    return group.open_store(host, 0, is_master=True, timeout=COLLECTIVE_TIMEOUT)
+
+
+def join_store(host: str, port: int) -> Any:
+    """The meeting point that rank 0 has opened."""
+    return group.open_store(host, port, is_master=False, timeout=COLLECTIVE_TIMEOUT)
+
+
+class Worker:
+    """Loads its shard when it is made, gets its cache by `initialize_cache`, then executes steps. One thread's."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        rank: int = 0,
+        *,
+        store: Any = None,
+        host: str = LOOPBACK,
+        num_ranks_here: int = 1,
+    ) -> None:
+        """`host`: an address of this machine that the other ranks can reach; they meet at `store`. Raises InvalidConfig."""
+        self._config = config
+        self._num_threads = max(1, len(os.sched_getaffinity(0)) // num_ranks_here)
+        torch.set_num_threads(self._num_threads)
+        device = pick_device(config.device)
+        model_config = ModelConfig.load(config.model)
+        self._max_model_len = resolve_max_model_len(config, model_config)
+        self._hidden_size = model_config.hidden_size
+        mesh = Mesh(config.tensor_parallel_size, config.pipeline_parallel_size)
+        tp, pp = group.connect(mesh, rank, store, device, COLLECTIVE_TIMEOUT, host)
+        stage_rank, tp_rank = mesh.coordinates(rank)
+        self._stage = Stage(stage_rank, mesh.pp_size, pp)
+        self._speaks = self._stage.is_last and tp_rank == 0
+        dtype = getattr(torch, model_config.torch_dtype if config.dtype == "auto" else config.dtype)
+        advice = "raise tensor_parallel_size or pipeline_parallel_size"
+        with _refusals_in_a_sentence(), out_of_memory_advice("the weights were loaded", advice):
+            self._ops = ops.select(config.ops_backend, device)
+            self._model = models.build(
+                model_config.hf_config, ops=self._ops, tp=tp, stage=self._stage, dtype=dtype, device=device
+            )
+            if config.load_format == "dummy":
+                self._model.load_dummy_weights(config.seed)
+            else:
+                self._model.load_weights(config.model)
+
+    @property
+    def report(self) -> str:
+        """What it runs on, in one line."""
+        model, backend = self._model, self._ops
+        layers = f"layers {model.layer_ids.start}-{model.layer_ids.stop - 1}"
+        name = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else model.device.type
+        exact = "exact" if backend.EXACT else "not exact: a row's last bits depend on the rows beside it"
+        fastest = ops.FASTEST.get(model.device.type, backend.NAME)
+        if self._config.ops_backend == "auto" and fastest != backend.NAME:
+            exact += f"; {fastest} cannot run: {ops.unavailable_reason(fastest, model.device)}"
+        threads = f"{self._num_threads} thread{'s' if self._num_threads > 1 else ''}"
+        nice = f" at nice {os.nice(0)}" if os.nice(0) > 0 else ""
+        dtype = str(model.dtype).removeprefix("torch.")
+        return f"{name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}), {threads}{nice}"
+
+    def determine_num_available_blocks(self) -> tuple[int, int]:
+        """How many device blocks (the null block counted in) and host blocks this rank has room for."""
+        config, block_bytes = self._config, self._cache_shape.block_bytes
+        num_cpu_blocks = int(config.swap_space * (1 << 30)) // block_bytes
+        if config.num_gpu_blocks_override is not None:
+            return config.num_gpu_blocks_override, num_cpu_blocks
+        room = config.kv_cache_memory_bytes or self._default_cache_bytes()
+        if room < 2 * block_bytes:
+            raise InvalidConfig(
+                f"{room} bytes are left for the cache, and two blocks take {2 * block_bytes}; "
+                "set kv_cache_memory_bytes, or raise gpu_memory_utilization or the number of ranks"
+            )
+        return room // block_bytes, num_cpu_blocks
+
+    def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int) -> float:
+        """Make the cache; measured seconds to swap one block, one way (0 without host blocks)."""
+        with out_of_memory_advice("the cache was made", "lower gpu_memory_utilization or kv_cache_memory_bytes"):
+            cache = make_cache(self._cache_shape, num_gpu_blocks, num_cpu_blocks, self._model.device)
+        self._runner = self._make_runner(cache)
+        num_moved = min(16, num_gpu_blocks, num_cpu_blocks)
+        return self._runner.measure_swap(num_moved) / num_moved if num_moved else 0.0
+
+    def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
+        """Run one step; None unless this is the last stage's first rank."""
+        started = time.perf_counter_ns()
+        with torch.inference_mode():
+            output = self._runner.run(request)
+        if output is None:
+            return None
+        return dataclasses.replace(output, execute_ns=np.array([time.perf_counter_ns() - started], np.int64))
+
+    def blames_peer(self, error: Exception) -> bool:
+        """Whether an error of `execute` may be another rank's doing: a collective failed."""
+        return isinstance(error, GroupError)
+
+    @property
+    def _cache_shape(self) -> CacheShape:
+        model = self._model
+        return CacheShape(model.num_layers, model.num_kv_heads, model.head_dim, model.dtype)
+
+    def _default_cache_bytes(self) -> int:
+        config, model = self._config, self._model
+        if model.device.type == "cpu":
+            return DEFAULT_CPU_CACHE_BYTES // config.world_size
+        runner = self._make_runner(make_cache(self._cache_shape, 2, 0, model.device))
+        request = profiling_request(config.max_num_batched_tokens, config.max_num_seqs, self._max_model_len)
+        return gpu_cache_bytes(runner, request, model.device, config.gpu_memory_utilization)
+
+    def _make_runner(self, cache: KVCache) -> ModelRunner:
+        return ModelRunner(
+            self._model,
+            cache,
+            ops=self._ops,
+            stage=self._stage,
+            hidden_size=self._hidden_size,
+            speaks=self._speaks,
+        )
+
+
+def pick_device(name: str) -> torch.device:
+    """This process' device of that name; raises InvalidConfig if there is none."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InvalidConfig("device=cuda, but no CUDA device can be seen here; device=cpu would work")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+@contextmanager
+def _refusals_in_a_sentence() -> Iterator[None]:
+    try:
+        yield
+    except _REFUSALS as error:
+        raise InvalidConfig(str(error)) from None
