@@ -94,7 +94,7 @@ def random_params(rng: random.Random) -> SamplingParams:
         ]
     if rng.random() < 0.2:
         options["stop_token_ids"] = [rng.randrange(VOCAB), rng.randrange(VOCAB)]
-    if rng.random() < 0.15:
+    if rng.random() < 0.4:
         options["min_tokens"] = rng.randint(1, options["max_tokens"])
     if rng.random() < 0.6:
         options["ignore_eos"] = True
