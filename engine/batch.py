@@ -4,9 +4,9 @@ from itertools import chain
 
 import numpy as np
 
-from engine.beam_search import num_candidates
 from engine.block_manager import BlockManager
 from engine.request import ExecuteModelRequest, SamplingColumns
+from engine.sampling_params import SamplingParams
 from engine.scheduler import ScheduledSequence, SchedulerOutputs
 from engine.sequence import Sequence, SequenceGroup
 
@@ -93,42 +93,66 @@ def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) 
     return np.array(token_rows, np.int32), rows
 
 
+# The columns that stay the same for all rows of a request: packed once, joined every step.
+PARAMS = np.dtype(
+    [
+        ("temperature", np.float32),
+        ("top_k", np.int32),
+        ("top_p", np.float32),
+        ("min_p", np.float32),
+        ("seed", np.uint64),
+        ("presence_penalty", np.float32),
+        ("frequency_penalty", np.float32),
+        ("repetition_penalty", np.float32),
+        ("logprob_counts", np.int32),
+    ]
+)
+
+
+def pack_params(params: SamplingParams, seed: int, num_candidates: int) -> bytes:
+    """A request's record of `PARAMS`; `num_candidates` is what beam search needs of each row, or 0."""
+    if num_candidates:
+        logprob_count = 1 + num_candidates
+    elif params.logprobs is not None:
+        logprob_count = 1 + params.logprobs
+    else:
+        logprob_count = 0 if params.best_of is None else 1
+    record = (
+        params.temperature,
+        params.top_k,
+        params.top_p,
+        params.min_p,
+        seed,
+        params.presence_penalty,
+        params.frequency_penalty,
+        params.repetition_penalty,
+        logprob_count,
+    )
+    return np.array(record, PARAMS).tobytes()
+
+
 def _sampling_columns(rows: list[SampledRow]) -> SamplingColumns:
-    params = [group.params for group, *_ in rows]
+    packed = np.frombuffer(b"".join([row[0].packed_params for row in rows]), PARAMS)
+    columns = {name: packed[name].copy() for name in PARAMS.names or ()}
+    targets = [row[4] for row in rows]
+    has_target = np.array([target is not None for target in targets], np.bool_)
+    for index in np.flatnonzero(has_target):
+        columns["logprob_counts"][index] = 1 + (rows[index][0].params.prompt_logprobs or 0)
     return SamplingColumns(
-        temperature=np.array([p.temperature for p in params], np.float32),
-        top_k=np.array([p.top_k for p in params], np.int32),
-        top_p=np.array([p.top_p for p in params], np.float32),
-        min_p=np.array([p.min_p for p in params], np.float32),
-        seed=np.array([group.seed for group, *_ in rows], np.uint64),
-        choice=np.array([choice for _, _, choice, _, _ in rows], np.int32),
-        position=np.array([position for *_, position, _ in rows], np.int32),
-        presence_penalty=np.array([p.presence_penalty for p in params], np.float32),
-        frequency_penalty=np.array([p.frequency_penalty for p in params], np.float32),
-        repetition_penalty=np.array([p.repetition_penalty for p in params], np.float32),
-        logprob_counts=np.array([_logprob_count(row) for row in rows], np.int32),
-        has_target=np.array([target is not None for *_, target in rows], np.bool_),
-        target_ids=np.array([target or 0 for *_, target in rows], np.int32),
+        **columns,
+        choice=np.array([row[2] for row in rows], np.int32),
+        position=np.array([row[3] for row in rows], np.int32),
+        has_target=has_target,
+        target_ids=np.array([target or 0 for target in targets], np.int32),
         **_history(rows),
         **_bias(rows),
         **_allowed(rows),
     )
 
 
-def _logprob_count(row: SampledRow) -> int:
-    params, target = row[0].params, row[4]
-    if target is not None:
-        return 1 + (params.prompt_logprobs or 0)
-    if params.beam_width is not None:
-        return 1 + num_candidates(row[0])
-    if params.logprobs is None:
-        return 0 if params.best_of is None else 1
-    return 1 + params.logprobs
-
-
 def _history(rows: list[SampledRow]) -> dict[str, np.ndarray]:
     """The tokens so far of the rows with a penalty."""
-    if not any(group.has_penalties and target is None for group, _, _, _, target in rows):
+    if not any([row[0].has_penalties for row in rows]):
         return {"history_starts": NO_INTS, "history_ids": NO_INTS, "history_num_prompt": NO_INTS}
     histories = [seq.token_ids if group.has_penalties and target is None else [] for group, seq, _, _, target in rows]
     num_prompt = [
@@ -140,7 +164,7 @@ def _history(rows: list[SampledRow]) -> dict[str, np.ndarray]:
 
 def _bias(rows: list[SampledRow]) -> dict[str, np.ndarray]:
     """logit_bias as asked for, and -inf for what may not come now: an end before min_tokens, the last of a bad word."""
-    if not any(group.has_bias for group, *_ in rows):
+    if not any([row[0].has_bias for row in rows]):
         return {"bias_starts": NO_INTS, "bias_ids": NO_INTS, "bias_values": NO_FLOATS}
     biases = [_biases(group, seq, position) if target is None else [] for group, seq, _, position, target in rows]
     starts, ids = _ragged([[token_id for token_id, _ in row] for row in biases])
@@ -160,7 +184,7 @@ def _biases(group: SequenceGroup, seq: Sequence, position: int) -> list[tuple[in
 
 
 def _allowed(rows: list[SampledRow]) -> dict[str, np.ndarray]:
-    if not any(group.params.allowed_token_ids for group, *_ in rows):
+    if not any([row[0].params.allowed_token_ids for row in rows]):
         return {"allowed_starts": NO_INTS, "allowed_ids": NO_INTS}
     allowed = [group.params.allowed_token_ids or () if target is None else () for group, _, _, _, target in rows]
     starts, ids = _ragged([list(row) for row in allowed])

@@ -70,29 +70,23 @@ class BlockManager:
         cached = self.cached_blocks(seq, salt) if self.enable_prefix_caching and read_cache else []
         return self.num_blocks(seq.num_tokens) - sum(not self.device.is_free(block) for block in cached)
 
-    def can_grow(self, seq: Sequence, num_tokens: int) -> bool:
-        """Whether `grow` would succeed."""
-        table = seq.block_table
-        missing = -(-num_tokens // self.block_size) - len(table)
-        if missing <= 0 and not self._writes_shared(seq):
-            return True
-        return max(missing, 0) + self._writes_shared(seq) <= self.device.num_free
-
-    def grow(self, seq: Sequence, num_tokens: int) -> None:
+    def reserve(self, seq: Sequence, num_tokens: int) -> bool:
         """Make positions num_computed_tokens..num_tokens - 1 writable: own the block written first, append the rest.
 
-        Raises OutOfBlocks, so ask `can_grow` first.
+        False, and nothing done, if there are not enough free blocks.
         """
-        if self._writes_shared(seq):
-            index = seq.num_computed_tokens // self.block_size
-            old = seq.block_table[index]
-            new = self.device.allocate()
-            self._copy.append((old, new))
-            self.device.release(old)
-            seq.block_table[index] = new
-            self.tables[seq.row, index] = new
-        for _ in range(self.num_blocks(num_tokens) - len(seq.block_table)):
+        missing = -(-num_tokens // self.block_size) - len(seq.block_table)
+        if missing <= 0 and not seq.may_share_tail:
+            return True
+        copies = seq.may_share_tail and self._writes_shared(seq)
+        if max(missing, 0) + copies > self.device.num_free:
+            return False
+        if copies:
+            self._copy_on_write(seq)
+        for _ in range(missing):
             self._append(seq, self.device.allocate())
+        seq.may_share_tail = False
+        return True
 
     def index_full_blocks(self, seq: Sequence, salt: bytes) -> None:
         """Enter the blocks that are full, computed and known into the prefix index."""
@@ -113,6 +107,7 @@ class BlockManager:
             self.host.share(block)
             child.host_block_table.append(block)
         child.num_indexed_blocks = parent.num_indexed_blocks
+        parent.may_share_tail = child.may_share_tail = True
 
     def free(self, seq: Sequence) -> None:
         """Give back whatever the sequence holds; its last blocks are reused first."""
@@ -183,6 +178,15 @@ class BlockManager:
         """Whether the next write falls into a block that others hold too. Cached blocks are full, so never written."""
         index = seq.num_computed_tokens // self.block_size
         return index < len(seq.block_table) and self.device.references(seq.block_table[index]) > 1
+
+    def _copy_on_write(self, seq: Sequence) -> None:
+        index = seq.num_computed_tokens // self.block_size
+        old = seq.block_table[index]
+        new = self.device.allocate()
+        self._copy.append((old, new))
+        self.device.release(old)
+        seq.block_table[index] = new
+        self.tables[seq.row, index] = new
 
     def _append(self, seq: Sequence, block: int) -> None:
         self.tables[seq.row, len(seq.block_table)] = block

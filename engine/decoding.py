@@ -15,6 +15,7 @@ class SampledRows:
         self._tokenizer = tokenizer
         self.token_ids: list[int] = output.token_ids.tolist()
         self.is_finite: list[bool] = output.is_finite.tolist()
+        self.all_finite = bool(output.is_finite.all())
         self._logprobs: list[float] = output.logprobs.tolist()
         self._ranks: list[int] = output.ranks.tolist()
         self._top_ids: list[list[int]] = output.top_ids.tolist()

@@ -5,13 +5,14 @@ import logging
 import random
 import time
 from collections import deque
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from typing import Any
 
 from engine import beam_search, decoding
-from engine.batch import build_request
+from engine.batch import build_request, pack_params
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
 from engine.detokenizer import Detokenizer
@@ -63,7 +64,7 @@ class LLMEngine:
         self._num_arrivals = 0
         self._epoch = 0
         self._counts: dict[str, Any] = dict.fromkeys((field.name for field in fields(EngineStats)), 0)
-        self._seconds = {"schedule": 0.0, "execute": 0.0, "process": 0.0}
+        self._seconds = {"schedule": 0.0, "build": 0.0, "execute": 0.0, "process": 0.0}
 
     def start(self) -> None:
         """Start the workers; raises InvalidConfig or WorkerLost."""
@@ -89,8 +90,7 @@ class LLMEngine:
     def step(self) -> list[RequestOutput]:
         """Schedule, execute, process."""
         while len(self._in_flight) < self.executor.depth and (plan := self._schedule()):
-            request = build_request(plan, self.scheduler.blocks, self._epoch)
-            self._in_flight.append(_InFlight(plan, self.executor.submit(request), time.monotonic()))
+            self._in_flight.append(self._submit(plan))
         if not self._in_flight:
             return self._take_outputs()
         step = self._in_flight.popleft()
@@ -137,12 +137,16 @@ class LLMEngine:
             stop_token_ids=frozenset(() if params.ignore_eos else self.model_config.eos_token_ids)
             | frozenset(params.stop_token_ids),
             metrics=RequestMetrics(time.monotonic() if arrival_time is None else arrival_time),
+            num_unforked=1 if any(output_ids) or params.beam_width is not None else params.num_samples,
             attempt=attempt,
             cache_salt=hashlib.blake2b(cache_salt.encode(), digest_size=16).digest() if cache_salt else b"",
             bad_words_ids=self._bad_words(params),
             history_matters=params.has_penalties or bool(params.bad_words) or params.beam_width is not None,
             has_penalties=params.has_penalties,
             has_bias=bool(params.logit_bias or params.bad_words or params.min_tokens),
+        )
+        group.packed_params = pack_params(
+            params, group.seed, beam_search.num_candidates(group) if params.beam_width else 0
         )
         for seq in group.seqs:
             replay_text(group, seq, self.detokenizer)
@@ -245,6 +249,13 @@ class LLMEngine:
         self._seconds["schedule"] += time.monotonic() - started
         return plan
 
+    def _submit(self, plan: SchedulerOutputs) -> _InFlight:
+        started = time.monotonic()
+        request = build_request(plan, self.scheduler.blocks, self._epoch)
+        submitted = time.monotonic()
+        self._seconds["build"] += submitted - started
+        return _InFlight(plan, self.executor.submit(request), submitted)
+
     def _result(self, step: _InFlight) -> SamplerOutput:
         started = time.monotonic()
         output = step.future.result()
@@ -257,46 +268,47 @@ class LLMEngine:
         started = time.monotonic()
         assert output.step == plan.step, f"step {plan.step} was answered by step {output.step}"
         rows = decoding.SampledRows(output, self.tokenizer)
-        gains: dict[str, list[CompletionOutput]] = {}
+        outputs: list[RequestOutput] = []
         row = 0
-        for entry in plan.scheduled:
-            first_row = row
-            row += entry.num_prompt_rows + entry.num_samples
-            if entry.num_samples:
-                entry.seq.num_pending -= 1
-            if entry.seq.finished or entry.group.request_id not in self._groups:
-                self._counts["num_discarded_rows"] += entry.num_samples
-            elif row > first_row:
-                self._apply(entry, rows, first_row, gains)
-        outputs = [self._output(self._groups[request_id], new) for request_id, new in gains.items()]
+        for group, entries in _by_group(plan.scheduled):
+            gained: list[CompletionOutput] = []
+            has_news = False
+            for entry in entries:
+                first_row = row
+                row += entry.num_prompt_rows + entry.num_samples
+                if entry.num_samples:
+                    entry.seq.num_pending -= 1
+                if entry.seq.finish_reason is not None:
+                    self._counts["num_discarded_rows"] += entry.num_samples
+                elif row > first_row:
+                    has_news = True
+                    self._apply(entry, rows, first_row, gained)
+            if has_news and (news := self._news(group, gained)) is not None:
+                outputs.append(news)
         self._count(plan)
         self._seconds["process"] += time.monotonic() - started
-        return [output for output in outputs if output is not None]
+        return outputs
 
     def _apply(
-        self,
-        entry: ScheduledSequence,
-        rows: decoding.SampledRows,
-        first_row: int,
-        gains: dict[str, list[CompletionOutput]],
+        self, entry: ScheduledSequence, rows: decoding.SampledRows, first_row: int, gained: list[CompletionOutput]
     ) -> None:
         """One sequence's rows of a step. Whatever goes wrong is its own request's trouble."""
         group, seq = entry.group, entry.seq
         sampled_row = first_row + entry.num_prompt_rows
-        gained = gains.setdefault(group.request_id, [])
         try:
-            if not all(rows.is_finite[first_row : sampled_row + entry.num_samples]):
+            if not (rows.all_finite or all(rows.is_finite[first_row : sampled_row + entry.num_samples])):
                 raise InputProcessingError("the model gave no finite probabilities for this request's next token")
-            decoding.take_prompt_logprobs(entry, rows, first_row)
-            if group.params.beam_width is not None:
-                seq.candidates = (
-                    rows.candidates(sampled_row, beam_search.num_candidates(group)) if entry.num_samples else None
-                )
+            if entry.num_prompt_rows:
+                decoding.take_prompt_logprobs(entry, rows, first_row)
+            if entry.num_samples == 0:
                 return
-            lines = [seq, *self._fork(group, seq, entry.num_samples - 1)] if entry.num_samples else []
-            for line, line_row in zip(lines, range(sampled_row, sampled_row + entry.num_samples), strict=True):
+            if group.params.beam_width is not None:
+                seq.candidates = rows.candidates(sampled_row, beam_search.num_candidates(group))
+                return
+            lines = [seq] if group.num_unforked == 1 else [seq, *self._fork(group, seq)]
+            for line_row, line in enumerate(lines, start=sampled_row):
                 gained.append(decoding.append_token(group, line, rows, line_row, self.detokenizer))
-                if line.finished:
+                if line.finish_reason is not None:
                     self.scheduler.blocks.free(line)
         except Exception as error:
             logger.warning("request %s failed: %s: %s", group.request_id, type(error).__name__, error)
@@ -304,18 +316,19 @@ class LLMEngine:
             for line in group.live:
                 line.finish_reason = "error"
 
-    def _fork(self, group: SequenceGroup, parent: Sequence, num_children: int) -> list[Sequence]:
-        children = [parent.fork(choice) for choice in range(1, num_children + 1)]
+    def _fork(self, group: SequenceGroup, parent: Sequence) -> list[Sequence]:
+        """The prompt is computed: its other choices begin."""
+        children = [parent.fork(choice) for choice in range(1, group.num_unforked)]
         for child in children:
             self.scheduler.blocks.fork(parent, child)
         group.seqs += children
+        group.num_unforked = 1
         return children
 
-    def _output(self, group: SequenceGroup, gained: list[CompletionOutput]) -> RequestOutput | None:
+    def _news(self, group: SequenceGroup, gained: list[CompletionOutput]) -> RequestOutput | None:
         """What the caller hears of a group after a step."""
-        now = time.monotonic()
         if group.metrics.first_token_time is None and gained:
-            group.metrics.first_token_time = now
+            group.metrics.first_token_time = time.monotonic()
         if group.params.beam_width is not None and group.error is None:
             if not beam_search.advance(group, self.scheduler.blocks):
                 return None
@@ -323,9 +336,9 @@ class LLMEngine:
         if group.params.best_of is not None and group.error is None:
             group.held_outputs += gained
             return self._close(group, decoding.rank_best_of(group)) if group.finished else None
-        if group.finished:
+        if group.error is not None or (gained and gained[-1].finish_reason is not None and group.finished):
             return self._close(group, gained)
-        return self._request_output(group, gained) if gained else None
+        return self._request_output(group, gained, finished=False) if gained else None
 
     def _close(self, group: SequenceGroup, gained: list[CompletionOutput]) -> RequestOutput:
         """The last output of a group, which leaves the engine."""
@@ -334,9 +347,9 @@ class LLMEngine:
             gained = [decoding.failed(seq) for seq in group.seqs if seq.finish_reason == "error"]
         del self._groups[group.request_id]
         self.scheduler.finish(group)
-        return self._request_output(group, gained)
+        return self._request_output(group, gained, finished=True)
 
-    def _request_output(self, group: SequenceGroup, gained: list[CompletionOutput]) -> RequestOutput:
+    def _request_output(self, group: SequenceGroup, gained: list[CompletionOutput], *, finished: bool) -> RequestOutput:
         prompt_logprobs = None
         if group.params.prompt_logprobs is not None and not group.prompt_logprobs_sent:
             prompt_logprobs = group.prompt_logprobs or [None]
@@ -346,7 +359,7 @@ class LLMEngine:
             group.attempt,
             group.prompt_token_ids,
             gained,
-            group.error is not None or group.finished,
+            finished,
             group.prompt,
             prompt_logprobs,
             group.num_cached_tokens,
@@ -427,3 +440,13 @@ class LLMEngine:
     def _take_outputs(self) -> list[RequestOutput]:
         outputs, self._outputs = self._outputs, []
         return outputs
+
+
+def _by_group(scheduled: list[ScheduledSequence]) -> Iterator[tuple[SequenceGroup, list[ScheduledSequence]]]:
+    """A plan's entries, those of a group together: they are neighbours."""
+    index = 0
+    while index < len(scheduled):
+        group, first = scheduled[index].group, index
+        while index < len(scheduled) and scheduled[index].group is group:
+            index += 1
+        yield group, scheduled[first:index]

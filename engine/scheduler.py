@@ -129,12 +129,13 @@ class Scheduler:
                 return
             if group.status is not Status.RUNNING:
                 continue  # preempted for the sake of one before it
-            for seq in group.live:
+            for seq in group.seqs:
                 num_tokens = self._num_schedulable(group, seq, plan)
-                if num_tokens and not self._make_room(group, seq, seq.num_computed_tokens + num_tokens, plan):
+                if num_tokens == 0:
+                    continue
+                if not self._make_room(group, seq, seq.num_computed_tokens + num_tokens, plan):
                     break
-                if num_tokens:
-                    self._schedule(group, seq, num_tokens, plan)
+                self._schedule(group, seq, num_tokens, plan)
 
     def _fair_share(self) -> int:
         """Sequences a step: pipeline stages are kept busy by steps of different sequences, so nobody takes them all."""
@@ -144,7 +145,7 @@ class Scheduler:
 
     def _make_room(self, group: SequenceGroup, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> bool:
         """Preempt until the sequence can grow; False if it was its own group that had to go."""
-        while not self.blocks.can_grow(seq, num_tokens):
+        while not self.blocks.reserve(seq, num_tokens):
             victim = self._victim(group, plan)
             if victim is None:
                 return False
@@ -227,19 +228,25 @@ class Scheduler:
     def _run(self, group: SequenceGroup, plan: SchedulerOutputs) -> None:
         group.status = Status.RUNNING
         _insert(self.running, group)
-        for seq in group.live:
+        for seq in group.seqs:
             num_tokens = self._num_schedulable(group, seq, plan)
-            if num_tokens and self.blocks.can_grow(seq, seq.num_computed_tokens + num_tokens):
+            if num_tokens and self.blocks.reserve(seq, seq.num_computed_tokens + num_tokens):
                 self._schedule(group, seq, num_tokens, plan)
 
     def _num_schedulable(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> int:
         """How many of the sequence's tokens this step computes."""
-        num_tokens = seq.num_tokens - seq.num_computed_tokens
-        if seq.num_pending:
-            knows_enough = not group.history_matters and group.num_choices_to_fork == 1
-            ahead = self.runs_ahead and knows_enough and seq.last_step == plan.step - 1
-            if not ahead or seq.num_output_tokens + seq.num_pending >= group.max_output_tokens:
-                return 0
+        if seq.finish_reason is not None:
+            return 0
+        num_pending = seq.num_pending
+        if num_pending and not (
+            self.runs_ahead
+            and seq.last_step == plan.step - 1
+            and not group.history_matters
+            and group.num_unforked == 1
+            and len(seq.token_ids) + num_pending - seq.num_prompt_tokens < group.max_output_tokens
+        ):
+            return 0
+        num_tokens = len(seq.token_ids) + num_pending - seq.num_computed_tokens
         if num_tokens > 1:
             num_tokens = min(num_tokens, self.long_prefill_token_threshold)
             if group.params.prompt_logprobs is not None:
@@ -247,11 +254,11 @@ class Scheduler:
         return min(num_tokens, self.max_num_batched_tokens - plan.num_tokens)
 
     def _schedule(self, group: SequenceGroup, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> None:
+        """Enter a sequence, whose blocks are reserved, into the plan."""
         start = seq.num_computed_tokens
         end = start + num_tokens
-        self.blocks.grow(seq, end)
-        num_samples = group.num_choices_to_fork if end == seq.num_tokens else 0
-        num_prompt_rows = _num_prompt_rows(group, seq, start, end)
+        num_samples = group.num_unforked if end == len(seq.token_ids) + seq.num_pending else 0
+        num_prompt_rows = 0 if group.params.prompt_logprobs is None else _num_prompt_rows(group, seq, start, end)
         plan.scheduled.append(ScheduledSequence(group, seq, start, num_tokens, num_prompt_rows, num_samples))
         plan.num_tokens += num_tokens
         seq.num_computed_tokens = end
@@ -264,8 +271,6 @@ class Scheduler:
 
 def _num_prompt_rows(group: SequenceGroup, seq: Sequence, start: int, end: int) -> int:
     """Prompt positions in start..end - 1 whose successor is a prompt token with a logprob still wanted."""
-    if group.params.prompt_logprobs is None:
-        return 0
     first = max(start, len(group.prompt_logprobs) - 1, 0)
     return max(min(end, seq.num_prompt_tokens - 1) - first, 0)
 

@@ -31,6 +31,7 @@ class Sequence:
         "host_block_table",
         "last_step",
         "logprobs",
+        "may_share_tail",
         "num_computed_tokens",
         "num_emitted_tokens",
         "num_indexed_blocks",
@@ -54,6 +55,7 @@ class Sequence:
         self.host_block_table: list[int] = []  # while swapped
         self.block_hashes: list[bytes] = []  # of the full blocks, as far as they were needed
         self.num_indexed_blocks = 0  # of block_table, offered to the prefix index
+        self.may_share_tail = False  # forked, and not written since
         self.row: int | None = None  # of the driver's tables, while running
         self.last_step = -1  # the last step this sequence was scheduled in
         self.sampled_row = 0  # its sampled row in that step
@@ -111,6 +113,8 @@ class SequenceGroup:
     max_output_tokens: int  # max_tokens, within what the context leaves
     stop_token_ids: frozenset[int]  # the model's EOS (unless ignored) and the caller's
     metrics: RequestMetrics
+    packed_params: bytes = b""  # `engine.batch.PARAMS`
+    num_unforked: int = 1  # samples that the prompt's last row gives: all n, before the children exist
     attempt: int = 0
     cache_salt: bytes = b""
     bad_words_ids: list[list[int]] = field(default_factory=list)
@@ -139,8 +143,3 @@ class SequenceGroup:
     def num_seats(self) -> int:
         """Running sequences to reckon with, those to be forked included."""
         return max(len(self.seqs), self.params.num_samples)
-
-    @property
-    def num_choices_to_fork(self) -> int:
-        """How many samples the prompt's last row gives: one, or all n of them before the children exist."""
-        return self.params.num_samples if len(self.seqs) == 1 and self.params.beam_width is None else 1

@@ -28,6 +28,7 @@ class EngineStats:
     num_blocks_copied: int
     num_recoveries: int
     schedule_seconds: float
+    build_seconds: float
     execute_seconds: float  # waited for the workers
     process_seconds: float
 

@@ -1,0 +1,101 @@
+"""What the driver costs: schedule + build + process per running sequence and step, on an executor that does nothing.
+
+    python -m tests.benchmarks.bench_driver [--sequences 256] [--steps 400]
+
+Prints the time of a step by part. Target: at most 5 µs per running sequence and step at 256 sequences.
+"""
+
+import argparse
+import json
+import time
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+
+from engine.config import EngineConfig, ModelConfig
+from engine.executor import Capacity
+from engine.llm_engine import LLMEngine
+from engine.outputs import SamplerOutput
+from engine.request import ExecuteModelRequest
+from engine.sampling_params import SamplingParams
+from engine.tokenizer import Tokenizer
+
+DEMO = str(Path(__file__).parents[2] / "configs" / "demo")
+
+
+class NoOpExecutor:
+    """Answers every step at once with the same token."""
+
+    depth = 2
+    runs_ahead = True
+
+    def start(self) -> Capacity:
+        return Capacity(num_gpu_blocks=40_000, num_cpu_blocks=0, max_model_len=2048)
+
+    def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
+        num_rows = len(request.sampled_rows)
+        future: Future[SamplerOutput] = Future()
+        nothing = np.zeros((num_rows, 0), np.float32)
+        future.set_result(
+            SamplerOutput(
+                epoch=request.epoch,
+                step=request.step,
+                token_ids=np.full(num_rows, 40, np.int32),
+                is_finite=np.ones(num_rows, np.bool_),
+                logprobs=np.zeros(0, np.float32),
+                ranks=np.zeros(0, np.int32),
+                top_ids=nothing.astype(np.int32),
+                top_logprobs=nothing,
+                execute_ns=np.zeros(1, np.int64),
+            )
+        )
+        return future
+
+    def restart(self) -> Capacity:
+        return self.start()
+
+    def shutdown(self) -> None:
+        pass
+
+
+def measure(num_sequences: int, num_steps: int) -> dict[str, float]:
+    """Seconds a step, medians: whole, and by part as the engine's own clocks have it."""
+    config = EngineConfig.create(model=DEMO, max_num_seqs=num_sequences, max_num_batched_tokens=max(2048, num_sequences))
+    engine = LLMEngine(config, ModelConfig.load(DEMO), Tokenizer(DEMO), NoOpExecutor())
+    engine.start()
+    params = SamplingParams(temperature=0.7, max_tokens=num_steps + 64, ignore_eos=True)
+    for number in range(num_sequences):
+        engine.add_request(str(number), [50 + number % 300] * 100, params)
+    while engine.stats().num_requests_waiting:
+        engine.step()
+    for _ in range(16):
+        engine.step()
+    before = engine.stats()
+    times = []
+    for _ in range(num_steps):
+        started = time.perf_counter()
+        outputs = engine.step()
+        times.append(time.perf_counter() - started)
+        assert len(outputs) == num_sequences
+    after = engine.stats()
+    parts = {
+        name: (getattr(after, name) - getattr(before, name)) / num_steps
+        for name in ("schedule_seconds", "build_seconds", "process_seconds")
+    }
+    return {"step_seconds": float(np.median(times)), **parts}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sequences", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=400)
+    arguments = parser.parse_args()
+    result = measure(arguments.sequences, arguments.steps)
+    for name, seconds in result.items():
+        print(f"{name:<18} {seconds * 1e6:8.0f} us   {seconds * 1e6 / arguments.sequences:6.2f} us per sequence")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

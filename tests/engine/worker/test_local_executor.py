@@ -1,0 +1,87 @@
+"""The executor of one rank in this process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig, WorkerLost
+from engine.worker.local_executor import LocalExecutor
+from tests.engine.worker.steps import Part, generate, make_step, pairs
+
+MODEL = str(Path(__file__).parents[3] / "configs" / "demo")
+PROMPTS = [list(range(40, 77)), [5, 6, 7]]
+
+
+def make_executor(**changes: object) -> LocalExecutor:
+    arguments = {"model": MODEL, "device": "cpu", "dtype": "float32", "ops_backend": "reference", "swap_space": 0.01}
+    return LocalExecutor(EngineConfig.create(**(arguments | changes)))
+
+
+@pytest.fixture
+def executor() -> Iterator[LocalExecutor]:
+    before = torch.get_num_threads()
+    made = make_executor(num_gpu_blocks_override=32)
+    yield made
+    made.shutdown()
+    torch.set_num_threads(before)
+
+
+def bad_step(step: int) -> object:
+    return make_step(step, [Part([1], 0, [1])], carried_step=100, carried_rows=pairs((0, 0)))
+
+
+def test_runs_steps_in_order(executor: LocalExecutor) -> None:
+    capacity = executor.start()
+    assert (capacity.num_gpu_blocks, capacity.max_model_len) == (32, 31 * 16)
+    assert capacity.swap_seconds_per_block > 0
+    futures = [executor.submit(make_step(step, [Part(PROMPTS[0], 0, [1, 2, 3])])) for step in range(4)]
+    outputs = [future.result() for future in futures]
+    assert [output.step for output in outputs] == [0, 1, 2, 3]
+    assert len({int(output.token_ids[0]) for output in outputs}) == 1
+
+
+def test_exception_loses_the_epoch_and_restart_begins_the_next(executor: LocalExecutor) -> None:
+    executor.start()
+    expected = generate(lambda request: executor.submit(request).result(), PROMPTS, 4)
+    futures = [executor.submit(step) for step in (bad_step(7), make_step(8, [Part([1], 0, [1])]))]
+    for future in futures:
+        with pytest.raises(WorkerLost, match="worker 0 lost: ValueError: step 7 carries rows of step 100"):
+            future.result()
+    assert executor.restart().num_gpu_blocks == 32
+    assert generate(lambda request: executor.submit(request).result(), PROMPTS, 4, epoch=1, first_step=9) == expected
+
+
+def test_step_of_another_epoch_is_not_run(executor: LocalExecutor) -> None:
+    executor.start()
+    with pytest.raises(WorkerLost, match="step 5 is of epoch 1, and this is epoch 0"):
+        executor.submit(make_step(5, [Part([1], 0, [1])], epoch=1)).result()
+    assert executor.submit(make_step(6, [Part([1], 0, [1])])).result().step == 6
+
+
+def test_shutdown_twice(executor: LocalExecutor) -> None:
+    executor.start()
+    executor.shutdown()
+    executor.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_gpu_blocks_override": 5, "max_model_len": 100}, "use 64 or less"),
+        ({"model": MODEL + "/nowhere"}, "does not exist"),
+        ({"ops_backend": "triton"}, "triton"),
+    ],
+)
+def test_start_refuses_in_a_sentence(changes: dict[str, object], message: str) -> None:
+    executor = make_executor(**changes)
+    with pytest.raises(InvalidConfig, match=message):
+        executor.start()
+    executor.shutdown()
+
+
+def test_several_ranks_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match="tensor_parallel_size=2 × pipeline_parallel_size=1; use ray"):
+        make_executor(tensor_parallel_size=2)

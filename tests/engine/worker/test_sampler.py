@@ -1,0 +1,142 @@
+"""The order of the sampling steps, and rows that cannot be sampled."""
+
+import numpy as np
+import torch
+
+from engine.worker.sampler import Sampled, num_top_logprobs, sample, take_rows
+from ops import reference
+from tests.engine.worker.steps import floats, ints, make_columns
+
+INF = float("inf")
+
+
+def run(logits: list[list[float]], **columns: np.ndarray) -> Sampled:
+    made = make_columns(len(logits), **columns)
+    return sample(torch.tensor(logits), made, reference, num_top_logprobs(made))
+
+
+def test_greedy_takes_the_largest_and_gives_no_logprobs() -> None:
+    sampled = run([[0.0, 3.0, 1.0], [2.0, 2.0, 1.0]])
+    assert sampled.token_ids.tolist() == [1, 0]
+    assert sampled.token_ids.dtype == torch.int32
+    assert sampled.is_finite.tolist() == [True, True]
+    assert sampled.logprobs.shape == (0,)
+    assert sampled.top_ids.shape == (0, 0)
+
+
+def test_bias_comes_before_the_repetition_penalty() -> None:
+    """Token 0 is biased from 1 to 3, then halved to 1.5, below token 1's 2; the other way round it would win."""
+    sampled = run(
+        [[1.0, 2.0]],
+        bias_starts=ints(0, 1),
+        bias_ids=ints(0),
+        bias_values=floats(2.0),
+        repetition_penalty=floats(2.0),
+        history_starts=ints(0, 1),
+        history_ids=ints(0),
+        history_num_prompt=ints(1),
+    )
+    assert sampled.token_ids.tolist() == [1]
+
+
+def test_bias_cannot_bring_back_what_is_not_allowed() -> None:
+    sampled = run(
+        [[1.0, 2.0, 0.0]],
+        allowed_starts=ints(0, 1),
+        allowed_ids=ints(2),
+        bias_starts=ints(0, 1),
+        bias_ids=ints(1),
+        bias_values=floats(100.0),
+    )
+    assert sampled.token_ids.tolist() == [2]
+
+
+def test_a_row_asks_for_itself_only() -> None:
+    sampled = run(
+        [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]],
+        bias_starts=ints(0, 0, 1, 1),
+        bias_ids=ints(1),
+        bias_values=floats(-INF),
+    )
+    assert sampled.token_ids.tolist() == [1, 0, 1]
+
+
+def test_logprobs_are_of_the_logits_as_they_came() -> None:
+    raw = [1.0, 2.0, 0.5]
+    sampled = run(
+        [raw, raw],
+        logprob_counts=ints(0, 3),
+        bias_starts=ints(0, 1, 2),
+        bias_ids=ints(1, 1),
+        bias_values=floats(-INF, -INF),
+    )
+    expected = torch.tensor(raw).log_softmax(0)
+    assert sampled.token_ids.tolist() == [0, 0]
+    torch.testing.assert_close(sampled.logprobs, torch.stack((torch.tensor(0.0), expected[0])))
+    assert sampled.ranks.tolist() == [0, 2]
+    assert sampled.top_ids[1].tolist() == [1, 0]
+    torch.testing.assert_close(sampled.top_logprobs[1], expected[[1, 0]])
+
+
+def test_rows_that_hold_nan_or_have_everything_banned() -> None:
+    sampled = run(
+        [[1.0, 2.0], [float("nan"), 2.0], [1.0, 2.0], [INF, 2.0], [-INF, 2.0]],
+        bias_starts=ints(0, 0, 0, 2, 2, 2),
+        bias_ids=ints(0, 1),
+        bias_values=floats(-INF, -INF),
+        temperature=floats(0, 1, 1, 1, 1),
+    )
+    assert sampled.is_finite.tolist() == [True, False, False, False, True]
+    assert sampled.token_ids.tolist() == [1, 0, 0, 0, 1]
+
+
+def test_a_target_is_given_not_sampled() -> None:
+    sampled = run(
+        [[1.0, 2.0], [1.0, 2.0]],
+        has_target=np.array([True, False]),
+        target_ids=ints(0, 0),
+        logprob_counts=ints(1, 1),
+    )
+    assert sampled.token_ids.tolist() == [0, 1]
+    torch.testing.assert_close(sampled.logprobs, torch.tensor([1.0, 2.0]).log_softmax(0))
+    assert sampled.ranks.tolist() == [2, 1]
+    assert sampled.top_ids.shape == (2, 0)
+
+
+def test_only_targets() -> None:
+    sampled = run([[1.0, 2.0]], has_target=np.array([True]), target_ids=ints(0), logprob_counts=ints(2))
+    assert (sampled.token_ids.tolist(), sampled.top_ids.tolist()) == ([0], [[1]])
+
+
+def test_any_cut_of_the_rows_samples_the_same() -> None:
+    """Ten rows, each with another mix of wishes, at once and in pieces."""
+    random = np.random.default_rng(1)
+    logits = torch.from_numpy(random.normal(size=(10, 50)).astype(np.float32))
+    lengths = random.integers(0, 4, size=(3, 10))
+    starts = np.concatenate((np.zeros((3, 1)), lengths.cumsum(axis=1)), axis=1).astype(np.int32)
+    history, bias, allowed = (random.integers(0, 50, size=row[-1]).astype(np.int32) for row in starts)
+    columns = make_columns(
+        10,
+        temperature=random.uniform(0, 2, 10).astype(np.float32),
+        top_p=random.uniform(0.5, 1, 10).astype(np.float32),
+        seed=random.integers(0, 1 << 63, 10).astype(np.uint64) * np.uint64(2),
+        presence_penalty=random.uniform(-1, 1, 10).astype(np.float32),
+        logprob_counts=random.integers(0, 4, 10).astype(np.int32),
+        history_starts=starts[0],
+        history_ids=history,
+        history_num_prompt=np.minimum(lengths[0], 1).astype(np.int32),
+        bias_starts=starts[1],
+        bias_ids=bias,
+        bias_values=random.normal(size=len(bias)).astype(np.float32),
+        allowed_starts=starts[2],
+        allowed_ids=allowed,
+    )
+    num_top = num_top_logprobs(columns)
+    whole = sample(logits.clone(), columns, reference, num_top)
+    for cuts in ([0, 1, 10], [0, 4, 5, 9, 10], list(range(11))):
+        parts = [
+            sample(logits[start:stop].clone(), take_rows(columns, start, stop), reference, num_top)
+            for start, stop in zip(cuts, cuts[1:], strict=False)
+        ]
+        for name in ("token_ids", "is_finite", "logprobs", "ranks", "top_ids", "top_logprobs"):
+            assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name)), name
