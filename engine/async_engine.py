@@ -163,10 +163,10 @@ class AsyncEngine:
             self._do_commands()
             if self._engine.has_unfinished_requests():
                 self._deliver(self._step())
-            elif not self._commands:
+            self._stats = self._engine.stats()
+            if not (self._commands or self._engine.has_unfinished_requests()):
                 self._wake.wait()
             self._wake.clear()
-            self._stats = self._engine.stats()
         self._engine.dead = self._engine.dead or "the engine is shut down"
         self._do_commands()
         self._deliver(self._engine.fail_all(self._engine.dead))

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+Phase = Literal["queue", "prefill", "decode", "preemption", "swap", "recovery"]
 FinishReason = Literal["stop", "length", "abort", "error"]
 
 
@@ -40,13 +41,36 @@ PositionLogprobs = dict[int, Logprob]
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """Times of one request, seconds of `time.monotonic()`; None until it happens."""
+    """Times of one request, seconds of `time.monotonic()`; None until it happens.
+
+    `seconds` parts the request's life, without gap or overlap, into: queue (until first scheduled), prefill (until the first
+    token), decode, and what disturbed it (preemption by recompute, swap, recovery), each until the next token came.
+    """
 
     arrival_time: float
     first_scheduled_time: float | None = None
     first_token_time: float | None = None
     finished_time: float | None = None
     num_preemptions: int = 0
+    phase: Phase = "queue"
+    phase_start: float = 0.0
+    seconds: dict[Phase, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.phase_start = self.arrival_time
+
+    def enter(self, phase: Phase, now: float) -> None:
+        """The request's time is the phase's from now on."""
+        self.seconds[self.phase] = self.seconds.get(self.phase, 0.0) + now - self.phase_start
+        self.phase, self.phase_start = phase, now
+
+    def so_far(self, now: float) -> dict[Phase, float]:
+        """`seconds`, with the phase that goes on."""
+        return self.seconds | {self.phase: self.seconds.get(self.phase, 0.0) + now - self.phase_start}
+
+    def finish(self, now: float) -> None:
+        self.enter(self.phase, now)
+        self.finished_time = now
 
 
 @dataclass(slots=True)

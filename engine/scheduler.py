@@ -35,6 +35,7 @@ class SchedulerOutputs:
     blocks_to_swap_out: list[tuple[int, int]]
     blocks_to_swap_in: list[tuple[int, int]]
     blocks_to_copy: list[tuple[int, int]]
+    admitted: list[SequenceGroup] = field(default_factory=list)  # from the waiting queue
     preempted: list[SequenceGroup] = field(default_factory=list)
 
 
@@ -216,6 +217,7 @@ class Scheduler:
             if group.metrics.num_preemptions == 0:
                 group.num_cached_tokens = live[0].num_computed_tokens
             self.waiting.remove(group)
+            plan.admitted.append(group)
             self._run(group, plan)
 
     def _num_admissible_blocks(self) -> int:

@@ -1,5 +1,7 @@
 """The order of the sampling steps, and rows that cannot be sampled."""
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 
@@ -136,7 +138,7 @@ def test_any_cut_of_the_rows_samples_the_same() -> None:
     for cuts in ([0, 1, 10], [0, 4, 5, 9, 10], list(range(11))):
         parts = [
             sample(logits[start:stop].clone(), take_rows(columns, start, stop), reference, num_top)
-            for start, stop in zip(cuts, cuts[1:], strict=False)
+            for start, stop in pairwise(cuts)
         ]
         for name in ("token_ids", "is_finite", "logprobs", "ranks", "top_ids", "top_logprobs"):
             assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name)), name

@@ -27,7 +27,7 @@ def make_config(**changes: object) -> EngineConfig:
 
 @pytest.fixture(scope="module")
 def loaded() -> Worker:
-    return Worker(make_config(swap_space=0.01))
+    return Worker(make_config(swap_space=0.01), num_ranks_here=2)
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def execute(worker: Worker, request: ExecuteModelRequest) -> SamplerOutput:
 
 
 def test_chunks_and_neighbours_change_no_token(worker: Worker) -> None:
-    together = generate(lambda request: execute(worker, request), PROMPTS, 8)
-    in_chunks = generate(lambda request: execute(worker, request), PROMPTS, 8, chunk=7)
-    alone = [generate(lambda request: execute(worker, request), [prompt], 8)[0] for prompt in PROMPTS]
+    together = generate(lambda request: execute(worker, request), PROMPTS, 4)
+    in_chunks = generate(lambda request: execute(worker, request), PROMPTS, 4, chunk=9)
+    alone = [generate(lambda request: execute(worker, request), [prompt], 4)[0] for prompt in PROMPTS]
     assert together == in_chunks == alone
     assert len(set(map(tuple, together))) == 3
 
@@ -158,9 +158,9 @@ def test_swapping_is_timed(loaded: Worker) -> None:
 
 
 def test_report_names_device_dtype_backend_exactness_and_threads(loaded: Worker) -> None:
-    num_cores = len(os.sched_getaffinity(0))
+    num_threads = max(1, len(os.sched_getaffinity(0)) // 2)
     assert loaded.report.startswith("cpu, float32, layers 0-3, ops backend reference (not exact")
-    assert f", {num_cores} thread" in loaded.report
+    assert f", {num_threads} thread" in loaded.report
 
 
 def test_threads_are_the_cores_divided_by_the_ranks() -> None:
@@ -184,11 +184,12 @@ def test_refusals_are_sentences(changes: dict[str, object], message: str) -> Non
         Worker(EngineConfig.create(**({"model": MODEL, "device": "cpu"} | changes)))
 
 
-def test_dummy_weights() -> None:
-    first, second = (Worker(make_config(load_format="dummy", seed=seed, swap_space=0)) for seed in (1, 2))
-    step = make_step(0, [Part(list(range(20)), 0, [1, 2])])
-    tokens = []
-    for worker in (first, second, first):
+def test_dummy_weights_are_a_function_of_the_seed() -> None:
+    columns = make_columns(1, logprob_counts=ints(1))
+    step = make_step(0, [Part(list(range(20)), 0, [1, 2])], sampling=columns)
+    logprobs = []
+    for seed in (1, 2, 1):
+        worker = Worker(make_config(load_format="dummy", seed=seed))
         worker.initialize_cache(4, 0)
-        tokens.append(execute(worker, step).token_ids.tolist())
-    assert tokens[0] == tokens[2]
+        logprobs.append(execute(worker, step).logprobs.tolist())
+    assert logprobs[0] == logprobs[2] != logprobs[1]

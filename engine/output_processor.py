@@ -1,0 +1,142 @@
+"""From a step's results to what callers hear: each row to its sequence, each sequence's gain to its request."""
+
+import logging
+from collections.abc import Iterator
+
+from engine import beam_search, decoding
+from engine.block_manager import BlockManager
+from engine.detokenizer import Detokenizer
+from engine.errors import InputProcessingError
+from engine.outputs import CompletionOutput, RequestOutput, SamplerOutput
+from engine.scheduler import ScheduledSequence, SchedulerOutputs
+from engine.sequence import Sequence, SequenceGroup
+from engine.tokenizer import Tokenizer
+
+logger = logging.getLogger("squadron.engine")
+
+# A request's news after a step.
+News = tuple[SequenceGroup, RequestOutput]
+
+
+class OutputProcessor:
+    """Applies results to sequences. Trouble with a request's rows ends that request; the batch goes on."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        self.tokenizer = tokenizer
+        self.detokenizer = Detokenizer(tokenizer.token_bytes, tokenizer.special_ids, vocab_size)
+        self.num_discarded_rows = 0  # sampled for a sequence that had ended, by a step built ahead
+
+    def process(self, plan: SchedulerOutputs, output: SamplerOutput, blocks: BlockManager, now: float) -> list[News]:
+        """Go through the plan as the rows were laid out; `now` is when the results came."""
+        rows = decoding.SampledRows(output, self.tokenizer)
+        news: list[News] = []
+        row = 0
+        for group, entries in _by_group(plan.scheduled):
+            gained: list[CompletionOutput] = []
+            has_rows = False
+            for entry in entries:
+                first_row = row
+                row += entry.num_prompt_rows + entry.num_samples
+                if entry.num_samples:
+                    entry.seq.num_pending -= 1
+                if entry.seq.finish_reason is not None:
+                    self.num_discarded_rows += entry.num_samples
+                elif row > first_row:
+                    has_rows = True
+                    self._apply(entry, rows, first_row, gained, blocks)
+            if has_rows and (told := self._tell(group, gained, blocks, now)) is not None:
+                news.append((group, told))
+        return news
+
+    def fail(self, group: SequenceGroup, message: str) -> RequestOutput:
+        """End what of a request still runs; returns its last output."""
+        group.error = message
+        for seq in group.live:
+            seq.finish_reason = "error"
+        return _request_output(group, [decoding.failed(seq) for seq in group.seqs if seq.finish_reason == "error"])
+
+    def _apply(
+        self,
+        entry: ScheduledSequence,
+        rows: decoding.SampledRows,
+        first_row: int,
+        gained: list[CompletionOutput],
+        blocks: BlockManager,
+    ) -> None:
+        group, seq = entry.group, entry.seq
+        sampled_row = first_row + entry.num_prompt_rows
+        try:
+            if not (rows.all_finite or all(rows.is_finite[first_row : sampled_row + entry.num_samples])):
+                raise InputProcessingError("the model gave no finite probabilities for this request's next token")
+            if entry.num_prompt_rows:
+                decoding.take_prompt_logprobs(entry, rows, first_row)
+            if entry.num_samples == 0:
+                return
+            if group.params.beam_width is not None:
+                seq.candidates = rows.candidates(sampled_row, beam_search.num_candidates(group))
+                return
+            lines = [seq] if group.num_unforked == 1 else [seq, *_fork(group, seq, blocks)]
+            for line_row, line in enumerate(lines, start=sampled_row):
+                gained.append(decoding.append_token(group, line, rows, line_row, self.detokenizer))
+                if line.finish_reason is not None:
+                    blocks.free(line)
+        except Exception as error:
+            logger.warning("request %s failed: %s: %s", group.request_id, type(error).__name__, error)
+            group.error = f"{type(error).__name__}: {error}"
+
+    def _tell(
+        self, group: SequenceGroup, gained: list[CompletionOutput], blocks: BlockManager, now: float
+    ) -> RequestOutput | None:
+        """What the caller hears; None while there is nothing to hear yet."""
+        if group.error is not None:
+            return self.fail(group, group.error)
+        metrics = group.metrics
+        if metrics.phase != "decode" and (gained or group.params.beam_width is not None):
+            metrics.enter("decode", now)
+            metrics.first_token_time = metrics.first_token_time or now
+        if group.params.beam_width is not None:
+            is_over = beam_search.advance(group, blocks)
+            return _request_output(group, beam_search.results(group, self.tokenizer)) if is_over else None
+        if group.params.best_of is not None:
+            group.held_outputs += gained
+            return _request_output(group, decoding.rank_best_of(group)) if group.finished else None
+        return _request_output(group, gained) if gained else None
+
+
+def _by_group(scheduled: list[ScheduledSequence]) -> Iterator[tuple[SequenceGroup, list[ScheduledSequence]]]:
+    """A plan's entries, those of a group together: they are neighbours."""
+    index = 0
+    while index < len(scheduled):
+        group, first = scheduled[index].group, index
+        while index < len(scheduled) and scheduled[index].group is group:
+            index += 1
+        yield group, scheduled[first:index]
+
+
+def _fork(group: SequenceGroup, parent: Sequence, blocks: BlockManager) -> list[Sequence]:
+    """The prompt is computed: its other choices begin."""
+    children = [parent.fork(choice) for choice in range(1, group.num_unforked)]
+    for child in children:
+        blocks.fork(parent, child)
+    group.seqs += children
+    group.num_unforked = 1
+    return children
+
+
+def _request_output(group: SequenceGroup, gained: list[CompletionOutput]) -> RequestOutput:
+    prompt_logprobs = None
+    if group.params.prompt_logprobs is not None and not group.prompt_logprobs_sent:
+        prompt_logprobs = group.prompt_logprobs or [None]
+        group.prompt_logprobs_sent = True
+    return RequestOutput(
+        group.request_id,
+        group.attempt,
+        group.prompt_token_ids,
+        gained,
+        group.finished,
+        group.prompt,
+        prompt_logprobs,
+        group.num_cached_tokens,
+        group.metrics,
+        group.error,
+    )

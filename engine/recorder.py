@@ -1,0 +1,122 @@
+"""What the engine did: counts, seconds, the steps' timeline and where each request's time went."""
+
+import time
+from collections import OrderedDict
+
+import numpy as np
+
+from engine.outputs import Phase, RequestMetrics
+from engine.request import ExecuteModelRequest
+from engine.scheduler import Scheduler, SchedulerOutputs
+from engine.sequence import SequenceGroup, Status
+from engine.stats import EngineStats
+from engine.timeline import StepRecord, Timeline
+
+# Finished requests whose times are kept for `why`.
+NUM_FINISHED_KEPT = 4096
+
+
+class Recorder:
+    """Values only: nothing is logged or sent from here."""
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        self.num_recoveries = 0
+        self._finished: OrderedDict[str, RequestMetrics] = OrderedDict()
+        self._num_steps = 0
+        self._num_prompt_tokens = 0
+        self._num_generation_tokens = 0
+        self._num_blocks_swapped_out = 0
+        self._num_blocks_swapped_in = 0
+        self._num_blocks_copied = 0
+        self._schedule_seconds = 0.0
+        self._build_seconds = 0.0
+        self._execute_seconds = 0.0
+        self._process_seconds = 0.0
+
+    def submitted(
+        self, plan: SchedulerOutputs, request: ExecuteModelRequest, started: float, scheduled: float, submitted: float
+    ) -> StepRecord:
+        """A step has been scheduled, built and handed over, at these times; note whose phase changed by it."""
+        for group in plan.admitted:
+            if group.metrics.first_scheduled_time is None:
+                group.metrics.first_scheduled_time = started
+                group.metrics.enter("prefill", started)
+        for group in plan.preempted:
+            group.metrics.enter("swap" if group.status is Status.SWAPPED else "preemption", started)
+        self._schedule_seconds += scheduled - started
+        self._build_seconds += submitted - scheduled
+        num_tokens = np.diff(request.query_starts)
+        return StepRecord(
+            step=plan.step,
+            epoch=request.epoch,
+            request_ids=[entry.group.request_id for entry in plan.scheduled],
+            choices=[entry.seq.choice for entry in plan.scheduled],
+            starts=request.context_lens - num_tokens,
+            num_tokens=num_tokens,
+            num_samples=len(request.sampled_rows),
+            num_swapped_out=len(plan.blocks_to_swap_out),
+            num_swapped_in=len(plan.blocks_to_swap_in),
+            num_copied=len(plan.blocks_to_copy),
+            preempted=[group.request_id for group in plan.preempted],
+            schedule_start=started,
+            submitted=submitted,
+        )
+
+    def processed(self, plan: SchedulerOutputs, record: StepRecord, waited_since: float) -> None:
+        """A step's results are in and applied."""
+        record.processed = time.monotonic()
+        self._execute_seconds += record.finished - waited_since
+        self._process_seconds += record.processed - record.finished
+        self._num_steps += 1
+        self._num_generation_tokens += record.num_samples
+        self._num_prompt_tokens += plan.num_tokens - sum([entry.num_samples > 0 for entry in plan.scheduled])
+        self._num_blocks_swapped_out += record.num_swapped_out
+        self._num_blocks_swapped_in += record.num_swapped_in
+        self._num_blocks_copied += record.num_copied
+        self.timeline.records.append(record)
+
+    def recovered(self, groups: list[SequenceGroup]) -> None:
+        now = time.monotonic()
+        for group in groups:
+            if group.metrics.phase != "queue":
+                group.metrics.enter("recovery", now)
+
+    def finished(self, group: SequenceGroup) -> None:
+        group.metrics.finish(time.monotonic())
+        self._finished[group.request_id] = group.metrics
+        if len(self._finished) > NUM_FINISHED_KEPT:
+            self._finished.popitem(last=False)
+
+    def why(self, request_id: str) -> dict[Phase, float]:
+        """Seconds by phase of a lately finished request; raises KeyError for one not known (any more)."""
+        return dict(self._finished[request_id].seconds)
+
+    def stats(self, scheduler: Scheduler, num_discarded_rows: int) -> EngineStats:
+        blocks = scheduler.blocks
+        return EngineStats(
+            num_requests_running=len(scheduler.running),
+            num_requests_waiting=len(scheduler.waiting),
+            num_requests_swapped=len(scheduler.swapped),
+            num_gpu_blocks=blocks.device.num_usable,
+            num_free_gpu_blocks=blocks.device.num_free,
+            num_cpu_blocks=blocks.host.num_usable,
+            num_free_cpu_blocks=blocks.host.num_free,
+            num_steps=self._num_steps,
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_generation_tokens=self._num_generation_tokens,
+            num_prefix_queries=blocks.num_prefix_queries,
+            num_prefix_hits=blocks.num_prefix_hits,
+            num_preemptions_swap=scheduler.num_preemptions_swap,
+            num_preemptions_recompute=scheduler.num_preemptions_recompute,
+            num_wasted_tokens=scheduler.num_wasted_tokens,
+            num_discarded_rows=num_discarded_rows,
+            num_blocks_swapped_out=self._num_blocks_swapped_out,
+            num_blocks_swapped_in=self._num_blocks_swapped_in,
+            num_blocks_copied=self._num_blocks_copied,
+            num_recoveries=self.num_recoveries,
+            schedule_seconds=self._schedule_seconds,
+            build_seconds=self._build_seconds,
+            execute_seconds=self._execute_seconds,
+            process_seconds=self._process_seconds,
+        )
