@@ -7,22 +7,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import EngineDead, Overloaded, SquadronError
 from engine.executor import Executor
 from engine.llm_engine import LLMEngine
-from engine.outputs import RequestOutput, failed_request
+from engine.outputs import Phase, RequestOutput, failed_request
 from engine.sampling_params import SamplingParams
-from engine.stats import EngineStats
+from engine.stats import EngineStats, stats_line
 from engine.tokenizer import Message, Tokenizer
 
 logger = logging.getLogger("squadron.engine")
 
+Answer = TypeVar("Answer")
 Prompt = str | list[int] | list[Message]
+STATS_INTERVAL_SECONDS = 10.0
 Sink = Callable[[list[RequestOutput]], None]
 
 
@@ -45,7 +48,6 @@ class AsyncEngine:
         self._commands: deque[Callable[[], None]] = deque()
         self._wake = threading.Event()
         self._stopping = False
-        self._stats: EngineStats | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     @property
@@ -55,7 +57,8 @@ class AsyncEngine:
     def start(self) -> None:
         """Load the model and start the thread; blocks. Raises InvalidConfig or WorkerLost."""
         self._engine.start()
-        self._stats = self._engine.stats()
+        self._stats = self._logged = self._engine.stats()
+        self._logged_at = time.monotonic()
         self._thread.start()
 
     def shutdown(self) -> None:
@@ -139,8 +142,21 @@ class AsyncEngine:
 
     def stats(self) -> EngineStats:
         """As of the last step or command."""
-        assert self._stats is not None, "the engine is not started"
         return self._stats
+
+    async def trace(self) -> dict[str, Any]:
+        """The last steps as a Chrome trace; see `Timeline.chrome_trace`."""
+        return await self._ask(self._engine.timeline.chrome_trace)
+
+    async def why(self, request_id: str) -> dict[Phase, float]:
+        """Where a request's time went; see `LLMEngine.why`."""
+        return await self._ask(partial(self._engine.why, request_id))
+
+    async def _ask(self, question: Callable[[], Answer]) -> Answer:
+        """Have the engine's thread answer between two steps."""
+        future: Future[Answer] = Future()
+        self._post(partial(_answer, future, question))
+        return await asyncio.wrap_future(future)
 
     def check_health(self) -> None:
         """Raise EngineDead if no request can be answered any more."""
@@ -171,6 +187,15 @@ class AsyncEngine:
         self._do_commands()
         self._deliver(self._engine.fail_all(self._engine.dead))
 
+    def _log_stats(self) -> None:
+        """A line every ten seconds in which something was done."""
+        seconds = time.monotonic() - self._logged_at
+        if seconds < STATS_INTERVAL_SECONDS or self.config.disable_log_stats:
+            return
+        if self.stats().num_steps > self._logged.num_steps:
+            logger.info("%s", stats_line(self._logged, self.stats(), seconds))
+        self._logged, self._logged_at = self.stats(), time.monotonic()
+
     def _do_commands(self) -> None:
         while self._commands:
             self._commands.popleft()()
@@ -196,6 +221,13 @@ class AsyncEngine:
                 put(output)
         if self._on_outputs is not None and outputs:
             self._on_outputs(outputs)
+
+
+def _answer(future: Future[Answer], question: Callable[[], Answer]) -> None:
+    try:
+        future.set_result(question())
+    except KeyError as error:
+        future.set_exception(error)
 
 
 def _put(loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[RequestOutput], output: RequestOutput) -> None:

@@ -155,7 +155,9 @@ def pick_device(name: str) -> torch.device:
     """This process' device of that name; raises InvalidConfig if there is none."""
     if name == "cuda" and not torch.cuda.is_available():
         raise InvalidConfig("device=cuda, but no CUDA device can be seen here; device=cpu would work")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+    if name != "cpu" and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
 
 
 @contextmanager

@@ -53,7 +53,10 @@ def answers(engine, token_ids, params):
 def generate(model, prompt, **options):
     with torch.inference_mode():
         return model.generate(
-            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long), do_sample=False, **options
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            do_sample=False,
+            **options,
         )
 
 
