@@ -96,7 +96,7 @@ class AsyncEngine:
                 request_id,
                 token_ids,
                 params,
-                prompt=prompt if isinstance(prompt, str) else None,
+                prompt=self._prompt_text(prompt, token_ids),
                 output_ids=output_ids,
                 attempt=attempt,
                 priority=priority,
@@ -139,6 +139,13 @@ class AsyncEngine:
         if messages:
             return self.tokenizer.encode_chat(messages, **chat_options)
         return [token_id for token_id in prompt if isinstance(token_id, int)]
+
+    def _prompt_text(self, prompt: Prompt, token_ids: list[int]) -> str | None:
+        """A completion's prompt as text, whichever way it was given; a conversation has none."""
+        if isinstance(prompt, str):
+            return prompt
+        is_ids = bool(prompt) and isinstance(prompt[0], int)
+        return self.tokenizer.decode(token_ids, skip_special_tokens=False) if is_ids else None
 
     def stats(self) -> EngineStats:
         """As of the last step or command."""

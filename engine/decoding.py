@@ -30,11 +30,11 @@ class SampledRows:
 
     def position_logprobs(self, row: int, count: int) -> PositionLogprobs:
         """The row's own token and the `count` most likely ones."""
-        decode = self._tokenizer.decode_token
+        token_bytes = self._tokenizer.bytes_of
         token_id = self.token_ids[row]
-        found = {token_id: Logprob(self._logprobs[row], self._ranks[row], decode(token_id))}
+        found = {token_id: Logprob(self._logprobs[row], self._ranks[row], token_bytes(token_id))}
         for rank, (top_id, logprob) in enumerate(self.candidates(row, count), start=1):
-            found.setdefault(top_id, Logprob(logprob, rank, decode(top_id)))
+            found.setdefault(top_id, Logprob(logprob, rank, token_bytes(top_id)))
         return found
 
 
@@ -61,6 +61,7 @@ def append_token(
     if params.logprobs is not None:
         logprobs = [rows.position_logprobs(row, params.logprobs)]
     text = finish_or_continue(group, seq, detokenizer)
+    seq.num_emitted_tokens = first_index + 1
     cumulative_logprob = None if logprobs is None else seq.cumulative_logprob
     return CompletionOutput(
         seq.choice, text, [token_id], first_index, cumulative_logprob, logprobs, seq.finish_reason, seq.stop_reason
@@ -69,7 +70,7 @@ def append_token(
 
 def failed(seq: Sequence) -> CompletionOutput:
     """The last word of a choice that ends in an error."""
-    return CompletionOutput(seq.choice, "", [], seq.num_output_tokens, finish_reason="error")
+    return CompletionOutput(seq.choice, "", [], seq.num_emitted_tokens, finish_reason="error")
 
 
 def rank_best_of(group: SequenceGroup) -> list[CompletionOutput]:

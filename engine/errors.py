@@ -41,3 +41,8 @@ class EngineDead(SquadronError):
 
 class Overloaded(SquadronError):
     """Too much waits already; the same request may be taken later."""
+
+
+def in_a_line(error: BaseException) -> str:
+    """An exception's type and the first line of its message."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -32,7 +32,11 @@ class Logprob(NamedTuple):
 
     logprob: float
     rank: int
-    decoded_token: str
+    token_bytes: bytes  # half a character, perhaps
+
+    @property
+    def decoded_token(self) -> str:
+        return self.token_bytes.decode(errors="replace")
 
 
 # For each position: token id -> Logprob, the sampled token's always among them.

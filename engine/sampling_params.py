@@ -53,7 +53,7 @@ class SamplingParams:
             object.__setattr__(self, "top_k", 0)
         _integer("n", self.n, 1, MAX_CHOICES)
         _number("temperature", self.temperature, 0.0, 2.0)
-        _integer("top_k", self.top_k, 0, INT64_MAX)
+        _integer("top_k", self.top_k, 0, 2**31 - 1)
         _number("top_p", self.top_p, 0.0, 1.0, above=True)
         _number("min_p", self.min_p, 0.0, 1.0)
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)

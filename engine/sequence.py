@@ -30,14 +30,12 @@ class Sequence:
         "finish_reason",
         "host_block_table",
         "last_step",
-        "logprobs",
         "may_share_tail",
         "num_computed_tokens",
         "num_emitted_tokens",
         "num_indexed_blocks",
         "num_pending",
         "num_prompt_tokens",
-        "num_resumed_tokens",
         "row",
         "sampled_row",
         "stop_reason",
@@ -59,11 +57,9 @@ class Sequence:
         self.row: int | None = None  # of the driver's tables, while running
         self.last_step = -1  # the last step this sequence was scheduled in
         self.sampled_row = 0  # its sampled row in that step
-        self.logprobs: list[PositionLogprobs] = []  # of output tokens not emitted yet
         self.cumulative_logprob = 0.0
         self.candidates: list[tuple[int, float]] | None = None  # beam search: (token id, logprob), waiting for siblings
-        self.num_emitted_tokens = len(token_ids) - num_prompt_tokens
-        self.num_resumed_tokens = self.num_emitted_tokens
+        self.num_emitted_tokens = len(token_ids) - num_prompt_tokens  # output tokens that callers know of
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self.text = TextState()
@@ -91,10 +87,8 @@ class Sequence:
         child.num_computed_tokens = self.num_computed_tokens
         child.block_hashes = list(self.block_hashes)
         child.last_step = self.last_step
-        child.logprobs = list(self.logprobs)
         child.cumulative_logprob = self.cumulative_logprob
         child.num_emitted_tokens = self.num_emitted_tokens
-        child.num_resumed_tokens = self.num_resumed_tokens
         child.text = self.text.copy()
         return child
 

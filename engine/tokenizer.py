@@ -61,9 +61,9 @@ class Tokenizer:
         """The token ids of a word as it stands, for bad_words."""
         return self._encode(word, add_special_tokens=False)
 
-    def decode_token(self, token_id: int) -> str:
-        """One token as text, U+FFFD for what is not whole characters."""
-        return self.token_bytes[token_id].decode(errors="replace") if token_id < len(self.token_bytes) else ""
+    def bytes_of(self, token_id: int) -> bytes:
+        """What a token stands for; nothing, for ids beyond the tokenizer's that a model may have."""
+        return self.token_bytes[token_id] if token_id < len(self.token_bytes) else b""
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """All of it as one text."""

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from engine.config import EngineConfig
-from engine.errors import InvalidConfig, WorkerLost
+from engine.errors import InvalidConfig, WorkerLost, in_a_line
 from engine.executor import Capacity
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
@@ -66,5 +66,5 @@ class LocalExecutor:
             return output
         except Exception as error:
             logger.exception("worker 0 lost, in step %d", request.step)
-            self._lost = WorkerLost(0, f"{type(error).__name__}: {error}")
+            self._lost = WorkerLost(0, in_a_line(error))
             raise self._lost from error

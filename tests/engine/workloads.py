@@ -89,7 +89,7 @@ def random_params(rng: random.Random) -> SamplingParams:
         options["frequency_penalty"] = 0.5
     if rng.random() < 0.2:
         options["stop"] = [
-            TOKENIZER.decode_token(rng.randrange(20, VOCAB)) + TOKENIZER.decode_token(rng.randrange(20, VOCAB))[:1]
+            TOKENIZER.decode([rng.randrange(20, VOCAB)]) + TOKENIZER.decode([rng.randrange(20, VOCAB)])[:1]
             or "x"
         ]
     if rng.random() < 0.2:
@@ -103,7 +103,7 @@ def random_params(rng: random.Random) -> SamplingParams:
     if rng.random() < 0.1:
         options["prompt_logprobs"] = rng.randint(0, 2)
     if rng.random() < 0.1:
-        options["bad_words"] = [TOKENIZER.decode_token(rng.randrange(20, VOCAB))]
+        options["bad_words"] = [TOKENIZER.decode([rng.randrange(20, VOCAB)])]
     return SamplingParams(**options)
 
 

@@ -1,0 +1,121 @@
+"""The HTTP application: its routes, and what stands before and behind all of them."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from cluster.api.chat import chat_call, chat_events, chat_result
+from cluster.api.completions import completion_call, completion_events, completion_result
+from cluster.api.edge import Edge
+from cluster.api.errors import FORESEEN, ApiError, Unavailable, handle
+from cluster.api.generation import run
+from cluster.api.openapi import describe
+from cluster.api.parse import read_object
+from cluster.api.protocol import ChatRequest, CompletionRequest
+from cluster.api.responses import ModelCard, ModelList
+from cluster.api.sampling import Model
+from cluster.api.service import Service
+from cluster.api.stream import EventStream, unless_disconnected
+from cluster.api.validate import validate, warning
+
+VERSION = "0.1.0"
+HEALTH_RETRY_AFTER = 5.0  # seconds
+
+
+def build(
+    service: Service,
+    *,
+    model_name: str,
+    max_model_len: int,
+    vocab_size: int,
+    default_sampling: Mapping[str, Any] | None = None,
+    api_keys: tuple[str, ...] = (),
+    max_body_bytes: int = 32 << 20,
+    body_timeout: float = 60.0,
+) -> FastAPI:
+    """The application that answers with what `service` generates.
+
+    `default_sampling` is for what requests leave out (`ModelConfig.default_sampling`); `body_timeout` in seconds. Without
+    `api_keys` everybody may ask.
+    """
+    model = Model(
+        name=model_name,
+        max_model_len=max_model_len,
+        vocab_size=vocab_size,
+        default_sampling=default_sampling or {},
+    )
+    card = ModelCard(model_name, int(time.time()), model_name, max_model_len)
+    handled: tuple[type[Exception], ...] = (*FORESEEN, HTTPException, ClientDisconnect, Exception)
+    app = FastAPI(
+        openapi_url=None,
+        redirect_slashes=False,
+        exception_handlers={kind: handle for kind in handled},
+    )
+    app.add_middleware(Edge, api_keys=api_keys)
+    document = msgspec.json.encode(describe(VERSION, needs_key=bool(api_keys)))
+
+    async def body_of(request: Request) -> dict[str, Any]:
+        return await read_object(request, max_bytes=max_body_bytes, timeout=body_timeout)
+
+    @app.post("/v1/chat/completions")
+    async def chat_completions(request: Request) -> Response:
+        asked = validate(ChatRequest, await body_of(request))
+        check_model(asked.model)
+        call = chat_call(asked, model)
+        updates = run(service, call)
+        if call.stream:
+            return EventStream(chat_events(call, model, updates), warning(asked))
+        answer = await unless_disconnected(request.receive, chat_result(call, model, updates))
+        return _json(answer, warning(asked))
+
+    @app.post("/v1/completions")
+    async def completions(request: Request) -> Response:
+        asked = validate(CompletionRequest, await body_of(request))
+        check_model(asked.model)
+        call = completion_call(asked, model)
+        updates = run(service, call)
+        if call.stream:
+            return EventStream(completion_events(call, model, updates), warning(asked))
+        answer = await unless_disconnected(request.receive, completion_result(call, model, updates))
+        return _json(answer, warning(asked))
+
+    @app.get("/v1/models")
+    async def models() -> Response:
+        return _json(msgspec.json.encode(ModelList([card])))
+
+    @app.get("/v1/models/{model_id:path}")
+    async def one_model(request: Request) -> Response:
+        check_model(request.path_params["model_id"])
+        return _json(msgspec.json.encode(card))
+
+    @app.get("/health")
+    async def health() -> Response:
+        problems = await service.health()
+        if problems:
+            raise Unavailable("; ".join(problems), code="not_ready", retry_after=HEALTH_RETRY_AFTER)
+        return _json(b'{"status":"ok"}')
+
+    @app.get("/version")
+    async def version() -> Response:
+        return _json(msgspec.json.encode({"version": VERSION}))
+
+    @app.get("/openapi.json")
+    async def openapi() -> Response:
+        return _json(document)
+
+    def check_model(name: str) -> None:
+        if name != model_name:
+            message = f"There is no model {name[:64]!r} here; {model_name!r} is"
+            raise ApiError(404, message, code="model_not_found", param="model")
+
+    return app
+
+
+def _json(body: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(body, headers=headers, media_type="application/json")

@@ -1,0 +1,109 @@
+"""What a caller is told when a request cannot be answered: statuses, types, codes and the one form of body."""
+
+import math
+import random
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from engine.errors import EngineDead, InputProcessingError, InvalidRequest, Overloaded, SquadronError
+
+MAX_MESSAGE = 1000  # characters
+MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1, 120  # seconds; the openai client gives up where it is told more
+OVERLOAD_RETRY_AFTER, RESTART_RETRY_AFTER = 2.0, 5.0  # at least
+
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+class ApiError(SquadronError):
+    """An answer other than the one asked for. `retry_after` in seconds, `param` a path such as `messages[0].content`."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        param: str | None = None,
+        retry_after: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
+        self.headers = dict(headers or {})
+        if retry_after is not None:
+            seconds = min(MAX_RETRY_AFTER, max(MIN_RETRY_AFTER, math.ceil(retry_after)))
+            self.headers["retry-after"] = str(seconds)
+
+    @property
+    def type(self) -> str:
+        default = "server_error" if self.status >= 500 else "invalid_request_error"
+        return _TYPES.get(self.status, default)
+
+
+class Unavailable(ApiError):
+    """Nobody can take the request now."""
+
+    def __init__(
+        self, message: str, *, code: Literal["not_ready", "shutting_down", "engine_restarting"], retry_after: float
+    ) -> None:
+        super().__init__(503, message, code=code, retry_after=retry_after)
+
+
+# What the service may raise on purpose; anything else is a mistake of ours, and leaves a trace in the log.
+FORESEEN: tuple[type[SquadronError], ...] = (ApiError, InvalidRequest, InputProcessingError, Overloaded, EngineDead)
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """What the caller is told of any error; of an unforeseen one, nothing but that it happened."""
+    match error:
+        case ApiError():
+            return error
+        case InvalidRequest():
+            return ApiError(400, error.message, code=error.code, param=error.param)
+        case InputProcessingError():
+            return ApiError(500, f"The request failed: {error}", code="generation_failed")
+        case Overloaded():
+            return ApiError(503, str(error), code="server_overloaded", retry_after=_spread(OVERLOAD_RETRY_AFTER))
+        case EngineDead():
+            return Unavailable(str(error), code="engine_restarting", retry_after=_spread(RESTART_RETRY_AFTER))
+        case ClientDisconnect():
+            return ApiError(400, "The client has gone", code="client_disconnected")  # which nobody will read
+        case HTTPException(status_code=404):
+            return ApiError(404, "There is nothing at this URL", code="unknown_url")
+        case HTTPException(status_code=405, headers=headers):
+            return ApiError(405, "This URL does not take this method", code="method_not_supported", headers=headers)
+        case HTTPException(status_code=status, detail=detail):
+            return ApiError(status, detail, code="invalid_request")
+        case _:
+            # The server closes the connection, too.
+            message = "The server failed while it worked on the request"
+            return ApiError(500, message, code="internal_error", headers={"connection": "close"})
+
+
+def _spread(seconds: float) -> float:
+    """So that those who are sent away together do not come back together."""
+    return seconds * random.uniform(1.0, 2.0)
+
+
+def error_body(error: ApiError) -> bytes:
+    """`{"error": {message, type, param, code}}` as JSON."""
+    message = error.message if len(error.message) <= MAX_MESSAGE else error.message[:MAX_MESSAGE] + "…"
+    fields = {"message": message, "type": error.type, "param": error.param, "code": error.code}
+    return msgspec.json.encode({"error": fields})
+
+
+def error_response(error: ApiError) -> Response:
+    return Response(error_body(error), error.status, error.headers, "application/json")
+
+
+async def handle(_request: Request, error: Exception) -> Response:
+    """The exception handler of every route."""
+    return error_response(as_api_error(error))

@@ -1,0 +1,170 @@
+"""The requests, field by field: types and the bounds that the OpenAI API sets; `SamplingParams` checks the rest.
+
+Strict: nothing is converted, `true` is no number and 1.0 no integer. Null is a field left out. A field that is not known
+stays in `model_extra`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from cluster.api.fields import (
+    PARTS,
+    TEXT,
+    CacheSalt,
+    LogitBias,
+    Metadata,
+    Prompts,
+    Stop,
+    Texts,
+    TokenIds,
+    Unsupported,
+    fail,
+    only,
+)
+from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_CHOICES, MAX_LOGPROBS
+
+_STRICT = ConfigDict(strict=True, frozen=True, extra="allow")
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    include_usage: bool | None = None
+
+
+class GenerationRequest(BaseModel):
+    """What both routes take."""
+
+    model_config = _STRICT
+
+    model: str = Field(min_length=1)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    max_tokens: int | None = Field(None, ge=1, le=INT64_MAX)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    seed: int | None = Field(None, ge=INT64_MIN, le=INT64_MAX)
+    stop: Stop | None = None
+    logit_bias: LogitBias | None = None
+    # Known to other engines too.
+    top_k: int | None = Field(None, ge=-1, le=INT64_MAX)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repetition_penalty: float | None = Field(None, gt=0, allow_inf_nan=False)
+    stop_token_ids: TokenIds | None = None
+    bad_words: Annotated[Texts, Field(max_length=128)] | None = None
+    allowed_token_ids: TokenIds | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = Field(None, ge=0, le=INT64_MAX)
+    prompt_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    use_beam_search: bool | None = None
+    beam_width: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    length_penalty: float | None = Field(None, allow_inf_nan=False)
+    early_stopping: bool | None = None
+    priority: int | None = Field(None, ge=0, lt=2**31)  # lower goes first: nobody can ask to go before the default
+    cache_salt: CacheSalt | None = None
+    # Without effect on the answer.
+    user: str | None = None
+    metadata: Metadata | None = None
+    # Would have an effect, and have none yet.
+    structured_outputs: Unsupported = None
+    guided_json: Unsupported = None
+    guided_regex: Unsupported = None
+    guided_choice: Unsupported = None
+    guided_grammar: Unsupported = None
+    truncate_prompt_tokens: Unsupported = None
+    logits_processors: Unsupported = None
+
+
+class CompletionRequest(GenerationRequest):
+    """The body of POST /v1/completions."""
+
+    prompt: Prompts
+    best_of: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    echo: bool | None = None
+    logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    suffix: Unsupported = None
+    response_format: Unsupported = None
+
+
+def _part_type(value: str) -> str:
+    if value in ("image_url", "input_audio", "video_url", "audio_url", "file", "refusal"):
+        fail("unsupported_content", "The model reads text only")
+    if value != "text":
+        fail("invalid_value", "The type of a content part is 'text'")
+    return value
+
+
+class TextPart(BaseModel):
+    model_config = _STRICT
+
+    type: Annotated[str, AfterValidator(_part_type)]
+    text: str
+
+
+def _content_kind(value: Any) -> str:
+    return PARTS if isinstance(value, list) else TEXT
+
+
+_Parts = Annotated[list[TextPart], Field(min_length=1, fail_fast=True)]
+
+
+def _role(value: str) -> str:
+    if value in ("tool", "function"):
+        fail("unsupported_value", "Tools are not supported")
+    if value not in ("system", "developer", "user", "assistant"):
+        fail("invalid_value", "A role is 'system', 'developer', 'user' or 'assistant'")
+    return value
+
+
+class Message(BaseModel):
+    model_config = _STRICT
+
+    role: Annotated[str, AfterValidator(_role)]
+    tool_calls: Unsupported = None
+    function_call: Unsupported = None
+    content: Annotated[Annotated[str, Tag(TEXT)] | Annotated[_Parts, Tag(PARTS)], Discriminator(_content_kind)]
+
+
+def _response_format(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    kind = None if value is None else value.get("type")
+    if kind in ("json_object", "json_schema", "structural_tag"):
+        fail("unsupported_parameter", "Structured output is not supported; the only type is 'text'")
+    if value is not None and kind != "text":
+        fail("invalid_value", "The type of a response format is 'text'")
+    return value
+
+
+class ChatRequest(GenerationRequest):
+    """The body of POST /v1/chat/completions."""
+
+    messages: list[Message] = Field(min_length=1, fail_fast=True)
+    max_completion_tokens: int | None = Field(None, ge=1, le=INT64_MAX)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    response_format: Annotated[dict[str, Any] | None, AfterValidator(_response_format)] = None
+    modalities: list[Literal["text"]] | None = Field(None, min_length=1, max_length=1)
+    service_tier: Annotated[str | None, only("auto", "default")] = None
+    store: Annotated[bool | None, only(False)] = None
+    parallel_tool_calls: bool | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    tools: Unsupported = None
+    tool_choice: Unsupported = None
+    functions: Unsupported = None
+    function_call: Unsupported = None
+    prediction: Unsupported = None
+    audio: Unsupported = None
+    web_search_options: Unsupported = None
+    reasoning_effort: Unsupported = None
+    verbosity: Unsupported = None
+    chat_template: Unsupported = None
+    chat_template_kwargs: Unsupported = None
+    add_generation_prompt: Unsupported = None
+    continue_final_message: Unsupported = None
+    documents: Unsupported = None

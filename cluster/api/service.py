@@ -1,0 +1,36 @@
+"""What the HTTP layer asks of whoever answers its requests."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.outputs import RequestOutput
+from engine.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A conversation for the chat template: each message a `role` (system, user or assistant) and its `content`."""
+
+    messages: list[dict[str, str]]
+
+
+Prompt = str | list[int] | ChatPrompt
+
+
+class Service(Protocol):
+    """Answers requests; the gateway is one."""
+
+    def generate(
+        self, request_id: str, prompt: Prompt, params: SamplingParams, *, priority: int, cache_salt: str | None
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """The request's deltas, until each of its `params.n` choices has a finish_reason.
+
+        The first delta carries prompt_token_ids, and prompt_logprobs where they were asked for; `prompt` is the prompt's
+        text, decoded if it came as token ids. Closing the generator aborts the request. Raises, before the first delta,
+        InvalidRequest for what only the engine can know (a prompt too long: `context_length_exceeded`) or Overloaded, and
+        at any time InputProcessingError, EngineDead or an ApiError.
+        """
+
+    async def health(self) -> list[str]:
+        """What is wrong, a line each; nothing if requests can be taken."""

@@ -1,0 +1,87 @@
+"""Server-sent events, and what happens to the work when either end breaks off."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import aclosing, suppress
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from cluster.api.errors import FORESEEN, as_api_error, error_body
+
+DONE = b"data: [DONE]\n\n"
+# JSON may hold these as they are, but they end a line for readers that split by Unicode's rules.
+_LINE_ENDS = {b"\xe2\x80\xa8": rb"\u2028", b"\xe2\x80\xa9": rb"\u2029", b"\xc2\x85": rb"\u0085"}
+
+Result = TypeVar("Result")
+
+
+def event(chunk: msgspec.Struct) -> bytes:
+    return frame(msgspec.json.encode(chunk))
+
+
+def frame(data: bytes) -> bytes:
+    """The event whose data is this JSON text."""
+    if not data.isascii():
+        for character, escaped in _LINE_ENDS.items():
+            data = data.replace(character, escaped)
+    return b"data: " + data + b"\n\n"
+
+
+class EventStream(Response):
+    """Sends events as they come. Nothing is sent before the first one, so what fails until then has its own status.
+
+    What fails later is told in an event, and the connection broken off: a clean end would be taken for success. Events
+    are closed when the client has gone.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no", **headers})
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ClientDisconnect):
+            await unless_disconnected(receive, self._send(send))
+
+    async def _send(self, send: Send) -> None:
+        async with aclosing(self._events) as events:
+            data = await anext(events)
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+            try:
+                async for data in events:
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+            except Exception as error:
+                data = frame(error_body(as_api_error(error)))
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+                if isinstance(error, FORESEEN):
+                    return  # without the message that ends the body: the server closes the connection
+                raise  # closes it too, and leaves a trace in the log
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """What `work` returns. It is cancelled as soon as the client has gone, and ClientDisconnect raised."""
+    task = asyncio.create_task(work)
+    watch = asyncio.create_task(_disconnected(receive))
+    try:
+        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        task.cancel()
+        watch.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,151 @@
+"""A `Service` that says what its script says, and a real server around it."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+
+from cluster.api.app import build
+from cluster.api.service import ChatPrompt, Prompt
+from engine.outputs import CompletionOutput, Logprob, RequestOutput
+from engine.sampling_params import SamplingParams
+
+MODEL = "demo/model"
+MAX_MODEL_LEN = 64
+VOCAB_SIZE = 1000
+PROMPT_IDS = [7, 8, 9]
+FIRST_ID = 100  # of the tokens that are said; their place in the script is added
+
+
+@dataclass
+class Script:
+    """Says `texts`, a delta each; then fails with `error`, or waits for ever, or ends, finished or not."""
+
+    texts: list[str] = field(default_factory=lambda: ["Hello", ",", " wörld"])
+    error: Exception | None = None
+    waits: bool = False
+    finishes: bool = True
+    finish_reason: str = "stop"
+    stop_reason: int | str | None = None
+    prompt_text: str | None = "<7><8><9>"
+    waiting: threading.Event = field(default_factory=threading.Event)
+    closed: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class Generated:
+    request_id: str
+    prompt: Prompt
+    params: SamplingParams
+    priority: int
+    cache_salt: str | None
+
+
+class ScriptedService:
+    """Scripts are found by the prompt's text, of a conversation by its last message's."""
+
+    def __init__(self) -> None:
+        self.scripts: dict[str, Script] = {}
+        self.generated: list[Generated] = []
+        self.problems: list[str] = []
+
+    async def generate(
+        self, request_id: str, prompt: Prompt, params: SamplingParams, *, priority: int, cache_salt: str | None
+    ) -> AsyncGenerator[RequestOutput, None]:
+        self.generated.append(Generated(request_id, prompt, params, priority, cache_salt))
+        script = self.scripts.get(text_of(prompt), Script())
+        try:
+            for step, text in enumerate(script.texts):
+                is_last = step == len(script.texts) - 1 and script.finishes and not script.error and not script.waits
+                yield _output(request_id, params, step, text, script, is_last)
+            if script.error is not None:
+                raise script.error
+            if script.waits:
+                script.waiting.set()
+                await asyncio.Event().wait()
+        finally:
+            script.closed.set()
+
+    async def health(self) -> list[str]:
+        return self.problems
+
+
+def text_of(prompt: Prompt) -> str:
+    if isinstance(prompt, ChatPrompt):
+        return prompt.messages[-1]["content"]
+    return prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
+
+
+def _output(
+    request_id: str, params: SamplingParams, step: int, text: str, script: Script, is_last: bool
+) -> RequestOutput:
+    token_id = FIRST_ID + step
+    logprobs = None if params.logprobs is None else [_position(token_id, text, params.logprobs)]
+    choices = [
+        CompletionOutput(
+            index,
+            text if index == 0 else text.upper(),
+            [token_id],
+            step,
+            logprobs=logprobs,
+            finish_reason=script.finish_reason if is_last else None,
+            stop_reason=script.stop_reason if is_last else None,
+        )
+        for index in range(params.n)
+    ]
+    of_prompt: list[Any] | None = None
+    if params.prompt_logprobs is not None and step == 0:
+        of_prompt = [None, *(_position(known, f"<{known}>", params.prompt_logprobs) for known in PROMPT_IDS[1:])]
+    return RequestOutput(
+        request_id,
+        0,
+        PROMPT_IDS,
+        choices,
+        is_last,
+        prompt=script.prompt_text,
+        prompt_logprobs=of_prompt,
+        num_cached_tokens=2,
+        error="NaN in a row" if is_last and script.finish_reason == "error" else None,
+    )
+
+
+def _position(token_id: int, text: str, count: int) -> dict[int, Logprob]:
+    """The token as the second most likely one, after `count` others or as many as there are."""
+    found = {token_id: Logprob(-1.5, 2, text.encode())}
+    ranks = [rank for rank in range(1, count + 1) if rank != 2]
+    return found | {
+        500 + rank: Logprob(float("-inf") if rank > 3 else -float(rank), rank, f"r{rank}".encode()) for rank in ranks
+    }
+
+
+@dataclass
+class Running:
+    service: ScriptedService
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def running(*, http: str = "httptools", **options: Any) -> Iterator[Running]:
+    """The application under uvicorn in a thread of its own, on a free port of 127.0.0.1."""
+    service = ScriptedService()
+    app = build(service, model_name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE, **options)
+    listener = socket.create_server(("127.0.0.1", 0))  # clients may connect from here on
+    config = uvicorn.Config(app, http=http, lifespan="off", log_level="critical")  # type: ignore[arg-type]
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield Running(service, listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()

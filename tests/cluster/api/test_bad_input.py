@@ -1,0 +1,291 @@
+"""Every field with values it does not take: the status, the code and the field that the caller is told."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.cluster.api.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, Running
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+USER = {"role": "user", "content": "Hello?"}
+HUGE = 2**63
+
+# Fields that both routes take: the body's fields, the code, and the field at fault where it is not the first of them.
+COMMON: list[tuple[Any, ...]] = [
+    ({"model": None}, "invalid_type"),
+    ({"model": 1}, "invalid_type"),
+    ({"model": [MODEL]}, "invalid_type"),
+    ({"model": ""}, "empty_string"),
+    *[({"max_tokens": value}, "integer_below_min_value") for value in (0, -1)],
+    *[({"max_tokens": value}, "invalid_type") for value in (1.5, 1.0, "5", True, [5], {})],
+    ({"max_tokens": HUGE}, "integer_above_max_value"),
+    ({"max_tokens": 10**300}, "integer_above_max_value"),
+    ({"max_tokens": HUGE - 1}, "context_length_exceeded"),
+    ({"max_tokens": MAX_MODEL_LEN}, "context_length_exceeded"),
+    ({"temperature": -0.01}, "decimal_below_min_value"),
+    ({"temperature": 1e-320}, "decimal_below_min_value"),
+    ({"temperature": 2.01}, "decimal_above_max_value"),
+    ({"temperature": 10**300}, "decimal_above_max_value"),
+    *[({"temperature": value}, "invalid_type") for value in ("1", True, [], {})],
+    *[({"top_p": value}, "decimal_below_min_value") for value in (-1, 0, 0.0)],
+    ({"top_p": 1.1}, "decimal_above_max_value"),
+    ({"top_p": "1"}, "invalid_type"),
+    *[({"n": value}, "integer_below_min_value") for value in (0, -1)],
+    *[({"n": value}, "integer_above_max_value") for value in (129, 2**31)],
+    *[({"n": value}, "invalid_type") for value in (1.0, "2", True)],
+    *[({"stream": value}, "invalid_type") for value in ("true", 1, 0, [])],
+    ({"stream_options": {"include_usage": True}}, "invalid_value"),
+    ({"stream_options": {"include_usage": True}, "stream": False}, "invalid_value"),
+    ({"stream_options": "x", "stream": True}, "invalid_type"),
+    ({"stream_options": {"include_usage": "x"}, "stream": True}, "invalid_type", "stream_options.include_usage"),
+    ({"stream_options": {"often": True}, "stream": True}, "unknown_parameter", "stream_options.often"),
+    ({"stop": ["a"] * 5}, "array_above_max_length"),
+    ({"stop": ""}, "empty_string"),
+    ({"stop": [""]}, "empty_string", "stop[0]"),
+    ({"stop": ["a", 1]}, "invalid_type", "stop[1]"),
+    *[({"stop": value}, "invalid_type") for value in (1, {}, True)],
+    ({"stop": "x" * 10**6}, "string_above_max_length"),
+    *[({"logit_bias": {key: 1}}, "invalid_value") for key in ("abc", "-1", "1.0", "01", "", " 1", "1\n", "٣")],
+    ({"logit_bias": {str(VOCAB_SIZE): 1}}, "invalid_value"),
+    ({"logit_bias": {"9" * 100: 1}}, "invalid_value"),
+    ({"logit_bias": {"1": 101}}, "decimal_above_max_value"),
+    ({"logit_bias": {"1": -101}}, "decimal_below_min_value"),
+    *[({"logit_bias": {"1": value}}, "invalid_type") for value in ("x", None, True)],
+    ({"logit_bias": [1]}, "invalid_type"),
+    ({"logit_bias": {str(key): 1 for key in range(10**5)}}, "object_above_max_properties"),
+    *[({name: 2.01}, "decimal_above_max_value") for name in ("presence_penalty", "frequency_penalty")],
+    *[({name: -2.01}, "decimal_below_min_value") for name in ("presence_penalty", "frequency_penalty")],
+    *[({name: "0"}, "invalid_type") for name in ("presence_penalty", "frequency_penalty")],
+    ({"seed": HUGE}, "integer_above_max_value"),
+    ({"seed": -HUGE - 1}, "integer_below_min_value"),
+    *[({"seed": value}, "invalid_type") for value in (1.5, "1", True)],
+    ({"top_k": -2}, "integer_below_min_value"),
+    ({"top_k": 1.0}, "invalid_type"),
+    ({"min_p": 1.1}, "decimal_above_max_value"),
+    ({"repetition_penalty": 0}, "decimal_below_min_value"),
+    ({"stop_token_ids": []}, "empty_array"),
+    ({"stop_token_ids": [True]}, "invalid_type", "stop_token_ids[0]"),
+    ({"stop_token_ids": [VOCAB_SIZE]}, "invalid_value"),
+    ({"stop_token_ids": ["x"] * 10**5}, "invalid_type", "stop_token_ids[0]"),
+    ({"allowed_token_ids": []}, "empty_array"),
+    ({"allowed_token_ids": [-1]}, "integer_below_min_value", "allowed_token_ids[0]"),
+    ({"allowed_token_ids": [VOCAB_SIZE]}, "invalid_value"),
+    ({"bad_words": [""]}, "empty_string", "bad_words[0]"),
+    ({"bad_words": ["x"] * 129}, "array_above_max_length"),
+    ({"ignore_eos": 1}, "invalid_type"),
+    ({"min_tokens": -1}, "integer_below_min_value"),
+    ({"min_tokens": 6, "max_tokens": 5}, "integer_above_max_value"),
+    ({"prompt_logprobs": 21}, "integer_above_max_value"),
+    ({"stream": True, "prompt_logprobs": 1}, "invalid_value"),
+    ({"skip_special_tokens": "no"}, "invalid_type"),
+    ({"include_stop_str_in_output": 0}, "invalid_type"),
+    ({"beam_width": 0}, "integer_below_min_value"),
+    ({"beam_width": 2, "use_beam_search": False}, "invalid_value"),
+    ({"stream": True, "beam_width": 2}, "invalid_value"),
+    ({"top_p": 0.5, "beam_width": 2}, "invalid_value"),
+    ({"n": 3, "beam_width": 2}, "invalid_value"),
+    ({"priority": -1}, "integer_below_min_value"),
+    ({"priority": 2**31}, "integer_above_max_value"),
+    ({"priority": "high"}, "invalid_type"),
+    *[({"cache_salt": value}, "invalid_value") for value in ("", "sälz", "x" * 257, "../x", "a b", "a\n")],
+    ({"cache_salt": 1}, "invalid_type"),
+    ({"user": 1}, "invalid_type"),
+    ({"metadata": []}, "invalid_type"),
+    ({"metadata": {"a": 1}}, "invalid_type"),
+    ({"metadata": {str(key): "" for key in range(17)}}, "object_above_max_properties"),
+    *[({name: {}}, "unsupported_parameter") for name in ("structured_outputs", "guided_json", "logits_processors")],
+]
+
+OF_CHAT: list[tuple[Any, ...]] = [
+    ({"messages": None}, "invalid_type"),
+    ({"messages": []}, "empty_array"),
+    ({"messages": {}}, "invalid_type"),
+    ({"messages": "Hello?"}, "invalid_type"),
+    ({"messages": [None]}, "invalid_type", "messages[0]"),
+    ({"messages": [None] * 10**5}, "invalid_type", "messages[0]"),
+    ({"messages": [[]]}, "invalid_type", "messages[0]"),
+    ({"messages": [{}]}, "missing_required_parameter", "messages[0].role"),
+    ({"messages": [USER, {"role": "wizard", "content": ""}]}, "invalid_value", "messages[1].role"),
+    ({"messages": [{"role": 1, "content": ""}]}, "invalid_type", "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "missing_required_parameter", "messages[0].content"),
+    ({"messages": [{"role": "user", "content": None}]}, "invalid_type", "messages[0].content"),
+    ({"messages": [{"role": "user", "content": 1}]}, "invalid_type", "messages[0].content"),
+    ({"messages": [{"role": "user", "content": []}]}, "empty_array", "messages[0].content"),
+    ({"messages": [{"role": "user", "content": [None]}]}, "invalid_type", "messages[0].content[0]"),
+    ({"messages": [{"role": "user", "content": [{"type": "x"}]}]}, "invalid_value", "messages[0].content[0].type"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]},
+        "invalid_type",
+        "messages[0].content[0].text",
+    ),
+    *[
+        (
+            {"messages": [{"role": "user", "content": [{"type": kind, kind: {}}]}]},
+            "unsupported_content",
+            "messages[0].content[0].type",
+        )
+        for kind in ("image_url", "input_audio", "file")
+    ],
+    ({"messages": [{"role": "tool", "content": "4"}]}, "unsupported_value", "messages[0].role"),
+    (
+        {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]}]},
+        "unsupported_parameter",
+        "messages[0].tool_calls",
+    ),
+    ({"messages": [USER] * (MAX_MODEL_LEN + 1)}, "context_length_exceeded"),
+    ({"messages": [USER] * 10**5}, "context_length_exceeded"),
+    ({"max_completion_tokens": 0}, "integer_below_min_value"),
+    ({"max_completion_tokens": MAX_MODEL_LEN}, "context_length_exceeded"),
+    ({"max_completion_tokens": 5, "max_tokens": 6}, "invalid_value"),
+    ({"logprobs": 1}, "invalid_type"),
+    ({"logprobs": "true"}, "invalid_type"),
+    ({"top_logprobs": 1}, "invalid_value"),
+    ({"top_logprobs": 1, "logprobs": False}, "invalid_value"),
+    ({"top_logprobs": 21, "logprobs": True}, "integer_above_max_value"),
+    ({"top_logprobs": -1, "logprobs": True}, "integer_below_min_value"),
+    ({"top_logprobs": "1", "logprobs": True}, "invalid_type"),
+    ({"top_logprobs": True, "logprobs": True}, "invalid_type"),
+    ({"response_format": {"type": "x"}}, "invalid_value"),
+    ({"response_format": {}}, "invalid_value"),
+    ({"response_format": "text"}, "invalid_type"),
+    ({"response_format": {"type": []}}, "invalid_value"),
+    ({"response_format": {"type": "json_object"}}, "unsupported_parameter"),
+    ({"response_format": {"type": "json_schema", "json_schema": {}}}, "unsupported_parameter"),
+    ({"tools": []}, "unsupported_parameter"),
+    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "unsupported_parameter"),
+    *[({"tool_choice": value}, "unsupported_parameter") for value in ("none", "auto", {})],
+    ({"functions": []}, "unsupported_parameter"),
+    ({"parallel_tool_calls": "yes"}, "invalid_type"),
+    ({"store": True}, "unsupported_value"),
+    ({"store": "no"}, "invalid_type"),
+    ({"service_tier": "flex"}, "unsupported_value"),
+    ({"service_tier": 1}, "invalid_type"),
+    ({"modalities": ["audio"]}, "unsupported_value", "modalities[0]"),
+    ({"modalities": ["text", "audio"]}, "array_above_max_length"),
+    ({"modalities": "text"}, "invalid_type"),
+    *[
+        ({name: "low"}, "unsupported_parameter")
+        for name in ("prediction", "audio", "web_search_options", "reasoning_effort", "verbosity", "chat_template")
+    ],
+]
+
+OF_COMPLETIONS: list[tuple[Any, ...]] = [
+    ({"prompt": None}, "invalid_type"),
+    ({"prompt": 1}, "invalid_type"),
+    ({"prompt": {}}, "invalid_type"),
+    ({"prompt": []}, "empty_array"),
+    ({"prompt": [[]]}, "empty_array", "prompt[0]"),
+    ({"prompt": [None]}, "invalid_type", "prompt[0]"),
+    ({"prompt": [1, "a"]}, "invalid_type", "prompt[1]"),
+    ({"prompt": ["a", 1]}, "invalid_type", "prompt[1]"),
+    ({"prompt": [[1], "a"]}, "invalid_type", "prompt[1]"),
+    ({"prompt": [1, True]}, "invalid_type", "prompt[1]"),
+    ({"prompt": [True]}, "invalid_type", "prompt[0]"),
+    ({"prompt": [1, 2.0]}, "invalid_type", "prompt[1]"),
+    ({"prompt": [-1]}, "integer_below_min_value", "prompt[0]"),
+    ({"prompt": [HUGE]}, "integer_above_max_value", "prompt[0]"),
+    ({"prompt": [VOCAB_SIZE]}, "invalid_value"),
+    ({"prompt": [[1], [VOCAB_SIZE]]}, "invalid_value", "prompt[1]"),
+    ({"prompt": [1] * MAX_MODEL_LEN}, "context_length_exceeded"),
+    ({"prompt": [1] * 10**5}, "context_length_exceeded"),
+    ({"prompt": [[1], [1] * MAX_MODEL_LEN]}, "context_length_exceeded", "prompt[1]"),
+    ({"max_tokens": 10, "prompt": [1] * (MAX_MODEL_LEN - 9)}, "context_length_exceeded"),
+    ({"prompt": ["a"] * 1025}, "array_above_max_length"),
+    ({"suffix": "x"}, "unsupported_parameter"),
+    ({"echo": 1}, "invalid_type"),
+    ({"best_of": 0}, "integer_below_min_value"),
+    ({"best_of": 129}, "integer_above_max_value"),
+    ({"best_of": 1, "n": 2}, "integer_below_min_value"),
+    ({"best_of": 2, "stream": True}, "invalid_value"),
+    ({"logprobs": True}, "invalid_type"),
+    ({"logprobs": 21}, "integer_above_max_value"),
+    ({"logprobs": -1}, "integer_below_min_value"),
+]
+
+CASES = [
+    *[(CHAT, *case) for case in COMMON + OF_CHAT],
+    *[(COMPLETIONS, *case) for case in COMMON + OF_COMPLETIONS],
+]
+
+
+def good(route: str) -> dict[str, Any]:
+    return {"model": MODEL, **({"messages": [USER]} if route == CHAT else {"prompt": "Hello?"})}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].split('/')[2]}-{str(case[1])[:40]}")
+def test_refused(server: Running, http: httpx.Client, case: tuple[Any, ...]) -> None:
+    route, fields, code, *at_fault = case
+    response = http.post(route, json=good(route) | fields)
+    error = response.json()["error"]
+    [param] = at_fault or [next(iter(fields))]
+    assert (response.status_code, error["code"], error["param"]) == (400, code, param)
+    assert error["type"] == "invalid_request_error"
+    assert 0 < len(error["message"]) < 500
+    assert server.service.generated == []
+
+
+@pytest.mark.parametrize("route", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("name", ["model", "messages", "prompt"])
+def test_required(http: httpx.Client, route: str, name: str) -> None:
+    fields = good(route)
+    if fields.pop(name, None) is not None:
+        error = http.post(route, json=fields).json()["error"]
+        assert (error["code"], error["param"]) == ("missing_required_parameter", name)
+
+
+@pytest.mark.parametrize("route", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("model", ["other", "../x", "demo/model/", "DEMO/MODEL", "x" * (1 << 20), "a\x00b"])
+def test_unknown_model(http: httpx.Client, route: str, model: str) -> None:
+    response = http.post(route, json=good(route) | {"model": model})
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (404, "model_not_found", "model")
+    assert len(response.content) < 1000
+
+
+@pytest.mark.parametrize("name", ["other", "../x", "", "%00"])
+def test_unknown_model_by_url(http: httpx.Client, name: str) -> None:
+    response = http.get(f"/v1/models/{name}")
+    assert (response.status_code, response.json()["error"]["type"]) == (404, "invalid_request_error")
+
+
+ACCEPTED: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, {"n": 2, "temperature": 0}),
+    (CHAT, {"temperature": 1}),
+    (CHAT, {"top_k": -1}),
+    (CHAT, {"stop": []}),
+    (CHAT, {"messages": [{"role": "user", "content": ""}]}),
+    (CHAT, {"messages": [USER] * (MAX_MODEL_LEN - 1)}),
+    (CHAT, {"messages": [{**USER, "refusal": None, "tool_calls": None}], "frobnicate": None}),
+    (CHAT, {"max_tokens": MAX_MODEL_LEN - 1}),
+    (CHAT, {"max_tokens": 5, "max_completion_tokens": 5}),
+    (CHAT, {"response_format": {"type": "text"}, "modalities": ["text"], "service_tier": "auto", "store": False}),
+    (CHAT, {"user": "me", "metadata": {"a": "b"}, "parallel_tool_calls": True, "tools": None}),
+    (CHAT, {"logit_bias": {}, "stream_options": None, "logprobs": False}),
+    (COMPLETIONS, {"prompt": [VOCAB_SIZE - 1], "max_tokens": MAX_MODEL_LEN - 1}),
+    (COMPLETIONS, {"prompt": ["a"] * 10, "suffix": None, "best_of": None}),
+]
+
+
+@pytest.mark.parametrize(("route", "fields"), ACCEPTED)
+def test_accepted(http: httpx.Client, route: str, fields: dict[str, Any]) -> None:
+    response = http.post(route, json=good(route) | fields)
+    assert (response.status_code, response.headers.get("warning")) == (200, None)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_unknown_fields_are_ignored_and_named(http: httpx.Client, stream: bool) -> None:
+    message = {**USER, "name": "Ada", "content": [{"type": "text", "text": "x", "cache_control": {}}]}
+    fields = {"stream": stream, "messages": [message], "frobnicate": 1, 'evil"\r\nx: y': 2}
+    response = http.post(CHAT, json={"model": MODEL, **fields})
+    assert response.status_code == 200
+    assert response.headers["warning"] == (
+        '299 squadron "ignored fields: frobnicate, evil???x??y, messages[0].name, messages[0].content[0].cache_control"'
+    )
+
+
+def test_a_warning_does_not_grow(http: httpx.Client) -> None:
+    response = http.post(CHAT, json=good(CHAT) | {f"x{index}" * 100: 1 for index in range(1000)})
+    assert response.status_code == 200
+    assert response.headers["warning"].endswith(', ..."')
+    assert len(response.headers["warning"]) < 1000

@@ -1,0 +1,104 @@
+"""Keys, headers, and the routes that say how the server is."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from cluster.api.app import VERSION, build
+from engine.errors import InvalidConfig
+from tests.cluster.api.scripted import MODEL, Running, ScriptedService, running
+
+KEYS = ("sk-one", "sk-zwö")
+PATHS = [
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/completions"),
+    ("GET", "/v1/models"),
+    ("GET", f"/v1/models/{MODEL}"),
+    ("GET", "/version"),
+    ("GET", "/openapi.json"),
+    ("GET", "/nowhere"),
+    ("GET", "/health/"),
+    ("GET", "//health"),
+]
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[httpx.Client]:
+    with running(api_keys=KEYS) as server, httpx.Client(base_url=server.url) as client:
+        yield client
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [(b"authorization", b"")],
+        [(b"authorization", b"Bearer")],
+        [(b"authorization", b"Basic c2stb25lOg==")],
+        [(b"authorization", b"sk-one")],
+        [(b"authorization", b"Bearer sk-on")],
+        [(b"authorization", b"Bearer sk-onee")],
+        [(b"authorization", b"Bearer SK-ONE")],
+        [(b"authorization", "Bearer sk-øne".encode())],
+        [(b"authorization", b"Bearer \xff\xfe")],
+        [(b"authorization", b"Bearer sk-one"), (b"authorization", b"Bearer sk-two")],
+    ],
+)
+def test_no_key(guarded: httpx.Client, method: str, path: str, headers: list[tuple[bytes, bytes]]) -> None:
+    response = guarded.request(method, path, headers=headers)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["type"]) == (401, "invalid_api_key", "authentication_error")
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert "sk-" not in response.text
+
+
+@pytest.mark.parametrize("authorization", [b"Bearer sk-one", b"bearer sk-one", "Bearer sk-zwö".encode()])
+def test_key(guarded: httpx.Client, authorization: bytes) -> None:
+    assert guarded.get("/v1/models", headers=[(b"authorization", authorization)]).status_code == 200
+
+
+def test_health_is_open(guarded: httpx.Client) -> None:
+    assert guarded.get("/health").json() == {"status": "ok"}
+
+
+def test_an_empty_key_is_refused() -> None:
+    app = build(ScriptedService(), model_name="m", max_model_len=8, vocab_size=8, api_keys=("a", ""))
+    with pytest.raises(InvalidConfig):
+        app.build_middleware_stack()
+
+
+@pytest.mark.parametrize("name", ["authorization", "x-whatever"])
+def test_headers_too_large(guarded: httpx.Client, name: str) -> None:
+    response = guarded.get("/health", headers={name: "x" * (1 << 20)})
+    assert (response.status_code, response.json()["error"]["code"]) == (431, "headers_too_large")
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"../../etc/passwd", b"/x", b"-x", b".", b"a b", b"x" * 129, "ä".encode(), b"a\tb", b"a;b"]
+)
+def test_request_ids_refused(http: httpx.Client, value: bytes) -> None:
+    response = http.get("/v1/models", headers=[(b"x-request-id", value)])
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "x-request-id")
+
+
+def test_a_request_id_may_come_again(server: Running, http: httpx.Client) -> None:
+    body = {"model": MODEL, "prompt": "a"}
+    for _ in range(2):
+        assert http.post("/v1/completions", json=body, headers={"x-request-id": "a:B-1_.x"}).status_code == 200
+    first, second = server.service.generated
+    assert first.request_id != second.request_id
+
+
+def test_health(server: Running, http: httpx.Client) -> None:
+    assert (http.get("/health").status_code, http.get("/health").json()) == (200, {"status": "ok"})
+    server.service.problems += ["worker 1 lost", "replica 2 is starting"]
+    response = http.get("/health")
+    assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+    assert response.json()["error"]["message"] == "worker 1 lost; replica 2 is starting"
+    assert response.json()["error"]["code"] == "not_ready"
+
+
+def test_version(http: httpx.Client) -> None:
+    assert http.get("/version").json() == {"version": VERSION}

@@ -1,0 +1,195 @@
+"""What a user of the engine is promised, on the history executor: refusals, isolation, pressure, times that add up."""
+
+import random
+
+import pytest
+
+from engine.errors import EngineDead, InvalidRequest
+from engine.outputs import Accumulator
+from engine.sampling_params import SamplingParams
+from tests.engine.workloads import EOS, VOCAB, Knobs, Request, essence, make_engine, random_requests, run, truth
+
+
+def finish(engine):
+    joined = {}
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            joined.setdefault(output.request_id, Accumulator()).add(output)
+    return {request_id: total.last for request_id, total in joined.items()}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "fields", "param", "said"),
+    [
+        ([], {}, "prompt", "empty"),
+        ([VOCAB], {}, "prompt", str(VOCAB)),
+        ([-1], {}, "prompt", "-1"),
+        ([1] * 600, {}, "prompt", "600 prompt tokens"),
+        ([1] * 10, {"max_tokens": 503}, "prompt", "exceed the context of 512"),
+        ([1] * 100, {"n": 8, "max_tokens": 400}, "max_tokens", "cache blocks"),
+        ([1], {"stop_token_ids": [VOCAB]}, "stop_token_ids", str(VOCAB)),
+        ([1], {"logit_bias": {VOCAB: 1.0}}, "logit_bias", str(VOCAB)),
+        ([1], {"n": 33}, "n", "max_num_seqs=32"),
+    ],
+)
+def test_what_can_never_run_is_refused_when_it_is_added(prompt, fields, param, said):
+    engine = make_engine(Knobs(num_blocks=100))
+    with pytest.raises(InvalidRequest) as caught:
+        engine.add_request("r", prompt, SamplingParams(**fields))
+    assert caught.value.param == param and said in caught.value.message
+    assert not engine.has_unfinished_requests()
+
+
+def test_without_max_tokens_the_rest_of_the_context_is_filled():
+    engine = make_engine(Knobs(num_blocks=100))
+    engine.add_request("r", [1] * 500, SamplingParams(max_tokens=None, ignore_eos=True))
+    choice = finish(engine)["r"].outputs[0]
+    assert len(choice.token_ids) == 12 and choice.finish_reason == "length"
+
+
+def test_a_row_without_finite_logits_fails_its_request_alone():
+    requests = [
+        Request(f"r{n}", [n + 1] * 20, SamplingParams(seed=n, max_tokens=20, ignore_eos=True), 0, None)
+        for n in range(8)
+    ]
+    undisturbed = run(make_engine(Knobs()), requests)
+    engine = make_engine(Knobs())
+    engine.executor.poison = {5}
+    answers = run(engine, requests)
+    failed = [answer for answer in answers.values() if answer.error is not None]
+    assert [answer.request_id for answer in failed] == ["r0"]
+    assert failed[0].outputs[0].finish_reason == "error" and "finite" in failed[0].error
+    assert all(essence(answers[r.request_id]) == essence(undisturbed[r.request_id]) for r in requests[1:])
+
+
+def test_an_exception_in_one_requests_text_fails_it_alone(monkeypatch):
+    requests = [
+        Request(f"r{n}", [n + 1] * 20, SamplingParams(seed=n, max_tokens=20, ignore_eos=True), 0, None)
+        for n in range(4)
+    ]
+    undisturbed = run(make_engine(Knobs()), requests)
+    engine = make_engine(Knobs())
+    whole, calls = engine.processor.detokenizer.push, iter(range(10**6))
+
+    def push(state, token_id, **options):
+        if next(calls) == 9:
+            raise RuntimeError("detokenizer trouble")
+        return whole(state, token_id, **options)
+
+    monkeypatch.setattr(engine.processor.detokenizer, "push", push)
+    answers = run(engine, requests)
+    failed = [answer for answer in answers.values() if answer.error is not None]
+    assert len(failed) == 1 and "detokenizer trouble" in failed[0].error
+    assert sum(essence(answers[r.request_id]) == essence(undisturbed[r.request_id]) for r in requests) == 3
+
+
+@pytest.mark.parametrize("swap_seconds", [0.0, float("inf")])
+def test_a_quarter_of_the_cache_loses_nothing(swap_seconds):
+    rng = random.Random(7)
+    requests = [r for r in random_requests(rng, 60) if r.params.num_samples == 1]
+    demand = sum(-(-(len(r.prompt) + r.params.max_tokens) // 16) for r in requests)
+    plenty = run(make_engine(Knobs(num_blocks=demand + 1)), requests)
+    engine = make_engine(Knobs(num_blocks=demand // 4 + 1, num_cpu_blocks=demand, swap_seconds_per_block=swap_seconds))
+    scarce = run(engine, requests, rng=None)
+    assert {key: essence(answer) for key, answer in scarce.items()} == {
+        key: essence(answer) for key, answer in plenty.items()
+    }
+    stats = engine.stats()
+    assert (stats.num_preemptions_swap if swap_seconds == 0 else stats.num_preemptions_recompute) > 0
+    assert (stats.num_wasted_tokens > 0) == (swap_seconds > 0)
+
+
+def test_priority_goes_first_and_nobody_waits_for_ever():
+    engine = make_engine(
+        Knobs(overrides={"max_num_seqs": 1, "max_num_batched_tokens": 64, "scheduling_policy": "priority"})
+    )
+    order = []
+    for number in range(1500):
+        engine.add_request(
+            f"r{number}", [1 + number % 30], SamplingParams(max_tokens=1), priority=1 if number == 0 else 0
+        )
+    while engine.has_unfinished_requests():
+        order += [output.request_id for output in engine.step()]
+    assert order[0] == "r1", "priority 0 overtakes priority 1"
+    assert order.index("r0") == 999, "but by less than a thousand"
+
+
+def test_prefix_hits_are_counted_and_isolated_by_salt():
+    engine = make_engine(Knobs())
+    prompt = [3, 4] * 40
+    for request_id, salt in (("first", None), ("second", None), ("salted", "tenant")):
+        engine.add_request(request_id, prompt, SamplingParams(max_tokens=2, ignore_eos=True), cache_salt=salt)
+        assert finish(engine)[request_id].num_cached_tokens == (64 if request_id == "second" else 0)
+    assert engine.stats().num_prefix_hits == 64
+
+
+def test_resumed_output_tokens_count_as_outputs():
+    request = Request(
+        "r",
+        [7] * 9,
+        SamplingParams(seed=5, max_tokens=30, frequency_penalty=0.5, stop=["zz"], ignore_eos=True),
+        0,
+        None,
+    )
+    whole = run(make_engine(Knobs()), [request])["r"].outputs[0]
+    for cut in range(1, len(whole.token_ids)):
+        engine = make_engine(Knobs())
+        engine.add_request("r", request.prompt, request.params, output_ids=[whole.token_ids[:cut]], attempt=1)
+        rest = finish(engine)["r"]
+        assert rest.attempt == 1 and rest.outputs[0].first_index == cut
+        assert whole.token_ids[:cut] + rest.outputs[0].token_ids == whole.token_ids
+        assert whole.text.endswith(rest.outputs[0].text) and rest.outputs[0].finish_reason == whole.finish_reason
+
+
+def test_resumed_choices_go_on_each_by_itself():
+    request = Request("r", [7] * 9, SamplingParams(seed=5, n=3, max_tokens=12, ignore_eos=True), 0, None)
+    whole = run(make_engine(Knobs()), [request])["r"].outputs
+    engine = make_engine(Knobs())
+    engine.add_request("r", request.prompt, request.params, output_ids=[choice.token_ids[:4] for choice in whole])
+    rest = finish(engine)["r"].outputs
+    assert [choice.token_ids[4:] for choice in whole] == [choice.token_ids for choice in rest]
+    assert [truth(request, index, seed=5) for index in range(3)] == [choice.token_ids for choice in whole]
+
+
+def test_end_tokens_end_and_are_not_shown():
+    engine = make_engine(Knobs())
+    engine.add_request("r", [1], SamplingParams(max_tokens=5, logit_bias={EOS: 100.0}, allowed_token_ids=[EOS]))
+    assert not engine.dead
+    engine.abort_request("r")
+    engine.abort_request("r")
+    assert finish(engine) == {} and engine.stats().num_free_gpu_blocks == engine.stats().num_gpu_blocks
+
+
+def test_when_restarts_are_used_up_every_request_hears_why():
+    engine = make_engine(Knobs(overrides={"max_restarts": 1}))
+    engine.executor.crash_at = {3, 6}
+    for number in range(3):
+        engine.add_request(f"r{number}", [number + 1] * 5, SamplingParams(max_tokens=50, ignore_eos=True))
+    answers = finish(engine)
+    assert {answer.error for answer in answers.values()} == {
+        "worker 0 lost: crashed on purpose; max_restarts=1 are used up"
+    }
+    with pytest.raises(EngineDead, match="crashed on purpose"):
+        engine.add_request("late", [1], SamplingParams())
+
+
+def test_a_requests_times_sum_to_its_life_and_the_timeline_has_every_step():
+    rng = random.Random(3)
+    requests = [r for r in random_requests(rng, 40) if r.params.num_samples == 1]
+    engine = make_engine(Knobs(num_blocks=30, num_cpu_blocks=60, depth=2, runs_ahead=True))
+    engine.executor.crash_at = {20}
+    answers = run(engine, requests)
+    phases = set()
+    for request_id, answer in answers.items():
+        if answer.error is None:
+            parts = engine.why(request_id)
+            assert sum(parts.values()) == pytest.approx(answer.metrics.finished_time - answer.metrics.arrival_time)
+            phases |= set(parts)
+    assert {"queue", "prefill", "decode", "recovery"} <= phases and phases & {"swap", "preemption"}
+    steps = [record.step for record in engine.timeline.records]
+    assert steps == sorted(steps) and len(steps) == engine.stats().num_steps
+    events = engine.timeline.chrome_trace()["traceEvents"]
+    assert {event["args"]["step"] for event in events if event["name"] in ("decode", "prefill")} <= set(steps)
+    assert all(event["dur"] >= 0 for event in events if event["ph"] == "X")
+    with pytest.raises(KeyError):
+        engine.why("never seen")
