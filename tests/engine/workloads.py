@@ -89,8 +89,7 @@ def random_params(rng: random.Random) -> SamplingParams:
         options["frequency_penalty"] = 0.5
     if rng.random() < 0.2:
         options["stop"] = [
-            TOKENIZER.decode([rng.randrange(20, VOCAB)]) + TOKENIZER.decode([rng.randrange(20, VOCAB)])[:1]
-            or "x"
+            TOKENIZER.decode([rng.randrange(20, VOCAB)]) + TOKENIZER.decode([rng.randrange(20, VOCAB)])[:1] or "x"
         ]
     if rng.random() < 0.2:
         options["stop_token_ids"] = [rng.randrange(VOCAB), rng.randrange(VOCAB)]
