@@ -126,9 +126,12 @@ class Ops(Protocol):
         """A token a row, [R] int32, from logits [R, V] float32 (left as they are).
 
         temperature 0 takes the largest logit, lowest id first. Else: divide by temperature, keep the top_k largest (0 = all;
-        ties with the k-th are kept), of those the smallest set of most likely tokens that holds top_p of the mass, of
-        those the ones with at least min_p times the largest probability; then inverse CDF, in order of token id, at one
-        uniform number Philox-4x32-10(key = seed, counter = (position, choice, 0, 0)). seed [R] int64 bit pattern.
+        ties with the k-th are kept), of those the smallest set of most likely tokens (of equal ones the lower ids) that
+        holds top_p of the mass, of those the ones with at least min_p times the largest probability. Then inverse CDF: the
+        first token, in order of id, whose running mass exceeds u * the mass kept, u = w / 2**32 in float64, w the first
+        word of Philox-4x32-10(key = seed's halves, low one first, counter = (position, choice, 0, 0)). Masses are
+        exp((logit - largest) / temperature), float32; blocks of 64 are summed in float32, across blocks in float64.
+        seed [R] int64 bit pattern. A row that holds NaN, or nothing but -inf, gets some token below V.
         """
 
     def token_logprobs(self, logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

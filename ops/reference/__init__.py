@@ -1,0 +1,43 @@
+"""Plain torch: the specification that every other backend is held against, on any device.
+
+Products and sums are float32 and each result is cast once. EXACT is false because torch's matrix products take their sums
+in an order that depends on the number of rows, and of threads: a row's last bits depend on the rows beside it.
+"""
+
+from ops.reference.activation import gate_up_silu, prepare_gate_up, silu_and_mul
+from ops.reference.attention import paged_attention
+from ops.reference.blocks import copy_blocks, swap_blocks
+from ops.reference.linear import linear, linear_float32, linear_tree, prepare_linear, prepare_tree_linear
+from ops.reference.logits import apply_allowed, apply_bias, apply_penalties
+from ops.reference.logprobs import token_logprobs
+from ops.reference.norm import add, add_rms_norm, rms_norm
+from ops.reference.rotary import rotary_and_cache
+from ops.reference.sampling import sample
+
+NAME = "reference"
+EXACT = False
+
+__all__ = [
+    "EXACT",
+    "NAME",
+    "add",
+    "add_rms_norm",
+    "apply_allowed",
+    "apply_bias",
+    "apply_penalties",
+    "copy_blocks",
+    "gate_up_silu",
+    "linear",
+    "linear_float32",
+    "linear_tree",
+    "paged_attention",
+    "prepare_gate_up",
+    "prepare_linear",
+    "prepare_tree_linear",
+    "rms_norm",
+    "rotary_and_cache",
+    "sample",
+    "silu_and_mul",
+    "swap_blocks",
+    "token_logprobs",
+]

@@ -1,0 +1,26 @@
+"""The gated activation: silu(gate) * up."""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ops.interface import check_shape
+
+
+def prepare_gate_up(weight: Tensor) -> Tensor:
+    """weight [2 * I, D] dtype, gate's rows first -> the same in float32."""
+    check_shape("weight", weight, (None, None))
+    if weight.shape[0] % 2:
+        raise ValueError(f"weight has {weight.shape[0]} rows; gate and up have as many each")
+    return weight.float()
+
+
+def gate_up_silu(x: Tensor, weight: Tensor) -> Tensor:
+    check_shape("x", x, (None, weight.shape[1]))
+    gate, up = F.linear(x.float(), weight).chunk(2, dim=1)
+    return (F.silu(gate) * up).to(x.dtype)
+
+
+def silu_and_mul(x: Tensor) -> Tensor:
+    check_shape("x", x, (None, None))
+    gate, up = x.float().chunk(2, dim=1)
+    return (F.silu(gate) * up).to(x.dtype)

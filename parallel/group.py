@@ -1,0 +1,158 @@
+"""Collectives between ranks, behind one interface. Only this file knows torch.distributed."""
+
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ops.tree import add_tree
+from parallel.errors import GroupError
+from parallel.mesh import Mesh
+
+
+class Group(Protocol):
+    """`size` ranks that call the same collectives in the same order. Tensors are contiguous; a failure is a `GroupError`."""
+
+    rank: int
+    size: int
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """The ranks' x (float32) added as a balanced binary tree in order of rank; the same bits on each of them."""
+
+    def all_gather(self, x: Tensor, dim: int) -> Tensor:
+        """The ranks' x, one after the other along `dim`."""
+
+    def broadcast(self, x: Tensor, src: int) -> Tensor:
+        """src's x, in place; returns x."""
+
+    def send(self, x: Tensor, dst: int) -> None:
+        """Start to send; returns before the other side has it, so nobody may write to x afterwards."""
+
+    def recv(self, shape: tuple[int, ...], dtype: torch.dtype, src: int) -> Tensor:
+        """What rank `src` sends next; the shape and dtype must be its own."""
+
+    def barrier(self) -> None:
+        """Return once every rank has called."""
+
+
+class SingleGroup:
+    """One rank alone: nothing to exchange."""
+
+    rank = 0
+    size = 1
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        return x
+
+    def all_gather(self, x: Tensor, dim: int) -> Tensor:
+        return x
+
+    def broadcast(self, x: Tensor, src: int) -> Tensor:
+        return x
+
+    def send(self, x: Tensor, dst: int) -> None:
+        raise AssertionError("a group of one has nobody to send to")
+
+    def recv(self, shape: tuple[int, ...], dtype: torch.dtype, src: int) -> Tensor:
+        raise AssertionError("a group of one has nobody to receive from")
+
+    def barrier(self) -> None:
+        return
+
+
+class TorchGroup:
+    """gloo between CPU ranks, NCCL between CUDA ranks; a process group of its own, none of torch's global state."""
+
+    def __init__(self, rank: int, size: int, device: torch.device, process_group: Any) -> None:
+        self.rank = rank
+        self.size = size
+        self.device = device
+        self._process_group = process_group
+        self._sending: deque[tuple[Any, Tensor]] = deque()
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """An all-gather and the same local tree on every rank: a ring's order would depend on the number of ranks."""
+        assert x.dtype == torch.float32, f"partial sums are float32, not {x.dtype}"
+        return add_tree(self._gather(x))
+
+    def all_gather(self, x: Tensor, dim: int) -> Tensor:
+        return torch.cat(self._gather(x), dim)
+
+    def broadcast(self, x: Tensor, src: int) -> Tensor:
+        self._finish(self._start(self._process_group.broadcast, x, src))
+        return x
+
+    def send(self, x: Tensor, dst: int) -> None:
+        """One transfer may be under way while the next step is computed; an older one is waited for first."""
+        while self._sending:
+            self._finish(self._sending.popleft()[0])
+        self._sending.append((self._start(self._process_group.send, [x], dst, 0), x))
+
+    def recv(self, shape: tuple[int, ...], dtype: torch.dtype, src: int) -> Tensor:
+        x = torch.empty(shape, dtype=dtype, device=self.device)
+        self._finish(self._start(self._process_group.recv, [x], src, 0))
+        return x
+
+    def barrier(self) -> None:
+        self._finish(self._start(self._process_group.barrier))
+
+    def _gather(self, x: Tensor) -> list[Tensor]:
+        parts = [torch.empty_like(x) for _ in range(self.size)]
+        self._finish(self._start(self._process_group.allgather, [parts], [x]))
+        return parts
+
+    def _start(self, collective: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return collective(*arguments)
+        except RuntimeError as error:
+            raise GroupError(f"rank {self.rank} of {self.size}: {error}") from error
+
+    def _finish(self, work: Any) -> None:
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise GroupError(f"rank {self.rank} of {self.size}: {error}") from error
+
+
+def connect(
+    mesh: Mesh, rank: int, store: dist.Store, device: torch.device, timeout: timedelta, hostname: str
+) -> tuple[Group, Group]:
+    """This rank's tensor-parallel and pipeline groups; every rank of the mesh must call it.
+
+    `store` is how the ranks find each other (`open_store`); `hostname` an address of this machine that they can reach;
+    `timeout` bounds every collective.
+    """
+    pp_rank, tp_rank = mesh.coordinates(rank)
+    tp = _group(f"tp.{pp_rank}", tp_rank, mesh.tp_size, store, device, timeout, hostname)
+    pp = _group(f"pp.{tp_rank}", pp_rank, mesh.pp_size, store, device, timeout, hostname)
+    return tp, pp
+
+
+def open_store(host: str, port: int, is_master: bool, timeout: timedelta) -> dist.Store:
+    """The meeting point at host:port; one rank (rank 0) is its master and keeps it for as long as the groups live."""
+    try:
+        return dist.TCPStore(host, port, is_master=is_master, timeout=timeout, wait_for_workers=False)
+    except RuntimeError as error:
+        raise GroupError(f"no meeting point at {host}:{port}: {error}") from error
+
+
+def _group(
+    name: str, rank: int, size: int, store: dist.Store, device: torch.device, timeout: timedelta, hostname: str
+) -> Group:
+    if size == 1:
+        return SingleGroup()
+    prefixed = dist.PrefixStore(name, store)
+    if device.type == "cuda":
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        process_group = dist.ProcessGroupNCCL(prefixed, rank, size, options)
+    else:
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=hostname)]
+        options._timeout = timeout
+        process_group = dist.ProcessGroupGloo(prefixed, rank, size, options)
+    return TorchGroup(rank, size, device, process_group)

@@ -1,0 +1,90 @@
+"""Linear layers cut over the ranks of a group: by output columns, or by inputs whose partial sums are added."""
+
+import torch
+from torch import Tensor
+
+from ops.interface import Ops
+from parallel.group import Group
+from parallel.weights import Weights
+
+
+def share(size: int, group: Group) -> slice:
+    """This rank's part of `size` things that are dealt out evenly, neighbours together."""
+    assert size % group.size == 0, f"{size} over {group.size} ranks"
+    part = size // group.size
+    return slice(group.rank * part, (group.rank + 1) * part)
+
+
+class ColumnParallelLinear:
+    """Computes a share of the outputs of one linear, or of several that read the same input, one after the other."""
+
+    def __init__(self, parts: dict[str, slice], *, has_bias: bool, ops: Ops) -> None:
+        """parts: the name of each linear, and the outputs of it that are this rank's."""
+        self.parts = parts
+        self.has_bias = has_bias
+        self.ops = ops
+
+    def load(self, weights: Weights, prefix: str) -> None:
+        rows = [weights.read(f"{prefix}.{name}.weight", part) for name, part in self.parts.items()]
+        self.weight = self.ops.prepare_linear(torch.cat(rows))
+        biases = [weights.read(f"{prefix}.{name}.bias", part) for name, part in self.parts.items() if self.has_bias]
+        self.bias = torch.cat(biases) if self.has_bias else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [T, in] dtype -> [T, this rank's outputs] dtype."""
+        return self.ops.linear(x, self.weight, self.bias)
+
+
+class QKVParallelLinear(ColumnParallelLinear):
+    """Queries, keys and values of this rank's heads; with more ranks than key-value heads, neighbours share one."""
+
+    def __init__(
+        self, num_heads: int, num_kv_heads: int, head_dim: int, *, has_bias: bool, ops: Ops, group: Group
+    ) -> None:
+        self.num_heads = num_heads // group.size
+        self.num_kv_heads = max(1, num_kv_heads // group.size)
+        heads = share(num_heads, group)
+        first_kv_head = group.rank * num_kv_heads // group.size
+        queries = slice(heads.start * head_dim, heads.stop * head_dim)
+        keys = slice(first_kv_head * head_dim, (first_kv_head + self.num_kv_heads) * head_dim)
+        super().__init__({"q_proj": queries, "k_proj": keys, "v_proj": keys}, has_bias=has_bias, ops=ops)
+
+
+class MergedColumnParallelLinear:
+    """Gate and up of a gated MLP, and the activation between them: one op, so that both products stay float32."""
+
+    def __init__(self, intermediate_size: int, *, ops: Ops, group: Group) -> None:
+        self.part = share(intermediate_size, group)
+        self.ops = ops
+
+    def load(self, weights: Weights, prefix: str) -> None:
+        rows = [weights.read(f"{prefix}.{name}.weight", self.part) for name in ("gate_proj", "up_proj")]
+        self.weight = self.ops.prepare_gate_up(torch.cat(rows))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [T, D] dtype -> silu(gate) * up, [T, this rank's share of I] dtype."""
+        return self.ops.gate_up_silu(x, self.weight)
+
+
+class RowParallelLinear:
+    """Reads a share of the inputs; the ranks' float32 partial sums are added.
+
+    The inputs are cut into `num_leaves` virtual shards, whatever the number of ranks, and their products meet in one
+    balanced binary tree: a rank adds the subtree of the neighbouring leaves that it has, `all_reduce` the rest. So the
+    sum has the same bits on 1, 2, 4 ranks, if the backend's products have.
+    """
+
+    def __init__(self, num_in: int, *, num_leaves: int, ops: Ops, group: Group) -> None:
+        assert num_leaves % group.size == 0, f"{num_leaves} leaves over {group.size} ranks"
+        self.part = share(num_in, group)
+        self.num_leaves = num_leaves // group.size
+        self.ops = ops
+        self.group = group
+
+    def load(self, weights: Weights, name: str) -> None:
+        weight = weights.read(f"{name}.weight", slice(None), self.part)
+        self.weight = self.ops.prepare_tree_linear(weight, self.num_leaves)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [T, this rank's inputs] dtype -> [T, out] float32, the sum over all ranks."""
+        return self.group.all_reduce(self.ops.linear_tree(x, self.weight))

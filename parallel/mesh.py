@@ -1,0 +1,38 @@
+"""Rank arithmetic: which rank is where in the grid of pipeline stages by tensor-parallel ranks."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """`tp_size * pp_size` ranks, a stage's tensor-parallel ranks next to each other."""
+
+    tp_size: int
+    pp_size: int
+
+    @property
+    def size(self) -> int:
+        return self.tp_size * self.pp_size
+
+    def coordinates(self, rank: int) -> tuple[int, int]:
+        """(pp_rank, tp_rank) of a rank."""
+        assert 0 <= rank < self.size, f"rank {rank} of {self.size}"
+        return divmod(rank, self.tp_size)
+
+    def tp_ranks(self, rank: int) -> range:
+        """The ranks that share `rank`'s layers, in order of tp_rank."""
+        pp_rank, _ = self.coordinates(rank)
+        return range(pp_rank * self.tp_size, (pp_rank + 1) * self.tp_size)
+
+    def pp_ranks(self, rank: int) -> range:
+        """The ranks that hold `rank`'s share of every stage, in order of pp_rank."""
+        _, tp_rank = self.coordinates(rank)
+        return range(tp_rank, self.size, self.tp_size)
+
+
+def stage_layers(num_layers: int, pp_rank: int, pp_size: int) -> range:
+    """The layers of a stage: as even as can be, one more in the first stages, since the last one also has the head."""
+    assert 0 <= pp_rank < pp_size <= num_layers, f"stage {pp_rank} of {pp_size} over {num_layers} layers"
+    each, extra = divmod(num_layers, pp_size)
+    start = pp_rank * each + min(pp_rank, extra)
+    return range(start, start + each + (pp_rank < extra))

@@ -1,0 +1,35 @@
+"""A pipeline stage: which it is of how many, and the one thing that stages exchange, the residual stream."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from parallel.group import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`group` joins the ranks that hold the same shard of every stage, in order of stage; None if there is one stage."""
+
+    rank: int
+    size: int
+    group: Group | None
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.rank == self.size - 1
+
+    def send(self, residual: Tensor) -> None:
+        """The residual stream [T, D] to the next stage; nobody may write to it afterwards."""
+        assert self.group is not None and not self.is_last
+        self.group.send(residual, self.rank + 1)
+
+    def recv(self, num_rows: int, hidden: int, dtype: torch.dtype) -> Tensor:
+        """The residual stream [num_rows, hidden] of the stage before."""
+        assert self.group is not None and not self.is_first
+        return self.group.recv((num_rows, hidden), dtype, self.rank - 1)

@@ -1,0 +1,126 @@
+"""Rotary tables: the frequencies of each kind of context extension, and their cosines and sines by position."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from parallel.errors import UnsupportedModel
+
+DEFAULT_THETA = 10000.0
+
+# The keys that each kind may bring, beside its name and theta; False: it may also be left out.
+KINDS: dict[str, dict[str, bool]] = {
+    "default": {},
+    "linear": {"factor": True},
+    "llama3": {
+        "factor": True,
+        "low_freq_factor": True,
+        "high_freq_factor": True,
+        "original_max_position_embeddings": True,
+    },
+    "yarn": {
+        "factor": True,
+        "original_max_position_embeddings": False,
+        "attention_factor": False,
+        "beta_fast": False,
+        "beta_slow": False,
+        "mscale": False,
+        "mscale_all_dim": False,
+        "truncate": False,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """How positions are turned into angles; `parameters` are those of KINDS[kind]."""
+
+    kind: str
+    theta: float
+    parameters: dict[str, Any]
+
+
+def read_rope(hf_config: dict[str, Any]) -> Rope:
+    """From `rope_parameters`, or from the older `rope_theta` and `rope_scaling`; raises UnsupportedModel."""
+    parameters = dict(hf_config.get("rope_parameters") or hf_config.get("rope_scaling") or {})
+    theta = parameters.pop("rope_theta", None) or hf_config.get("rope_theta") or DEFAULT_THETA
+    old_kind = parameters.pop("type", None)
+    kind = parameters.pop("rope_type", None) or old_kind or "default"
+    if kind not in KINDS:
+        raise UnsupportedModel(f"rope type {kind!r} is not supported; there are {', '.join(KINDS)}")
+    if parameters.pop("partial_rotary_factor", 1.0) != 1.0:
+        raise UnsupportedModel("partial_rotary_factor is not supported; rotary embedding covers the whole head")
+    parameters = {key: value for key, value in parameters.items() if value is not None}
+    if "original_max_position_embeddings" in KINDS[kind]:
+        parameters.setdefault("original_max_position_embeddings", hf_config["max_position_embeddings"])
+    for key in parameters:
+        if key not in KINDS[kind]:
+            raise UnsupportedModel(f"rope type {kind!r} takes no {key!r}; it takes {', '.join(KINDS[kind]) or 'none'}")
+    for key, is_required in KINDS[kind].items():
+        if is_required and key not in parameters:
+            raise UnsupportedModel(f"rope type {kind!r} needs {key!r}")
+    return Rope(kind, float(theta), parameters)
+
+
+def cos_sin_table(rope: Rope, head_dim: int, num_positions: int) -> Tensor:
+    """[num_positions, head_dim] float32 on the CPU: cosines of each angle, then sines.
+
+    Angles are float32 products, as in the code that models are trained with: at long contexts their rounding matters.
+    """
+    frequencies, factor = inverse_frequencies(rope, head_dim)
+    angles = torch.arange(num_positions, dtype=torch.float32)[:, None] * frequencies
+    return torch.cat((angles.cos(), angles.sin()), dim=1) * factor
+
+
+def inverse_frequencies(rope: Rope, head_dim: int) -> tuple[Tensor, float]:
+    """Radians a position, [head_dim / 2] float32, and what cosines and sines are multiplied by."""
+    plain = 1.0 / rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+    if rope.kind == "linear":
+        return plain / rope.parameters["factor"], 1.0
+    if rope.kind == "llama3":
+        return _llama3(plain, rope.parameters), 1.0
+    if rope.kind == "yarn":
+        return _yarn(plain, rope, head_dim), _yarn_magnitude(rope.parameters)
+    return plain, 1.0
+
+
+def _llama3(plain: Tensor, parameters: dict[str, Any]) -> Tensor:
+    """Short waves stay, waves longer than the original context are stretched, those between are blended (Llama 3.1)."""
+    low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
+    turns = parameters["original_max_position_embeddings"] * plain / (2 * math.pi)  # in the original context
+    keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+    return (1 - keep) * plain / parameters["factor"] + keep * plain
+
+
+def _yarn(plain: Tensor, rope: Rope, head_dim: int) -> Tensor:
+    """Interpolation by parts: YaRN, Peng et al. 2023 (arXiv 2309.00071), section 3.2."""
+    parameters = rope.parameters
+
+    def dimension(turns: float) -> float:
+        """The (fractional) dimension whose wave turns that often in the original context."""
+        length = parameters["original_max_position_embeddings"]
+        return head_dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
+
+    first, last = dimension(parameters.get("beta_fast") or 32), dimension(parameters.get("beta_slow") or 1)
+    if parameters.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, head_dim - 1)
+    span = last - first if last != first else 0.001
+    stretch = ((torch.arange(head_dim // 2, dtype=torch.float32) - first) / span).clamp(0.0, 1.0)
+    return plain / parameters["factor"] * stretch + plain * (1 - stretch)
+
+
+def _yarn_magnitude(parameters: dict[str, Any]) -> float:
+    if "attention_factor" in parameters:
+        return float(parameters["attention_factor"])
+    if parameters.get("mscale") and parameters.get("mscale_all_dim"):
+        numerator = _magnitude(parameters["factor"], parameters["mscale"])
+        return numerator / _magnitude(parameters["factor"], parameters["mscale_all_dim"])
+    return _magnitude(parameters["factor"], 1.0)
+
+
+def _magnitude(factor: float, weight: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0

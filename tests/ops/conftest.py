@@ -1,0 +1,48 @@
+"""Every test here runs on each backend in BACKENDS, with memory that nobody has written to filled with NaN."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.utils import deterministic
+
+import ops as backends
+from ops.interface import Ops
+
+BACKENDS = [("reference", "cpu"), ("cpu", "cpu")]
+if torch.cuda.is_available():
+    BACKENDS.append(pytest.param(("reference", "cuda"), marks=pytest.mark.gpu))
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda param: "-".join(param))
+def backend(request: pytest.FixtureRequest) -> tuple[Ops, torch.device]:
+    name, device = request.param
+    if (reason := backends.unavailable_reason(name, torch.device(device))) is not None:
+        pytest.skip(reason)
+    if name == "cpu" and request.node.callspec.params.get("dtype") == torch.float16:
+        pytest.skip("the cpu backend refuses float16")
+    return backends.select(name, torch.device(device)), torch.device(device)
+
+
+@pytest.fixture
+def ops(backend: tuple[Ops, torch.device]) -> Ops:
+    return backend[0]
+
+
+@pytest.fixture
+def device(backend: tuple[Ops, torch.device]) -> torch.device:
+    return backend[1]
+
+
+@pytest.fixture(autouse=True)
+def surroundings() -> Iterator[None]:
+    """torch.empty gives NaN (or the largest integer); random numbers are the same each time."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    deterministic.fill_uninitialized_memory = True
+    with torch.inference_mode():
+        yield
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(threads)

@@ -1,0 +1,44 @@
+import inspect
+
+import pytest
+import torch
+
+import ops as backends
+from ops import interface, reference
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def test_reference_runs_everywhere() -> None:
+    assert backends.select("reference", CPU) is reference
+    assert backends.select("reference", CUDA) is reference
+    assert reference.NAME == "reference"
+
+
+def test_auto_takes_the_fastest_that_can_run() -> None:
+    chosen = backends.select("auto", CPU)
+    expected = "cpu" if backends.unavailable_reason("cpu", CPU) is None else "reference"
+    assert expected == chosen.NAME
+
+
+def test_a_backend_that_is_asked_for_by_name_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backends.MODULES, "triton", "ops.not_there")
+    with pytest.raises(
+        backends.UnavailableBackend, match=r"triton backend cannot run on cuda: ops.not_there is not part"
+    ):
+        backends.select("triton", CUDA)
+    with pytest.raises(backends.UnavailableBackend, match="cpu backend cannot run on cuda: it is for cpu devices"):
+        backends.select("cpu", CUDA)
+    assert backends.select("auto", CUDA) is reference
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(backends.UnavailableBackend, match="'fast'; there are auto, reference, cpu, triton"):
+        backends.select("fast", CPU)
+
+
+def test_every_backend_has_the_functions_and_signatures_of_the_interface(ops: interface.Ops) -> None:
+    for name, function in inspect.getmembers(interface.Ops, inspect.isfunction):
+        if not name.startswith("_"):
+            wanted = list(inspect.signature(function).parameters)[1:]
+            assert list(inspect.signature(getattr(ops, name)).parameters) == wanted, name

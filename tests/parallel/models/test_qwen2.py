@@ -1,0 +1,201 @@
+import copy
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+from torch import Tensor
+
+import ops as backends
+from ops import reference
+from ops.interface import Ops
+from parallel.group import Group, SingleGroup
+from parallel.models import build
+from parallel.models.qwen2 import Qwen2ForCausalLM
+from parallel.pipeline import Stage
+from tests.parallel.ranks import CPU, run_ranks
+from tests.parallel.steps import Runner
+
+VOCAB = 300
+SINGLE = Stage(0, 1, None)
+
+
+@dataclass
+class Saved:
+    folder: str
+    hf_config: dict
+    model: transformers.Qwen2ForCausalLM
+
+
+@pytest.fixture(scope="module", params=["tied", "untied, in several files"])
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """A random model as transformers makes and saves it, its biases and norms random too."""
+    is_tied = request.param == "tied"
+    torch.manual_seed(1)
+    config = transformers.Qwen2Config(
+        vocab_size=VOCAB,
+        hidden_size=128,
+        intermediate_size=96,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=is_tied,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        initializer_range=0.15,
+    )
+    model = transformers.Qwen2ForCausalLM(config).eval()
+    for name, parameter in model.named_parameters():
+        if "bias" in name or "norm" in name:
+            torch.nn.init.normal_(parameter, mean=float("norm" in name), std=0.3)
+    folder = tmp_path_factory.mktemp("model")
+    model.save_pretrained(folder, max_shard_size="50MB" if is_tied else "100KB")
+    assert (folder / "model.safetensors").exists() == is_tied
+    return Saved(str(folder), json.loads((folder / "config.json").read_text()), model)
+
+
+def make(
+    saved: Saved, tp: Group, pp: Group, dtype: torch.dtype = torch.float32, ops: Ops = reference
+) -> Qwen2ForCausalLM:
+    stage = Stage(pp.rank, pp.size, pp if pp.size > 1 else None)
+    model = build(saved.hf_config, ops=ops, tp=tp, stage=stage, dtype=dtype, device=CPU)
+    model.load_weights(saved.folder)
+    return model
+
+
+def prompts() -> list[list[int]]:
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randint(0, VOCAB, (size,), generator=generator).tolist() for size in (1, 17, 40, 100)]
+
+
+def logits_in_steps(model: Qwen2ForCausalLM) -> list[Tensor] | None:
+    """Every prompt's logits [tokens, V], computed in mixed steps of whole prompts, chunks and single tokens."""
+    sequences = prompts()
+    runner = Runner(model, len(sequences))
+    cuts = [[1], [1] * 17, [16, 1, 1, 22], [33, 60, 7]]
+    done = [0] * len(sequences)
+    parts: list[list[Tensor]] = [[] for _ in sequences]
+    while any(cuts):
+        rows = {
+            index: (done[index], sequences[index][done[index] : done[index] + cut.pop(0)])
+            for index, cut in enumerate(cuts)
+            if cut
+        }
+        logits = runner.step(rows)
+        for index, (_, tokens) in rows.items():
+            done[index] += len(tokens)
+        if logits is not None:
+            for index, part in zip(rows, logits.split([len(tokens) for _, tokens in rows.values()]), strict=True):
+                parts[index].append(part)
+    return [torch.cat(each) for each in parts] if parts[0] else None
+
+
+@pytest.mark.parametrize("tp_size", [1, 2, 4])
+@pytest.mark.parametrize("pp_size", [1, 2])
+def test_logits_are_those_of_transformers_however_it_is_cut(saved: Saved, tp_size: int, pp_size: int) -> None:
+    ranks = run_ranks(tp_size, lambda tp, pp: logits_in_steps(make(saved, tp, pp)), pp_size=pp_size)
+    assert all(each is None for each in ranks[: tp_size * (pp_size - 1)])
+    for rank in ranks[tp_size * (pp_size - 1) :]:
+        for prompt, got in zip(prompts(), rank, strict=True):
+            want = saved.model(torch.tensor([prompt])).logits[0]
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+            assert torch.equal(got.argmax(1), want.argmax(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_stages_give_the_same_bits_as_one(saved: Saved, dtype: torch.dtype) -> None:
+    whole = run_ranks(1, lambda tp, pp: logits_in_steps(make(saved, tp, pp, dtype)))[0]
+    for pp_size in (2, 4):
+        ranks = run_ranks(1, lambda tp, pp: logits_in_steps(make(saved, tp, pp, dtype)), pp_size=pp_size)
+        assert all(torch.equal(got, want) for got, want in zip(ranks[-1], whole, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_exact_backend_gives_the_same_bits_however_it_is_cut(saved: Saved, dtype: torch.dtype) -> None:
+    if (reason := backends.unavailable_reason("cpu", CPU)) is not None:
+        pytest.skip(reason)
+    exact = backends.select("cpu", CPU)
+    assert exact.EXACT
+    whole = run_ranks(1, lambda tp, pp: logits_in_steps(make(saved, tp, pp, dtype, exact)))[0]
+    for tp_size, pp_size in ((2, 1), (4, 1), (2, 2)):
+        ranks = run_ranks(tp_size, lambda tp, pp: logits_in_steps(make(saved, tp, pp, dtype, exact)), pp_size=pp_size)
+        assert all(torch.equal(got, want) for got, want in zip(ranks[-1], whole, strict=True))
+    runner = Runner(make(saved, SingleGroup(), SingleGroup(), dtype, exact), len(prompts()))
+    for index, (prompt, want) in enumerate(zip(prompts(), whole, strict=True)):
+        assert torch.equal(runner.step({index: (0, prompt)}), want), "chunks, or the rows beside, have changed bits"
+
+
+def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(saved: Saved) -> None:
+    theirs = copy.deepcopy(saved.model).bfloat16()
+    got = logits_in_steps(make(saved, SingleGroup(), SingleGroup(), torch.bfloat16))
+    for prompt, logits in zip(prompts(), got, strict=True):
+        want = saved.model(torch.tensor([prompt])).logits[0]
+        error, usual = (logits - want).norm(), (theirs(torch.tensor([prompt])).logits[0].float() - want).norm()
+        assert error < 1.2 * usual < 0.5 * want.norm()
+
+
+@pytest.mark.parametrize("kind", ["linear", "llama3", "yarn"])
+def test_extended_contexts_are_those_of_transformers(saved: Saved, kind: str) -> None:
+    rope = {
+        "linear": {"factor": 2.0},
+        "llama3": {
+            "factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+        "yarn": {"factor": 4.0, "original_max_position_embeddings": 32},
+    }[kind]
+    hf_config = saved.hf_config | {"rope_parameters": {"rope_type": kind, "rope_theta": 1e4, **rope}}
+    theirs = transformers.Qwen2ForCausalLM(transformers.Qwen2Config.from_dict(hf_config)).eval()
+    theirs.load_state_dict(saved.model.state_dict())
+    model = make(Saved(saved.folder, hf_config, theirs), SingleGroup(), SingleGroup())
+    for prompt, got in zip(prompts(), logits_in_steps(model), strict=True):
+        torch.testing.assert_close(got, theirs(torch.tensor([prompt])).logits[0], rtol=1e-4, atol=1e-4)
+
+
+def test_dummy_weights_are_one_model_however_it_is_cut(saved: Saved) -> None:
+    def compute(tp: Group, pp: Group) -> list[Tensor] | None:
+        stage = Stage(pp.rank, pp.size, pp if pp.size > 1 else None)
+        model = build(saved.hf_config, ops=reference, tp=tp, stage=stage, dtype=torch.float32, device=CPU)
+        model.load_dummy_weights(5)
+        return logits_in_steps(model)
+
+    whole = run_ranks(1, compute)[0]
+    cut = run_ranks(2, compute, pp_size=2)[-1]
+    for got, want in zip(cut, whole, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    assert not torch.equal(whole[0], logits_in_steps(make(saved, SingleGroup(), SingleGroup()))[0])
+
+
+def test_a_rank_knows_what_it_holds_before_it_loads(saved: Saved) -> None:
+    model = build(saved.hf_config, ops=reference, tp=SingleGroup(), stage=SINGLE, dtype=torch.float32, device=CPU)
+    assert (model.num_layers, model.num_kv_heads, model.head_dim) == (4, 2, 32)
+
+    def held(tp: Group, pp: Group) -> tuple[int, int]:
+        model = build(
+            saved.hf_config, ops=reference, tp=tp, stage=Stage(pp.rank, 3, pp), dtype=torch.float32, device=CPU
+        )
+        return model.num_layers, model.num_kv_heads
+
+    assert run_ranks(4, held, pp_size=3) == [(2, 1)] * 4 + [(1, 1)] * 8
+
+
+def test_a_rank_holds_its_own_slices_only(saved: Saved) -> None:
+    def held(tp: Group, pp: Group) -> tuple[int, ...]:
+        layers = make(saved, tp, pp).layers
+        return len(layers), layers[0].qkv.weight.numel(), layers[0].down.weight.numel()
+
+    assert run_ranks(4, held, pp_size=2) == [(2, (32 + 32 + 32) * 128, 128 * 96 // 4)] * 8
+
+
+def test_the_older_tensors_of_a_tied_checkpoint_are_passed_over(saved: Saved, tmp_path: Path) -> None:
+    state = {name: tensor.clone() for name, tensor in saved.model.state_dict().items()}
+    state["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.zeros(16)
+    save_file(state, tmp_path / "model.safetensors")
+    model = make(Saved(str(tmp_path), saved.hf_config, saved.model), SingleGroup(), SingleGroup())
+    want = logits_in_steps(make(saved, SingleGroup(), SingleGroup()))
+    assert all(torch.equal(a, b) for a, b in zip(logits_in_steps(model), want, strict=True))

@@ -1,0 +1,109 @@
+"""Imports point down: who may import whom, read from the source."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted(path for name in ("cluster", "engine", "ops", "parallel") for path in (ROOT / name).rglob("*.py"))
+
+# What a folder may import of ours; the longest prefix of a file's path counts.
+OURS = {
+    "ops": ("ops",),
+    "parallel": ("parallel", "ops"),
+    "engine": ("engine",),
+    "engine/worker": ("engine", "parallel", "ops"),
+    "cluster": ("cluster", "engine"),
+}
+# Packages that only these folders or files may import.
+THEIRS = {
+    "torch": ("engine/worker", "parallel", "ops"),
+    "torch.distributed": ("parallel/group.py",),
+    "safetensors": ("parallel",),
+    "triton": ("ops",),
+    "transformers": ("engine/tokenizer.py",),
+    **dict.fromkeys(("ray", "fastapi", "starlette", "uvicorn", "zmq"), ("cluster",)),
+}
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Dotted names; of `from a import b` both a and a.b, b being perhaps a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or "")
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_in(name: str, places: tuple[str, ...], separator: str) -> bool:
+    return any(name == place or name.startswith(place + separator) for place in places)
+
+
+def breaches(path: str, source: str) -> list[str]:
+    tree = ast.parse(source)
+    home = max((folder for folder in OURS if is_in(path, (folder,), "/")), key=len)
+    found = []
+    for name in imported(tree):
+        if name.startswith("."):
+            found.append(f"{name}: relative")
+        elif is_in(name, tuple(OURS), ".") and not is_in(name, OURS[home], "."):
+            found.append(f"{name}: not below {home}")
+        elif home == "engine" and is_in(name, ("engine.worker",), "."):
+            found.append(f"{name}: above engine")
+        found += [
+            f"{name}: only {places}"
+            for package, places in THEIRS.items()
+            if is_in(name, (package,), ".") and not is_in(path, places, "/")
+        ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            found += [f"line {inner.lineno}: import in a function" for inner in ast.walk(node) if is_import(inner)]
+        elif isinstance(node, ast.Name | ast.Attribute) and "TYPE_CHECKING" in ast.unparse(node):
+            found.append(f"line {node.lineno}: TYPE_CHECKING")
+    return found
+
+
+def is_import(node: ast.AST) -> bool:
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path: Path) -> None:
+    assert breaches(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("engine/scheduler.py", "import torch"),
+        ("engine/scheduler.py", "import numpy, ray.serve"),
+        ("engine/scheduler.py", "from engine.worker.worker import Worker"),
+        ("engine/scheduler.py", "from engine import worker"),
+        ("engine/scheduler.py", "from ops import tree"),
+        ("engine/detokenizer.py", "from transformers import AutoTokenizer"),
+        ("engine/worker/worker.py", "from cluster.actor import WorkerActor"),
+        ("engine/worker/worker.py", "import torch.distributed as dist"),
+        ("parallel/linear.py", "from torch import distributed"),
+        ("parallel/linear.py", "from engine.request import ExecuteModelRequest"),
+        ("parallel/linear.py", "import triton"),
+        ("ops/interface.py", "from parallel.group import Group"),
+        ("ops/interface.py", "from . import tree"),
+        ("cluster/actor.py", "from parallel.models import build"),
+        ("cluster/actor.py", "def start():\n    import ray"),
+        ("cluster/actor.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass"),
+    ],
+)
+def test_a_breach_is_seen(path: str, source: str) -> None:
+    assert breaches(path, source)
+
+
+def test_what_is_allowed_is_not_a_breach() -> None:
+    assert not breaches(
+        "engine/worker/worker.py", "import torch\nfrom parallel.models import build\nimport engine.request"
+    )
+    assert not breaches("engine/tokenizer.py", "from transformers import AutoTokenizer\nimport enginelike, rayon")
+    assert not breaches("parallel/group.py", "import torch.distributed as dist\nfrom ops.tree import add_tree")
+    assert not breaches("cluster/actor.py", "import ray\nfrom engine.worker.worker import Worker")
