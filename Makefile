@@ -1,0 +1,38 @@
+# Each target does its own set-up, into .venv. Needs Python 3.11 or 3.12, a C++ compiler and pip's index; no GPU.
+
+VENV := .venv
+TORCH := 2.13.0
+PYTHON := $(shell for python in python3 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$python && break; done)
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed-$(firstword $(shell sha256sum pyproject.toml))
+
+.PHONY: demo test check bench test-gpu
+
+demo: $(STAMP)
+	@$(BIN)/squadron demo $(ARGS)
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest -q -m "not gpu and not ray_up" $(ARGS)
+
+check: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(STAMP)
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+test-gpu: $(STAMP)
+	@$(BIN)/python -m pytest -q -m gpu $(ARGS)
+
+# Anew whenever pyproject.toml has changed. A machine with GPUs that has a torch of its own gives it to the venv:
+# `make VENV_OPTIONS=--system-site-packages test-gpu`.
+$(STAMP):
+	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "Squadron needs Python 3.11 or 3.12, and found neither"; exit 1; }
+	@test -x $(BIN)/python || { echo "Making $(VENV) with $(PYTHON) ..."; $(PYTHON) -m venv $(VENV_OPTIONS) $(VENV); }
+	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "Installing torch $(TORCH) ..."; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$(TORCH); }
+	@echo "Installing Squadron and its dependencies ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@rm -f $(VENV)/installed-* && touch $@

@@ -1,0 +1,90 @@
+"""Command-line options for every field of `EngineConfig`, and configuration files that hold the same."""
+
+import argparse
+import types
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import yaml
+
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig
+
+# What `--help` says of each field; `model` is the positional argument.
+DESCRIPTIONS = {
+    "served_model_name": "the name that clients use; default: the folder's name",
+    "tokenizer": "the folder that holds tokenizer.json; default: the model's",
+    "dtype": "of weights, activations and cache; auto: the checkpoint's",
+    "load_format": "dummy: random weights, for performance work",
+    "device": "where the workers compute; auto: cuda where there is one",
+    "ops_backend": "which kernels; auto: the best for the device",
+    "seed": "of dummy weights, and of offline requests that bring no seed",
+    "tensor_parallel_size": "ranks that share each layer",
+    "pipeline_parallel_size": "stages that the layers are dealt out to",
+    "distributed_executor_backend": "auto: in process for one rank, else Ray actors",
+    "max_model_len": "the context in tokens; default: the model's",
+    "block_size": "tokens a cache block",
+    "gpu_memory_utilization": "share of a GPU's memory to use",
+    "kv_cache_memory_bytes": "cache a rank; default: what is left of the GPU, 1 GiB on CPU",
+    "num_gpu_blocks_override": "cache blocks a rank, whatever there is room for",
+    "swap_space": "GiB of host memory a rank for preempted requests",
+    "enable_prefix_caching": "share the cache of equal prefixes among requests",
+    "max_num_batched_tokens": "tokens a step",
+    "max_num_seqs": "sequences a step",
+    "long_prefill_token_threshold": "tokens of one prompt a step; 0: no limit",
+    "scheduling_policy": "who is served first",
+    "watermark": "share of the blocks kept free when a request is admitted",
+    "max_num_queued_reqs": "requests that may wait; more get 503; default: no limit",
+    "max_restarts": "times that lost workers are replaced before the engine gives up",
+    "disable_log_stats": "log no figures",
+}
+SHORT = {"tensor_parallel_size": "-tp", "pipeline_parallel_size": "-pp"}
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """One option for each field but `model`; an option that is not given is absent from the namespace."""
+    group = parser.add_argument_group("engine")
+    for name, description in DESCRIPTIONS.items():
+        field = EngineConfig.model_fields[name]
+        flags = [*([SHORT[name]] if name in SHORT else []), "--" + name.replace("_", "-")]
+        shown = "" if field.default is None else f" (default: {field.default})"
+        kind = _kind(field.annotation)
+        options: dict[str, Any] = {
+            "dest": name,
+            "default": argparse.SUPPRESS,
+            "help": (description + shown).replace("%", "%%"),
+        }
+        if kind is bool:
+            options["action"] = argparse.BooleanOptionalAction
+        elif get_origin(kind) is Literal:
+            options["choices"] = get_args(kind)
+            options["type"] = type(get_args(kind)[0])
+        else:
+            options["type"] = kind
+            options["metavar"] = {int: "N", float: "X", str: "NAME"}[kind]
+        group.add_argument(*flags, **options)
+
+
+def engine_arguments(namespace: argparse.Namespace) -> dict[str, Any]:
+    """The engine options that were given."""
+    return {name: value for name, value in vars(namespace).items() if name in DESCRIPTIONS}
+
+
+def read_config_file(path: str) -> dict[str, Any]:
+    """A YAML file's keys: names of options, with _ or -; raises InvalidConfig."""
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise InvalidConfig(f"{path} holds {type(values).__name__}, not names of options with values")
+    return {str(name).replace("-", "_"): value for name, value in values.items()}
+
+
+def _kind(annotation: Any) -> Any:
+    """The type of an optional field's value."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return next(part for part in get_args(annotation) if part is not type(None))
+    return annotation

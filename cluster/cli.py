@@ -1,0 +1,183 @@
+"""The `squadron` command: arguments to a configuration to one call. Errors are one line and status 2."""
+
+import argparse
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+from tqdm import tqdm
+
+from cluster import demo
+from cluster.arguments import add_engine_options, engine_arguments, read_config_file
+from cluster.checkpoints import SHAPES, make_checkpoint, num_bytes
+from cluster.launch import LOOPBACK, build_app, check_port, ray_cluster, serving
+from cluster.llm import LLM
+from cluster.plan import make_plan
+from engine.config import EngineConfig, explain
+from engine.errors import InvalidConfig, InvalidRequest, WorkerLost
+from engine.sampling_params import SamplingParams
+
+
+class ServerOptions(BaseModel):
+    """The options of `squadron serve` beside the engine's."""
+
+    host: str = LOOPBACK
+    port: int = Field(8000, ge=0, le=65535)
+    api_key: str | None = None
+    num_engines: int = Field(1, ge=1)
+    num_gateways: int = Field(1, ge=1)
+    ray_address: str | None = None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status."""
+    options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        options.run(options)
+    except (InvalidConfig, InvalidRequest, WorkerLost) as error:
+        print(f"squadron {options.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="squadron", description="Serve Qwen2 models on a Ray cluster.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_serve(commands.add_parser("serve", help="serve a model over HTTP, as OpenAI does"))
+    _add_generate(commands.add_parser("generate", help="answer prompts, and end"))
+    _add_demo(commands.add_parser("demo", help="serve the demo model at TP=2 × PP=2 and ask it a question"))
+    _add_plan(commands.add_parser("plan", help="what a configuration needs, or why it is not possible"))
+    _add_make_checkpoint(commands.add_parser("make-checkpoint", help="write a checkpoint with random weights"))
+    return parser
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a folder in Hugging Face layout")
+    parser.add_argument("--config", metavar="FILE", help="a YAML file of options; those on the command line win")
+    add_engine_options(parser)
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_serve)
+    group = parser.add_argument_group("server")
+    suppress: Any = argparse.SUPPRESS
+    group.add_argument("--host", default=suppress, help=f"the address to listen on (default: {LOOPBACK})")
+    group.add_argument("--port", type=int, default=suppress, metavar="N", help="the port to listen on (default: 8000)")
+    group.add_argument("--api-key", default=suppress, metavar="KEY", help="what clients must show; default: nothing")
+    group.add_argument("--num-engines", type=int, default=suppress, metavar="N", help="engine replicas (default: 1)")
+    group.add_argument("--num-gateways", type=int, default=suppress, metavar="N", help="gateway replicas (default: 1)")
+    group.add_argument(
+        "--ray-address",
+        default=suppress,
+        metavar="ADDRESS",
+        help="of a running Ray cluster; default: one of this machine alone",
+    )
+    _add_model(parser)
+
+
+def _add_generate(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_generate)
+    group = parser.add_argument_group("request")
+    group.add_argument("--prompt", action="append", required=True, metavar="TEXT", help="may be given several times")
+    group.add_argument(
+        "--raw", action="store_true", help="go on with the text as it is, instead of answering it in a chat"
+    )
+    group.add_argument("--max-tokens", type=int, default=256, metavar="N", help="at most (default: 256)")
+    group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="0 is greedy (default: 0)")
+    _add_model(parser)
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=lambda options: demo.run(once=options.once, port=options.port))
+    parser.add_argument("--once", action="store_true", help="end after the first answer")
+    parser.add_argument(
+        "--port", type=int, metavar="N", help="the port to listen on; default: 8000 or the next free one"
+    )
+
+
+def _add_plan(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_plan)
+    _add_model(parser)
+
+
+def _add_make_checkpoint(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_make_checkpoint)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="where to write it")
+    parser.add_argument("--like", choices=SHAPES, required=True, help="the architecture")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the weights (default: 0)")
+
+
+def _serve(options: argparse.Namespace) -> None:
+    values = _merged(options, ServerOptions.model_fields)
+    given = {name: values.pop(name) for name in ServerOptions.model_fields if name in values}
+    config = EngineConfig.create(**values)
+    make_plan(config)
+    try:
+        server = ServerOptions(**given)
+    except ValidationError as error:
+        raise InvalidConfig(explain(error, [])) from None
+    check_port(server.host, server.port)
+    app = {
+        "engine": config.model_dump(),
+        "num_engines": server.num_engines,
+        "num_gateways": server.num_gateways,
+        "api_keys": [] if server.api_key is None else [server.api_key],
+    }
+    print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
+    with contextlib.ExitStack() as stack:
+        ray = stack.enter_context(ray_cluster(server.ray_address, num_workers=server.num_engines * config.world_size))
+        stack.enter_context(serving(build_app(app), host=server.host, port=server.port))
+        print(f"Ready: http://{server.host}:{server.port}/v1 (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)
+        threading.Event().wait()
+
+
+def _generate(options: argparse.Namespace) -> None:
+    params = SamplingParams(temperature=options.temperature, max_tokens=options.max_tokens)
+    with LLM(**_merged(options)) as llm:
+        if options.raw:
+            outputs = llm.generate(options.prompt, params, use_tqdm=sys.stderr.isatty())
+        else:
+            chats = [[{"role": "user", "content": prompt}] for prompt in options.prompt]
+            outputs = llm.chat(chats, params, use_tqdm=sys.stderr.isatty())
+    for output in outputs:
+        print(output.error or output.outputs[0].text)
+
+
+def _plan(options: argparse.Namespace) -> None:
+    print(make_plan(EngineConfig.create(**_merged(options))))
+
+
+def _make_checkpoint(options: argparse.Namespace) -> None:
+    shape = SHAPES[options.like]
+    with tqdm(total=num_bytes(shape), unit="B", unit_scale=True, desc=str(options.folder)) as bar:
+        make_checkpoint(options.folder, shape, seed=options.seed, progress=bar.update)
+
+
+def _merged(options: argparse.Namespace, more: Iterable[str] = ()) -> dict[str, Any]:
+    """The options of the configuration file, and over them those of the command line: of the engine, and those named `more`."""
+    values = read_config_file(options.config) if options.config else {}
+    given = vars(options)
+    values |= engine_arguments(options) | {name: given[name] for name in more if name in given}
+    if options.model is not None:
+        values["model"] = options.model
+    if isinstance(values.get("model"), str):
+        values["model"] = str(Path(values["model"]).resolve())
+    return values
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """SIGTERM ends a command as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

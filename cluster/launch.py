@@ -1,0 +1,204 @@
+"""From a configuration to a running application: the Serve application, and a Ray cluster of this machine alone."""
+
+import contextlib
+import functools
+import importlib.util
+import logging
+import math
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from cluster.deployment import MAX_ONGOING_REQUESTS, EngineDeployment, GatewayDeployment
+from cluster.placement import CPUS_PER_WORKER, make_bundles
+from cluster.plan import make_plan
+from engine.config import EngineConfig, explain
+from engine.errors import InvalidConfig
+
+APP_NAME = "squadron"
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("engine", "parallel", "ops", "cluster")
+LOOPBACK = "127.0.0.1"
+CPUS_BESIDE_WORKERS = 1  # logical ones, of gateways and drivers
+OBJECT_STORE_BYTES = 128 << 20  # weights come from disk and steps travel over sockets
+
+# What Ray reads from the environment when it starts; what is set already stays.
+RAY_ENVIRONMENT = {
+    "RAY_worker_niceness": "0",  # else workers run at nice 15
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without GPUs keeps CUDA_VISIBLE_DEVICES as it is
+}
+AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+
+
+class AppConfig(BaseModel):
+    """The `args` of a file in configs/serve."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: dict[str, Any]  # of an EngineConfig; a relative `model` is looked for in the repository's folder
+    num_engines: int = Field(1, ge=1)
+    num_gateways: int = Field(1, ge=1)
+    max_attempts: int = Field(1, ge=1)  # engine replicas that a request may be lost on, before its client hears of it
+    api_keys: tuple[str, ...] = ()  # none: everybody may ask
+
+
+def build_app(args: dict[str, Any]) -> serve.Application:
+    """The application: a gateway bound to an engine. `args` are those of an `AppConfig`; raises InvalidConfig."""
+    check_packages()
+    try:
+        config = AppConfig(**args)
+    except ValidationError as error:
+        raise InvalidConfig(explain(error, list(AppConfig.model_fields))) from None
+    engine = dict(config.engine)
+    if isinstance(engine.get("model"), str):
+        engine["model"] = str(ROOT / engine["model"])
+    engine_config = EngineConfig.create(**engine)
+    make_plan(engine_config)
+    engines = serve.deployment(
+        EngineDeployment,
+        num_replicas=config.num_engines,
+        max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        health_check_period_s=1,
+        graceful_shutdown_wait_loop_s=0.2,
+        **make_bundles(engine_config),
+    ).bind(engine_config)
+    return serve.deployment(
+        serve.ingress()(GatewayDeployment),
+        num_replicas=config.num_gateways,
+        max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        ray_actor_options={"num_cpus": 0.1},
+        health_check_period_s=1,
+        graceful_shutdown_wait_loop_s=0.2,
+    ).bind(engines, engine_config.model_name, config.max_attempts, config.api_keys)
+
+
+def check_packages() -> None:
+    """Raises InvalidConfig unless `engine`, `parallel`, `ops` and `cluster` are all ours: the names are common ones."""
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None or Path(spec.origin).resolve().parent.parent != ROOT:
+            found = "nowhere" if spec is None else spec.origin
+            raise InvalidConfig(f"package {name!r} is found in {found}, not in {ROOT}: another package has its name")
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """Where a cluster is, and what in a process' environment lets it in."""
+
+    address: str
+    environment: dict[str, str]
+
+
+@contextlib.contextmanager
+def ray_cluster(address: str | None = None, *, num_workers: int = 1) -> Iterator[RayCluster]:
+    """A connection to the Ray cluster at `address`, or to a new one of this machine alone, which ends with the context.
+
+    A new one has room for `num_workers`, whatever the machine has: a worker's CPUs are Ray's logical ones. Ray listens on
+    every network of the machine, so a new cluster has a token, in a file that only this user can read, unless the environment
+    has its own idea of authentication.
+    """
+    for name, value in RAY_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    paths = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    handler = signal.getsignal(signal.SIGTERM)
+    quiet = {
+        "runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, paths))}},
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
+    with contextlib.ExitStack() as stack:
+        environment: dict[str, str] = {}
+        if address is None:
+            needed = math.ceil(num_workers * CPUS_PER_WORKER) + CPUS_BESIDE_WORKERS
+            folder = Path(
+                tempfile.mkdtemp(prefix="squadron-", dir="/tmp")
+            )  # short: a socket's path has at most 107 bytes
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            environment = stack.enter_context(_token_authentication(folder))
+            context = ray.init(
+                address="local",
+                num_cpus=max(os.cpu_count() or 1, needed),
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _temp_dir=str(folder),
+                **quiet,
+            )
+        else:
+            context = ray.init(address=address, **quiet)
+        stack.callback(ray.shutdown)
+        if callable(handler) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
+        yield RayCluster(context.address_info["address"], environment)
+
+
+@contextlib.contextmanager
+def serving(application: serve.Application, *, host: str, port: int) -> Iterator[DeploymentHandle[Any]]:
+    """The application on host:port, ready, for as long as the context lasts; raises InvalidConfig if it does not start."""
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    serve.start(proxy_location="HeadOnly", http_options={"host": host, "port": port})
+    try:
+        try:
+            handle = serve.run(application, name=APP_NAME, route_prefix="/")
+        except RuntimeError as error:
+            raise InvalidConfig(f"the application did not start: {_last_line(str(error))}") from None
+        yield handle
+    finally:
+        serve.delete(APP_NAME)
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises InvalidConfig unless host:port can be listened on."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise InvalidConfig(
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
+            ) from None
+
+
+@contextlib.contextmanager
+def _token_authentication(folder: Path) -> Iterator[dict[str, str]]:
+    """A token for a new cluster, in `folder`; what another process needs in its environment to be let in.
+
+    Nothing is done where the environment has its own idea of authentication.
+    """
+    if not os.environ.keys().isdisjoint(AUTHENTICATION):
+        yield {}
+        return
+    path = folder / "auth_token"
+    path.write_text(_process_token())
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
+    try:
+        # Not in our own environment: Ray has read the mode when it was imported, and sets it itself if it finds none.
+        yield {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)}
+    finally:
+        for name in AUTHENTICATION:
+            os.environ.pop(name, None)
+
+
+@functools.cache
+def _process_token() -> str:
+    """One for all clusters of this process: Ray reads it once."""
+    return secrets.token_hex(32)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"

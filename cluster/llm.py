@@ -1,0 +1,136 @@
+"""Offline batches: `LLM(model=...).generate(prompts)`, in this process for one rank, else on Ray."""
+
+import contextlib
+import itertools
+import queue
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import ray
+from tqdm import tqdm
+
+from cluster.deployment import make_executor
+from cluster.launch import ray_cluster
+from cluster.plan import make_plan
+from engine.async_engine import AsyncEngine
+from engine.config import EngineConfig
+from engine.errors import InvalidRequest
+from engine.outputs import Accumulator, RequestOutput
+from engine.sampling_params import SamplingParams
+
+Conversation = list[dict[str, Any]]
+DEAD_CHECK_SECONDS = 1.0
+
+
+class LLM:
+    """An engine of its own, for as long as the object is open: use it in a `with`, or call `shutdown`.
+
+    Arguments are those of `EngineConfig`. With more than one rank the workers run on the Ray cluster that this process is
+    connected to, or else on one of this machine alone.
+    """
+
+    def __init__(self, model: str, **arguments: Any) -> None:
+        config = EngineConfig.create(model=model, **arguments)
+        make_plan(config)
+        self._outputs: queue.SimpleQueue[list[RequestOutput]] = queue.SimpleQueue()
+        self._count = itertools.count()
+        with contextlib.ExitStack() as stack:
+            needs_ray = config.world_size > 1 or config.distributed_executor_backend == "ray"
+            if needs_ray and not ray.is_initialized():
+                stack.enter_context(ray_cluster(num_workers=config.world_size))
+            self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._outputs.put)
+            stack.callback(self._engine.shutdown)
+            self._engine.start()
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def shutdown(self) -> None:
+        """Stop the workers, and Ray if it was started here; idempotent."""
+        self._stack.close()
+
+    def generate(
+        self,
+        prompts: str | Sequence[str] | Sequence[list[int]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """The whole answer to each prompt (a text, or token ids), in the order of the prompts.
+
+        `sampling_params` are for all of them, or one for each. Raises InvalidRequest for the first prompt that is not possible.
+        """
+        return self._run([prompts] if isinstance(prompts, str) else list(prompts), sampling_params, use_tqdm)
+
+    def chat(
+        self,
+        messages: Conversation | Sequence[Conversation],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """The assistant's next message to each conversation, a list of {"role": ..., "content": ...}."""
+        conversations = [messages] if messages and isinstance(messages[0], dict) else list(messages)
+        return self._run(conversations, sampling_params, use_tqdm)
+
+    def _run(
+        self, prompts: list[Any], sampling_params: SamplingParams | Sequence[SamplingParams] | None, use_tqdm: bool
+    ) -> list[RequestOutput]:
+        params = _one_each(sampling_params, len(prompts))
+        numbers: dict[str, int] = {}
+        try:
+            for number, prompt in enumerate(prompts):
+                request_id = f"llm-{next(self._count)}"
+                self._engine.add_request(request_id, prompt, params[number])
+                numbers[request_id] = number
+            return self._collect(numbers, use_tqdm)
+        except BaseException:
+            for request_id in numbers:
+                self._engine.abort(request_id)
+            raise
+
+    def _collect(self, numbers: dict[str, int], use_tqdm: bool) -> list[RequestOutput]:
+        accumulators = [Accumulator() for _ in numbers]
+        num_open = len(numbers)
+        num_tokens = 0
+        with tqdm(total=num_open, desc="requests", disable=not use_tqdm) as bar:
+            while num_open:
+                for delta in self._next_outputs():
+                    if delta.request_id not in numbers:  # of a call that was interrupted
+                        continue
+                    accumulators[numbers[delta.request_id]].add(delta)
+                    num_tokens += sum(len(output.token_ids) for output in delta.outputs)
+                    if delta.finished:
+                        num_open -= 1
+                        bar.update()
+                elapsed = bar.format_dict["elapsed"]
+                if elapsed:
+                    bar.set_postfix_str(f"{num_tokens / elapsed:.0f} tokens/s", refresh=False)
+        return [accumulator.last for accumulator in accumulators if accumulator.last is not None]
+
+    def _next_outputs(self) -> list[RequestOutput]:
+        """Wait for a step's outputs; raises EngineDead if there will be none."""
+        while True:
+            try:
+                return self._outputs.get(timeout=DEAD_CHECK_SECONDS)
+            except queue.Empty:
+                self._engine.check_health()
+
+
+def _one_each(
+    sampling_params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
+) -> Sequence[SamplingParams]:
+    if sampling_params is None or isinstance(sampling_params, SamplingParams):
+        return [sampling_params or SamplingParams()] * num_prompts
+    if len(sampling_params) != num_prompts:
+        raise InvalidRequest(
+            f"{len(sampling_params)} sampling_params for {num_prompts} prompts", param="sampling_params"
+        )
+    return sampling_params

@@ -1,0 +1,115 @@
+"""Where ranks go: a placement group with one bundle for each stage, so that a stage's tensor-parallel ranks share a node."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig
+
+logger = logging.getLogger("squadron.executor")
+
+# Of a node's logical CPUs: a fraction, so that a laptop of two cores takes four workers and what serves them.
+CPUS_PER_WORKER = 0.25
+DRIVER_CPUS = 0.25
+PLACEMENT_SECONDS = 300  # an autoscaler may have to start machines
+_PATIENCE_SECONDS = 5
+
+Bundle = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The resources of all ranks: a group, and each rank's bundle in it."""
+
+    group: PlacementGroup
+    is_own: bool  # made here, and to be removed here
+    num_cpus: float  # of each worker
+    num_gpus: int
+    bundles: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine of the cluster, by Ray's id and by its address."""
+
+    id: str
+    address: str
+
+
+def has_gpus(config: EngineConfig) -> bool:
+    """Whether workers get a GPU each: if that is asked for, or nothing is and the cluster has enough of them."""
+    if config.device != "auto":
+        return config.device == "cuda"
+    return ray.is_initialized() and bool(ray.cluster_resources().get("GPU", 0) >= config.world_size)
+
+
+def make_bundles(config: EngineConfig) -> dict[str, Any]:
+    """Options for a Serve deployment of the engine, with which its replica owns its workers' resources too."""
+    num_gpus = int(has_gpus(config))
+    backend = config.distributed_executor_backend
+    if backend == "local" or (backend == "auto" and config.world_size == 1):
+        return {"ray_actor_options": {"num_cpus": DRIVER_CPUS, "num_gpus": num_gpus}}
+    return {
+        "ray_actor_options": {"num_cpus": DRIVER_CPUS},
+        "placement_group_bundles": [{"CPU": DRIVER_CPUS}, *_stage_bundles(config, CPUS_PER_WORKER, num_gpus)],
+        "placement_group_strategy": "PACK",
+    }
+
+
+def place(
+    config: EngineConfig, *, cpus_per_worker: float = CPUS_PER_WORKER, timeout: int = PLACEMENT_SECONDS
+) -> Placement:
+    """Bundles for every rank: of the group that this process has from `make_bundles`, or else of a new one.
+
+    Raises InvalidConfig if the cluster has no room for a new one within `timeout` seconds.
+    """
+    num_gpus = int(has_gpus(config))
+    bundles = _stage_bundles(config, cpus_per_worker, num_gpus)
+    group = ray.util.get_current_placement_group()
+    is_own = group is None or group.bundle_specs[1:] != bundles
+    if is_own:
+        group = placement_group(bundles, strategy="PACK")
+        _wait_for_room(group, bundles, timeout)
+    first = 0 if is_own else 1  # a replica's own bundle comes first
+    of_rank = [first + rank // config.tensor_parallel_size for rank in range(config.world_size)]
+    return Placement(group, is_own, cpus_per_worker, num_gpus, of_rank)
+
+
+def locate(placement: Placement) -> list[Node]:
+    """The node of each rank; raises InvalidConfig if a node has gone and no other has room."""
+    _wait_for_room(placement.group, placement.group.bundle_specs, PLACEMENT_SECONDS)
+    of_bundle = placement_group_table(placement.group)["bundles_to_node_id"]
+    nodes = {node["NodeID"]: Node(node["NodeID"], node["NodeManagerAddress"]) for node in ray.nodes()}
+    return [nodes[of_bundle[bundle]] for bundle in placement.bundles]
+
+
+def give_back(placement: Placement) -> None:
+    """Remove the group, and whatever still runs in it, if it was made here."""
+    if placement.is_own:
+        remove_placement_group(placement.group)
+
+
+def _stage_bundles(config: EngineConfig, cpus_per_worker: float, num_gpus: int) -> list[Bundle]:
+    workers = config.tensor_parallel_size
+    bundle = {"CPU": workers * cpus_per_worker}
+    if num_gpus:
+        bundle["GPU"] = float(workers * num_gpus)
+    return [bundle] * config.pipeline_parallel_size
+
+
+def _wait_for_room(group: PlacementGroup, bundles: list[Bundle], timeout: int) -> None:
+    if group.wait(min(timeout, _PATIENCE_SECONDS)):
+        return
+    logger.info("waiting for room for %s in the cluster; free are %s", bundles, _free())
+    if not group.wait(timeout):
+        free = _free()
+        remove_placement_group(group)
+        raise InvalidConfig(f"the cluster has no room for {bundles}, each on one node; free are {free}")
+
+
+def _free() -> Bundle:
+    return {name: amount for name, amount in ray.available_resources().items() if name in ("CPU", "GPU")}

@@ -1,0 +1,140 @@
+"""Is a configuration possible, and what does it need? Found out from the checkpoint's headers, before anything starts."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
+from engine.errors import InvalidConfig
+
+ARCHITECTURES = ("Qwen2ForCausalLM",)
+DEFAULT_CPU_CACHE_BYTES = 1 << 30
+_DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one rank needs at most; `__str__` is what `squadron plan` prints."""
+
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    max_model_len: int  # tokens
+    weight_bytes: int  # of the stage that has the most
+    cache_bytes_per_token: int
+
+    def __str__(self) -> str:
+        ranks = self.tensor_parallel_size * self.pipeline_parallel_size
+        sequence = self.cache_bytes_per_token * self.max_model_len
+        return "\n".join(
+            (
+                f"ranks                 {ranks} (TP={self.tensor_parallel_size} × PP={self.pipeline_parallel_size})",
+                f"weights a rank        {_human(self.weight_bytes)}",
+                f"cache a token, a rank {_human(self.cache_bytes_per_token)}",
+                f"longest sequence      {self.max_model_len} tokens, {_human(sequence)} of cache a rank",
+            )
+        )
+
+
+def make_plan(config: EngineConfig) -> Plan:
+    """The plan, or InvalidConfig with what would work."""
+    model = ModelConfig.load(config.model)
+    max_model_len = resolve_max_model_len(config, model)
+    _check_architecture(model)
+    _check_grid(config, model)
+    _check_files(config)
+    dtype = model.torch_dtype if config.dtype == "auto" else config.dtype
+    num_layers = math.ceil(model.num_hidden_layers / config.pipeline_parallel_size)
+    kv_heads = math.ceil(model.num_key_value_heads / config.tensor_parallel_size)
+    plan = Plan(
+        tensor_parallel_size=config.tensor_parallel_size,
+        pipeline_parallel_size=config.pipeline_parallel_size,
+        max_model_len=max_model_len,
+        weight_bytes=_DTYPE_BYTES[dtype] * _num_weights(config, model, num_layers, kv_heads),
+        cache_bytes_per_token=2 * num_layers * kv_heads * model.head_dim * _DTYPE_BYTES[dtype],
+    )
+    _check_cache(config, plan)
+    return plan
+
+
+def _check_architecture(model: ModelConfig) -> None:
+    if model.architecture not in ARCHITECTURES:
+        raise InvalidConfig(f"architecture {model.architecture} is not served; {', '.join(ARCHITECTURES)} is")
+
+
+def _check_grid(config: EngineConfig, model: ModelConfig) -> None:
+    tp, pp = config.tensor_parallel_size, config.pipeline_parallel_size
+    heads, kv_heads = model.num_attention_heads, model.num_key_value_heads
+    if heads % tp or (tp % kv_heads and kv_heads % tp):
+        possible = [
+            size for size in range(1, heads + 1) if heads % size == 0 and (size % kv_heads == 0 or kv_heads % size == 0)
+        ]
+        raise InvalidConfig(
+            f"tensor_parallel_size={tp} does not divide the model's {heads} attention heads ({kv_heads} of keys and values); "
+            f"use {_either(possible)}"
+        )
+    if pp > model.num_hidden_layers:
+        raise InvalidConfig(
+            f"pipeline_parallel_size={pp} exceeds the model's {model.num_hidden_layers} layers; "
+            f"use {model.num_hidden_layers} or less"
+        )
+
+
+def _check_files(config: EngineConfig) -> None:
+    folder = Path(config.model)
+    tokenizer = Path(config.tokenizer or config.model) / "tokenizer.json"
+    if not tokenizer.exists():
+        raise InvalidConfig(f"{tokenizer} does not exist; name a folder that holds one with tokenizer")
+    if config.load_format == "dummy":
+        return
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        try:
+            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise InvalidConfig(f"{index} has no weight_map: {error}") from None
+    else:
+        shards = ["model.safetensors"]
+    missing = [shard for shard in shards if not (folder / shard).exists()]
+    if missing:
+        raise InvalidConfig(
+            f"{folder / missing[0]} does not exist ({len(missing)} of {len(shards)} weight files are missing); "
+            "load_format=dummy serves random weights"
+        )
+
+
+def _check_cache(config: EngineConfig, plan: Plan) -> None:
+    blocks_needed = math.ceil(plan.max_model_len / config.block_size) + 1
+    block_bytes = plan.cache_bytes_per_token * config.block_size
+    given = config.num_gpu_blocks_override
+    if given is None and config.kv_cache_memory_bytes is not None:
+        given = config.kv_cache_memory_bytes // block_bytes
+    if given is not None and given < 2:
+        raise InvalidConfig(
+            f"kv_cache_memory_bytes={config.kv_cache_memory_bytes} holds no block; one takes {block_bytes} bytes a rank, "
+            f"the longest sequence {blocks_needed * block_bytes}"
+        )
+
+
+def _num_weights(config: EngineConfig, model: ModelConfig, num_layers: int, kv_heads: int) -> int:
+    tp = config.tensor_parallel_size
+    hidden, head_dim = model.hidden_size, model.head_dim
+    attention = 2 * hidden * (model.num_attention_heads // tp) * head_dim + 2 * hidden * kv_heads * head_dim
+    mlp = 3 * hidden * int(model.hf_config["intermediate_size"]) // tp
+    embedding = model.vocab_size * hidden // tp
+    is_tied = bool(model.hf_config.get("tie_word_embeddings"))
+    num_embeddings = 1 if is_tied or config.pipeline_parallel_size > 1 else 2
+    return num_layers * (attention + mlp + 2 * hidden) + num_embeddings * embedding
+
+
+def _either(sizes: list[int]) -> str:
+    return " or ".join((", ".join(map(str, sizes[:-1])), str(sizes[-1]))) if len(sizes) > 1 else str(sizes[0])
+
+
+def _human(num_bytes: int) -> str:
+    value = float(num_bytes)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} GiB"

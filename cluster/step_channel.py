@@ -1,0 +1,181 @@
+"""The driver's end of the step channel: one epoch's connections, the steps in flight on them, and the first sign of a loss."""
+
+import contextlib
+import dataclasses
+import logging
+import selectors
+import socket
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cluster.channel import ChannelError, Connection, ConnectionEnded
+from cluster.messages import StepDone, StepFailed, decode, encode
+from engine.errors import WorkerLost, in_a_line
+from engine.outputs import SamplerOutput
+from engine.request import ExecuteModelRequest
+
+logger = logging.getLogger("squadron.executor")
+
+# A rank's death shows as a failed collective on its peers too, perhaps first: so long its own sign is waited for.
+_ROOT_CAUSE_SECONDS = 0.3
+
+
+@dataclass(slots=True)
+class _StepInFlight:
+    future: Future[SamplerOutput]
+    execute_ns: dict[int, int] = field(default_factory=dict)  # by rank, of those that have answered
+    output: SamplerOutput | None = None
+
+
+class StepChannel:
+    """Broadcasts steps, gathers answers. `connections` and `nodes` (their nodes' names, for the log) are in rank order."""
+
+    def __init__(self, connections: list[Connection], nodes: list[str]) -> None:
+        self._connections = connections
+        self._nodes = nodes
+        self._submitting = threading.Lock()
+        self._lock = threading.Lock()  # of all below
+        self._in_flight: dict[int, _StepInFlight] = {}  # by step
+        self._lost: WorkerLost | None = None
+        self._suspected = False
+        self._wake_reader, self._woken = socket.socketpair()
+        self._reader = threading.Thread(target=self._read, name="steps", daemon=True)
+        self._reader.start()
+
+    def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
+        """Send a step to every rank; its future ends in the last stage's output, or in WorkerLost."""
+        future: Future[SamplerOutput] = Future()
+        future.set_running_or_notify_cancel()  # a step cannot be taken back
+        frame = encode(request)
+        with self._submitting:
+            with self._lock:
+                if self._lost is not None:
+                    future.set_exception(self._lost)
+                    return future
+                self._in_flight[request.step] = _StepInFlight(future)
+            self._post(frame)
+        return future
+
+    def lose(self, rank: int, reason: str) -> None:
+        """Fail every step in flight, and all later ones; the first call counts, and none after `stop`."""
+        self._end(WorkerLost(rank, reason), is_news=True)
+
+    def stop(self) -> None:
+        """Take no more steps, and think nothing of workers that go away from now on."""
+        self._end(WorkerLost(0, "the workers were stopped"), is_news=False)
+
+    def wait_for_ends(self, seconds: float) -> bool:
+        """Whether every worker has gone, after at most so long."""
+        self._reader.join(seconds)
+        return not self._reader.is_alive()
+
+    def close(self) -> None:
+        """Stop, and end every connection; a worker that is still there exits by itself."""
+        self.stop()
+        for connection in self._connections:
+            connection.end()
+        self._reader.join()
+        self._wake_reader.close()
+        self._woken.close()
+
+    def _end(self, loss: WorkerLost, *, is_news: bool) -> None:
+        with self._lock:
+            if self._lost is not None:
+                return
+            self._lost = loss
+            in_flight, self._in_flight = self._in_flight, {}
+        if is_news:
+            when = f"step {min(in_flight)} in flight" if in_flight else "no step in flight"
+            logger.error("worker %d on node %s lost, %s: %s", loss.rank, self._nodes[loss.rank], when, loss.reason)
+        for entry in in_flight.values():
+            entry.future.set_exception(loss)
+
+    def _post(self, frame: bytes) -> None:
+        """Send a frame to every rank without waiting; what a socket does not take now, and its end, is left to the reader."""
+        has_more = False
+        for connection in self._connections:
+            with contextlib.suppress(ConnectionEnded):
+                has_more |= connection.post(frame)
+        if has_more:
+            self._wake_reader.send(b"\0")
+
+    def _read(self) -> None:
+        """Take answers, and send what the sockets did not take at once, until every connection has ended."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._woken, selectors.EVENT_READ)
+            for rank, connection in enumerate(self._connections):
+                selector.register(connection, selectors.EVENT_READ, rank)
+            num_open = len(self._connections)
+            while num_open:
+                for key, events in selector.select():
+                    if key.data is None:
+                        self._woken.recv(64)
+                        _watch_for_room(selector)
+                    elif not self._serve(selector, key.data, events):
+                        selector.unregister(key.fileobj)
+                        self._connections[key.data].close()
+                        num_open -= 1
+
+    def _serve(self, selector: selectors.BaseSelector, rank: int, events: int) -> bool:
+        """Do what a rank's socket is ready for; False if it has ended."""
+        connection = self._connections[rank]
+        try:
+            if events & selectors.EVENT_WRITE and not connection.flush():
+                selector.modify(connection, selectors.EVENT_READ, rank)
+            if events & selectors.EVENT_READ:
+                for frame in connection.receive():
+                    self._take(rank, frame)
+            return True
+        except ConnectionEnded:
+            self.lose(rank, "its process ended")
+        except Exception as error:  # whatever it is, steps must not wait for this thread for ever
+            self.lose(rank, in_a_line(error))
+        return False
+
+    def _take(self, rank: int, frame: bytearray) -> None:
+        match decode(frame):
+            case SamplerOutput() as output:
+                self._finish(rank, output.step, int(output.execute_ns[0]), output)
+            case StepDone() as done:
+                self._finish(rank, done.step, done.execute_ns, None)
+            case StepFailed() as failure if failure.is_collective:
+                self._suspect(rank, failure.reason)
+            case StepFailed() as failure:
+                self.lose(rank, failure.reason)
+            case other:
+                raise ChannelError(f"a worker sent {type(other).__name__}")
+
+    def _finish(self, rank: int, step: int, execute_ns: int, output: SamplerOutput | None) -> None:
+        with self._lock:
+            if self._lost is not None:
+                return
+            entry = self._in_flight.get(step)
+            if entry is None:
+                raise ChannelError(f"answered step {step}, which is not in flight")
+            entry.execute_ns[rank] = execute_ns
+            entry.output = output or entry.output
+            if len(entry.execute_ns) < len(self._connections):
+                return
+            if entry.output is None:
+                raise ChannelError(f"no rank had an output of step {step}")
+            del self._in_flight[step]
+        times = np.array([entry.execute_ns[rank] for rank in range(len(self._connections))], np.int64)
+        entry.future.set_result(dataclasses.replace(entry.output, execute_ns=times))
+
+    def _suspect(self, rank: int, reason: str) -> None:
+        """A peer's death or this rank's own trouble: believe it unless a better reason comes soon."""
+        if not self._suspected:
+            self._suspected = True
+            timer = threading.Timer(_ROOT_CAUSE_SECONDS, self.lose, (rank, reason))
+            timer.daemon = True
+            timer.start()
+
+
+def _watch_for_room(selector: selectors.BaseSelector) -> None:
+    """Have every connection flushed once its socket takes more."""
+    for key in list(selector.get_map().values()):
+        if key.data is not None:
+            selector.modify(key.fileobj, selectors.EVENT_READ | selectors.EVENT_WRITE, key.data)

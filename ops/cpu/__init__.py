@@ -1,0 +1,63 @@
+"""The CPU backend: C++ kernels, compiled for the best of a few instruction sets, whose results are exact.
+
+Exact: an element is computed by the same operations in the same order whatever rows, sequences, threads and tensor-parallel
+ranks there are beside it. ISA is the level in use; bits may differ between levels. What changes logits or moves blocks is
+not worth a kernel: those functions are the reference's.
+"""
+
+from ops.cpu.activation import silu_and_mul
+from ops.cpu.attention import paged_attention
+from ops.cpu.library import KernelsUnavailable, isa, unavailable_reason
+from ops.cpu.linear import (
+    gate_up_silu,
+    linear,
+    linear_float32,
+    linear_tree,
+    prepare_gate_up,
+    prepare_linear,
+    prepare_tree_linear,
+)
+from ops.cpu.norm import add, add_rms_norm, rms_norm
+from ops.cpu.rotary import rotary_and_cache
+from ops.cpu.sampling import sample, token_logprobs
+from ops.reference.blocks import copy_blocks, swap_blocks
+from ops.reference.logits import apply_allowed, apply_bias, apply_penalties
+
+NAME = "cpu"
+EXACT = True
+
+
+def __getattr__(name: str) -> str:
+    """ISA, found when it is asked for: finding it may mean compiling."""
+    if name == "ISA":
+        return isa()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "EXACT",
+    "ISA",
+    "NAME",
+    "KernelsUnavailable",
+    "add",
+    "add_rms_norm",
+    "apply_allowed",
+    "apply_bias",
+    "apply_penalties",
+    "copy_blocks",
+    "gate_up_silu",
+    "linear",
+    "linear_float32",
+    "linear_tree",
+    "paged_attention",
+    "prepare_gate_up",
+    "prepare_linear",
+    "prepare_tree_linear",
+    "rms_norm",
+    "rotary_and_cache",
+    "sample",
+    "silu_and_mul",
+    "swap_blocks",
+    "token_logprobs",
+    "unavailable_reason",
+]

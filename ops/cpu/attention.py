@@ -1,0 +1,50 @@
+"""Causal attention over the paged cache."""
+
+import torch
+from torch import Tensor
+
+from ops.cpu.library import dtype_number, library
+from ops.interface import AttentionMetadata, check_shape
+
+
+def paged_attention(
+    query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata, scale: float
+) -> Tensor:
+    """query [T, H, head_dim] dtype; caches [num_blocks, K, block_size, head_dim] dtype -> [T, H, head_dim] dtype."""
+    check_shape("key_cache", key_cache, (None, None, None, None))
+    check_shape("value_cache", value_cache, tuple(key_cache.shape), key_cache.dtype)
+    num_blocks, num_kv_heads, block_size, head_dim = key_cache.shape
+    if block_size % 16 or head_dim % 32:
+        raise ValueError(f"block_size={block_size} is not a multiple of 16, or head_dim={head_dim} not one of 32")
+    check_shape("query", query, (None, None, head_dim), key_cache.dtype)
+    num_heads = query.shape[1]
+    if num_heads % num_kv_heads:
+        raise ValueError(f"{num_heads} query heads do not share {num_kv_heads} key-value heads evenly")
+    num_sequences = metadata.context_lens.shape[0]
+    check_shape("context_lens", metadata.context_lens, (num_sequences,), torch.int32)
+    check_shape("query_starts", metadata.query_starts, (num_sequences + 1,), torch.int32)
+    check_shape("block_tables", metadata.block_tables, (num_sequences, None), torch.int32)
+    result = torch.empty_like(query)
+    wrong = library().squadron_paged_attention(
+        query.data_ptr(),
+        key_cache.data_ptr(),
+        value_cache.data_ptr(),
+        result.data_ptr(),
+        metadata.query_starts.data_ptr(),
+        metadata.context_lens.data_ptr(),
+        metadata.block_tables.data_ptr(),
+        query.shape[0],
+        num_sequences,
+        metadata.block_tables.shape[1],
+        num_blocks,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        block_size,
+        scale,
+        dtype_number(query),
+        torch.get_num_threads(),
+    )
+    if wrong >= 0:
+        raise ValueError(f"sequence {wrong} of the metadata has rows, a context or blocks that do not exist")
+    return result

@@ -1,0 +1,100 @@
+"""The compiled kernels: which level, found or built, loaded, and their C signatures."""
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+
+import torch  # before the kernels, which share its OpenMP runtime
+from torch import Tensor
+
+from ops.cpu import build
+
+# DType of src/api.h.
+_DTYPES = {torch.float32: 0, torch.bfloat16: 1}
+
+_POINTER, _INT64, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
+_SIGNATURES = {
+    "squadron_packed_bytes": (_INT64, [_POINTER]),
+    "squadron_advise_huge_pages": (None, [_POINTER, _INT64]),
+    "squadron_pack": (None, [_POINTER, _POINTER, _INT32]),
+    "squadron_linear": (None, [_POINTER, _POINTER, _INT64, _POINTER, _POINTER, _INT32, _INT32]),
+    "squadron_silu_and_mul": (None, [_POINTER] * 2 + [_INT64] * 2 + [_INT32] * 2),
+    "squadron_rms_norm": (None, [_POINTER] * 3 + [_INT64] * 2 + [_FLOAT, _INT32, _INT32]),
+    "squadron_add": (None, [_POINTER] * 2 + [_INT64] * 2 + [_INT32] * 2),
+    "squadron_add_rms_norm": (None, [_POINTER] * 4 + [_INT64] * 2 + [_FLOAT, _INT32, _INT32]),
+    "squadron_rotary_and_cache": (_INT64, [_POINTER] * 7 + [_INT64] * 7 + [_INT32] * 2),
+    "squadron_paged_attention": (_INT64, [_POINTER] * 7 + [_INT64] * 8 + [_FLOAT, _INT32, _INT32]),
+    "squadron_sample": (None, [_POINTER] + [_INT64] * 2 + [_POINTER] * 8 + [_INT32]),
+    "squadron_token_logprobs": (None, [_POINTER] + [_INT64] * 2 + [_POINTER, _INT64] + [_POINTER] * 4 + [_INT32]),
+}
+
+
+class KernelsUnavailable(Exception):
+    """The C++ kernels cannot be used here; one line says why."""
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The kernels; raises KernelsUnavailable."""
+    return _find()[1]
+
+
+@functools.cache
+def isa() -> str:
+    """The instruction-set level in use; raises KernelsUnavailable."""
+    return _find()[0]
+
+
+@functools.cache
+def unavailable_reason() -> str | None:
+    """Why this backend cannot be used, in one line; None if it can."""
+    try:
+        library()
+    except KernelsUnavailable as error:
+        return str(error)
+    return None
+
+
+def dtype_number(tensor: Tensor) -> int:
+    """How the kernels number the tensor's dtype; ValueError for one that they do not compute in."""
+    number = _DTYPES.get(tensor.dtype)
+    if number is None:
+        raise ValueError(f"the cpu backend computes in float32 and bfloat16, not in {tensor.dtype}")
+    return number
+
+
+@functools.cache
+def _find() -> tuple[str, ctypes.CDLL]:
+    """The best level that there are kernels for, beside the sources or in the user's cache, or that can be built there."""
+    reasons = []
+    for level in _allowed_levels():
+        installed = Path(__file__).parent / build.library_name(level)
+        try:
+            return level, _load(installed if installed.exists() else build.build_once(level, _cache_folder()))
+        except build.BuildError as error:
+            reasons.append(str(error))
+        except OSError as error:
+            reasons.append(f"cannot load the kernels: {error}")
+    raise KernelsUnavailable(reasons[0])
+
+
+def _allowed_levels() -> list[str]:
+    """What this processor runs, best first; only the one that SQUADRON_CPU_ISA names, if it names one."""
+    levels = build.runnable_levels()
+    wanted = os.environ.get("SQUADRON_CPU_ISA")
+    if wanted and wanted not in levels:
+        raise KernelsUnavailable(f"SQUADRON_CPU_ISA={wanted}: this processor runs {', '.join(levels)}")
+    return [wanted] if wanted else levels
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    kernels = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(kernels, name)
+        function.restype, function.argtypes = result, arguments
+    return kernels
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "squadron"

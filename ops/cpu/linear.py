@@ -1,0 +1,127 @@
+"""Linears on packed weights: linear, linear_float32, gate_up_silu and linear_tree."""
+
+import ctypes
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ops.cpu.library import dtype_number, library
+from ops.interface import check_shape
+
+_SAME_DTYPE, _SUM_FLOAT32, _SILU_MUL = range(3)
+
+
+class _PackedWeight(ctypes.Structure):
+    """PackedWeight of src/linear.h."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("out_features", ctypes.c_int64),
+        ("in_features", ctypes.c_int64),
+        ("leaves", ctypes.c_int64),
+        ("dtype", ctypes.c_int32),
+        ("gated", ctypes.c_int32),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A weight in the kernels' layout; the one it was made from may be freed."""
+
+    dtype: torch.dtype
+    out_features: int
+    in_features: int
+    num_leaves: int
+    padded: bool  # leaves of odd length are a zero longer: bfloat16 is multiplied in pairs
+    data: Tensor  # owns the memory
+    address: int  # of `description`
+    description: _PackedWeight
+
+
+def prepare_linear(weight: Tensor) -> PackedWeight:
+    """weight [out, in] dtype."""
+    return _pack(weight, num_leaves=1, gated=False)
+
+
+def prepare_gate_up(weight: Tensor) -> PackedWeight:
+    """weight [2 * I, D] dtype, gate's rows first."""
+    if weight.shape[0] % 2:
+        raise ValueError(f"weight has {weight.shape[0]} rows; gate and up have as many each")
+    return _pack(weight, num_leaves=1, gated=True)
+
+
+def prepare_tree_linear(weight: Tensor, num_leaves: int) -> PackedWeight:
+    """weight [out, in] dtype; `in` is cut into num_leaves (a power of two up to 128) equal leaves."""
+    if num_leaves not in (1, 2, 4, 8, 16, 32, 64, 128) or weight.shape[1] % num_leaves:
+        raise ValueError(f"{weight.shape[1]} inputs cannot be cut into {num_leaves} leaves, a power of two up to 128")
+    return _pack(weight, num_leaves, gated=False)
+
+
+def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
+    """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one cast."""
+    if bias is not None:
+        check_shape("bias", bias, (weight.out_features,), weight.dtype)
+    return _multiply(x, weight, bias, _SAME_DTYPE, weight.dtype)
+
+
+def linear_float32(x: Tensor, weight: PackedWeight) -> Tensor:
+    """x [T, in] dtype -> [T, out] float32."""
+    return _multiply(x, weight, None, _SUM_FLOAT32, torch.float32)
+
+
+def gate_up_silu(x: Tensor, weight: PackedWeight) -> Tensor:
+    """silu(x @ gate.T) * (x @ up.T); x [T, D] dtype -> [T, I] dtype."""
+    return _multiply(x, weight, None, _SILU_MUL, weight.dtype)
+
+
+def linear_tree(x: Tensor, weight: PackedWeight) -> Tensor:
+    """x [T, in] dtype -> [T, out] float32: the leaves' products, added pairwise as a balanced binary tree."""
+    return _multiply(x, weight, None, _SUM_FLOAT32, torch.float32)
+
+
+def _multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int, dtype: torch.dtype) -> Tensor:
+    if (output == _SILU_MUL) != bool(weight.description.gated):
+        raise ValueError("a weight of prepare_gate_up is for gate_up_silu, and no other is")
+    check_shape("x", x, (None, weight.in_features), weight.dtype)
+    if weight.padded:
+        x = _pad_leaves(x, weight.num_leaves)
+    result = torch.empty((x.shape[0], weight.out_features), dtype=dtype)
+    library().squadron_linear(
+        weight.address,
+        x.data_ptr(),
+        x.shape[0],
+        None if bias is None else bias.data_ptr(),
+        result.data_ptr(),
+        output,
+        torch.get_num_threads(),
+    )
+    return result
+
+
+def _pack(weight: Tensor, num_leaves: int, gated: bool) -> PackedWeight:
+    check_shape("weight", weight, (None, None))
+    rows, in_features = weight.shape
+    padded = weight.dtype == torch.bfloat16 and in_features // num_leaves % 2 == 1
+    source = _pad_leaves(weight, num_leaves) if padded else weight
+    description = _PackedWeight(
+        out_features=rows // 2 if gated else rows,
+        in_features=source.shape[1],
+        leaves=num_leaves,
+        dtype=dtype_number(weight),
+        gated=gated,
+    )
+    address = ctypes.addressof(description)
+    data = torch.empty(library().squadron_packed_bytes(address), dtype=torch.uint8)
+    description.data = data.data_ptr()
+    library().squadron_advise_huge_pages(data.data_ptr(), data.numel())
+    library().squadron_pack(address, source.data_ptr(), torch.get_num_threads())
+    return PackedWeight(
+        weight.dtype, description.out_features, in_features, num_leaves, padded, data, address, description
+    )
+
+
+def _pad_leaves(x: Tensor, num_leaves: int) -> Tensor:
+    """x [rows, in] with a zero after each leaf."""
+    leaves = x.view(x.shape[0], num_leaves, -1)
+    return torch.nn.functional.pad(leaves, (0, 1)).view(x.shape[0], -1)

@@ -1,0 +1,82 @@
+// What Python sees: plain C functions on pointers to contiguous arrays whose shapes it has checked. No torch headers.
+//
+// dtype: 0 float32, 1 bfloat16. Index arrays are int32. threads: how many to use at most.
+#pragma once
+
+#include <cstdint>
+
+#define SQUADRON_API extern "C" __attribute__((visibility("default")))
+
+namespace squadron {
+struct PackedWeight;
+}
+
+// --- pack.cpp ----------------------------------------------------------------------------------------------------------
+
+// Bytes that the weight's `data` takes.
+SQUADRON_API int64_t squadron_packed_bytes(const squadron::PackedWeight* weight);
+
+// Asks for huge pages under data [bytes]; to be called before it is first written to.
+SQUADRON_API void squadron_advise_huge_pages(void* data, int64_t bytes);
+
+// weight.data <- source [out_features (twice if gated), in_features] dtype.
+SQUADRON_API void squadron_pack(const squadron::PackedWeight* weight, const void* source, int32_t threads);
+
+// --- linear.cpp --------------------------------------------------------------------------------------------------------
+
+// x [rows, in_features] dtype; bias [out_features] dtype or null. output 0: out [rows, out_features] dtype;
+// 1: float32; 2: silu(gate) * up of a gated weight, dtype.
+SQUADRON_API void squadron_linear(const squadron::PackedWeight* weight, const void* x, int64_t rows, const void* bias,
+                                  void* out, int32_t output, int32_t threads);
+
+// --- activation.cpp, norm.cpp ------------------------------------------------------------------------------------------
+
+// x [rows, 2 * size] dtype, gate first -> out [rows, size] dtype.
+SQUADRON_API void squadron_silu_and_mul(const void* x, void* out, int64_t rows, int64_t size, int32_t dtype,
+                                        int32_t threads);
+
+// x, out [rows, size] dtype; weight [size] dtype.
+SQUADRON_API void squadron_rms_norm(const void* x, const void* weight, void* out, int64_t rows, int64_t size, float eps,
+                                    int32_t dtype, int32_t threads);
+
+// residual [rows, size] dtype += update [rows, size] float32.
+SQUADRON_API void squadron_add(const float* update, void* residual, int64_t rows, int64_t size, int32_t dtype,
+                               int32_t threads);
+
+// squadron_add, then squadron_rms_norm of the residual as cast.
+SQUADRON_API void squadron_add_rms_norm(const float* update, void* residual, const void* weight, void* out, int64_t rows,
+                                        int64_t size, float eps, int32_t dtype, int32_t threads);
+
+// --- rotary.cpp, attention.cpp -----------------------------------------------------------------------------------------
+
+// qkv [rows, heads + 2 * kv_heads, head_dim] dtype; positions, slots [rows]; cos_sin [max_positions, head_dim] float32;
+// caches [num_blocks, kv_heads, block_size, head_dim] dtype; queries [rows, heads, head_dim] dtype.
+// Returns the first row whose position or slot does not exist, having done nothing; -1: all was done.
+SQUADRON_API int64_t squadron_rotary_and_cache(const void* qkv, const int32_t* positions, const float* cos_sin,
+                                               const int32_t* slots, void* key_cache, void* value_cache, void* queries,
+                                               int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim,
+                                               int64_t block_size, int64_t num_blocks, int64_t max_positions,
+                                               int32_t dtype, int32_t threads);
+
+// query, out [rows, heads, head_dim] dtype; caches [num_blocks, kv_heads, block_size, head_dim] dtype; query_starts
+// [sequences + 1], context_lens [sequences], block_tables [sequences, table_width]. head_dim is a multiple of 32,
+// block_size of 16. Returns the first sequence whose rows, context or blocks do not exist, having done nothing; -1: done.
+SQUADRON_API int64_t squadron_paged_attention(const void* query, const void* key_cache, const void* value_cache, void* out,
+                                              const int32_t* query_starts, const int32_t* context_lens,
+                                              const int32_t* block_tables, int64_t rows, int64_t sequences,
+                                              int64_t table_width, int64_t num_blocks, int64_t heads, int64_t kv_heads,
+                                              int64_t head_dim, int64_t block_size, float scale, int32_t dtype,
+                                              int32_t threads);
+
+// --- sampling.cpp, logprobs.cpp ----------------------------------------------------------------------------------------
+
+// logits [rows, size] -> tokens [rows]; the other columns [rows].
+SQUADRON_API void squadron_sample(const float* logits, int64_t rows, int64_t size, const float* temperature,
+                                  const int32_t* top_k, const float* top_p, const float* min_p, const int64_t* seed,
+                                  const int32_t* choice, const int32_t* position, int32_t* tokens, int32_t threads);
+
+// logits [rows, size]; token_ids, logprobs, ranks [rows]; top_ids, top_logprobs [rows, num_top], num_top <= size.
+// A row with a NaN has NaN for logprobs, and the first ids for the best.
+SQUADRON_API void squadron_token_logprobs(const float* logits, int64_t rows, int64_t size, const int32_t* token_ids,
+                                          int64_t num_top, float* logprobs, int32_t* ranks, int32_t* top_ids,
+                                          float* top_logprobs, int32_t threads);

@@ -1,0 +1,62 @@
+// Weights into the layout that multiply_tile reads: done once, when a model is loaded.
+#include <algorithm>
+#include <sys/mman.h>
+
+#include "api.h"
+#include "linear.h"
+#include "threads.h"
+
+namespace squadron {
+namespace {
+
+// Which row of the weight stands in a panel's column; -1: none.
+int64_t source_row(const PackedWeight& weight, int64_t panel, int column) {
+    const bool is_up = weight.gated && column >= LANES;
+    const int64_t row = panel * weight.columns_per_panel() + (is_up ? column - LANES : column);
+    if (row >= weight.out_features) return -1;
+    return is_up ? weight.out_features + row : row;
+}
+
+// Rows of 4-byte steps become columns, LANES by LANES.
+template <class T>
+void pack_panel(const PackedWeight& weight, const T* source, int64_t panel) {
+    const int64_t leaf_steps = weight.in_features / weight.leaves / STEP<T>;
+    const int64_t steps = leaf_steps * weight.leaves;  // leaves are whole steps, so they follow on one another
+    uint32_t* target = (uint32_t*)((T*)weight.data + panel * weight.panel_size());
+    for (int half = 0; half < 2; half++)
+        for (int64_t step = 0; step < steps; step += LANES) {
+            const int64_t count = std::min<int64_t>(LANES, steps - step);
+            Words words[LANES] = {};
+            for (int lane = 0; lane < LANES; lane++) {
+                const int64_t row = source_row(weight, panel, half * LANES + lane);
+                if (row >= 0) words[lane] = (Words)load((const float*)(source + row * weight.in_features) + step, count);
+            }
+            transpose(words);
+            for (int64_t i = 0; i < count; i++)
+                store_bits(target + (step + i) * TILE_COLUMNS + half * LANES, words[i]);
+        }
+}
+
+}  // namespace
+}  // namespace squadron
+
+using namespace squadron;
+
+SQUADRON_API int64_t squadron_packed_bytes(const PackedWeight* weight) {
+    return weight->panels() * weight->panel_size() * (weight->dtype == BFLOAT16 ? 2 : 4);
+}
+
+SQUADRON_API void squadron_pack(const PackedWeight* weight, const void* source, int32_t threads) {
+    with_dtype(weight->dtype, [&](auto type) {
+        for_each(weight->panels(), 1, threads,
+                 [&](int64_t panel) { pack_panel(*weight, (const decltype(type)*)source, panel); });
+    });
+}
+
+SQUADRON_API void squadron_advise_huge_pages(void* data, int64_t bytes) {
+    const uintptr_t huge = 2 << 20, page = 4096;
+    const uintptr_t begin = ((uintptr_t)data + page - 1) / page * page, end = ((uintptr_t)data + bytes) / page * page;
+#if defined(MADV_HUGEPAGE)
+    if (end > begin + huge) madvise((void*)begin, end - begin, MADV_HUGEPAGE);
+#endif
+}

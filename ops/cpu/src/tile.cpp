@@ -1,0 +1,140 @@
+// multiply_tile: one unrolled kernel for each number of rows.
+#include "tile.h"
+
+namespace squadron {
+namespace {
+
+// What a step takes of TILE_COLUMNS columns, and of one row: broadcast to all lanes.
+template <class T>
+struct Columns {
+    Vec halves[2];
+};
+
+template <class T>
+struct Row;
+
+inline void load_columns(const float* p, Columns<float>& columns) {
+    columns.halves[0] = load(p);
+    columns.halves[1] = load(p + LANES);
+}
+
+template <>
+struct Row<float> {
+    Vec value;
+    explicit Row(const float* p) : value(broadcast(*p)) {}
+};
+
+inline Vec multiply_add(Vec sum, const Row<float>& row, const Columns<float>& columns, int half) {
+    return fmadd(row.value, columns.halves[half], sum);
+}
+
+#if defined(__AVX512BF16__)
+
+template <>
+struct Columns<bfloat16> {
+    __m512bh halves[2];
+};
+
+inline void load_columns(const bfloat16* p, Columns<bfloat16>& columns) {
+    columns.halves[0] = load_bits<__m512bh>(p);
+    columns.halves[1] = load_bits<__m512bh>(p + 2 * LANES);
+}
+
+template <>
+struct Row<bfloat16> {
+    __m512bh pair;
+    explicit Row(const bfloat16* p) : pair((__m512bh)_mm512_set1_epi32(load_bits<int>(p))) {}
+};
+
+inline Vec multiply_add(Vec sum, const Row<bfloat16>& row, const Columns<bfloat16>& columns, int half) {
+    return _mm512_dpbf16_ps(sum, row.pair, columns.halves[half]);
+}
+
+#else
+
+// The first of a pair is the low half of the word.
+inline Vec first_of_pairs(Words pairs) { return (Vec)(pairs << 16); }
+inline Vec second_of_pairs(Words pairs) { return (Vec)(pairs & 0xffff0000u); }
+
+template <>
+struct Columns<bfloat16> {
+    Vec first[2], second[2];
+};
+
+inline void load_columns(const bfloat16* p, Columns<bfloat16>& columns) {
+    for (int half = 0; half < 2; half++) {
+        const Words pairs = load_bits<Words>(p + half * 2 * LANES);
+        columns.first[half] = first_of_pairs(pairs);
+        columns.second[half] = second_of_pairs(pairs);
+    }
+}
+
+template <>
+struct Row<bfloat16> {
+    Vec first, second;
+    explicit Row(const bfloat16* p) : first(broadcast(to_float(p[0]))), second(broadcast(to_float(p[1]))) {}
+};
+
+inline Vec multiply_add(Vec sum, const Row<bfloat16>& row, const Columns<bfloat16>& columns, int half) {
+    return fmadd(row.second, columns.second[half], fmadd(row.first, columns.first[half], sum));
+}
+
+#endif
+
+template <class T, int rows>
+void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc, bool accumulate,
+            const char* ahead) {
+    Vec sums[rows][2];
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++)
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++)
+            sums[m][half] = accumulate ? load(c + m * ldc + half * LANES) : broadcast(0.0f);
+
+    const auto step = [&](int64_t k) __attribute__((always_inline)) {
+        Columns<T> columns;
+        load_columns(panel + k * TILE_COLUMNS * STEP<T>, columns);
+#pragma GCC unroll 16
+        for (int m = 0; m < rows; m++) {
+            const Row<T> row(a + m * lda + k * STEP<T>);
+            sums[m][0] = multiply_add(sums[m][0], row, columns, 0);
+            sums[m][1] = multiply_add(sums[m][1], row, columns, 1);
+        }
+    };
+    if (ahead != nullptr)
+        for (int64_t k = 0; k < steps; k++) {
+            __builtin_prefetch(ahead + k * 128, 0, 2);
+            __builtin_prefetch(ahead + k * 128 + 64, 0, 2);
+            step(k);
+        }
+    else
+        for (int64_t k = 0; k < steps; k++) step(k);
+
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++)
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) store(c + m * ldc + half * LANES, sums[m][half]);
+}
+
+template <class T>
+using Kernel = decltype(&kernel<T, 1>);
+
+template <class T, int... row>
+Kernel<T> select(int64_t rows, std::integer_sequence<int, row...>) {
+    static constexpr Kernel<T> kernels[] = {kernel<T, row + 1>...};
+    return kernels[rows - 1];
+}
+
+}  // namespace
+
+template <class T>
+void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc,
+                   bool accumulate, const char* ahead) {
+    select<T>(rows, std::make_integer_sequence<int, TILE_ROWS<T>>())(a, lda, panel, steps, c, ldc, accumulate, ahead);
+}
+
+template void multiply_tile(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, bool, const char*);
+template void multiply_tile(int64_t, const bfloat16*, int64_t, const bfloat16*, int64_t, float*, int64_t, bool,
+                            const char*);
+
+}  // namespace squadron

@@ -1,0 +1,35 @@
+// The product at the bottom of the linears and of attention: a few rows times one panel of TILE_COLUMNS columns.
+//
+// An element is one chain of multiply-adds over k, whatever the number of rows beside it: its bits depend on its own row
+// and column alone.
+#pragma once
+
+#include <cstdint>
+
+#include "simd.h"
+
+namespace squadron {
+
+constexpr int TILE_COLUMNS = 2 * LANES;
+
+// What one step over k takes of a row or column: one float, or a pair of bfloat16, 4 bytes either way.
+template <class T>
+constexpr int STEP = 4 / sizeof(T);
+
+// As many rows as leave the accumulators in registers.
+#if defined(__AVX512BF16__)
+template <class T>
+constexpr int TILE_ROWS = 14;
+#else
+template <class T>
+constexpr int TILE_ROWS = VECTOR_REGISTERS / 2 - (STEP<T> == 1 ? 2 : 4);
+#endif
+
+// c [rows, TILE_COLUMNS] (row stride ldc) = a [rows, steps * STEP] (row stride lda) x panel, or += if accumulate.
+// panel [steps, TILE_COLUMNS, STEP], contiguous. 1 <= rows <= TILE_ROWS. Brings two cache lines a step from `ahead` on
+// into the cache, unless it is null.
+template <class T>
+void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc,
+                   bool accumulate, const char* ahead = nullptr);
+
+}  // namespace squadron

@@ -1,0 +1,69 @@
+"""Checkpoints with random weights are what other readers of the format expect, and the same for the same seed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM
+
+from cluster.checkpoints import SHAPES, Shape, _to_bfloat16, make_checkpoint, num_bytes
+from engine.errors import InvalidConfig
+
+TINY = Shape(64, 3, 4, 2, 96, 768, True)
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.safetensors"))}
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_transformers_loads_every_weight(tmp_path: Path, is_tied: bool) -> None:
+    make_checkpoint(tmp_path / "made", replace(TINY, tie_word_embeddings=is_tied))
+    model, info = AutoModelForCausalLM.from_pretrained(tmp_path / "made", output_loading_info=True)
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert model.dtype == torch.bfloat16
+    assert 0.019 < model.model.layers[1].mlp.up_proj.weight.float().std() < 0.021
+    assert (model.model.norm.weight == 1).all()
+
+
+def test_the_seed_decides_and_nothing_else(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "a", TINY, seed=3)
+    make_checkpoint(tmp_path / "b", TINY, seed=3)
+    make_checkpoint(tmp_path / "c", TINY, seed=4)
+    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
+    assert bytes_of(tmp_path / "a") != bytes_of(tmp_path / "c")
+
+
+def test_shards_hold_the_same_tensors_as_one_file(tmp_path: Path) -> None:
+    written: list[int] = []
+    make_checkpoint(tmp_path / "one", TINY)
+    make_checkpoint(tmp_path / "many", TINY, shard_bytes=100_000, progress=written.append)
+    index = json.loads((tmp_path / "many/model.safetensors.index.json").read_text())
+    assert sum(written) == index["metadata"]["total_size"] == num_bytes(TINY)
+    assert len(set(index["weight_map"].values())) > 2
+    with safe_open(tmp_path / "one/model.safetensors", "pt") as one:
+        assert set(one.keys()) == set(index["weight_map"])
+        for name, file in index["weight_map"].items():
+            with safe_open(tmp_path / "many" / file, "pt") as shard:
+                assert torch.equal(shard.get_tensor(name), one.get_tensor(name))
+
+
+def test_rounds_to_bfloat16_as_torch_does() -> None:
+    values = np.random.default_rng(0).standard_normal(10_000, dtype=np.float32)
+    expected = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    assert np.array_equal(_to_bfloat16(values), expected)
+
+
+def test_does_not_write_over_a_checkpoint(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, TINY)
+    with pytest.raises(InvalidConfig, match="holds a checkpoint already"):
+        make_checkpoint(tmp_path, TINY)
+
+
+def test_the_shapes_have_the_published_numbers_of_weights() -> None:
+    millions = {name: round(num_bytes(shape) / 2e6) for name, shape in SHAPES.items()}
+    assert millions == {"qwen2.5-0.5b": 494, "qwen2.5-1.5b": 1544, "qwen2.5-7b": 7616}

@@ -1,0 +1,114 @@
+"""The command line: every option reaches the configuration, and every mistake is one line and status 2."""
+
+import argparse
+import socket
+from pathlib import Path
+
+import pytest
+
+from cluster.arguments import DESCRIPTIONS, add_engine_options, engine_arguments
+from cluster.cli import main
+from engine.config import EngineConfig
+
+DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
+
+
+def parsed(*arguments: str) -> dict[str, object]:
+    parser = argparse.ArgumentParser()
+    add_engine_options(parser)
+    return engine_arguments(parser.parse_args(arguments))
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line on stderr."""
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    return line
+
+
+def test_every_field_has_a_description() -> None:
+    assert set(DESCRIPTIONS) == set(EngineConfig.model_fields) - {"model"}
+
+
+def test_options_that_are_not_given_are_absent() -> None:
+    assert parsed() == {}
+
+
+def test_every_kind_of_option() -> None:
+    arguments = ("-tp", "2", "--pipeline-parallel-size", "4", "--watermark", "0.5", "--dtype", "float32")
+    assert parsed(*arguments, "--no-enable-prefix-caching", "--block-size", "16", "--tokenizer", "x") == {
+        "tensor_parallel_size": 2,
+        "pipeline_parallel_size": 4,
+        "watermark": 0.5,
+        "dtype": "float32",
+        "enable_prefix_caching": False,
+        "block_size": 16,
+        "tokenizer": "x",
+    }
+
+
+def test_plan_prints_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(DEMO), "-tp", "2", "-pp", "2"]) == 0
+    assert "ranks                 4 (TP=2 × PP=2)" in capsys.readouterr().out
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "engine.yaml"
+    file.write_text(f"model: {DEMO}\ntensor-parallel-size: 2\npipeline_parallel_size: 4\n")
+    assert main(["plan", "--config", str(file), "-tp", "1"]) == 0
+    assert "TP=1 × PP=4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "model: m\ntensor_parallel_sizes: 2",
+            "unknown key 'tensor_parallel_sizes'; did you mean 'tensor_parallel_size'?",
+        ),
+        ("[1, 2]", "{file} holds list, not names of options with values"),
+        ("a: b: c", "{file} is not YAML: mapping values are not allowed here"),
+        ("tensor_parallel_size: 2", "model is required"),
+        ("model: {demo}\nport: 70000", "port=70000: Input should be less than or equal to 65535"),
+    ],
+)
+def test_mistakes_in_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, line: str) -> None:
+    file = tmp_path / "engine.yaml"
+    file.write_text(text.format(demo=DEMO))
+    assert fails(capsys, "serve", "--config", str(file)).startswith("squadron serve: " + line.format(file=file))
+
+
+def test_a_model_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["plan"], ["serve"], ["generate", "--prompt", "hello"]):
+        line = fails(capsys, *command, "/nowhere")
+        assert line == (
+            f"squadron {command[0]}: /nowhere/config.json does not exist; a model is a folder in Hugging Face layout"
+        )
+
+
+def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for command in (["serve", str(DEMO)], ["demo"]):
+            line = fails(capsys, *command, "--port", port)
+            assert line == (
+                f"squadron {command[0]}: cannot listen on 127.0.0.1:{port}: Address already in use; choose another with --port"
+            )
+
+
+def test_unknown_options_have_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["serve", str(DEMO), "--tensor-parallel-sizes", "2"])
+    assert stopped.value.code == 2
+    assert "--tensor-parallel-sizes" in capsys.readouterr().err
+
+
+def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["serve", "--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    for name in DESCRIPTIONS:
+        assert "--" + name.replace("_", "-") in text

@@ -1,0 +1,172 @@
+"""The gateway over real sockets, with engine replicas that do as told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+
+import pytest
+
+from cluster.delta_channel import DeltaClient, GatewayAddress
+from cluster.gateway import Admission, Gateway, Refusal
+from cluster.journal import EngineLost
+from engine.errors import EngineDead, InvalidRequest
+from engine.outputs import CompletionOutput, RequestOutput
+from engine.sampling_params import SamplingParams
+
+REFERENCE = list(range(100, 112))
+
+
+class Replica:
+    """An engine replica that answers every request with REFERENCE, and can die after some tokens."""
+
+    def __init__(self, dies_after: int | None = None) -> None:
+        self.client = DeltaClient(on_lost=lambda _: None)
+        self.dies_after = dies_after
+        self.admissions: list[Admission] = []
+        self.num_cancelled = 0
+
+    async def answer(self, admission: Admission) -> Refusal | str:
+        self.admissions.append(admission)
+        connection = await self.client.connect(admission.gateway)
+        start = len(admission.output_ids[0]) if admission.output_ids else 0
+        for index in range(start, len(REFERENCE)):
+            if index == self.dies_after:
+                await self.client.close()
+                await asyncio.Event().wait()
+            finished = index == len(REFERENCE) - 1
+            output = CompletionOutput(0, "x", [REFERENCE[index]], index, finish_reason="length" if finished else None)
+            self.client.send(
+                admission.gateway, [RequestOutput(admission.request_id, admission.attempt, [1], [output], finished)]
+            )
+            await asyncio.sleep(0)
+        return connection
+
+
+class Call:
+    def __init__(self, replica: Replica, answer: Coroutine[None, None, Refusal | str]) -> None:
+        self._replica = replica
+        self._task = asyncio.create_task(answer)
+
+    async def result(self) -> Refusal | str:
+        return await self._task
+
+    def cancel(self) -> None:
+        self._replica.num_cancelled += not self._task.done()
+        self._task.cancel()
+
+
+class Replicas:
+    """Takes requests to the first replica that is not dead."""
+
+    def __init__(self, *replicas: Replica) -> None:
+        self.replicas = list(replicas)
+
+    def generate(self, admission: Admission) -> Call:
+        replica = self.replicas[min(admission.attempt, len(self.replicas) - 1)]
+        return Call(replica, replica.answer(admission))
+
+    async def health(self) -> list[str]:
+        return []
+
+
+@pytest.fixture
+async def make_gateway() -> AsyncIterator[Callable[..., Coroutine[None, None, Gateway]]]:
+    gateways: list[tuple[Gateway, Replicas]] = []
+
+    async def make(*replicas: Replica, max_attempts: int = 1) -> Gateway:
+        engines = Replicas(*replicas)
+        gateway = Gateway(engines, max_attempts=max_attempts)
+        await gateway.start("127.0.0.1")
+        gateways.append((gateway, engines))
+        return gateway
+
+    yield make
+    for gateway, engines in gateways:
+        for replica in engines.replicas:
+            await replica.client.close()
+        await gateway.close()
+
+
+async def tokens(gateway: Gateway, request_id: str = "mine", **options: object) -> list[int]:
+    stream = gateway.generate(request_id, "hello", SamplingParams(max_tokens=12), priority=0, cache_salt=None)
+    return [token_id async for news in stream for output in news.outputs for token_id in output.token_ids]
+
+
+async def test_many_streams_over_one_connection(make_gateway) -> None:
+    gateway = await make_gateway(Replica())
+    assert await asyncio.gather(*(tokens(gateway, "same id") for _ in range(40))) == [REFERENCE] * 40
+
+
+async def test_a_replica_serves_several_gateways(make_gateway) -> None:
+    replica = Replica()
+    gateways = [await make_gateway(replica) for _ in range(3)]
+    answers = await asyncio.gather(*(tokens(gateway) for gateway in gateways for _ in range(5)))
+    assert answers == [REFERENCE] * 15
+    assert len({admission.request_id for admission in replica.admissions}) == 15
+
+
+async def test_a_lost_replica_ends_in_a_clear_error(make_gateway) -> None:
+    gateway = await make_gateway(Replica(dies_after=5))
+    stream = gateway.generate("mine", "hello", SamplingParams(), priority=0, cache_salt=None)
+    got: list[int] = []
+    with pytest.raises(EngineDead, match="the engine was lost and is restarting: its connection ended"):
+        async for news in stream:
+            got += news.outputs[0].token_ids
+    assert got == REFERENCE[:5]
+
+
+async def test_another_replica_goes_on_with_what_came(make_gateway) -> None:
+    second = Replica()
+    gateway = await make_gateway(Replica(dies_after=5), Replica(dies_after=9), second, max_attempts=3)
+    assert await tokens(gateway) == REFERENCE
+    (admission,) = second.admissions
+    assert (admission.attempt, admission.output_ids) == (2, [REFERENCE[:9]])
+    assert admission.params.seed is not None
+
+
+async def test_refusals_come_as_the_exceptions_they_were(make_gateway) -> None:
+    class Refuses(Replica):
+        async def answer(self, admission: Admission) -> Refusal | str:
+            return Refusal.of(InvalidRequest("too long", param="prompt", code="context_length_exceeded"))
+
+    gateway = await make_gateway(Refuses())
+    with pytest.raises(InvalidRequest, match="too long") as raised:
+        await tokens(gateway)
+    assert (raised.value.param, raised.value.code) == ("prompt", "context_length_exceeded")
+
+
+async def test_a_call_that_fails_is_a_lost_replica(make_gateway) -> None:
+    class Dies(Replica):
+        async def answer(self, admission: Admission) -> Refusal | str:
+            raise EngineLost("the actor died")
+
+    gateway = await make_gateway(Dies(), Replica(), max_attempts=2)
+    assert await tokens(gateway) == REFERENCE
+
+
+async def test_closing_the_stream_cancels_the_call(make_gateway) -> None:
+    replica = Replica()
+    gateway = await make_gateway(replica)
+    stream = gateway.generate("mine", "hello", SamplingParams(), priority=0, cache_salt=None)
+    await anext(stream)
+    await stream.aclose()
+    assert replica.num_cancelled == 1
+
+
+async def test_abort_ends_the_stream(make_gateway) -> None:
+    replica = Replica()
+    gateway = await make_gateway(replica)
+    stream = gateway.generate("mine", "hello", SamplingParams(), priority=0, cache_salt=None)
+    await anext(stream)
+    gateway.abort("mine")
+    reasons = [output.finish_reason async for news in stream for output in news.outputs]
+    assert reasons[-1] == "abort"
+    assert replica.num_cancelled == 1
+
+
+async def test_a_wrong_token_is_not_let_in(make_gateway) -> None:
+    replica = Replica()
+    gateway = await make_gateway(replica)
+    assert await tokens(gateway) == REFERENCE
+    address = replica.admissions[0].gateway
+    with pytest.raises(ConnectionRefusedError, match="did not take our token"):
+        await replica.client.connect(GatewayAddress(address.host, address.port, b"x" * 32))

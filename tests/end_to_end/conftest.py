@@ -1,0 +1,87 @@
+"""The whole system, once for all tests here: Ray, Serve, a gateway, an engine and four workers, at TP=2 × PP=2."""
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from cluster.launch import LOOPBACK, RayCluster, build_app, ray_cluster, serving
+from cluster.llm import LLM
+from engine.sampling_params import SamplingParams
+
+DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
+ENGINE = {
+    "model": str(DEMO),
+    "tensor_parallel_size": 2,
+    "pipeline_parallel_size": 2,
+    "device": "cpu",
+    "kv_cache_memory_bytes": 32 << 20,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    port: int
+    ray: RayCluster
+    handle: DeploymentHandle[Any]
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def client(self, **options: Any) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, **options)
+
+    def stats(self) -> dict[str, Any]:
+        """The engine's `EngineStats`."""
+        return serve.get_deployment_handle("EngineDeployment", "squadron").stats.remote().result()
+
+
+def free_port() -> int:
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    port = free_port()
+    with ray_cluster(num_workers=4) as ray, serving(build_app({"engine": ENGINE}), host=LOOPBACK, port=port) as handle:
+        yield Server(port, ray, handle)
+
+
+class Reference:
+    """Greedy answers of one rank in this process."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+
+    def chat(self, question: str, max_tokens: int) -> tuple[str, str]:
+        """The answer and its finish_reason."""
+        params = SamplingParams(temperature=0, max_tokens=max_tokens)
+        (output,) = self._llm.chat([{"role": "user", "content": question}], params, use_tqdm=False)
+        assert output.outputs[0].finish_reason is not None
+        return output.outputs[0].text, output.outputs[0].finish_reason
+
+
+@pytest.fixture(scope="session")
+def reference() -> Iterator[Reference]:
+    with LLM(**(ENGINE | {"tensor_parallel_size": 1, "pipeline_parallel_size": 1})) as llm:
+        yield Reference(llm)
+
+
+@pytest.fixture(scope="session")
+def questions() -> list[str]:
+    """Questions that the demo checkpoint was not trained on, of every kind."""
+    records = [json.loads(line) for line in (DEMO / "heldout.jsonl").read_text(encoding="utf-8").splitlines()]
+    by_task: dict[str, list[str]] = {}
+    for record in records:
+        by_task.setdefault(record["task"], []).append(record["messages"][-1]["content"])
+    return [questions[0] for questions in by_task.values()] + [questions[1] for questions in by_task.values()]

@@ -1,0 +1,137 @@
+"""The real `openai` client against Serve."""
+
+import asyncio
+import http.client
+import json
+import socket
+import time
+
+import openai
+import pytest
+
+from tests.end_to_end.conftest import LOOPBACK, Reference, Server
+
+DEADLINE_SECONDS = 20.0
+
+
+def messages(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}]
+
+
+def test_answers_as_one_rank_in_process_does(server: Server, reference: Reference, questions: list[str]) -> None:
+    answer = server.client().chat.completions.create(
+        model="demo", messages=messages(questions[0]), temperature=0, max_tokens=64
+    )
+    choice = answer.choices[0]
+    assert (choice.message.content, choice.finish_reason) == reference.chat(questions[0], 64)
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+def test_streams_the_same_answer(server: Server, reference: Reference, questions: list[str]) -> None:
+    stream = server.client().chat.completions.create(
+        model="demo",
+        messages=messages(questions[1]),
+        temperature=0,
+        max_tokens=64,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    reasons = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices]
+    assert (text, reasons[-1]) == reference.chat(questions[1], 64)
+    assert set(reasons[:-1]) == {None}
+    assert chunks[-1].usage is not None and chunks[-1].usage.completion_tokens > 0
+
+
+async def test_sixteen_streams_of_different_lengths(server: Server, reference: Reference, questions: list[str]) -> None:
+    client = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+
+    async def ask(question: str, max_tokens: int) -> tuple[str, str | None]:
+        stream = await client.chat.completions.create(
+            model="demo", messages=messages(question), temperature=0, max_tokens=max_tokens, stream=True
+        )
+        choices = [chunk.choices[0] async for chunk in stream if chunk.choices]
+        return "".join(choice.delta.content or "" for choice in choices), choices[-1].finish_reason
+
+    asked = [(questions[number % len(questions)], 1 + 3 * number) for number in range(16)]
+    async with client:
+        answers = await asyncio.gather(*(ask(*each) for each in asked))
+    assert answers == [reference.chat(*each) for each in asked]
+    assert {reason for _, reason in answers} == {"length", "stop"}
+
+
+def test_completions_and_models(server: Server) -> None:
+    client = server.client()
+    assert [model.id for model in client.models.list()] == ["demo"]
+    answer = client.completions.create(
+        model="demo", prompt="once", max_tokens=5, temperature=0, extra_body={"ignore_eos": True}
+    )
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage is not None and answer.usage.completion_tokens == 5
+
+
+def test_health(server: Server) -> None:
+    connection = http.client.HTTPConnection(LOOPBACK, server.port, timeout=10)
+    connection.request("GET", "/health")
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code"),
+    [
+        ({"model": "other"}, 404, "model_not_found"),
+        ({"temperature": 2.5}, 400, "decimal_above_max_value"),
+        ({"messages": []}, 400, None),
+        ({"max_tokens": 4000}, 400, "context_length_exceeded"),
+        ({"messages": messages("word " * 3000)}, 400, "context_length_exceeded"),
+        ({"stream": "yes"}, 400, "invalid_type"),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_bad_input(server: Server, changes: dict[str, object], status: int, code: str | None, streaming: bool) -> None:
+    body = {"model": "demo", "messages": messages("hello"), "stream": streaming, **changes}
+    connection = http.client.HTTPConnection(LOOPBACK, server.port, timeout=30)
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+    response = connection.getresponse()
+    error = json.loads(response.read())["error"]
+    connection.close()
+    assert response.status == status
+    assert set(error) == {"message", "type", "param", "code"}
+    assert code is None or error["code"] == code
+
+
+def test_a_disconnect_frees_the_blocks(server: Server) -> None:
+    idle = wait_until_idle(server)
+    body = {
+        "model": "demo",
+        "messages": messages("What is 3 + 4?"),
+        "max_tokens": 1900,
+        "ignore_eos": True,
+        "stream": True,
+    }
+    with socket.create_connection((LOOPBACK, server.port), timeout=30) as connection:
+        text = json.dumps(body)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(text)}"
+        connection.sendall(f"{head}\r\n\r\n{text}".encode())
+        received = b""
+        while received.count(b"data: ") < 10:
+            received += connection.recv(4096)
+        busy = server.stats()
+        assert busy["num_requests_running"] == 1
+        assert busy["num_free_gpu_blocks"] < idle["num_free_gpu_blocks"]
+    after = wait_until_idle(server)
+    assert after["num_free_gpu_blocks"] == idle["num_free_gpu_blocks"] == after["num_gpu_blocks"]
+    assert after["num_generation_tokens"] - idle["num_generation_tokens"] < 1900
+
+
+def wait_until_idle(server: Server) -> dict[str, int]:
+    """The stats, once nothing runs or waits."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        stats = server.stats()
+        if stats["num_requests_running"] == stats["num_requests_waiting"] == 0:
+            return stats
+    raise AssertionError(f"still busy after {DEADLINE_SECONDS} s: {stats}")

@@ -1,0 +1,202 @@
+// Runs every kernel on odd sizes, in arrays that are exactly as long as they should be: to be compiled with the address and
+// undefined-behaviour sanitizers. Prints what was run; exits 1 where an output was not written or a row alone differs.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "api.h"
+#include "dtype.h"
+#include "linear.h"
+
+using namespace squadron;
+
+namespace {
+
+std::mt19937 generator(1);
+int checks = 0;
+
+int below(int limit) { return (int)(generator() % (unsigned)limit); }
+
+void check(bool holds, const char* what) {
+    checks++;
+    if (holds) return;
+    std::printf("wrong: %s\n", what);
+    std::exit(1);
+}
+
+// On the heap, so that a step too far is seen.
+template <class T>
+using Array = std::unique_ptr<T[]>;
+
+void from_float(float x, float& target) { target = x; }
+void from_float(float x, bfloat16& target) { std::memcpy(&target, (const char*)&x + 2, 2); }
+
+template <class T>
+Array<T> random_array(int64_t size) {
+    std::normal_distribution<float> normal;
+    Array<T> array(new T[size]);
+    for (int64_t i = 0; i < size; i++) from_float(normal(generator), array[i]);
+    return array;
+}
+
+template <class T>
+Array<T> poisoned_array(int64_t size) {
+    Array<T> array(new T[size]);
+    for (int64_t i = 0; i < size; i++) from_float(NAN, array[i]);
+    return array;
+}
+
+Array<int32_t> index_array(int64_t size, int limit) {
+    Array<int32_t> array(new int32_t[size]);
+    for (int64_t i = 0; i < size; i++) array[i] = below(limit);
+    return array;
+}
+
+template <class T>
+void check_written(const Array<T>& array, int64_t size, const char* what) {
+    for (int64_t i = 0; i < size; i++) check(std::isfinite(to_float(array[i])), what);
+}
+
+template <class T>
+void run_linear(int32_t dtype) {
+    const int64_t leaves = 1 << below(4), in = leaves * 2 * (1 + below(40)), out = 1 + below(90), rows = 1 + below(70);
+    for (int32_t output = 0; output < 3; output++) {
+        PackedWeight weight{nullptr, out, in, output == 2 ? 1 : leaves, dtype, output == 2};
+        const auto source = random_array<T>((output == 2 ? 2 : 1) * out * in), x = random_array<T>(rows * in);
+        const auto bias = random_array<T>(out);
+        Array<char> data(new char[squadron_packed_bytes(&weight)]);
+        weight.data = data.get();
+        squadron_advise_huge_pages(data.get(), squadron_packed_bytes(&weight));
+        squadron_pack(&weight, source.get(), 2);
+        const int64_t row = below((int)rows);
+        const auto multiply = [&](auto type) {
+            using Out = decltype(type);
+            auto whole = poisoned_array<Out>(rows * out), alone = poisoned_array<Out>(out);
+            const T* added = output == 0 ? bias.get() : nullptr;
+            squadron_linear(&weight, x.get(), rows, added, whole.get(), output, 2);
+            squadron_linear(&weight, x.get() + row * in, 1, added, alone.get(), output, 1);
+            check_written(whole, rows * out, "linear");
+            check(std::memcmp(alone.get(), whole.get() + row * out, out * sizeof(Out)) == 0, "linear, one row");
+        };
+        output == 1 ? multiply(float{}) : multiply(T{});
+    }
+}
+
+template <class T>
+void run_elementwise(int32_t dtype) {
+    const int64_t rows = 1 + below(40), size = 1 + below(200);
+    const auto x = random_array<T>(rows * 2 * size), weight = random_array<T>(size);
+    const auto update = random_array<float>(rows * size);
+    auto out = poisoned_array<T>(rows * size), residual = random_array<T>(rows * size);
+    squadron_silu_and_mul(x.get(), out.get(), rows, size, dtype, 2);
+    check_written(out, rows * size, "silu_and_mul");
+    out = poisoned_array<T>(rows * size);
+    squadron_rms_norm(x.get(), weight.get(), out.get(), rows, size, 1e-6f, dtype, 2);
+    check_written(out, rows * size, "rms_norm");
+    out = poisoned_array<T>(rows * size);
+    squadron_add(update.get(), residual.get(), rows, size, dtype, 2);
+    squadron_add_rms_norm(update.get(), residual.get(), weight.get(), out.get(), rows, size, 1e-6f, dtype, 2);
+    check_written(out, rows * size, "add_rms_norm");
+    check_written(residual, rows * size, "add");
+}
+
+template <class T>
+void run_attention(int32_t dtype) {
+    const int64_t kv_heads = 1 + below(3), heads = kv_heads * (1 + below(8)), head_dim = 32 * (1 + below(4)), block_size = 16;
+    const int64_t sequences = 1 + below(5), max_context = below(4) == 0 ? 1200 : 150, width = (max_context + 15) / 16;
+    const int64_t num_blocks = 1 + sequences * width, max_positions = max_context;
+    Array<int32_t> starts(new int32_t[sequences + 1]), contexts(new int32_t[sequences]);
+    Array<int32_t> tables = index_array(sequences * width, 1);
+    std::vector<int32_t> positions, slots;
+    starts[0] = 0;
+    for (int64_t s = 0; s < sequences; s++) {
+        contexts[s] = 1 + below((int)max_context);
+        const int query_len = below(2) ? 1 : 1 + below(contexts[s]);
+        starts[s + 1] = starts[s] + query_len;
+        for (int64_t block = 0; block < (contexts[s] + 15) / 16; block++)
+            tables[s * width + block] = (int32_t)(1 + s * width + block);
+        for (int i = contexts[s] - query_len; i < contexts[s]; i++) {
+            positions.push_back(i);
+            slots.push_back(tables[s * width + i / 16] * 16 + i % 16);
+        }
+    }
+    const int64_t rows = starts[sequences], cache_size = num_blocks * kv_heads * block_size * head_dim;
+    auto keys = random_array<T>(cache_size), values = random_array<T>(cache_size);
+    const auto qkv = random_array<T>(rows * (heads + 2 * kv_heads) * head_dim);
+    const auto angles = random_array<float>(max_positions * head_dim);
+    Array<int32_t> position(new int32_t[rows]), slot(new int32_t[rows]);
+    std::copy(positions.begin(), positions.end(), position.get());
+    std::copy(slots.begin(), slots.end(), slot.get());
+    auto queries = poisoned_array<T>(rows * heads * head_dim);
+    const auto rotate = [&] {
+        return squadron_rotary_and_cache(qkv.get(), position.get(), angles.get(), slot.get(), keys.get(), values.get(),
+                                         queries.get(), rows, heads, kv_heads, head_dim, block_size, num_blocks,
+                                         max_positions, dtype, 2);
+    };
+    check(rotate() == -1, "rotary_and_cache");
+    check_written(queries, rows * heads * head_dim, "rotary_and_cache");
+
+    std::vector<T> first;
+    for (int threads : {1, 2, 5}) {
+        auto out = poisoned_array<T>(rows * heads * head_dim);
+        const auto attend = [&] {
+            return squadron_paged_attention(queries.get(), keys.get(), values.get(), out.get(), starts.get(), contexts.get(),
+                                            tables.get(), rows, sequences, width, num_blocks, heads, kv_heads, head_dim,
+                                            block_size, 0.1f, dtype, threads);
+        };
+        check(attend() == -1, "paged_attention");
+        check_written(out, rows * heads * head_dim, "paged_attention");
+        if (first.empty()) first.assign(out.get(), out.get() + rows * heads * head_dim);
+        check(std::memcmp(first.data(), out.get(), first.size() * sizeof(T)) == 0, "paged_attention, threads");
+        const int32_t block = std::exchange(tables[0], (int32_t)num_blocks);
+        check(attend() == 0, "paged_attention, a block that does not exist");
+        tables[0] = block;
+    }
+    slot[rows - 1] = (int32_t)(num_blocks * block_size);
+    check(rotate() == rows - 1, "rotary_and_cache, a slot that does not exist");
+}
+
+void run_sampling() {
+    const int64_t rows = 1 + below(6), size = 1 + below(700), num_top = below((int)size + 1);
+    auto logits = random_array<float>(rows * size);
+    for (int i = below(4); i > 0; i--) logits[below((int)(rows * size))] = i == 1 ? NAN : -INFINITY;
+    Array<float> temperature(new float[rows]), top_p(new float[rows]), min_p(new float[rows]);
+    Array<int64_t> seed(new int64_t[rows]);
+    const auto top_k = index_array(rows, 2 * (int)size), choice = index_array(rows, 3), position = index_array(rows, 99);
+    for (int64_t r = 0; r < rows; r++) {
+        temperature[r] = (float)below(3) / 2;
+        top_p[r] = below(2) ? 1.0f : (float)(1 + below(99)) / 100;
+        min_p[r] = below(2) ? 0.0f : (float)below(100) / 100;
+        seed[r] = (int64_t)(((uint64_t)generator() << 32) | generator());
+    }
+    Array<int32_t> tokens(new int32_t[rows]), ranks(new int32_t[rows]), top_ids(new int32_t[rows * num_top]);
+    Array<float> logprobs(new float[rows]), top(new float[rows * num_top]);
+    squadron_sample(logits.get(), rows, size, temperature.get(), top_k.get(), top_p.get(), min_p.get(), seed.get(),
+                    choice.get(), position.get(), tokens.get(), 2);
+    for (int64_t r = 0; r < rows; r++) check(tokens[r] >= 0 && tokens[r] < size, "sample");
+    squadron_token_logprobs(logits.get(), rows, size, tokens.get(), num_top, logprobs.get(), ranks.get(), top_ids.get(),
+                            top.get(), 2);
+    for (int64_t r = 0; r < rows; r++) check(ranks[r] >= 1 && ranks[r] <= size, "token_logprobs");
+    for (int64_t i = 0; i < rows * num_top; i++) check(top_ids[i] >= 0 && top_ids[i] < size, "token_logprobs, best");
+}
+
+}  // namespace
+
+int main() {
+    for (int round = 0; round < 30; round++) {
+        run_linear<float>(FLOAT32);
+        run_linear<bfloat16>(BFLOAT16);
+        run_elementwise<float>(FLOAT32);
+        run_elementwise<bfloat16>(BFLOAT16);
+        if (round % 4 == 0) {
+            run_attention<float>(FLOAT32);
+            run_attention<bfloat16>(BFLOAT16);
+        }
+        run_sampling();
+    }
+    std::printf("%d checks, vectors of %d floats\n", checks, LANES);
+}

@@ -1,0 +1,32 @@
+"""All tests of the cpu backend again at each other level that this processor runs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ops import cpu
+from ops.cpu import build
+
+ROOT = Path(__file__).parents[3]
+FILES = ["tests/ops/cpu/test_exact.py", "tests/ops/cpu/test_linear.py", "tests/ops/cpu/test_sampling.py"] + [
+    f"tests/ops/test_{name}.py"
+    for name in ("activation", "attention", "linear", "logprobs", "norm", "rotary", "sampling")
+]
+
+
+@pytest.mark.skipif("SQUADRON_CPU_ISA" in os.environ, reason="a level was asked for by name")
+@pytest.mark.skipif(cpu.unavailable_reason() is not None, reason=str(cpu.unavailable_reason()))
+@pytest.mark.parametrize("level", build.runnable_levels()[1:])
+def test_every_op_at(level: str) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not reference-cpu", *FILES],
+        env={**os.environ, "SQUADRON_CPU_ISA": level, "OMP_NUM_THREADS": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stdout[-5000:] + finished.stderr[-2000:]
+    print(level, finished.stdout.splitlines()[-1])
