@@ -1,0 +1,90 @@
+"""Offline batches in this process: whole answers, in the order of the prompts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.llm import LLM
+from engine.errors import EngineDead, InvalidConfig, InvalidRequest
+from engine.sampling_params import SamplingParams
+
+DEMO = str(Path(__file__).resolve().parents[2] / "configs" / "demo")
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    with LLM(model=DEMO, device="cpu", kv_cache_memory_bytes=16 << 20) as llm:
+        yield llm
+
+
+def test_answers_come_in_the_order_of_the_prompts(llm: LLM) -> None:
+    prompts = [f"number {number}" for number in range(8)]
+    params = [SamplingParams(temperature=0, max_tokens=16 - 2 * number, ignore_eos=True) for number in range(8)]
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    assert [output.prompt for output in outputs] == prompts
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [16, 14, 12, 10, 8, 6, 4, 2]
+    assert all(output.finished and output.outputs[0].finish_reason == "length" for output in outputs)
+    alone = [llm.generate(prompt, one, use_tqdm=False)[0] for prompt, one in zip(prompts, params, strict=True)]
+    assert [output.outputs for output in outputs] == [output.outputs for output in alone]
+
+
+def test_token_ids_are_prompts_too(llm: LLM) -> None:
+    (of_text,) = llm.generate("one two three", GREEDY, use_tqdm=False)
+    (of_ids,) = llm.generate([of_text.prompt_token_ids], GREEDY, use_tqdm=False)
+    assert of_ids.outputs == of_text.outputs
+
+
+def test_several_choices_are_whole(llm: LLM) -> None:
+    (output,) = llm.generate("one", SamplingParams(n=3, seed=5, max_tokens=6, ignore_eos=True), use_tqdm=False)
+    assert [(choice.index, choice.first_index, len(choice.token_ids)) for choice in output.outputs] == [
+        (0, 0, 6),
+        (1, 0, 6),
+        (2, 0, 6),
+    ]
+
+
+def test_chat_takes_one_conversation_or_many(llm: LLM) -> None:
+    first = [{"role": "user", "content": "What is 2 + 3?"}]
+    second = [{"role": "user", "content": "Spell the word cat."}]
+    together = llm.chat([first, second], GREEDY, use_tqdm=False)
+    assert [llm.chat(messages, GREEDY, use_tqdm=False)[0].outputs for messages in (first, second)] == [
+        output.outputs for output in together
+    ]
+
+
+def test_the_progress_bar_counts_requests_and_tokens(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+    llm.generate(["one", "two"], GREEDY)
+    shown = capsys.readouterr().err
+    assert "2/2" in shown
+    assert "tokens/s" in shown
+
+
+def test_one_impossible_prompt_leaves_the_engine_as_it_was(llm: LLM) -> None:
+    with pytest.raises(InvalidRequest, match="exceed the context of 2048"):
+        llm.generate(["one", [1] * 3000], GREEDY, use_tqdm=False)
+    with pytest.raises(InvalidRequest, match="1 sampling_params for 2 prompts"):
+        llm.generate(["one", "two"], [GREEDY], use_tqdm=False)
+    (output,) = llm.generate("one", GREEDY, use_tqdm=False)
+    assert len(output.outputs[0].token_ids) == 12
+
+
+def test_no_prompts_no_answers(llm: LLM) -> None:
+    assert llm.generate([], GREEDY, use_tqdm=False) == []
+    assert llm.chat([], GREEDY, use_tqdm=False) == []
+
+
+def test_after_shutdown_it_says_so() -> None:
+    llm = LLM(model=DEMO, device="cpu", kv_cache_memory_bytes=16 << 20)
+    llm.shutdown()
+    llm.shutdown()
+    with pytest.raises(EngineDead, match="the engine is shut down"):
+        llm.generate("one", GREEDY, use_tqdm=False)
+
+
+def test_refuses_before_anything_starts() -> None:
+    with pytest.raises(InvalidConfig, match="unknown key 'tensor_parallel'; did you mean 'tensor_parallel_size'"):
+        LLM(model=DEMO, tensor_parallel=2)
+    with pytest.raises(InvalidConfig, match="tensor_parallel_size=3 does not divide"):
+        LLM(model=DEMO, tensor_parallel_size=3)

@@ -1,0 +1,52 @@
+"""An executor whose ranks are threads of this process: real workers, real gloo between them, and no process to start."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from engine.config import EngineConfig
+from engine.executor import Capacity
+from engine.outputs import SamplerOutput
+from engine.request import ExecuteModelRequest
+from engine.worker.capacity import make_capacity, smallest
+from engine.worker.worker import LOOPBACK, Worker, join_store, open_store
+
+
+class ThreadExecutor:
+    """An `Executor` for any TP × PP, with the depth that `RayExecutor` has. It cannot restart: threads cannot be killed."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.depth = max(2, config.pipeline_parallel_size)
+        self.runs_ahead = config.pipeline_parallel_size == 1
+        self._config = config
+        self._threads = [ThreadPoolExecutor(1, thread_name_prefix=f"rank {rank}") for rank in range(config.world_size)]
+
+    def start(self) -> Capacity:
+        store = open_store(LOOPBACK)
+        self._workers: list[Worker] = self._on_all(lambda rank: self._make(rank, store))
+        sizes = self._on_all(lambda rank: self._workers[rank].determine_num_available_blocks())
+        num_gpu_blocks, num_cpu_blocks = smallest(sizes)
+        seconds = self._on_all(lambda rank: self._workers[rank].initialize_cache(num_gpu_blocks, num_cpu_blocks))
+        return make_capacity(self._config, num_gpu_blocks, num_cpu_blocks, max(seconds))
+
+    def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
+        futures = [
+            thread.submit(worker.execute, request) for thread, worker in zip(self._threads, self._workers, strict=True)
+        ]
+        speaker: Future[Any] = futures[self._config.world_size - self._config.tensor_parallel_size]
+        return speaker
+
+    def restart(self) -> Capacity:
+        raise AssertionError("threads cannot be killed")
+
+    def shutdown(self) -> None:
+        for thread in self._threads:
+            thread.shutdown()
+
+    def _make(self, rank: int, store: Any) -> Worker:
+        mine = store if rank == 0 else join_store(LOOPBACK, store.port)
+        return Worker(self._config, rank, store=mine, num_ranks_here=self._config.world_size)
+
+    def _on_all(self, do: Callable[[int], Any]) -> list[Any]:
+        futures = [thread.submit(do, rank) for rank, thread in enumerate(self._threads)]
+        return [future.result() for future in futures]

@@ -1,0 +1,99 @@
+"""The demo checkpoint: its data are reproducible, what is held out was never trained on, and it answers."""
+
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+DEMO = Path(__file__).parent.parent / "configs" / "demo"
+sys.path.insert(0, str(DEMO))
+
+from data import held_out_records, training_conversations  # the scripts of configs/demo are not a package
+from evaluate import answer, read_held_out, report
+from train import HELD_OUT_PER_TASK, SEED, encode, model_config
+from tokenizer import train_tokenizer
+
+MAX_BYTES = 10_000_000
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(DEMO)
+
+
+def test_the_training_stream_is_a_function_of_the_seed():
+    first = list(islice(training_conversations(SEED), 200))
+    assert first == list(islice(training_conversations(SEED), 200))
+    assert first != list(islice(training_conversations(SEED + 1), 200))
+
+
+def test_the_held_out_file_is_what_the_generator_makes():
+    records = read_held_out(DEMO / "heldout.jsonl")
+    assert records == held_out_records(SEED, HELD_OUT_PER_TASK)
+    assert len(records) >= 500
+    assert (DEMO / "heldout.jsonl").stat().st_size < 150_000
+
+
+def test_held_out_questions_are_not_in_the_training_stream():
+    held_out = [questions(record["messages"]) for record in read_held_out(DEMO / "heldout.jsonl")]
+    lone = {asked[0] for asked in held_out if len(asked) == 1}
+    series = {asked for asked in held_out if len(asked) > 1}
+    assert len(lone) >= 500 and series
+    for conversation in islice(training_conversations(SEED), 20_000):
+        asked = questions(conversation)
+        assert lone.isdisjoint(asked)
+        for length in {len(each) for each in series}:
+            runs = {asked[start : start + length] for start in range(len(asked) - length + 1)}
+            assert series.isdisjoint(runs)
+
+
+def test_the_tokenizer_is_what_the_script_makes(tokenizer):
+    text = 'Spell "banana", 1234 in JSON: こんにちは 👩‍🚀\n'
+    ids = tokenizer.encode(text)
+    assert ids == train_tokenizer(SEED).encode(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.tokenize('"banana" 42') == ['"', *"banana", '"', "Ġ", "4", "2"]
+    assert len(tokenizer.encode("ね")) == 3 and len(tokenizer.encode("🐟")) == 4
+
+
+def test_the_chat_template_renders_roles_and_the_training_format(tokenizer):
+    messages = [{"role": "system", "content": "Answer briefly."}, {"role": "user", "content": "Hi"}]
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert prompt == (
+        "<|im_start|>system\nAnswer briefly.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )
+    conversation = [*messages, {"role": "assistant", "content": "Hello!"}]
+    whole = tokenizer.apply_chat_template(conversation, tokenize=False)
+    ids, learned = encode(tokenizer, conversation)
+    assert ids == tokenizer.encode(whole)
+    assert tokenizer.decode([token for token, is_answer in zip(ids, learned, strict=True) if is_answer]) == "Hello!<|im_end|>"
+
+
+def test_the_weights_are_bfloat16_and_of_the_configured_shape(tokenizer):
+    config = model_config(tokenizer)
+    with safe_open(DEMO / "model.safetensors", framework="pt") as weights:
+        tensors = {name: weights.get_slice(name) for name in weights.keys()}
+        assert {tensor.get_dtype() for tensor in tensors.values()} == {"BF16"}
+        assert tensors["model.embed_tokens.weight"].get_shape() == [config.vocab_size, config.hidden_size]
+        assert "lm_head.weight" not in tensors
+    assert (config.num_attention_heads % 4, config.num_hidden_layers % 4) == (0, 0)
+
+
+def test_the_folder_is_small():
+    assert sum(path.stat().st_size for path in DEMO.iterdir() if path.is_file()) <= MAX_BYTES
+
+
+def test_held_out_questions_are_answered(tokenizer):
+    records = read_held_out(DEMO / "heldout.jsonl")[::10]
+    assert len(records) >= 60
+    model = AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32).eval()
+    answers = answer(model, tokenizer, [record["messages"] for record in records])
+    assert report(records, answers) >= 0.95
+
+
+def questions(messages: list[dict]) -> tuple[str, ...]:
+    return tuple(message["content"] for message in messages if message["role"] == "user")
