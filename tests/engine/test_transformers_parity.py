@@ -1,21 +1,15 @@
 """The demo checkpoint in float32 answers as transformers' `generate` does: greedy, beams, logprobs, repetition penalty."""
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from engine.config import EngineConfig, ModelConfig
-from engine.llm_engine import LLMEngine
-from engine.outputs import Accumulator
 from engine.sampling_params import SamplingParams
-from engine.tokenizer import Tokenizer
-from engine.worker.local_executor import LocalExecutor
+from tests.engine.demo import answers, demo_engine, held_out_prompts
+from tests.engine.workloads import DEMO
 
-DEMO = str(Path(__file__).parents[2] / "configs" / "demo")
 MAX_TOKENS = 24
+PROMPTS = held_out_prompts(100)
 
 
 @pytest.fixture(scope="module")
@@ -25,29 +19,15 @@ def theirs():
 
 @pytest.fixture(scope="module")
 def ours():
-    config = EngineConfig.create(model=DEMO, dtype="float32", ops_backend="reference", kv_cache_memory_bytes=2**26)
-    executor = LocalExecutor(config)
-    engine = LLMEngine(config, ModelConfig.load(DEMO), Tokenizer(DEMO), executor)
-    engine.start()
-    yield engine
-    executor.shutdown()
+    with demo_engine() as engine:
+        yield engine
 
 
-def prompts(tokenizer, count):
-    lines = (Path(DEMO) / "heldout.jsonl").read_text(encoding="utf-8").splitlines()
-    step = len(lines) // count
-    return [tokenizer.encode_chat(json.loads(line)["messages"]) for line in lines[:: max(step, 1)][:count]]
-
-
-def answers(engine, token_ids, params):
-    """All at once, so that the rows of a step are of many requests."""
-    joined = [Accumulator() for _ in token_ids]
-    for number, prompt in enumerate(token_ids):
-        engine.add_request(str(number), prompt, params)
-    while engine.has_unfinished_requests():
-        for output in engine.step():
-            joined[int(output.request_id)].add(output)
-    return [total.last for total in joined]
+@pytest.fixture(scope="module")
+def greedy(theirs):
+    """Their tokens and logits for every prompt."""
+    options = {"max_new_tokens": MAX_TOKENS, "output_logits": True, "return_dict_in_generate": True, "num_beams": 1}
+    return [generate(theirs, prompt, **options) for prompt in PROMPTS]
 
 
 def generate(model, prompt, **options):
@@ -60,27 +40,33 @@ def generate(model, prompt, **options):
         )
 
 
-def test_greedy_with_logprobs(theirs, ours):
-    token_ids = prompts(ours.tokenizer, 100)
+def test_greedy_with_logprobs(ours, greedy):
     params = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS, logprobs=3)
-    for prompt, answer in zip(token_ids, answers(ours, token_ids, params), strict=True):
-        expected = generate(
-            theirs, prompt, max_new_tokens=MAX_TOKENS, output_logits=True, return_dict_in_generate=True, num_beams=1
-        )
+    got = answers(ours, [(prompt, params) for prompt in PROMPTS])
+    for prompt, answer, expected in zip(PROMPTS, got, greedy, strict=True):
         choice = answer.outputs[0]
         assert choice.token_ids == expected.sequences[0, len(prompt) :].tolist()
         for position, logits in zip(choice.logprobs, expected.logits, strict=True):
             logprobs = torch.log_softmax(logits[0], -1)
-            best = torch.topk(logprobs, 3)
-            assert list(position)[:3] == best.indices.tolist()
-            for token_id, logprob in position.items():
-                assert logprob.logprob == pytest.approx(float(logprobs[token_id]), abs=1e-3)
+            assert {token_id for token_id, found in position.items() if found.rank <= 3} == set(
+                torch.topk(logprobs, 3).indices.tolist()
+            )
+            for token_id, found in position.items():
+                assert found.logprob == pytest.approx(float(logprobs[token_id]), abs=1e-3)
+
+
+@pytest.mark.parametrize("pp", [1, 2, 4])
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_greedy_sharded(greedy, tp, pp):
+    params = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
+    with demo_engine(tensor_parallel_size=tp, pipeline_parallel_size=pp) as engine:
+        got = [answer.outputs[0].token_ids for answer in answers(engine, [(prompt, params) for prompt in PROMPTS])]
+    assert got == [expected.sequences[0, len(p) :].tolist() for p, expected in zip(PROMPTS, greedy, strict=True)]
 
 
 def test_repetition_penalty(theirs, ours):
-    token_ids = prompts(ours.tokenizer, 20)
     params = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS, repetition_penalty=1.3)
-    for prompt, answer in zip(token_ids, answers(ours, token_ids, params), strict=True):
+    for prompt, answer in zip(PROMPTS[:20], answers(ours, [(p, params) for p in PROMPTS[:20]]), strict=True):
         expected = generate(theirs, prompt, max_new_tokens=MAX_TOKENS, repetition_penalty=1.3, num_beams=1)
         assert answer.outputs[0].token_ids == expected[0, len(prompt) :].tolist()
 
@@ -89,7 +75,7 @@ def test_repetition_penalty(theirs, ours):
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize("early_stopping", [False, True])
 def test_beams(theirs, ours, width, length_penalty, early_stopping):
-    token_ids = prompts(ours.tokenizer, 6)
+    prompts = PROMPTS[::17]
     params = SamplingParams(
         temperature=0.0,
         max_tokens=MAX_TOKENS,
@@ -98,7 +84,7 @@ def test_beams(theirs, ours, width, length_penalty, early_stopping):
         length_penalty=length_penalty,
         early_stopping=early_stopping,
     )
-    for prompt, answer in zip(token_ids, answers(ours, token_ids, params), strict=True):
+    for prompt, answer in zip(prompts, answers(ours, [(p, params) for p in prompts]), strict=True):
         expected = generate(
             theirs,
             prompt,
