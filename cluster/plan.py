@@ -9,7 +9,6 @@ from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import InvalidConfig
 
 ARCHITECTURES = ("Qwen2ForCausalLM",)
-DEFAULT_CPU_CACHE_BYTES = 1 << 30
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 

@@ -29,7 +29,7 @@ class EngineConfig(BaseModel):
     max_model_len: int | None = Field(None, ge=1)  # None: the model's
     block_size: Literal[16] = 16  # tokens; the kernels are written for it
     gpu_memory_utilization: float = Field(0.92, gt=0, le=1)
-    kv_cache_memory_bytes: int | None = Field(None, ge=1)  # per rank; None: by profiling on GPU, 1 GiB on CPU
+    kv_cache_memory_bytes: int | None = Field(None, ge=1)  # per rank; None: profiled on GPU, 1 GiB / ranks on CPU
     num_gpu_blocks_override: int | None = Field(None, ge=2)
     swap_space: float = Field(0.25, ge=0)  # GiB of host memory per rank
     enable_prefix_caching: bool = True

@@ -1,5 +1,6 @@
 """Collectives between ranks, behind one interface. Only this file knows torch.distributed."""
 
+import socket
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
@@ -134,9 +135,15 @@ def connect(
 
 def open_store(host: str, port: int, is_master: bool, timeout: timedelta) -> dist.Store:
     """The meeting point at host:port; one rank (rank 0) is its master and keeps it for as long as the groups live."""
+    options = {"timeout": timeout, "wait_for_workers": False}
     try:
-        return dist.TCPStore(host, port, is_master=is_master, timeout=timeout, wait_for_workers=False)
-    except RuntimeError as error:
+        if not is_master:
+            return dist.TCPStore(host, port, **options)
+        # A listener of our own: the store's would take connections on every address of the machine.
+        listener = socket.create_server((host, port))
+        port = listener.getsockname()[1]
+        return dist.TCPStore(host, port, is_master=True, master_listen_fd=listener.detach(), **options)
+    except (RuntimeError, OSError) as error:
         raise GroupError(f"no meeting point at {host}:{port}: {error}") from error
 
 
