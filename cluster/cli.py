@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 from tqdm import tqdm
 
-from cluster import demo
+from cluster import demo, trace
 from cluster.arguments import add_engine_options, engine_arguments, read_config_file
 from cluster.checkpoints import SHAPES, make_checkpoint, num_bytes
 from cluster.launch import LOOPBACK, build_app, check_port, ray_cluster, serving
@@ -56,6 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_generate(commands.add_parser("generate", help="answer prompts, and end"))
     _add_demo(commands.add_parser("demo", help="serve the demo model at TP=2 × PP=2 and ask it a question"))
     _add_plan(commands.add_parser("plan", help="what a configuration needs, or why it is not possible"))
+    trace.add_options(
+        commands.add_parser("trace", help="what the last steps of a running server did, and why it took so long")
+    )
     _add_make_checkpoint(commands.add_parser("make-checkpoint", help="write a checkpoint with random weights"))
     return parser
 

@@ -73,6 +73,17 @@ class EngineDeployment:
         """The engine's `EngineStats`."""
         return asdict(self._engine.stats())
 
+    async def trace(self) -> dict[str, Any]:
+        """The last steps as a Chrome trace."""
+        return await self._engine.trace()
+
+    async def why(self, request_id: str) -> dict[str, float] | None:
+        """Seconds by phase of a request; None if this replica does not know it."""
+        try:
+            return {phase: seconds for phase, seconds in (await self._engine.why(request_id)).items()}
+        except KeyError:
+            return None
+
     async def model_info(self) -> dict[str, Any]:
         """What the HTTP API needs to know of the model."""
         model = self._engine.model_config
@@ -205,6 +216,14 @@ class _ServeEngines:
         if any(isinstance(answer, dict) for answer in answers):
             return []
         return ["every engine replica is down"]
+
+    async def trace(self) -> list[dict[str, Any]]:
+        traces: list[dict[str, Any]] = await self._engines.broadcast("trace").results_async(timeout_s=HEALTH_SECONDS)
+        return traces
+
+    async def why(self, request_id: str) -> dict[str, float] | None:
+        answers = await self._engines.broadcast("why", request_id).results_async(timeout_s=HEALTH_SECONDS)
+        return next((answer for answer in answers if answer is not None), None)
 
 
 class _ServeCall:

@@ -3,9 +3,10 @@
 import asyncio
 import itertools
 import secrets
+from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from cluster.api.service import ChatPrompt, Prompt
 from cluster.delta_channel import DeltaServer, GatewayAddress
@@ -83,6 +84,15 @@ class Engines(Protocol):
     async def health(self) -> list[str]:
         """What is wrong, a line each; nothing if requests can be taken."""
 
+    async def trace(self) -> list[dict[str, Any]]:
+        """A Chrome trace of each replica."""
+
+    async def why(self, request_id: str) -> dict[str, float] | None:
+        """Seconds by phase, of the replica that knows the request last."""
+
+
+NUM_REQUESTS_REMEMBERED = 4096  # for `why`
+
 
 class Gateway:
     """The `Service` behind the HTTP API and the handle. Lives in one event loop."""
@@ -91,6 +101,7 @@ class Gateway:
         self._engines = engines
         self._max_attempts = max_attempts
         self._journals: dict[str, Journal] = {}  # by the gateway's own request id
+        self._own_ids: OrderedDict[str, str] = OrderedDict()  # by the client's, for those who ask why
         self._server = DeltaServer(self._on_deltas, self._on_lost)
         self._name = secrets.token_hex(8)
         self._count = itertools.count()
@@ -123,6 +134,9 @@ class Gateway:
         plain: EnginePrompt = list[Message](prompt.messages) if isinstance(prompt, ChatPrompt) else prompt
         admission = Admission(own_id, plain, params, self._address, priority=priority, cache_salt=cache_salt)
         journal = self._journals[own_id] = Journal(request_id, params.num_samples)
+        self._own_ids[request_id] = own_id
+        if len(self._own_ids) > NUM_REQUESTS_REMEMBERED:
+            self._own_ids.popitem(last=False)
         try:
             while True:
                 call = self._engines.generate(admission)
@@ -150,6 +164,17 @@ class Gateway:
     async def health(self) -> list[str]:
         """What is wrong, a line each; nothing if requests can be taken."""
         return await self._engines.health()
+
+    async def trace(self) -> dict[str, Any]:
+        """The last steps of every replica, each a process of the trace."""
+        traces = await self._engines.trace()
+        events = [event | {"pid": pid} for pid, trace in enumerate(traces) for event in trace["traceEvents"]]
+        return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+    async def why(self, request_id: str) -> dict[str, float] | None:
+        """Seconds by phase; None for a request that is not known (any more)."""
+        own_id = self._own_ids.get(request_id)
+        return None if own_id is None else await self._engines.why(own_id)
 
     async def _watch(self, call: EngineCall, journal: Journal) -> None:
         """Tell the journal how the call ended. If well, the last delta has come or is on its way over that connection."""

@@ -68,9 +68,11 @@ def append_token(
     )
 
 
-def failed(seq: Sequence) -> CompletionOutput:
-    """The last word of a choice that ends in an error."""
-    return CompletionOutput(seq.choice, "", [], seq.num_emitted_tokens, finish_reason="error")
+def concluded(seq: Sequence) -> CompletionOutput:
+    """The last word of a choice that ends without another token."""
+    return CompletionOutput(
+        seq.choice, "", [], seq.num_emitted_tokens, finish_reason=seq.finish_reason, stop_reason=seq.stop_reason
+    )
 
 
 def rank_best_of(group: SequenceGroup) -> list[CompletionOutput]:

@@ -146,6 +146,9 @@ class LLMEngine:
             detokenizer=self.processor.detokenizer,
         )
         self._num_arrivals += 1
+        if group.finished:  # its output tokens were the whole answer
+            self._outputs.append(self.processor.conclude(group))
+            return
         self._groups[request_id] = group
         self.scheduler.add(group)
 

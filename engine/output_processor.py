@@ -48,12 +48,16 @@ class OutputProcessor:
                 news.append((group, told))
         return news
 
+    def conclude(self, group: SequenceGroup) -> RequestOutput:
+        """The only output of a request that had ended when it came."""
+        return _request_output(group, [decoding.concluded(seq) for seq in group.seqs])
+
     def fail(self, group: SequenceGroup, message: str) -> RequestOutput:
         """End what of a request still runs; returns its last output."""
         group.error = message
         for seq in group.live:
             seq.finish_reason = "error"
-        return _request_output(group, [decoding.failed(seq) for seq in group.seqs if seq.finish_reason == "error"])
+        return _request_output(group, [decoding.concluded(seq) for seq in group.seqs if seq.finish_reason == "error"])
 
     def _apply(
         self,

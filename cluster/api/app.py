@@ -101,6 +101,18 @@ def build(
             raise Unavailable("; ".join(problems), code="not_ready", retry_after=HEALTH_RETRY_AFTER)
         return _json(b'{"status":"ok"}')
 
+    @app.get("/debug/trace")
+    async def trace() -> Response:
+        return _json(msgspec.json.encode(await service.trace()))
+
+    @app.get("/debug/why/{request_id}")
+    async def why(request: Request) -> Response:
+        request_id = request.path_params["request_id"]
+        seconds = await service.why(request_id)
+        if seconds is None:
+            raise ApiError(404, f"No request {request_id[:64]!r} is known (any more)", code="unknown_request")
+        return _json(msgspec.json.encode({"request_id": request_id, "seconds": seconds}))
+
     @app.get("/version")
     async def version() -> Response:
         return _json(msgspec.json.encode({"version": VERSION}))

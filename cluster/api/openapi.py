@@ -38,8 +38,10 @@ def describe(version: str, *, needs_key: bool) -> dict[str, Any]:
         "/v1/chat/completions": {"post": _generation("ChatRequest", "ChatCompletion", "ChatCompletionChunk")},
         "/v1/completions": {"post": _generation("CompletionRequest", "Completion", "Completion")},
         "/v1/models": {"get": _operation(_json(_reference("ModelList")))},
-        "/v1/models/{model_id}": {"get": _operation(_json(_reference("ModelCard"))) | {"parameters": [_MODEL_ID]}},
+        "/v1/models/{model_id}": {"get": _operation(_json(_reference("ModelCard"))) | _in_path("model_id")},
         "/health": {"get": _operation(_json({"type": "object"})) | {"security": []}},
+        "/debug/trace": {"get": _operation(_json({"type": "object"}))},
+        "/debug/why/{request_id}": {"get": _operation(_json({"type": "object"})) | _in_path("request_id")},
         "/version": {"get": _operation(_json({"type": "object"}))},
     }
     security: list[dict[str, list[str]]] = [{"key": []}] if needs_key else []
@@ -55,7 +57,8 @@ def describe(version: str, *, needs_key: bool) -> dict[str, Any]:
     }
 
 
-_MODEL_ID = {"name": "model_id", "in": "path", "required": True, "schema": {"type": "string"}}
+def _in_path(name: str) -> dict[str, Any]:
+    return {"parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}}]}
 
 
 def _generation(request: str, answer: str, chunk: str) -> dict[str, Any]:

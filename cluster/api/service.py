@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from engine.outputs import RequestOutput
 from engine.sampling_params import SamplingParams
@@ -34,3 +34,9 @@ class Service(Protocol):
 
     async def health(self) -> list[str]:
         """What is wrong, a line each; nothing if requests can be taken."""
+
+    async def trace(self) -> dict[str, Any]:
+        """The last steps of every engine, as a Chrome trace."""
+
+    async def why(self, request_id: str) -> dict[str, float] | None:
+        """Seconds by phase of a running or lately finished request; None for one that is not known (any more)."""

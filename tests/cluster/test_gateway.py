@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,12 @@ class Replicas:
 
     async def health(self) -> list[str]:
         return []
+
+    async def trace(self) -> list[dict[str, Any]]:
+        return [{"traceEvents": [{"name": "step", "pid": 0}]} for _ in self.replicas]
+
+    async def why(self, request_id: str) -> dict[str, float] | None:
+        return {"decode": 1.0} if request_id == self.replicas[0].admissions[-1].request_id else None
 
 
 @pytest.fixture
@@ -170,3 +177,15 @@ async def test_a_wrong_token_is_not_let_in(make_gateway) -> None:
     address = replica.admissions[0].gateway
     with pytest.raises(ConnectionRefusedError, match="did not take our token"):
         await replica.client.connect(GatewayAddress(address.host, address.port, b"x" * 32))
+
+
+async def test_every_replica_is_a_process_of_the_trace(make_gateway) -> None:
+    gateway = await make_gateway(Replica(), Replica())
+    assert [event["pid"] for event in (await gateway.trace())["traceEvents"]] == [0, 1]
+
+
+async def test_why_is_asked_by_the_clients_id(make_gateway) -> None:
+    gateway = await make_gateway(Replica())
+    assert await tokens(gateway, "mine") == REFERENCE
+    assert await gateway.why("mine") == {"decode": 1.0}
+    assert await gateway.why("never seen") is None

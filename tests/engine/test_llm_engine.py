@@ -141,6 +141,16 @@ def test_resumed_output_tokens_count_as_outputs():
         assert whole.text.endswith(rest.outputs[0].text) and rest.outputs[0].finish_reason == whole.finish_reason
 
 
+def test_resumed_with_all_of_its_tokens_it_only_ends():
+    request = Request("r", [7] * 9, SamplingParams(seed=5, n=2, max_tokens=6, ignore_eos=True), 0, None)
+    whole = run(make_engine(Knobs()), [request])["r"].outputs
+    engine = make_engine(Knobs())
+    engine.add_request("r", request.prompt, request.params, output_ids=[choice.token_ids for choice in whole])
+    (last,) = engine.step()
+    assert last.finished and not engine.has_unfinished_requests()
+    assert [(c.token_ids, c.first_index, c.finish_reason) for c in last.outputs] == [([], 6, "length")] * 2
+
+
 def test_resumed_choices_go_on_each_by_itself():
     request = Request("r", [7] * 9, SamplingParams(seed=5, n=3, max_tokens=12, ignore_eos=True), 0, None)
     whole = run(make_engine(Knobs()), [request])["r"].outputs

@@ -74,6 +74,12 @@ class ScriptedService:
     async def health(self) -> list[str]:
         return self.problems
 
+    async def trace(self) -> dict[str, Any]:
+        return {"traceEvents": [{"name": "step 0"}]}
+
+    async def why(self, request_id: str) -> dict[str, float] | None:
+        return {"queue": 0.25, "decode": 0.75} if request_id == "known" else None
+
 
 def text_of(prompt: Prompt) -> str:
     if isinstance(prompt, ChatPrompt):

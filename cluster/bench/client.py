@@ -1,0 +1,144 @@
+"""A client of OpenAI's streaming completions that notes when each piece came, and costs little for each."""
+
+import os
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from cluster.bench.workload import Work
+from engine.errors import InvalidConfig, in_a_line
+
+SILENCE_SECONDS = 300.0  # until a server that sends nothing is given up
+CONNECT_SECONDS = 30.0
+SHOWN_BODY = 200  # characters of an answer that is no OpenAI error
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request and what came of it; times in seconds of time.perf_counter(). `error` is None if all of it came."""
+
+    due: float  # when it arrived
+    sent: float
+    pieces: list[float] = field(default_factory=list)  # when each event with a choice came
+    num_input: int = 0
+    num_output: int = 0
+    finish_reason: str | None = None
+    error: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Event(msgspec.Struct):
+    choices: list[_Choice] = msgspec.field(default_factory=list)
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+
+
+class Client:
+    """Of one server. A key, if it wants one, is taken from OPENAI_API_KEY, as OpenAI's own client does."""
+
+    def __init__(self, base_url: str, *, temperature: float) -> None:
+        self._url = base_url.rstrip("/").removesuffix("/v1") + "/v1"
+        self._temperature = temperature
+
+    async def __aenter__(self) -> Self:
+        key = os.environ.get("OPENAI_API_KEY")
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            headers={"authorization": f"Bearer {key}"} if key else {},
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def first_model(self) -> str:
+        """The name of the first model that the server lists; raises InvalidConfig if there is no such server."""
+        url = f"{self._url}/models"
+        try:
+            async with self._session.get(url) as response:
+                body = await response.read()
+                if response.status != 200:
+                    raise InvalidConfig(f"{url} answers {_refusal(response.status, body)}")
+                return str(msgspec.json.decode(body)["data"][0]["id"])
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, IndexError, TypeError) as error:
+            raise InvalidConfig(f"{url} lists no models: {in_a_line(error)}") from None
+
+    async def complete(self, model: str, work: Work, due: float) -> Exchange:
+        """Ask and read to the end; whatever goes wrong is in the exchange's `error`."""
+        body = msgspec.json.encode(
+            {
+                "model": model,
+                "prompt": work.prompt,
+                "max_tokens": work.output_len,
+                "temperature": self._temperature,
+                "ignore_eos": True,
+                "stream": True,
+                "stream_options": {"include_usage": True},
+            }
+        )
+        headers = {"content-type": "application/json"}
+        exchange = Exchange(due, sent=time.perf_counter())
+        try:
+            async with self._session.post(f"{self._url}/completions", data=body, headers=headers) as response:
+                if response.status == 200:
+                    await _read(response.content, exchange)
+                else:
+                    exchange.error = _refusal(response.status, await response.read())
+        except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError) as error:
+            exchange.error = in_a_line(error)
+        return exchange
+
+
+async def _read(stream: aiohttp.StreamReader, exchange: Exchange) -> None:
+    rest = b""
+    async for data in stream.iter_any():
+        now = time.perf_counter()
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                _take(line[5:].strip(), exchange, now)
+    if exchange.error is None and (exchange.finish_reason is None or not exchange.num_output):
+        exchange.error = "the stream ended without finish_reason and usage"
+
+
+def _take(data: bytes, exchange: Exchange, now: float) -> None:
+    if data == b"[DONE]":
+        return
+    event = _decode_event(data)
+    if event.error is not None:
+        exchange.error = f"in the stream: {_message(event.error)}"
+    if event.choices:
+        exchange.pieces.append(now)
+        exchange.finish_reason = event.choices[0].finish_reason
+    if event.usage is not None:
+        exchange.num_input, exchange.num_output = event.usage.prompt_tokens, event.usage.completion_tokens
+
+
+def _refusal(status: int, body: bytes) -> str:
+    try:
+        message = _message(msgspec.json.decode(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        message = body.decode(errors="replace")[:SHOWN_BODY].strip()
+    return f"HTTP {status}: {message}"
+
+
+def _message(error: Any) -> str:
+    return str(error["message"] if isinstance(error, dict) and "message" in error else error)

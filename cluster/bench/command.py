@@ -1,0 +1,140 @@
+"""The options of `squadron bench latency|throughput|serve`, and the way from a benchmark's outcome to its reports."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from cluster.arguments import add_engine_options
+from cluster.bench import offline, serve
+from cluster.bench.plot import write_plot
+from cluster.bench.report import Outcome, table, write_json
+from cluster.bench.workload import Lengths, lengths
+from engine.errors import InvalidConfig
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """`bench` and the benchmarks below it; the namespace's `run` is the function below."""
+    parser = subparsers.add_parser("bench", help="measure latency and throughput, of the engine or of a server")
+    parser.set_defaults(run=run)
+    benchmarks = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
+    _add_latency(benchmarks.add_parser("latency", help="one batch at a time, in this process or on Ray"))
+    _add_throughput(benchmarks.add_parser("throughput", help="many requests at once, in this process or on Ray"))
+    _add_serve(benchmarks.add_parser("serve", help="requests to a server, which arrive whether it keeps up or not"))
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, print and write; status 1 if any request failed. Raises InvalidConfig, InvalidRequest."""
+    _check_files(options)
+    outcome: Outcome = options.measure(options)
+    print(table(outcome))
+    if options.output is not None:
+        write_json(options.output, options.benchmark, outcome)
+    if options.plot is not None:
+        write_plot(options.plot, f"squadron bench {options.benchmark}", outcome.samples)
+    if outcome.failures:
+        failed = f"{outcome.failures.total()} of {outcome.num_requests} requests failed"
+        sys.exit(f"squadron bench {options.benchmark}: {failed}")
+
+
+def _add_latency(parser: argparse.ArgumentParser) -> None:
+    group = _workload(parser, offline.latency, input_len=Lengths(32, 32), output_len=Lengths(128, 128))
+    group.add_argument("--batch-size", type=count, nargs="+", default=[1], metavar="N", help="one or several")
+    group.add_argument("--num-iters", type=count, default=10, metavar="N", help="batches that are timed (default: 10)")
+    group.add_argument(
+        "--num-iters-warmup", type=count_or_none, default=3, metavar="N", help="batches before those (default: 3)"
+    )
+    _add_model(parser)
+
+
+def _add_throughput(parser: argparse.ArgumentParser) -> None:
+    group = _workload(parser, offline.throughput, input_len=Lengths(16, 256), output_len=Lengths(16, 128))
+    group.add_argument("--num-prompts", type=count, default=256, metavar="N", help="requests (default: 256)")
+    _add_model(parser)
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    group = _workload(parser, serve.measure, input_len=Lengths(128, 128), output_len=Lengths(128, 128))
+    group.add_argument("--base-url", required=True, metavar="URL", help="of the server, with /v1 or without")
+    group.add_argument("--model", metavar="NAME", help="as the server calls it; default: the first that it lists")
+    group.add_argument("--num-prompts", type=count, default=200, metavar="N", help="requests (default: 200)")
+    group.add_argument(
+        "--request-rate",
+        type=rate,
+        default=float("inf"),
+        metavar="X",
+        help="requests a second, as a Poisson process; default: all at once",
+    )
+    group.add_argument(
+        "--max-concurrency", type=count, metavar="N", help="requests that are out at once; default: no limit"
+    )
+    group.add_argument(
+        "--goodput",
+        type=serve.objective,
+        nargs="+",
+        default=[],
+        metavar="METRIC:MS",
+        help="what a good request keeps, of ttft, tpot and e2el; as in ttft:200 tpot:50",
+    )
+    group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="0 is greedy (default: 0)")
+    group.add_argument(
+        "--vocab-size",
+        type=count,
+        default=256,
+        metavar="N",
+        help="prompts are of token ids below this (default: 256, which every vocabulary has)",
+    )
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of prompts, lengths and arrivals (default: 0)")
+
+
+def _workload(
+    parser: argparse.ArgumentParser,
+    measure: Callable[[argparse.Namespace], Outcome],
+    *,
+    input_len: Lengths,
+    output_len: Lengths,
+) -> argparse._ArgumentGroup:
+    """The options of every benchmark; the answers are as long as they may be, whatever the model says."""
+    parser.set_defaults(measure=measure)
+    group = parser.add_argument_group("benchmark")
+    for name, default, what in (("input", input_len, "prompts"), ("output", output_len, "answers")):
+        group.add_argument(
+            f"--{name}-len",
+            type=lengths,
+            default=default,
+            metavar="N[:M]",
+            help=f"tokens of the {what}, each number from N to M as likely (default: {default})",
+        )
+    group.add_argument("--output", type=Path, metavar="FILE", help="write figures and samples there, as JSON")
+    group.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the distributions there")
+    return group
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a folder in Hugging Face layout")
+    add_engine_options(parser)
+
+
+def count(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return int(text)
+
+
+def count_or_none(text: str) -> int:
+    return int(text) if int(text) == 0 else count(text)
+
+
+def rate(text: str) -> float:
+    if not float(text) > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return float(text)
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Before the work, not after it."""
+    for path in (options.output, options.plot):
+        if path is not None and not path.parent.is_dir():
+            raise InvalidConfig(f"cannot write {path}: there is no folder {path.parent}")
+    if options.plot is not None and options.plot.suffix != ".svg":
+        raise InvalidConfig(f"cannot draw {options.plot}: plots are SVG, so the name ends in .svg")

@@ -1,0 +1,98 @@
+"""`squadron bench latency` and `throughput`: the engine itself, in this process for one rank, else on Ray."""
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from tqdm import trange
+
+from cluster.arguments import engine_arguments
+from cluster.bench.report import Outcome
+from cluster.bench.workload import Lengths, Work, random_works
+from cluster.llm import LLM
+from engine.config import EngineConfig, ModelConfig
+from engine.errors import InvalidConfig
+from engine.outputs import RequestOutput
+
+WARM_UP = Lengths(16, 16)
+
+
+def latency(options: argparse.Namespace) -> Outcome:
+    """For each batch size, the time of a whole batch and those of its requests; without the batches in which one fails."""
+    config = _config(options)
+    for batch_size in options.batch_size:
+        if batch_size > config.max_num_seqs:
+            raise InvalidConfig(f"a batch of {batch_size} exceeds max_num_seqs={config.max_num_seqs}")
+    random, vocab_size = np.random.default_rng(config.seed), ModelConfig.load(config.model).vocab_size
+    num_batches = options.num_iters_warmup + options.num_iters
+    outcome = Outcome(sum(options.batch_size) * num_batches, {}, {})
+    with LLM(**config.model_dump()) as llm:
+        for batch_size in options.batch_size:
+            times: list[float] = []
+            done: list[RequestOutput] = []
+            name = f"batch {batch_size}"
+            for number in trange(-options.num_iters_warmup, options.num_iters, desc=name, disable=None):
+                works = random_works(random, batch_size, options.input_len, options.output_len, vocab_size)
+                started = time.perf_counter()
+                outputs = _generate(llm, works)
+                seconds = time.perf_counter() - started
+                failures = _failures(outputs)
+                outcome.failures.update(failures)
+                if number >= 0 and not failures:
+                    times.append(1000 * seconds)
+                    done += outputs
+            outcome.samples[f"{name}, latency"] = times
+            outcome.samples.update({f"{name}, {metric}": values for metric, values in _samples(done).items()})
+    return outcome
+
+
+def throughput(options: argparse.Namespace) -> Outcome:
+    """All requests at once, as fast as the engine takes them; one goes before them, untimed."""
+    config = _config(options)
+    random, vocab_size = np.random.default_rng(config.seed), ModelConfig.load(config.model).vocab_size
+    works = random_works(random, options.num_prompts, options.input_len, options.output_len, vocab_size)
+    with LLM(**config.model_dump()) as llm:
+        warm_up = _generate(llm, random_works(random, 1, WARM_UP, WARM_UP, vocab_size))
+        started = time.perf_counter()
+        outputs = _generate(llm, works, use_tqdm=True)
+        seconds = time.perf_counter() - started
+    done = [output for output in outputs if output.error is None]
+    num_input = sum(len(output.prompt_token_ids) for output in done)
+    num_output = sum(len(output.outputs[0].token_ids) for output in done)
+    figures = {
+        "duration, s": seconds,
+        "input tokens": num_input,
+        "output tokens": num_output,
+        "requests/s": len(done) / seconds,
+        "output tok/s": num_output / seconds,
+        "total tok/s": (num_input + num_output) / seconds,
+    }
+    return Outcome(len(works) + len(warm_up), figures, _samples(done), _failures(warm_up + outputs))
+
+
+def _config(options: argparse.Namespace) -> EngineConfig:
+    return EngineConfig.create(model=str(Path(options.model).resolve()), **engine_arguments(options))
+
+
+def _generate(llm: LLM, works: Sequence[Work], *, use_tqdm: bool = False) -> list[RequestOutput]:
+    return llm.generate([work.prompt for work in works], [work.params for work in works], use_tqdm=use_tqdm)
+
+
+def _failures(outputs: Sequence[RequestOutput]) -> Counter[str]:
+    return Counter(output.error for output in outputs if output.error is not None)
+
+
+def _samples(outputs: Sequence[RequestOutput]) -> dict[str, list[float]]:
+    """In ms, from the moment the requests were given to the engine."""
+    samples: dict[str, list[float]] = {"TTFT": [], "TPOT": [], "E2EL": []}
+    for output in outputs:
+        metrics, num_tokens = output.metrics, len(output.outputs[0].token_ids)
+        assert metrics is not None and metrics.first_token_time is not None and metrics.finished_time is not None
+        samples["TTFT"].append(1000 * (metrics.first_token_time - metrics.arrival_time))
+        samples["E2EL"].append(1000 * (metrics.finished_time - metrics.arrival_time))
+        if num_tokens > 1:
+            samples["TPOT"].append(1000 * (metrics.finished_time - metrics.first_token_time) / (num_tokens - 1))
+    return samples
