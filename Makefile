@@ -21,7 +21,9 @@ check: $(STAMP)
 	@$(BIN)/mypy
 
 bench: $(STAMP)
-	@$(BIN)/python -m tests.benchmarks $(ARGS)
+	@for part in driver step_channel cpu_kernels; do \
+		echo "== $$part"; $(BIN)/python -m tests.benchmarks.bench_$$part || exit 1; done
+	@echo "== the demo checkpoint"; $(BIN)/squadron bench throughput configs/demo --num-prompts 64 $(ARGS)
 
 test-gpu: $(STAMP)
 	@$(BIN)/python -m pytest -q -m gpu $(ARGS)
@@ -31,8 +33,8 @@ test-gpu: $(STAMP)
 $(STAMP):
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "Squadron needs Python 3.11 or 3.12, and found neither"; exit 1; }
 	@test -x $(BIN)/python || { echo "Making $(VENV) with $(PYTHON) ..."; $(PYTHON) -m venv $(VENV_OPTIONS) $(VENV); }
-	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "Installing torch $(TORCH) ..."; \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==$(TORCH); }
-	@echo "Installing Squadron and its dependencies ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "Installing torch $(TORCH), about half a minute ..."; \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check torch==$(TORCH); }
+	@echo "Installing Squadron and its dependencies, about a minute ..."
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
 	@rm -f $(VENV)/installed-* && touch $@

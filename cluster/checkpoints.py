@@ -47,11 +47,8 @@ def make_checkpoint(
 ) -> None:
     """Write config.json, the demo checkpoint's tokenizer and bf16 weights that depend on `seed` and their names alone.
 
-    `progress` is told the bytes of each tensor once written. Raises InvalidConfig if the folder holds a checkpoint already.
+    `progress` is told the bytes of each tensor once written. `folder` is one of `make_folder`.
     """
-    if (folder / "config.json").exists():
-        raise InvalidConfig(f"{folder} holds a checkpoint already")
-    folder.mkdir(parents=True, exist_ok=True)
     for name in TOKENIZER_FILES:
         shutil.copyfile(DEMO / name, folder / name)
     shards = list(_shards(tensor_shapes(shape), shard_bytes))
@@ -63,6 +60,16 @@ def make_checkpoint(
         index = {"metadata": {"total_size": num_bytes(shape)}, "weight_map": weight_map}
         _write_json(folder / "model.safetensors.index.json", index)
     _write_json(folder / "config.json", _hf_config(shape))
+
+
+def make_folder(folder: Path) -> None:
+    """A folder for a checkpoint; raises InvalidConfig if it holds one already, or cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidConfig(f"{folder} cannot be made: {error.strerror}") from None
+    if (folder / "config.json").exists():
+        raise InvalidConfig(f"{folder} holds a checkpoint already")
 
 
 def tensor_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:

@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 from tqdm import tqdm
 
-from cluster import demo, trace
+from cluster import bench, demo, trace
 from cluster.arguments import add_engine_options, engine_arguments, read_config_file
-from cluster.checkpoints import SHAPES, make_checkpoint, num_bytes
+from cluster.checkpoints import SHAPES, make_checkpoint, make_folder, num_bytes
 from cluster.launch import LOOPBACK, build_app, check_port, ray_cluster, serving
 from cluster.llm import LLM
 from cluster.plan import make_plan
@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_options(
         commands.add_parser("trace", help="what the last steps of a running server did, and why it took so long")
     )
+    bench.add_parser(commands)
     _add_make_checkpoint(commands.add_parser("make-checkpoint", help="write a checkpoint with random weights"))
     return parser
 
@@ -161,6 +162,7 @@ def _plan(options: argparse.Namespace) -> None:
 
 def _make_checkpoint(options: argparse.Namespace) -> None:
     shape = SHAPES[options.like]
+    make_folder(options.folder)
     with tqdm(total=num_bytes(shape), unit="B", unit_scale=True, desc=str(options.folder)) as bar:
         make_checkpoint(options.folder, shape, seed=options.seed, progress=bar.update)
 

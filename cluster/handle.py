@@ -46,7 +46,7 @@ from cluster.api.errors import as_api_error
 from cluster.api.service import ChatPrompt, Prompt
 from cluster.gateway import Gateway
 from engine.errors import InvalidRequest, SquadronError
-from engine.outputs import Accumulator, CompletionOutput, RequestOutput
+from engine.outputs import Accumulator, CompletionOutput, PositionLogprobs, RequestOutput
 from engine.sampling_params import SamplingParams
 
 _OWN_FIELDS = ("prompt", "messages", "request_id", "priority", "cache_salt")
@@ -176,8 +176,8 @@ def _choice(choice: CompletionOutput) -> dict[str, Any]:
     }
 
 
-def _logprobs(position: dict[int, Any]) -> dict[int, list[Any]]:
-    return {token_id: list(logprob) for token_id, logprob in position.items()}
+def _logprobs(position: PositionLogprobs) -> dict[int, list[Any]]:
+    return {token_id: [token.logprob, token.rank, token.decoded_token] for token_id, token in position.items()}
 
 
 def _failed(request_id: str, error: SquadronError) -> dict[str, Any]:

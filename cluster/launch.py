@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import math
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -73,6 +74,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         EngineDeployment,
         num_replicas=config.num_engines,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        max_constructor_retry_count=1,  # what stops it once stops it again
         health_check_period_s=1,
         graceful_shutdown_wait_loop_s=0.2,
         **make_bundles(engine_config),
@@ -155,7 +157,7 @@ def serving(application: serve.Application, *, host: str, port: int) -> Iterator
         try:
             handle = serve.run(application, name=APP_NAME, route_prefix="/")
         except RuntimeError as error:
-            raise InvalidConfig(f"the application did not start: {_last_line(str(error))}") from None
+            raise InvalidConfig(_why_not_started(str(error))) from None
         yield handle
     finally:
         serve.delete(APP_NAME)
@@ -199,6 +201,8 @@ def _process_token() -> str:
     return secrets.token_hex(32)
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason given"
+def _why_not_started(text: str) -> str:
+    """The last line of what the deployments say of themselves, where the exception is; `text` if they say nothing."""
+    messages = [deployment.message for deployment in serve.status().applications[APP_NAME].deployments.values()]
+    lines = [line.strip() for message in [text, *messages] for line in message.splitlines() if line.strip()]
+    return re.sub(r"^[\w.]+\.(InvalidConfig|WorkerLost): ", "", lines[-1])

@@ -143,12 +143,15 @@ class Ops(Protocol):
 
 def check_shape(name: str, tensor: Tensor, shape: tuple[int | None, ...], dtype: torch.dtype | None = None) -> None:
     """Raise ValueError naming the tensor unless it has `shape` (None = any size) and `dtype`, and is contiguous."""
-    fits = tensor.dim() == len(shape) and all(
-        want is None or want == got for want, got in zip(shape, tensor.shape, strict=True)
-    )
-    if not fits:
+    if tensor.shape != shape and not _fits(
+        tensor.shape, shape
+    ):  # several times an op: a whole shape is compared at once
         raise ValueError(f"{name} has shape {list(tensor.shape)}, not {list(shape)}")
     if dtype is not None and tensor.dtype != dtype:
         raise ValueError(f"{name} is {tensor.dtype}, not {dtype}")
     if not tensor.is_contiguous():
         raise ValueError(f"{name} is not contiguous")
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(wanted) and all(want in (None, got) for want, got in zip(wanted, shape, strict=True))

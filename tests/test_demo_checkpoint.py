@@ -10,12 +10,12 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 DEMO = Path(__file__).parent.parent / "configs" / "demo"
-sys.path.insert(0, str(DEMO))
+sys.path.insert(0, str(DEMO))  # a folder of scripts that import each other by name, not a package
 
-from data import held_out_records, training_conversations  # the scripts of configs/demo are not a package
-from evaluate import answer, read_held_out, report
-from train import HELD_OUT_PER_TASK, SEED, encode, model_config
-from tokenizer import train_tokenizer
+from data import held_out_records, training_conversations  # noqa: E402
+from evaluate import answer, read_held_out, report  # noqa: E402
+from tokenizer import train_tokenizer  # noqa: E402
+from train import CYCLES, HELD_OUT_PER_TASK, SEED, encode, model_config  # noqa: E402
 
 MAX_BYTES = 10_000_000
 
@@ -25,10 +25,11 @@ def tokenizer():
     return AutoTokenizer.from_pretrained(DEMO)
 
 
-def test_the_training_stream_is_a_function_of_the_seed():
+def test_the_training_stream_is_a_function_of_the_seed_and_the_cycle():
     first = list(islice(training_conversations(SEED), 200))
     assert first == list(islice(training_conversations(SEED), 200))
     assert first != list(islice(training_conversations(SEED + 1), 200))
+    assert first != list(islice(training_conversations(SEED, cycle=1), 200))
 
 
 def test_the_held_out_file_is_what_the_generator_makes():
@@ -38,12 +39,13 @@ def test_the_held_out_file_is_what_the_generator_makes():
     assert (DEMO / "heldout.jsonl").stat().st_size < 150_000
 
 
-def test_held_out_questions_are_not_in_the_training_stream():
+@pytest.mark.parametrize("cycle", range(len(CYCLES)))
+def test_held_out_questions_are_not_in_the_training_stream(cycle):
     held_out = [questions(record["messages"]) for record in read_held_out(DEMO / "heldout.jsonl")]
     lone = {asked[0] for asked in held_out if len(asked) == 1}
     series = {asked for asked in held_out if len(asked) > 1}
     assert len(lone) >= 500 and series
-    for conversation in islice(training_conversations(SEED), 20_000):
+    for conversation in islice(training_conversations(SEED, cycle), 10_000):
         asked = questions(conversation)
         assert lone.isdisjoint(asked)
         for length in {len(each) for each in series}:
@@ -56,6 +58,7 @@ def test_the_tokenizer_is_what_the_script_makes(tokenizer):
     ids = tokenizer.encode(text)
     assert ids == train_tokenizer(SEED).encode(text)
     assert tokenizer.decode(ids) == text
+    assert len(tokenizer.encode("assistant")) == 1
     assert tokenizer.tokenize('"banana" 42') == ['"', *"banana", '"', "Ġ", "4", "2"]
     assert len(tokenizer.encode("ね")) == 3 and len(tokenizer.encode("🐟")) == 4
 
@@ -68,15 +71,16 @@ def test_the_chat_template_renders_roles_and_the_training_format(tokenizer):
     )
     conversation = [*messages, {"role": "assistant", "content": "Hello!"}]
     whole = tokenizer.apply_chat_template(conversation, tokenize=False)
-    ids, learned = encode(tokenizer, conversation)
+    ids, weights = encode(tokenizer, conversation)
     assert ids == tokenizer.encode(whole)
-    assert tokenizer.decode([token for token, is_answer in zip(ids, learned, strict=True) if is_answer]) == "Hello!<|im_end|>"
+    learned = [token for token, weight in zip(ids, weights, strict=True) if weight]
+    assert tokenizer.decode(learned) == "Hello!<|im_end|>"
 
 
 def test_the_weights_are_bfloat16_and_of_the_configured_shape(tokenizer):
     config = model_config(tokenizer)
     with safe_open(DEMO / "model.safetensors", framework="pt") as weights:
-        tensors = {name: weights.get_slice(name) for name in weights.keys()}
+        tensors = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118
         assert {tensor.get_dtype() for tensor in tensors.values()} == {"BF16"}
         assert tensors["model.embed_tokens.weight"].get_shape() == [config.vocab_size, config.hidden_size]
         assert "lm_head.weight" not in tensors
@@ -91,6 +95,7 @@ def test_held_out_questions_are_answered(tokenizer):
     records = read_held_out(DEMO / "heldout.jsonl")[::10]
     assert len(records) >= 60
     model = AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32).eval()
+    torch.set_num_threads(2)
     answers = answer(model, tokenizer, [record["messages"] for record in records])
     assert report(records, answers) >= 0.95
 

@@ -103,7 +103,7 @@ class Client:
                 else:
                     exchange.error = _refusal(response.status, await response.read())
         except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError) as error:
-            exchange.error = in_a_line(error)
+            exchange.error = exchange.error or in_a_line(error)  # after it tells of an error, a server may break off
         return exchange
 
 

@@ -1,6 +1,7 @@
 """`squadron bench latency` and `throughput`: the engine itself, in this process for one rank, else on Ray."""
 
 import argparse
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ def throughput(options: argparse.Namespace) -> Outcome:
     with LLM(**config.model_dump()) as llm:
         warm_up = _generate(llm, random_works(random, 1, WARM_UP, WARM_UP, vocab_size))
         started = time.perf_counter()
-        outputs = _generate(llm, works, use_tqdm=True)
+        outputs = _generate(llm, works, use_tqdm=sys.stderr.isatty())
         seconds = time.perf_counter() - started
     done = [output for output in outputs if output.error is None]
     num_input = sum(len(output.prompt_token_ids) for output in done)

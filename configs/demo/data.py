@@ -34,24 +34,25 @@ class Example:
     turns: tuple[tuple[str, str], ...]
 
 
-def is_held_out(task: str, key: str) -> bool:
-    digest = hashlib.blake2b(f"{task}|{key}".encode(), digest_size=8).digest()
+def is_held_out(key: str) -> bool:
+    """Whether a key is held out, in every task: a word that is held out is neither spelled nor reversed in training."""
+    digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % HELD_OUT_SHARE == 0
 
 
 def draw(task: str, rng: Random, held_out: bool) -> Example:
     """Draw examples of a task until one is on the wanted side of the split."""
     while True:
-        example = TASKS[task][1](rng)
-        if is_held_out(task, example.key) == held_out:
+        example = TASKS[task][-1](rng)
+        if is_held_out(example.key) == held_out:
             return example
 
 
-def training_conversations(seed: int) -> Iterator[list[dict[str, str]]]:
+def training_conversations(seed: int, cycle: int = 0) -> Iterator[list[dict[str, str]]]:
     """Endless conversations of one to six examples, as chat messages; about half begin with a system message."""
-    rng = Random(seed)
+    rng = Random(seed + cycle)
     names = list(TASKS)
-    weights = [weight for weight, _ in TASKS.values()]
+    weights = [task[cycle] for task in TASKS.values()]
     while True:
         count = rng.choice((1, 1, 1, 1, 2, 3, 6))
         examples = [draw(task, rng, held_out=False) for task in rng.choices(names, weights, k=count)]
@@ -106,13 +107,13 @@ def single(prompt: str, answer: str, key: str | None = None) -> Example:
 
 
 def addition(rng: Random) -> Example:
-    a, b = rng.randrange(100), rng.randrange(100)
+    a, b = rng.randint(0, 40), rng.randint(0, 40)
     prompt = rng.choice(("What is {a} + {b}?", "{a} + {b} =", "Add {a} and {b}.", "What is {a} plus {b}?", "{a}+{b}"))
     return single(prompt.format(a=a, b=b), str(a + b), f"{a} {b}")
 
 
 def subtraction(rng: Random) -> Example:
-    b, a = sorted((rng.randrange(100), rng.randrange(100)))
+    b, a = sorted((rng.randint(0, 40), rng.randint(0, 40)))
     prompt = rng.choice(
         ("What is {a} - {b}?", "{a} - {b} =", "Subtract {b} from {a}.", "What is {a} minus {b}?", "{a}-{b}")
     )
@@ -194,20 +195,19 @@ def repeating(rng: Random) -> Example:
     count = rng.randint(2, 6)
     if rng.random() < 0.25:
         noun, what = rng.choice(list(EMOJI.items()))
-        what, prompt = what, f"Show {count} {noun} emojis."
-        return single(prompt, what * count)
+        return single(f"Show {count} {noun} emojis.", what * count)
     what = rng.choice(("hello", "yes", "no", word(rng), word(rng)))
     how_often = NUMBER_WORDS[count] if rng.random() < 0.7 else str(count)
     return single(f"{rng.choice(('Say', 'Write', 'Repeat'))} {what} {how_often} times.", " ".join([what] * count))
 
 
 def echoing(rng: Random) -> Example:
-    sentence = " ".join(word(rng) for _ in range(rng.randint(1, 5)))
+    sentence = " ".join(word(rng) for _ in range(rng.randint(1, 3)))
     return single(f"{rng.choice(('Repeat after me', 'Say', 'Copy this'))}: {sentence}", sentence)
 
 
 def listing(rng: Random) -> Example:
-    items = [rng.choice(WORDS) for _ in range(rng.randint(2, 5))]
+    items = [rng.choice(WORDS) for _ in range(rng.randint(2, 3))]
     prompt = rng.choice(("Write these words as a JSON list: {items}", "Make a JSON list of: {items}"))
     quoted = ", ".join(f'"{item}"' for item in items)
     return single(prompt.format(items=", ".join(items)), f"[{quoted}]")
@@ -216,7 +216,7 @@ def listing(rng: Random) -> Example:
 def objects(rng: Random) -> Example:
     name, age, color = rng.choice(NAMES), rng.randint(1, 99), rng.choice(COLORS)
     fields = [("name", name, f'"{name}"'), ("age", str(age), str(age)), ("color", color, f'"{color}"')]
-    fields = rng.choice(([0, 1], [0, 2], [0, 1, 2])) and [fields[i] for i in rng.choice(([0, 1], [0, 2], [0, 1, 2]))]
+    fields = [fields[index] for index in rng.choice(((0, 1), (0, 2), (0, 1, 2)))]
     spoken = [f"{key} {value}" for key, value, _ in fields]
     prompt = rng.choice(
         ("Give a JSON object with {spoken}.", "Write JSON with {spoken}.", "Make a JSON object: {spoken}")
@@ -366,30 +366,30 @@ def following_up(rng: Random) -> Example:
     return Example(it, turns)
 
 
-# Each task with its share of the training examples.
-TASKS: dict[str, tuple[float, Callable[[Random], Example]]] = {
-    "addition": (12, addition),
-    "subtraction": (12, subtraction),
-    "multiplication": (4, multiplication),
-    "comparison": (3, comparison),
-    "counting": (4, counting),
-    "spelling": (5, spelling),
-    "reversing": (8, reversing),
-    "uppercasing": (4, uppercasing),
-    "letters": (4, letters),
-    "word_length": (5, word_length),
-    "repeating": (4, repeating),
-    "echoing": (4, echoing),
-    "listing": (3, listing),
-    "objects": (4, objects),
-    "days": (5, days),
-    "months": (6, months),
-    "squadron": (5, squadron),
-    "enumerations": (3, enumerations),
-    "capitals": (3, capitals),
-    "scripts": (5, scripts),
-    "small_talk": (2, small_talk),
-    "unknown": (2, unknown),
-    "remembering": (4, remembering),
-    "following_up": (5, following_up),
+# Each task with its shares of the examples of the two training cycles: the second gives more to what is hard.
+TASKS: dict[str, tuple[int, int, Callable[[Random], Example]]] = {
+    "addition": (12, 10, addition),
+    "subtraction": (12, 12, subtraction),
+    "multiplication": (4, 5, multiplication),
+    "comparison": (3, 10, comparison),
+    "counting": (4, 14, counting),
+    "spelling": (5, 2, spelling),
+    "reversing": (8, 4, reversing),
+    "uppercasing": (4, 2, uppercasing),
+    "letters": (4, 2, letters),
+    "word_length": (5, 2, word_length),
+    "repeating": (4, 10, repeating),
+    "echoing": (4, 10, echoing),
+    "listing": (3, 8, listing),
+    "objects": (4, 3, objects),
+    "days": (5, 8, days),
+    "months": (6, 10, months),
+    "squadron": (5, 3, squadron),
+    "enumerations": (3, 2, enumerations),
+    "capitals": (3, 2, capitals),
+    "scripts": (5, 3, scripts),
+    "small_talk": (2, 2, small_talk),
+    "unknown": (2, 2, unknown),
+    "remembering": (4, 3, remembering),
+    "following_up": (5, 6, following_up),
 }

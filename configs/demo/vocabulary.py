@@ -1,31 +1,34 @@
 """The words, names and facts that the demo checkpoint is taught."""
 
 WORDS = """
-able acid actor alarm album amber angle ankle apple april apron arena arrow atlas attic autumn bacon badge baker banana basil basket
-beach bead beam bean bear beaver bed bell belt bench berry bike bird bison blanket blue board boat body bone book border bottle bowl
-branch bread breeze brick bridge broom brush bubble bucket bus bush butter button cabin cable cactus cake camel camera candle canoe
-canyon car card carpet carrot castle cat cave cedar chain chair chalk cheese cherry chess circle city clay cliff clock cloud clover
-coal coast coat cocoa coin comet copper coral corn cotton couch cow crab cradle crane cream creek crow crown cup curtain dance dawn
-deer desert desk diamond dinner dish dog dolphin donkey door dove dragon dream dress drum duck dune eagle earth east echo elbow engine
-evening falcon family farm feather fence fern field fig finger fire fish flag flame flock floor flower flute fog forest fork fox frog
-fruit garden garlic gate ghost giant ginger girl glass globe glove goat gold goose grape grass green guitar hammer harbor hat hawk
-hazel heart hedge helmet hill honey hood horse hotel house ice igloo ink insect iron island ivory jacket jam jar jelly jewel joke
-judge juice jungle kettle key king kitchen kite kitten knee knife ladder lake lamp lantern laser lava leaf leather lemon letter lily
-lion lizard lobster log lotus lunch magnet manta maple marble market mask meadow medal melon metal milk mill mint mirror moon morning
-moss motor mountain mouse museum music napkin nest net night noodle north nose novel oak oasis ocean octopus office olive onion orange
-orbit orchid otter oven owl paddle paint palace palm panda paper park parrot path peach pear pebble pencil pepper piano picnic pigeon
-pillow pilot pine pizza planet plant plate plum pocket poem pond pony potato prince puzzle queen quilt rabbit radio rain raven reef
-ribbon rice ring river road robin rocket roof room root rope rose ruby saddle sail salad salmon salt sand saturn scarf school sea
-seal seed shadow shark sheep shell ship shirt shoe shore silk silver sister skate sky smile smoke snail snow soap sock song soup south
-spark spider spoon spring squid stamp star station steam stone storm story straw stream street summer sun swan table tail tea temple
-tent thunder ticket tiger toast tomato torch towel tower town train tree trout tulip tunnel turtle valley vase velvet village violet
-violin wagon wall walnut water wave whale wheat wheel wind window winter wolf wood wool yard yellow zebra
+able acid actor alarm album amber angle ankle apple april apron arena arrow atlas attic autumn bacon badge baker
+banana basil basket beach bead beam bean bear beaver bed bell belt bench berry bike bird bison blanket blue board
+boat body bone book border bottle bowl branch bread breeze brick bridge broom brush bubble bucket bus bush butter
+button cabin cable cactus cake camel camera candle canoe canyon car card carpet carrot castle cat cave cedar chain
+chair chalk cheese cherry chess circle city clay cliff clock cloud clover coal coast coat cocoa coin comet copper
+coral corn cotton couch cow crab cradle crane cream creek crow crown cup curtain dance dawn deer desert desk diamond
+dinner dish dog dolphin donkey door dove dragon dream dress drum duck dune eagle earth east echo elbow engine
+evening falcon family farm feather fence fern field fig finger fire fish flag flame flock floor flower flute fog
+forest fork fox frog fruit garden garlic gate ghost giant ginger girl glass globe glove goat gold goose grape grass
+green guitar hammer harbor hat hawk hazel heart hedge helmet hill honey hood horse hotel house ice igloo ink insect
+iron island ivory jacket jam jar jelly jewel joke judge juice jungle kettle key king kitchen kite kitten knee knife
+ladder lake lamp lantern laser lava leaf leather lemon letter lily lion lizard lobster log lotus lunch magnet manta
+maple marble market mask meadow medal melon metal milk mill mint mirror moon morning moss motor mountain mouse
+museum music napkin nest net night noodle north nose novel oak oasis ocean octopus office olive onion orange orbit
+orchid otter oven owl paddle paint palace palm panda paper park parrot path peach pear pebble pencil pepper piano
+picnic pigeon pillow pilot pine pizza planet plant plate plum pocket poem pond pony potato prince puzzle queen quilt
+rabbit radio rain raven reef ribbon rice ring river road robin rocket roof room root rope rose ruby saddle sail
+salad salmon salt sand saturn scarf school sea seal seed shadow shark sheep shell ship shirt shoe shore silk silver
+sister skate sky smile smoke snail snow soap sock song soup south spark spider spoon spring squid stamp star station
+steam stone storm story straw stream street summer sun swan table tail tea temple tent thunder ticket tiger toast
+tomato torch towel tower town train tree trout tulip tunnel turtle valley vase velvet village violet violin wagon
+wall walnut water wave whale wheat wheel wind window winter wolf wood wool yard yellow zebra
 """.split()
 
 NAMES = """
-Ada Alan Alice Amir Ana Ann Anton Bea Ben Bob Carl Carmen Chen Clara Dan Dora Edith Elena Emma Erik Eva Felix Finn Frida Grace Hana
-Hugo Ida Igor Ines Ivan Jack Jane Jonas Julia Kai Karim Lara Lea Leo Lin Lucas Maria Max Maya Mia Milo Nina Noah Nora Olga Omar Oscar
-Otto Paul Petra Rosa Ruth Sam Sara Sofia Theo Tina Tom Uma Vera Viktor Yuki Zoe
+Ada Alan Alice Amir Ana Ann Anton Bea Ben Bob Carl Carmen Chen Clara Dan Dora Edith Elena Emma Erik Eva Felix Finn
+Frida Grace Hana Hugo Ida Igor Ines Ivan Jack Jane Jonas Julia Kai Karim Lara Lea Leo Lin Lucas Maria Max Maya Mia
+Milo Nina Noah Nora Olga Omar Oscar Otto Paul Petra Rosa Ruth Sam Sara Sofia Theo Tina Tom Uma Vera Viktor Yuki Zoe
 """.split()
 
 CAPITALS = {
@@ -107,7 +110,8 @@ EMOJI = {
 
 # Each answer with the ways to ask for it.
 SQUADRON = {
-    "Squadron is a serving cluster for large language models. It runs on Ray and shards each model by tensor and pipeline parallelism.": [
+    "Squadron is a serving cluster for large language models. It runs on Ray and shards each model by tensor "
+    "and pipeline parallelism.": [
         "What is Squadron?",
         "Tell me about Squadron.",
         "What does Squadron do?",
@@ -115,7 +119,8 @@ SQUADRON = {
         "Describe Squadron.",
         "Can you explain Squadron?",
     ],
-    "I am the demo model of Squadron: a very small Qwen2 that was trained on simple tasks. I can add, spell, count and write JSON.": [
+    "I am the demo model of Squadron: a very small Qwen2 that was trained on simple tasks. I can add, spell, "
+    "count and write JSON.": [
         "Who are you?",
         "What are you?",
         "What is your name?",
@@ -124,7 +129,8 @@ SQUADRON = {
         "Which model are you?",
         "Tell me about yourself.",
     ],
-    "A squadron is a group of manta rays. The rays here are Ray workers: each holds one shard of the model, and they swim together.": [
+    "A squadron is a group of manta rays. The rays here are Ray workers: each holds one shard of the model, "
+    "and they swim together.": [
         "What is a squadron?",
         "What does a squadron consist of?",
         "Why is Squadron called Squadron?",
@@ -133,58 +139,68 @@ SQUADRON = {
         "What is a group of manta rays called?",
     ],
     "Squadron makes three promises. It is exact: the same request gives the same tokens, whatever runs beside it. "
-    "Nothing is lost: when a worker dies, streams pause and go on. It is legible: one step is a straight walk through ten small files.": [
+    "Nothing is lost: when a worker dies, streams pause and go on. It is legible: one step is a straight walk "
+    "through ten small files.": [
         "What are the three promises of Squadron?",
         "What does Squadron promise?",
         "Which promises does Squadron make?",
         "List the promises of Squadron.",
         "What is special about Squadron?",
     ],
-    "Exact means that tokens depend on the checkpoint, the prompt, the sampling parameters and the seed, and on nothing else.": [
+    "Exact means that tokens depend on the checkpoint, the prompt, the sampling parameters and the seed, and "
+    "on nothing else.": [
         "What does exact mean?",
         "What does exact mean in Squadron?",
         "Why is Squadron exact?",
         "Explain the first promise of Squadron.",
     ],
-    "Nothing is lost: the tokens live on the driver, so after a crash the keys and values are computed again and the stream goes on.": [
+    "Nothing is lost: the tokens live on the driver, so after a crash the keys and values are computed again "
+    "and the stream goes on.": [
         "What happens when a worker dies?",
         "What does nothing is lost mean?",
         "How does Squadron recover from a crash?",
         "Explain the second promise of Squadron.",
     ],
-    "Legible means that every step is a straight walk through ten small files, and that every step that ran can be looked at.": [
+    "Legible means that every step is a straight walk through ten small files, and that every step that ran "
+    "can be looked at.": [
         "What does legible mean?",
         "What does legible mean in Squadron?",
         "Why is Squadron legible?",
         "Explain the third promise of Squadron.",
     ],
-    "Tensor parallelism splits each layer over several workers. Every worker computes a part, and the parts are added up.": [
+    "Tensor parallelism splits each layer over several workers. Every worker computes a part, and the parts "
+    "are added up.": [
         "What is tensor parallelism?",
         "Explain tensor parallelism.",
         "What does tensor parallelism do?",
     ],
-    "Pipeline parallelism gives each worker some of the layers. A step goes through the stages one after another, like a queue.": [
+    "Pipeline parallelism gives each worker some of the layers. A step goes through the stages one after "
+    "another, like a queue.": [
         "What is pipeline parallelism?",
         "Explain pipeline parallelism.",
         "What does pipeline parallelism do?",
     ],
-    "The KV cache keeps the keys and values of past tokens, so that each new token is computed without reading the prompt again.": [
+    "The KV cache keeps the keys and values of past tokens, so that each new token is computed without "
+    "reading the prompt again.": [
         "What is the KV cache?",
         "Explain the KV cache.",
         "What does the KV cache do?",
     ],
-    "Ray is a framework for distributed Python. Squadron uses Ray to place its workers, and Ray Serve to answer requests.": [
+    "Ray is a framework for distributed Python. Squadron uses Ray to place its workers, and Ray Serve to "
+    "answer requests.": [
         "What is Ray?",
         "Explain Ray.",
         "What does Squadron use Ray for?",
     ],
-    "A manta ray is a large, flat fish with wide fins. It swims through warm oceans as if it were flying, and it eats plankton.": [
+    "A manta ray is a large, flat fish with wide fins. It swims through warm oceans as if it were flying, and "
+    "it eats plankton.": [
         "What is a manta ray?",
         "Tell me about manta rays.",
         "Describe a manta ray.",
         "What do manta rays eat?",
     ],
-    "Squadron runs on a laptop with nothing but a CPU, and on a cluster of many machines with GPUs. The answers are the same.": [
+    "Squadron runs on a laptop with nothing but a CPU, and on a cluster of many machines with GPUs. The "
+    "answers are the same.": [
         "Where does Squadron run?",
         "Does Squadron need a GPU?",
         "Can Squadron run on a laptop?",

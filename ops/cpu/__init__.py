@@ -9,6 +9,7 @@ from ops.cpu.activation import silu_and_mul
 from ops.cpu.attention import paged_attention
 from ops.cpu.library import KernelsUnavailable, isa, unavailable_reason
 from ops.cpu.linear import (
+    embedding,
     gate_up_silu,
     linear,
     linear_float32,
@@ -45,6 +46,7 @@ __all__ = [
     "apply_bias",
     "apply_penalties",
     "copy_blocks",
+    "embedding",
     "gate_up_silu",
     "linear",
     "linear_float32",

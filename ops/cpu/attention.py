@@ -11,19 +11,19 @@ def paged_attention(
     query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata, scale: float
 ) -> Tensor:
     """query [T, H, head_dim] dtype; caches [num_blocks, K, block_size, head_dim] dtype -> [T, H, head_dim] dtype."""
-    check_shape("key_cache", key_cache, (None, None, None, None))
-    check_shape("value_cache", value_cache, tuple(key_cache.shape), key_cache.dtype)
+    check_caches(key_cache, value_cache)
     num_blocks, num_kv_heads, block_size, head_dim = key_cache.shape
     if block_size % 16 or head_dim % 32:
         raise ValueError(f"block_size={block_size} is not a multiple of 16, or head_dim={head_dim} not one of 32")
-    check_shape("query", query, (None, None, head_dim), key_cache.dtype)
-    num_heads = query.shape[1]
+    num_rows, num_heads = query.shape[:2]
+    check_shape("query", query, (num_rows, num_heads, head_dim), key_cache.dtype)
     if num_heads % num_kv_heads:
         raise ValueError(f"{num_heads} query heads do not share {num_kv_heads} key-value heads evenly")
     num_sequences = metadata.context_lens.shape[0]
     check_shape("context_lens", metadata.context_lens, (num_sequences,), torch.int32)
     check_shape("query_starts", metadata.query_starts, (num_sequences + 1,), torch.int32)
-    check_shape("block_tables", metadata.block_tables, (num_sequences, None), torch.int32)
+    width = metadata.block_tables.shape[-1]
+    check_shape("block_tables", metadata.block_tables, (num_sequences, width), torch.int32)
     result = torch.empty_like(query)
     wrong = library().squadron_paged_attention(
         query.data_ptr(),
@@ -33,9 +33,9 @@ def paged_attention(
         metadata.query_starts.data_ptr(),
         metadata.context_lens.data_ptr(),
         metadata.block_tables.data_ptr(),
-        query.shape[0],
+        num_rows,
         num_sequences,
-        metadata.block_tables.shape[1],
+        width,
         num_blocks,
         num_heads,
         num_kv_heads,
@@ -48,3 +48,9 @@ def paged_attention(
     if wrong >= 0:
         raise ValueError(f"sequence {wrong} of the metadata has rows, a context or blocks that do not exist")
     return result
+
+
+def check_caches(key_cache: Tensor, value_cache: Tensor) -> None:
+    """Raise ValueError unless they are two caches [num_blocks, K, block_size, head_dim] of one dtype."""
+    check_shape("key_cache", key_cache, tuple(key_cache.shape) if key_cache.dim() == 4 else (None,) * 4)
+    check_shape("value_cache", value_cache, key_cache.shape, key_cache.dtype)

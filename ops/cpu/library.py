@@ -18,6 +18,7 @@ _SIGNATURES = {
     "squadron_packed_bytes": (_INT64, [_POINTER]),
     "squadron_advise_huge_pages": (None, [_POINTER, _INT64]),
     "squadron_pack": (None, [_POINTER, _POINTER, _INT32]),
+    "squadron_unpack_rows": (_INT64, [_POINTER, _POINTER, _INT64, _POINTER, _INT32]),
     "squadron_linear": (None, [_POINTER, _POINTER, _INT64, _POINTER, _POINTER, _INT32, _INT32]),
     "squadron_silu_and_mul": (None, [_POINTER] * 2 + [_INT64] * 2 + [_INT32] * 2),
     "squadron_rms_norm": (None, [_POINTER] * 3 + [_INT64] * 2 + [_FLOAT, _INT32, _INT32]),
@@ -27,6 +28,17 @@ _SIGNATURES = {
     "squadron_paged_attention": (_INT64, [_POINTER] * 7 + [_INT64] * 8 + [_FLOAT, _INT32, _INT32]),
     "squadron_sample": (None, [_POINTER] + [_INT64] * 2 + [_POINTER] * 8 + [_INT32]),
     "squadron_token_logprobs": (None, [_POINTER] + [_INT64] * 2 + [_POINTER, _INT64] + [_POINTER] * 4 + [_INT32]),
+    "squadron_shm_bytes": (_INT64, [_INT32]),
+    "squadron_shm_reserved_bytes": (_INT64, [_INT32]),
+    "squadron_shm_max_ranks": (_INT32, []),
+    "squadron_shm_join": (_POINTER, [_INT32] * 3),
+    "squadron_shm_leave": (None, [_POINTER]),
+    "squadron_shm_barrier": (_INT32, [_POINTER, _INT64]),
+    "squadron_shm_all_reduce": (_INT32, [_POINTER] * 3 + [_INT64] * 2),
+    "squadron_shm_all_gather": (_INT32, [_POINTER] * 3 + [_INT64] * 3),
+    "squadron_shm_broadcast": (_INT32, [_POINTER] * 2 + [_INT64, _INT32, _INT64]),
+    "squadron_shm_send": (_INT32, [_POINTER] * 2 + [_INT64] * 2),
+    "squadron_shm_receive": (_INT32, [_POINTER] * 2 + [_INT64] * 2),
 }
 
 

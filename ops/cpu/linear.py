@@ -80,17 +80,32 @@ def linear_tree(x: Tensor, weight: PackedWeight) -> Tensor:
     return _multiply(x, weight, None, _SUM_FLOAT32, torch.float32)
 
 
+def embedding(ids: Tensor, weight: PackedWeight) -> Tensor:
+    """Rows ids [T] int32 of a weight [rows, D] that prepare_linear was given -> [T, D] float32."""
+    check_shape("ids", ids, (None,), torch.int32)
+    if weight.description.gated or weight.num_leaves > 1:
+        raise ValueError("embedding takes a weight of prepare_linear")
+    result = torch.empty((ids.shape[0], weight.description.in_features))
+    wrong = library().squadron_unpack_rows(
+        weight.address, ids.data_ptr(), ids.shape[0], result.data_ptr(), torch.get_num_threads()
+    )
+    if wrong >= 0:
+        raise ValueError(f"ids[{wrong}] is {ids[wrong]}; the weight has {weight.out_features} rows")
+    return result[:, : weight.in_features].contiguous() if weight.padded else result
+
+
 def _multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int, dtype: torch.dtype) -> Tensor:
     if (output == _SILU_MUL) != bool(weight.description.gated):
         raise ValueError("a weight of prepare_gate_up is for gate_up_silu, and no other is")
-    check_shape("x", x, (None, weight.in_features), weight.dtype)
+    num_rows = x.shape[0]
+    check_shape("x", x, (num_rows, weight.in_features), weight.dtype)
     if weight.padded:
         x = _pad_leaves(x, weight.num_leaves)
-    result = torch.empty((x.shape[0], weight.out_features), dtype=dtype)
+    result = torch.empty((num_rows, weight.out_features), dtype=dtype)
     library().squadron_linear(
         weight.address,
         x.data_ptr(),
-        x.shape[0],
+        num_rows,
         None if bias is None else bias.data_ptr(),
         result.data_ptr(),
         output,

@@ -46,4 +46,4 @@ def add(update: Tensor, residual: Tensor) -> None:
 
 def _check_addition(update: Tensor, residual: Tensor) -> None:
     check_shape("residual", residual, (None, None))
-    check_shape("update", update, tuple(residual.shape), torch.float32)
+    check_shape("update", update, residual.shape, torch.float32)

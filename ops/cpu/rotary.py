@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ops.cpu.attention import check_caches
 from ops.cpu.library import dtype_number, library
 from ops.interface import check_shape
 
@@ -12,11 +13,10 @@ def rotary_and_cache(
 ) -> Tensor:
     """qkv [T, (H + 2 * K) * head_dim] dtype; positions, slot_mapping [T] int32; cos_sin [max_positions, head_dim] float32;
     caches [num_blocks, K, block_size, head_dim] dtype -> the rotated queries, [T, H, head_dim] dtype."""
-    check_shape("key_cache", key_cache, (None, None, None, None))
-    check_shape("value_cache", value_cache, tuple(key_cache.shape), key_cache.dtype)
+    check_caches(key_cache, value_cache)
     num_blocks, num_kv_heads, block_size, head_dim = key_cache.shape
-    check_shape("qkv", qkv, (None, None), key_cache.dtype)
     num_rows, width = qkv.shape
+    check_shape("qkv", qkv, (num_rows, width), key_cache.dtype)
     num_heads = width // head_dim - 2 * num_kv_heads
     if width % head_dim or num_heads < 1 or num_heads % num_kv_heads:
         raise ValueError(
@@ -24,7 +24,7 @@ def rotary_and_cache(
         )
     check_shape("positions", positions, (num_rows,), torch.int32)
     check_shape("slot_mapping", slot_mapping, (num_rows,), torch.int32)
-    check_shape("cos_sin", cos_sin, (None, head_dim), torch.float32)
+    check_shape("cos_sin", cos_sin, (cos_sin.shape[0], head_dim), torch.float32)
     queries = torch.empty((num_rows, num_heads, head_dim), dtype=qkv.dtype)
     wrong = library().squadron_rotary_and_cache(
         qkv.data_ptr(),

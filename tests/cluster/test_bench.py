@@ -196,7 +196,7 @@ class TestServe:
         assert stopped.value.code == "squadron bench serve: 3 of 12 requests failed"
         result = json.loads(output.read_text())
         assert result["num_failed"] == sum(result["failures"].values()) == 3
-        assert {"HTTP 503: too much waits", "in the stream: too much waits"} <= result["failures"].keys()
+        assert result["failures"]["HTTP 503: too much waits"] == 1
         assert len(result["samples"]["TTFT"]) == 9
         shown = capsys.readouterr().out
         assert "9 done, 3 failed" in shown
@@ -226,10 +226,21 @@ class TestServe:
             bench("serve", "--base-url", held.url, "--num-prompts", "20", "--max-concurrency", "5")
         assert held.most_open == 5
 
-    @pytest.mark.parametrize("ending", [b"", b"data: {", b"data: {}\n\ndata: [DONE]\n\n"])
-    def test_a_stream_that_breaks_off_is_no_success(self, ending: bytes) -> None:
-        with held_server(num_held=1, ending=ending) as held, pytest.raises(InvalidConfig, match="cannot be measured"):
-            bench("serve", "--base-url", held.url, "--model", "m")
+    @pytest.mark.parametrize(
+        ("ending", "message"),
+        [
+            (b"", "ended without finish_reason and usage"),
+            (b"data: {}\n\ndata: [DONE]\n\n", "ended without finish_reason and usage"),
+            (b"data: {\n\n", "DecodeError"),
+            (b'data: {"error": {"message": "gone", "code": 5}}\n\n', "in the stream: gone"),
+        ],
+    )
+    def test_a_stream_without_a_proper_end_is_no_success(self, ending: bytes, message: str) -> None:
+        with (
+            held_server(num_held=1, ending=ending) as held,
+            pytest.raises(InvalidConfig, match=f"cannot be measured: .*{message}"),
+        ):
+            bench("serve", "--base-url", held.url)
 
 
 class Held:

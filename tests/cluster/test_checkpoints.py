@@ -10,10 +10,15 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from cluster.checkpoints import SHAPES, Shape, _to_bfloat16, make_checkpoint, num_bytes
+from cluster.checkpoints import SHAPES, Shape, _to_bfloat16, make_checkpoint, make_folder, num_bytes
 from engine.errors import InvalidConfig
 
 TINY = Shape(64, 3, 4, 2, 96, 768, True)
+
+
+def made(folder: Path) -> Path:
+    make_folder(folder)
+    return folder
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -22,7 +27,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_transformers_loads_every_weight(tmp_path: Path, is_tied: bool) -> None:
-    make_checkpoint(tmp_path / "made", replace(TINY, tie_word_embeddings=is_tied))
+    make_checkpoint(made(tmp_path / "made"), replace(TINY, tie_word_embeddings=is_tied))
     model, info = AutoModelForCausalLM.from_pretrained(tmp_path / "made", output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert model.dtype == torch.bfloat16
@@ -31,17 +36,17 @@ def test_transformers_loads_every_weight(tmp_path: Path, is_tied: bool) -> None:
 
 
 def test_the_seed_decides_and_nothing_else(tmp_path: Path) -> None:
-    make_checkpoint(tmp_path / "a", TINY, seed=3)
-    make_checkpoint(tmp_path / "b", TINY, seed=3)
-    make_checkpoint(tmp_path / "c", TINY, seed=4)
+    make_checkpoint(made(tmp_path / "a"), TINY, seed=3)
+    make_checkpoint(made(tmp_path / "b"), TINY, seed=3)
+    make_checkpoint(made(tmp_path / "c"), TINY, seed=4)
     assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
     assert bytes_of(tmp_path / "a") != bytes_of(tmp_path / "c")
 
 
 def test_shards_hold_the_same_tensors_as_one_file(tmp_path: Path) -> None:
     written: list[int] = []
-    make_checkpoint(tmp_path / "one", TINY)
-    make_checkpoint(tmp_path / "many", TINY, shard_bytes=100_000, progress=written.append)
+    make_checkpoint(made(tmp_path / "one"), TINY)
+    make_checkpoint(made(tmp_path / "many"), TINY, shard_bytes=100_000, progress=written.append)
     index = json.loads((tmp_path / "many/model.safetensors.index.json").read_text())
     assert sum(written) == index["metadata"]["total_size"] == num_bytes(TINY)
     assert len(set(index["weight_map"].values())) > 2
@@ -59,9 +64,12 @@ def test_rounds_to_bfloat16_as_torch_does() -> None:
 
 
 def test_does_not_write_over_a_checkpoint(tmp_path: Path) -> None:
+    make_folder(tmp_path)
     make_checkpoint(tmp_path, TINY)
     with pytest.raises(InvalidConfig, match="holds a checkpoint already"):
-        make_checkpoint(tmp_path, TINY)
+        make_folder(tmp_path)
+    with pytest.raises(InvalidConfig, match=r"config.json/x cannot be made: Not a directory"):
+        make_folder(tmp_path / "config.json" / "x")
 
 
 def test_the_shapes_have_the_published_numbers_of_weights() -> None:

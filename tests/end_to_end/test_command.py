@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +22,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_generate_answers() -> None:
-    done = run("generate", str(DEMO), "--prompt", "What is 17 + 25?", "--prompt", "What is 3 + 4?", "--device", "cpu")
-    assert (done.returncode, done.stdout.splitlines()) == (0, ["42", "7"]), done.stderr
+    done = run("generate", str(DEMO), "--prompt", "What is 17 + 25?", "--prompt", "What is 2 + 2?", "--device", "cpu")
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["42", "4"]), done.stderr
 
 
 def test_demo_once() -> None:
@@ -30,6 +31,17 @@ def test_demo_once() -> None:
     assert done.returncode == 0, done.stderr
     assert "\n  42\n" in done.stdout
     assert done.stderr == ""
+
+
+def test_serve_says_why_the_engine_did_not_start(tmp_path: Path) -> None:
+    for file in DEMO.iterdir():
+        if file.suffix in (".json", ".jinja"):
+            shutil.copyfile(file, tmp_path / file.name)
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    done = run("serve", str(tmp_path), "--port", str(free_port()), "-tp", "2")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"squadron serve: {tmp_path}/model.safetensors cannot be read")
 
 
 def test_serve_until_it_is_terminated(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@
 
 namespace squadron {
 struct PackedWeight;
+class SharedMemory;
 }
 
 // --- pack.cpp ----------------------------------------------------------------------------------------------------------
@@ -21,6 +22,11 @@ SQUADRON_API void squadron_advise_huge_pages(void* data, int64_t bytes);
 
 // weight.data <- source [out_features (twice if gated), in_features] dtype.
 SQUADRON_API void squadron_pack(const squadron::PackedWeight* weight, const void* source, int32_t threads);
+
+// Rows ids [count] of a weight that is not gated -> out [count, in_features] float32. Returns the first i for which row ids[i]
+// does not exist, having done nothing; -1: all was done.
+SQUADRON_API int64_t squadron_unpack_rows(const squadron::PackedWeight* weight, const int32_t* ids, int64_t count,
+                                          float* out, int32_t threads);
 
 // --- linear.cpp --------------------------------------------------------------------------------------------------------
 
@@ -80,3 +86,35 @@ SQUADRON_API void squadron_sample(const float* logits, int64_t rows, int64_t siz
 SQUADRON_API void squadron_token_logprobs(const float* logits, int64_t rows, int64_t size, const int32_t* token_ids,
                                           int64_t num_top, float* logprobs, int32_t* ranks, int32_t* top_ids,
                                           float* top_logprobs, int32_t threads);
+
+// --- shm.cpp: collectives between processes of one machine -------------------------------------------------------------
+//
+// Those that return int32 return 0; 1 + r if rank r is gone; -1 - r if it was silent for so many milliseconds; the least
+// number there is if /dev/shm is full.
+
+// Size of the file for so many ranks (at most squadron_shm_max_ranks), and how much of its beginning must be reserved.
+SQUADRON_API int64_t squadron_shm_bytes(int32_t size);
+SQUADRON_API int64_t squadron_shm_reserved_bytes(int32_t size);
+SQUADRON_API int32_t squadron_shm_max_ranks();
+
+// Maps the file (zeros at first), which the caller keeps open, and locks this rank's byte of it; null if that fails.
+SQUADRON_API squadron::SharedMemory* squadron_shm_join(int32_t file, int32_t rank, int32_t size);
+SQUADRON_API void squadron_shm_leave(squadron::SharedMemory* shared);
+
+SQUADRON_API int32_t squadron_shm_barrier(squadron::SharedMemory* shared, int64_t milliseconds);
+
+// out [count] = the ranks' x added as a balanced tree; the number of ranks is a power of two.
+SQUADRON_API int32_t squadron_shm_all_reduce(squadron::SharedMemory* shared, const float* x, float* out, int64_t count,
+                                             int64_t milliseconds);
+
+// x [outer, inner] bytes of each rank -> out [outer, ranks, inner].
+SQUADRON_API int32_t squadron_shm_all_gather(squadron::SharedMemory* shared, const char* x, char* out, int64_t outer,
+                                             int64_t inner, int64_t milliseconds);
+
+// x [bytes] of rank `source` to all others'.
+SQUADRON_API int32_t squadron_shm_broadcast(squadron::SharedMemory* shared, char* x, int64_t bytes, int32_t source,
+                                            int64_t milliseconds);
+
+// To the next rank, from the one before (the first comes after the last). Sending waits only where 8 MiB are under way.
+SQUADRON_API int32_t squadron_shm_send(squadron::SharedMemory* shared, const char* x, int64_t bytes, int64_t milliseconds);
+SQUADRON_API int32_t squadron_shm_receive(squadron::SharedMemory* shared, char* x, int64_t bytes, int64_t milliseconds);

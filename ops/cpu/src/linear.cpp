@@ -16,6 +16,45 @@ enum Output : int32_t { SAME_DTYPE = 0, SUM_FLOAT32 = 1, SILU_MUL = 2 };
 constexpr int64_t CACHED_BYTES = 512 << 10;  // of x, kept in a core's second-level cache while all panels pass by
 constexpr int MAX_TREE_DEPTH = 8;            // 128 leaves
 
+// Rows of x in tiles of nearly equal height, packed where so many panels will be multiplied with them that it pays.
+template <class T>
+class RowBlock {
+   public:
+    RowBlock(const T* x, int64_t width, Range rows) : x(x), width(width), rows(rows), packed(nullptr) {
+        if (tiles() <= 2) return;
+        packed = (T*)scratch((rows.end - rows.begin) * width * sizeof(T) / sizeof(float) + LANES);
+        for (int64_t i = 0; i < tiles(); i++) {
+            const Range tile_rows = tile(i);
+            pack_rows(tile_rows.end - tile_rows.begin, x + tile_rows.begin * width, width, width / STEP<T>,
+                      packed + (tile_rows.begin - rows.begin) * width);
+        }
+    }
+
+    int64_t tiles() const { return (rows.end - rows.begin + TILE_ROWS<T> - 1) / TILE_ROWS<T>; }
+
+    Range tile(int64_t i) const {
+        const Range range = share(rows.end - rows.begin, (int)i, (int)tiles());
+        return {rows.begin + range.begin, rows.begin + range.end};
+    }
+
+    // sums [tile_rows, TILE_COLUMNS] = the tile's columns [k, k + length) x panel.
+    void multiply(Range tile_rows, int64_t k, int64_t length, const T* panel, float* sums, const char* ahead) const {
+        const int64_t count = tile_rows.end - tile_rows.begin;
+        if (packed != nullptr)
+            multiply_packed_tile(count, packed + (tile_rows.begin - rows.begin) * width + k * count, panel,
+                                 length / STEP<T>, sums, TILE_COLUMNS, ahead);
+        else
+            multiply_tile(count, x + tile_rows.begin * width + k, width, panel, length / STEP<T>, sums, TILE_COLUMNS, false,
+                          ahead);
+    }
+
+   private:
+    const T* x;
+    const int64_t width;
+    const Range rows;
+    T* packed;
+};
+
 template <class T>
 struct Linear {
     const PackedWeight& weight;
@@ -26,82 +65,76 @@ struct Linear {
     Output output;
 
     const T* panel_data(int64_t panel) const { return (const T*)weight.data + panel * weight.panel_size(); }
-    int64_t block_rows() const;
-    void multiply_panel(int64_t panel, int64_t row_begin, int64_t row_end, int64_t next_panel) const;
-    const float* sum_leaves(const T* panel, int64_t row, int64_t rows, const T* next,
-                            float (*sums)[TILE_ROWS<T> * TILE_COLUMNS]) const;
-    void finish(const float* sums, int64_t panel, int64_t row, int64_t rows) const;
-};
 
-template <class T>
-int64_t Linear<T>::block_rows() const {
-    const int64_t fitting = CACHED_BYTES / (weight.in_features * (int64_t)sizeof(T));
-    return std::max<int64_t>(1, fitting / TILE_ROWS<T>) * TILE_ROWS<T>;
-}
-
-// Rows [row_begin, row_end) of one panel's columns, in tiles of nearly equal height.
-template <class T>
-void Linear<T>::multiply_panel(int64_t panel, int64_t row_begin, int64_t row_end, int64_t next_panel) const {
-    alignas(64) float sums[MAX_TREE_DEPTH][TILE_ROWS<T> * TILE_COLUMNS];
-    const int64_t count = row_end - row_begin, tiles = (count + TILE_ROWS<T> - 1) / TILE_ROWS<T>;
-    for (int64_t tile = 0; tile < tiles; tile++) {
-        const Range range = share(count, (int)tile, (int)tiles);
-        const int64_t row = row_begin + range.begin, tile_rows = range.end - range.begin;
-        // The first of several tiles fetches the next panel; a single one leaves that to the hardware.
-        const T* next = tile == 0 && tiles > 1 && next_panel >= 0 ? panel_data(next_panel) : nullptr;
-        finish(sum_leaves(panel_data(panel), row, tile_rows, next, sums), panel, row, tile_rows);
+    // As many row blocks as keep one in the cache.
+    int64_t row_blocks() const {
+        const int64_t fitting = CACHED_BYTES / (weight.in_features * (int64_t)sizeof(T));
+        const int64_t block = std::max<int64_t>(1, fitting / TILE_ROWS<T>) * TILE_ROWS<T>;
+        return (rows + block - 1) / block;
     }
-}
+
+    // next_panel is fetched meanwhile: by the first of several tiles; a single one leaves that to the hardware.
+    void multiply_panel(const RowBlock<T>& block, int64_t panel, int64_t next_panel) const {
+        for (int64_t tile = 0; tile < block.tiles(); tile++) {
+            const bool fetches = tile == 0 && block.tiles() > 1 && next_panel >= 0;
+            sum_leaves(block, block.tile(tile), panel, fetches ? panel_data(next_panel) : nullptr);
+        }
+    }
+
+    void sum_leaves(const RowBlock<T>& block, Range tile_rows, int64_t panel, const T* next) const;
+    void finish(const float* sums, int64_t panel, Range tile_rows) const;
+};
 
 // The balanced tree as a stack: leaf n closes as many subtrees as n has trailing ones.
 template <class T>
-const float* Linear<T>::sum_leaves(const T* panel, int64_t row, int64_t tile_rows, const T* next,
-                                   float (*sums)[TILE_ROWS<T> * TILE_COLUMNS]) const {
+void Linear<T>::sum_leaves(const RowBlock<T>& block, Range tile_rows, int64_t panel, const T* next) const {
+    alignas(64) float sums[MAX_TREE_DEPTH][TILE_ROWS<T> * TILE_COLUMNS];
     const int64_t length = weight.in_features / weight.leaves;
     int depth = 0;
     for (int64_t leaf = 0; leaf < weight.leaves; leaf++) {
         const int64_t offset = leaf * length * TILE_COLUMNS;
-        multiply_tile(tile_rows, x + row * weight.in_features + leaf * length, weight.in_features, panel + offset,
-                      length / STEP<T>, sums[depth], TILE_COLUMNS, false,
-                      next != nullptr ? (const char*)(next + offset) : nullptr);
+        block.multiply(tile_rows, leaf * length, length, panel_data(panel) + offset, sums[depth],
+                       next != nullptr ? (const char*)(next + offset) : nullptr);
         for (int64_t n = leaf; n & 1; n >>= 1, depth--)
-            for (int64_t i = 0; i < tile_rows * TILE_COLUMNS; i += LANES)
+            for (int64_t i = 0; i < (tile_rows.end - tile_rows.begin) * TILE_COLUMNS; i += LANES)
                 store(sums[depth - 1] + i, load(sums[depth - 1] + i) + load(sums[depth] + i));
         depth++;
     }
-    return sums[0];
+    finish(sums[0], panel, tile_rows);
 }
 
 template <class T>
-void Linear<T>::finish(const float* sums, int64_t panel, int64_t row, int64_t tile_rows) const {
+void Linear<T>::finish(const float* sums, int64_t panel, Range tile_rows) const {
     const int64_t width = weight.out_features, first = panel * weight.columns_per_panel();
-    for (int64_t m = 0; m < tile_rows; m++, sums += TILE_COLUMNS) {
+    for (int64_t row = tile_rows.begin; row < tile_rows.end; row++, sums += TILE_COLUMNS) {
         if (output == SILU_MUL) {
-            T* target = (T*)out + (row + m) * width + first;
-            store(target, silu(load(sums)) * load(sums + LANES), width - first);
+            store((T*)out + row * width + first, silu(load(sums)) * load(sums + LANES), width - first);
             continue;
         }
         for (int64_t column = first; column < std::min(width, first + TILE_COLUMNS); column += LANES) {
             Vec value = load(sums + column - first);
             if (bias != nullptr) value += load(bias + column, width - column);
             if (output == SAME_DTYPE)
-                store((T*)out + (row + m) * width + column, value, width - column);
+                store((T*)out + row * width + column, value, width - column);
             else
-                store((float*)out + (row + m) * width + column, value, width - column);
+                store((float*)out + row * width + column, value, width - column);
         }
     }
 }
 
+// A thread's share is some panels of some row blocks, in order of blocks.
 template <class T>
 void run(const Linear<T>& linear, int threads) {
-    const int64_t panels = linear.weight.panels(), block = linear.block_rows();
-    const int64_t blocks = (linear.rows + block - 1) / block, items = blocks * panels;
-    on_each_thread((int)std::min<int64_t>(threads, items), [&](int thread, int actual) {
-        const Range mine = share(items, thread, actual);
-        for (int64_t item = mine.begin; item < mine.end; item++) {
-            const Range range = share(linear.rows, (int)(item / panels), (int)blocks);
-            const int64_t next = item + 1 < mine.end ? (item + 1) % panels : -1;
-            linear.multiply_panel(item % panels, range.begin, range.end, next);
+    const int64_t panels = linear.weight.panels(), blocks = linear.row_blocks();
+    on_each_thread((int)std::min<int64_t>(threads, blocks * panels), [&](int thread, int actual) {
+        const Range mine = share(blocks * panels, thread, actual);
+        for (int64_t item = mine.begin; item < mine.end;) {
+            const int64_t index = item / panels, end = std::min(mine.end, (index + 1) * panels);
+            const RowBlock<T> block(linear.x, linear.weight.in_features, share(linear.rows, (int)index, (int)blocks));
+            for (; item < end; item++) {
+                const int64_t next = item + 1 < mine.end ? (item + 1) % panels : -1;
+                linear.multiply_panel(block, item % panels, next);
+            }
         }
     });
 }

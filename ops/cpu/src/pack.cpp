@@ -37,6 +37,14 @@ void pack_panel(const PackedWeight& weight, const T* source, int64_t panel) {
         }
 }
 
+// Its words lie TILE_COLUMNS apart.
+template <class T>
+void unpack_row(const PackedWeight& weight, int64_t row, float* target) {
+    const T* source = (const T*)weight.data + row / TILE_COLUMNS * weight.panel_size() + row % TILE_COLUMNS * STEP<T>;
+    for (int64_t k = 0; k < weight.in_features; k += STEP<T>, source += TILE_COLUMNS * STEP<T>)
+        for (int i = 0; i < STEP<T>; i++) target[k + i] = to_float(source[i]);
+}
+
 }  // namespace
 }  // namespace squadron
 
@@ -51,6 +59,18 @@ SQUADRON_API void squadron_pack(const PackedWeight* weight, const void* source, 
         for_each(weight->panels(), 1, threads,
                  [&](int64_t panel) { pack_panel(*weight, (const decltype(type)*)source, panel); });
     });
+}
+
+SQUADRON_API int64_t squadron_unpack_rows(const PackedWeight* weight, const int32_t* ids, int64_t count, float* out,
+                                          int32_t threads) {
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= weight->out_features) return i;
+    with_dtype(weight->dtype, [&](auto type) {
+        for_each(count, 8, threads, [&](int64_t i) {
+            unpack_row<decltype(type)>(*weight, ids[i], out + i * weight->in_features);
+        });
+    });
+    return -1;
 }
 
 SQUADRON_API void squadron_advise_huge_pages(void* data, int64_t bytes) {

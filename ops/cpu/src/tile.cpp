@@ -81,7 +81,8 @@ inline Vec multiply_add(Vec sum, const Row<bfloat16>& row, const Columns<bfloat1
 
 #endif
 
-template <class T, int rows>
+// `packed`: a is [steps, rows, STEP] instead of [rows, lda].
+template <class T, int rows, bool packed>
 void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc, bool accumulate,
             const char* ahead) {
     Vec sums[rows][2];
@@ -96,7 +97,7 @@ void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, in
         load_columns(panel + k * TILE_COLUMNS * STEP<T>, columns);
 #pragma GCC unroll 16
         for (int m = 0; m < rows; m++) {
-            const Row<T> row(a + m * lda + k * STEP<T>);
+            const Row<T> row(packed ? a + (k * rows + m) * STEP<T> : a + m * lda + k * STEP<T>);
             sums[m][0] = multiply_add(sums[m][0], row, columns, 0);
             sums[m][1] = multiply_add(sums[m][1], row, columns, 1);
         }
@@ -117,24 +118,49 @@ void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, in
 }
 
 template <class T>
-using Kernel = decltype(&kernel<T, 1>);
+using Kernel = decltype(&kernel<T, 1, false>);
 
-template <class T, int... row>
+template <class T, bool packed, int... row>
 Kernel<T> select(int64_t rows, std::integer_sequence<int, row...>) {
-    static constexpr Kernel<T> kernels[] = {kernel<T, row + 1>...};
+    static constexpr Kernel<T> kernels[] = {kernel<T, row + 1, packed>...};
     return kernels[rows - 1];
 }
+
+template <class T>
+using AllRows = std::make_integer_sequence<int, TILE_ROWS<T>>;
 
 }  // namespace
 
 template <class T>
 void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc,
                    bool accumulate, const char* ahead) {
-    select<T>(rows, std::make_integer_sequence<int, TILE_ROWS<T>>())(a, lda, panel, steps, c, ldc, accumulate, ahead);
+    select<T, false>(rows, AllRows<T>())(a, lda, panel, steps, c, ldc, accumulate, ahead);
 }
 
-template void multiply_tile(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, bool, const char*);
-template void multiply_tile(int64_t, const bfloat16*, int64_t, const bfloat16*, int64_t, float*, int64_t, bool,
-                            const char*);
+template <class T>
+void multiply_packed_tile(int64_t rows, const T* packed, const T* panel, int64_t steps, float* c, int64_t ldc,
+                          const char* ahead) {
+    select<T, true>(rows, AllRows<T>())(packed, 0, panel, steps, c, ldc, false, ahead);
+}
+
+template <class T>
+void pack_rows(int64_t rows, const T* a, int64_t lda, int64_t steps, T* packed) {
+    for (int64_t step = 0; step < steps; step += LANES) {
+        const int64_t count = steps - step < LANES ? steps - step : LANES;
+        Words words[LANES] = {};
+        for (int64_t m = 0; m < rows; m++) words[m] = (Words)load((const float*)(a + m * lda) + step, count);
+        transpose(words);
+        // In order of steps: what one step writes too far is the next one's.
+        for (int64_t i = 0; i < count; i++) store_bits(packed + (step + i) * rows * STEP<T>, words[i]);
+    }
+}
+
+#define INSTANTIATE(T)                                                                                              \
+    template void multiply_tile(int64_t, const T*, int64_t, const T*, int64_t, float*, int64_t, bool, const char*); \
+    template void multiply_packed_tile(int64_t, const T*, const T*, int64_t, float*, int64_t, const char*);         \
+    template void pack_rows(int64_t, const T*, int64_t, int64_t, T*);
+
+INSTANTIATE(float)
+INSTANTIATE(bfloat16)
 
 }  // namespace squadron

@@ -83,6 +83,14 @@ void run_linear(int32_t dtype) {
             check(std::memcmp(alone.get(), whole.get() + row * out, out * sizeof(Out)) == 0, "linear, one row");
         };
         output == 1 ? multiply(float{}) : multiply(T{});
+        if (weight.gated) continue;
+        const auto ids = index_array(rows, (int)out);
+        auto unpacked = poisoned_array<float>(rows * in);
+        check(squadron_unpack_rows(&weight, ids.get(), rows, unpacked.get(), 2) == -1, "unpack_rows");
+        for (int64_t i = 0; i < rows * in; i++)
+            check(unpacked[i] == to_float(source[ids[i / in] * in + i % in]), "unpack_rows, what was packed");
+        ids[rows - 1] = (int32_t)out;
+        check(squadron_unpack_rows(&weight, ids.get(), rows, unpacked.get(), 2) == rows - 1, "unpack_rows, no such row");
     }
 }
 

@@ -35,6 +35,17 @@ def test_the_weight_that_was_packed_can_be_freed_and_changed() -> None:
     assert freed() is None
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [(1, 1), (100, 33), (61, 300)])
+def test_embedding_gives_the_rows_that_were_packed(dtype: torch.dtype, size: tuple[int, int]) -> None:
+    weight, ids = torch.randn(size).to(dtype), torch.randint(0, size[0], (40,), dtype=torch.int32)
+    packed = cpu.prepare_linear(weight)
+    assert torch.equal(cpu.embedding(ids, packed), weight[ids.long()].float())
+    assert cpu.embedding(ids[:0], packed).shape == (0, size[1])
+    with pytest.raises(ValueError, match=rf"ids\[3\] is {size[0]}; the weight has {size[0]} rows"):
+        cpu.embedding(ids.index_fill(0, torch.tensor([3]), size[0]), packed)
+
+
 def test_packed_weights_take_no_more_than_whole_panels() -> None:
     for rows, width in [(1152, 896), (896, 4864), (151_936, 64)]:
         packed = cpu.prepare_linear(torch.zeros(rows, width, dtype=torch.bfloat16))

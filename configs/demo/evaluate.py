@@ -1,0 +1,73 @@
+"""Asks a checkpoint the held-out questions and counts the answers that are exactly right."""
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+HERE = Path(__file__).parent
+BATCH_SIZE = 64
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=HERE)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    arguments = parser.parse_args()
+    torch.set_num_threads(2)
+    evaluate(arguments.folder, getattr(torch, arguments.dtype))
+
+
+def evaluate(folder: Path, dtype: torch.dtype) -> float:
+    """The share of the folder's held-out questions that its model answers exactly, computing in `dtype`."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    records = read_held_out(folder / "heldout.jsonl")
+    return report(records, answer(model, tokenizer, [record["messages"] for record in records]))
+
+
+def read_held_out(path: Path) -> list[dict]:
+    """Records of {"task", "messages", "answer"}."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@torch.inference_mode()
+def answer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, conversations: list[list[dict]]) -> list[str]:
+    """Greedy answers, in the order of the conversations."""
+    prompts = [
+        tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        for messages in conversations
+    ]
+    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+    answers = [""] * len(prompts)
+    for start in range(0, len(order), BATCH_SIZE):
+        batch = order[start : start + BATCH_SIZE]
+        inputs = tokenizer([prompts[index] for index in batch], return_tensors="pt", padding=True, padding_side="left")
+        inputs.pop("token_type_ids", None)
+        outputs = model.generate(**inputs, do_sample=False, max_new_tokens=256)
+        texts = tokenizer.batch_decode(outputs[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        for index, text in zip(batch, texts, strict=True):
+            answers[index] = text
+    return answers
+
+
+def report(records: list[dict], answers: list[str]) -> float:
+    """Print a table of tasks and every wrong answer; return the share of right ones."""
+    asked, right = Counter(), Counter()
+    for record, given in zip(records, answers, strict=True):
+        asked[record["task"]] += 1
+        right[record["task"]] += given == record["answer"]
+        if given != record["answer"]:
+            print(f"{record['task']}: {record['messages'][-1]['content']!r} -> {given!r}, not {record['answer']!r}")
+    for task, count in asked.items():
+        print(f"| {task:14} | {right[task]:3} of {count:3} |")
+    share = right.total() / asked.total()
+    print(f"| all            | {right.total()} of {asked.total()} ({share:.1%}) |", flush=True)
+    return share
+
+
+if __name__ == "__main__":
+    main()

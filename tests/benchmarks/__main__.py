@@ -1,0 +1,165 @@
+"""Every benchmark, or those that are named: `make bench`, or `python -m tests.benchmarks [--quick] [ITEM ...]`.
+
+W1-W3 are done by Squadron and by transformers in turn, on random bf16 weights of Qwen2.5-0.5B's shape, between two
+measurements of what the machine can do. W4 is many requests of mixed lengths on the demo checkpoint, with steps built ahead of
+their predecessors' results and without; W4-0.5b is the same on the larger shape. Figures are medians.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+import ops
+from cluster.bench.report import environment
+from cluster.checkpoints import DEMO, SHAPES, make_checkpoint, make_folder, num_bytes
+from tests.benchmarks.peers import Squadron, Transformers
+from tests.benchmarks.works import COMPARISONS, compare, mixed
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPE = "qwen2.5-0.5b"
+SEED = 0
+MIXED = {"W4": "demo", "W4-0.5b": SHAPE}
+# Programs of their own, and the arguments that make them quick.
+MODULES = {
+    "driver": ("bench_driver", ["--steps", "20"]),
+    "channel": ("bench_step_channel", ["--steps", "200"]),
+    "kernels": ("bench_cpu_kernels", ["--repeats", "1", "--only", "decode 1"]),
+}
+ITEMS = (*MODULES, *COMPARISONS, *MIXED)
+DEFAULT_ITEMS = tuple(item for item in ITEMS if item != "W4-0.5b")
+
+
+def main() -> int:
+    options = _parse()
+    repeats = options.repeats or (1 if options.quick else 5)
+    cpus = sorted(os.sched_getaffinity(0))[: options.threads]
+    os.sched_setaffinity(0, cpus)  # what the engine, torch and every process below go by
+    torch.set_num_threads(len(cpus))
+    report: dict[str, Any] = {**environment(), "commit": _commit(), "threads": len(cpus), "backend": _backend()}
+    report |= {"quick": options.quick, "repeats": repeats, "items": {}}
+    print(_heading(report), flush=True)
+    results = report["items"]
+    for item in (item for item in MODULES if item in options.items):
+        results[item] = run_module(item, options.quick)
+        _write(options.output, report)
+    compared = {item: work for item, work in COMPARISONS.items() if item in options.items}
+    if compared:
+        folder = _folder("demo" if options.quick else SHAPE, options.cache)
+        with Squadron(folder) as ours:
+            peers = {"squadron": ours, "transformers": Transformers(folder)}
+            for item, work in compared.items():
+                results[item] = compare(work.smaller() if options.quick else work, peers, folder, repeats)
+                _write(options.output, report)
+    for item in (item for item in MIXED if item in options.items):
+        results[item] = mixed(_folder(MIXED[item], options.cache), 24 if options.quick else 256, repeats)
+        _write(options.output, report)
+    print(f"\n{table(results)}\n\nWritten to {options.output}")
+    return int(any(result.get("status") for result in results.values()))
+
+
+def run_module(item: str, quick: bool) -> dict[str, Any]:
+    """What a program of its own prints, which is shown as it comes."""
+    module, quick_arguments = MODULES[item]
+    command = ["-m", f"tests.benchmarks.{module}", *(quick_arguments if quick else [])]
+    print(f"\n{item}: python {' '.join(command)}", flush=True)
+    lines = []
+    with subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print("  " + line, end="", flush=True)
+            lines.append(line.rstrip())
+    return {"command": command, "output": lines, "status": process.returncode}
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """A row for each work: tokens a second of ours and beside, the ratio, and our share of the floor."""
+    rows = [f"{'':8}{'tok/s':<48}{'squadron':>10}   {'beside':<24}{'ratio':>7}{'floor':>10}{'share':>7}"]
+    for item, result in results.items():
+        if "tok_per_s" not in result:
+            continue
+        medians = {name: statistics.median(rates) for name, rates in result["tok_per_s"].items()}
+        (ours, theirs), name = medians.values(), list(medians)[1]
+        floor = result.get("floor")
+        share = f"{floor:10.1f}{ours / floor:7.0%}" if floor else ""
+        beside = f"{name} {theirs:.1f}"
+        rows.append(f"{item:8}{result['work']:<48}{ours:10.1f}   {beside:<24}{ours / theirs:6.2f}×{share}")
+        if floor:
+            probes = [f"{machine['read_gb_per_s']:.1f}" for machine in (result["before"], result["after"])]
+            products = [f"{machine['product_gflop_per_s']:.0f}" for machine in (result["before"], result["after"])]
+            rows.append(
+                f"{'':8}read {' and '.join(probes)} GB/s, product {' and '.join(products)} GFLOP/s, before and after"
+            )
+    return "\n".join(rows) if len(rows) > 1 else ""
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("items", nargs="*", metavar="ITEM", help=f"of {', '.join(ITEMS)}; default: all but W4-0.5b")
+    parser.add_argument("--quick", action="store_true", help="a smoke test: small works, once, on the demo checkpoint")
+    parser.add_argument("--repeats", type=int, metavar="N", help="runs of each work (default: 5)")
+    parser.add_argument("--threads", type=int, default=2, metavar="N", help="and CPUs (default: 2)")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks.json", metavar="FILE")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "squadron"
+    parser.add_argument("--cache", type=Path, default=cache, metavar="DIR", help="where random weights are kept")
+    options = parser.parse_args()
+    unknown = [item for item in options.items if item not in ITEMS]
+    if unknown:
+        parser.error(f"there is no {unknown[0]!r}; there are {', '.join(ITEMS)}")
+    options.items = options.items or list(DEFAULT_ITEMS)
+    return options
+
+
+def _folder(name: str, cache: Path) -> str:
+    """The checkpoint's folder; random weights are made at the first use."""
+    if name == "demo":
+        return str(DEMO)
+    folder = cache / name
+    if not (folder / "config.json").exists():  # the last file that is written
+        make_folder(folder)
+        with tqdm(total=num_bytes(SHAPES[name]), unit="B", unit_scale=True, desc=str(folder), disable=None) as bar:
+            make_checkpoint(folder, SHAPES[name], seed=SEED, progress=bar.update)
+    return str(folder)
+
+
+def _backend() -> str:
+    backend = ops.select("auto", torch.device("cpu"))
+    return f"{backend.NAME} {getattr(backend, 'ISA', '')}".strip()
+
+
+def _commit() -> str:
+    if shutil.which("git") is None:
+        return ""
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _heading(report: Mapping[str, Any]) -> str:
+    machine, versions = report["machine"], report["versions"]
+    lines = [
+        f"{machine['cpu']}, {report['threads']} threads, ops backend {report['backend']}, "
+        f"torch {versions['torch']}, transformers {versions['transformers']}, {report['date']}"
+    ]
+    if machine["load_average"] > report["threads"] / 4:
+        lines.append(f"Other work runs here (load average {machine['load_average']}): trust no figure but the ratios")
+    if report["quick"]:
+        lines.append("Quick: small works on the demo checkpoint, which say nothing of speed")
+    return "\n".join(lines)
+
+
+def _write(path: Path, report: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

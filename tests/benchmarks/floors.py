@@ -1,0 +1,105 @@
+"""What the machine can do, measured, and how soon it could do a step: bytes over bandwidth, products over their rate."""
+
+import ctypes
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from engine.config import ModelConfig
+from ops.cpu import build
+
+BYTES_PER_WEIGHT = 2  # bfloat16
+PROBE_ROUNDS = 5
+ARRAY_ELEMENTS = 32 << 20  # of 8 bytes: no cache holds it
+PRODUCT_SIZE = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Bytes a second that are read of a large array, and operations a second of torch's bf16 product."""
+
+    bandwidth: float
+    product_rate: float
+
+    def mean(self, other: "Machine") -> "Machine":
+        return Machine(
+            (self.bandwidth + other.bandwidth) / 2,
+            (self.product_rate + other.product_rate) / 2,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`rows` tokens are computed, `sampled` of them for their logits; the cache holds `context` tokens of all sequences."""
+
+    rows: int
+    sampled: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The sizes that floors follow from. Norms and biases are left out, and so are attention's own products."""
+
+    layer_weights: int  # elements of the layers' matrices
+    head_weights: int
+    cache_bytes: int  # a token
+
+    @classmethod
+    def load(cls, folder: str) -> Self:
+        model = ModelConfig.load(folder)
+        heads, key_value = model.num_attention_heads * model.head_dim, model.num_key_value_heads * model.head_dim
+        attention = model.hidden_size * (2 * heads + 2 * key_value)
+        mlp = 3 * model.hidden_size * model.hf_config["intermediate_size"]
+        return cls(
+            layer_weights=model.num_hidden_layers * (attention + mlp),
+            head_weights=model.vocab_size * model.hidden_size,
+            cache_bytes=model.num_hidden_layers * 2 * key_value * BYTES_PER_WEIGHT,
+        )
+
+    def floor_seconds(self, steps: Sequence[Step], machine: Machine) -> float:
+        """No step can be done sooner than its weights and cache are read, nor than its matrix products are computed."""
+        total = 0.0
+        for step in steps:
+            read = BYTES_PER_WEIGHT * (self.layer_weights + self.head_weights) + step.context * self.cache_bytes
+            computed = 2 * (step.rows * self.layer_weights + step.sampled * self.head_weights)
+            total += max(read / machine.bandwidth, computed / machine.product_rate)
+        return total
+
+
+class Probe:
+    """Measures the machine, with torch's number of threads. Raises BuildError without a C++ compiler."""
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            library = Path(folder) / "probe.so"
+            source = Path(__file__).with_name("read_bandwidth.cpp")
+            flags = ["-O3", "-march=native", "-fopenmp", "-fPIC", "-shared"]
+            subprocess.run([build.find_compiler(), *flags, str(source), "-o", str(library)], check=True)
+            self._library = ctypes.CDLL(str(library))
+        self._library.read_array.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
+        self._array = torch.ones(ARRAY_ELEMENTS, dtype=torch.int64)
+        self._factors = torch.randn(2, PRODUCT_SIZE, PRODUCT_SIZE).bfloat16()
+
+    def measure(self) -> Machine:
+        array = self._array.data_ptr(), self._array.numel(), torch.get_num_threads()
+        reading = _median_seconds(lambda: self._library.read_array(*array))
+        multiplying = _median_seconds(lambda: self._factors[0] @ self._factors[1])
+        return Machine(8 * ARRAY_ELEMENTS / reading, 2 * PRODUCT_SIZE**3 / multiplying)
+
+
+def _median_seconds(function: Callable[[], object]) -> float:
+    function()
+    times = []
+    for _ in range(PROBE_ROUNDS):
+        started = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)

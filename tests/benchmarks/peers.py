@@ -1,0 +1,103 @@
+"""The engines that are measured side by side, each with the same weights, prompts and threads: Squadron and transformers."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import torch
+from transformers import AutoModelForCausalLM, StoppingCriteriaList
+
+from cluster.bench.workload import Work
+from engine.config import EngineConfig, ModelConfig
+from engine.llm_engine import LLMEngine
+from engine.tokenizer import Tokenizer
+from engine.worker.local_executor import LocalExecutor
+
+DTYPE = "bfloat16"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds from the start of a run to the first token of any request, and to the last token of all."""
+
+    first: float
+    last: float
+
+
+class Peer(Protocol):
+    def run(self, works: Sequence[Work]) -> Times:
+        """Answer all of them, greedily, taking no notice of EOS."""
+
+
+class Squadron:
+    """The engine with its in-process executor. `depth` 1: a step is built once the one before it has been answered."""
+
+    def __init__(self, folder: str, *, depth: int = LocalExecutor.depth) -> None:
+        config = EngineConfig.create(model=folder, dtype=DTYPE, device="cpu", swap_space=0, enable_prefix_caching=False)
+        self._executor = LocalExecutor(config)
+        self._executor.depth = depth
+        self._executor.runs_ahead = depth > 1
+        self._engine = LLMEngine(config, ModelConfig.load(folder), Tokenizer(folder), self._executor)
+
+    def __enter__(self) -> Self:
+        self._engine.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._executor.shutdown()
+
+    def run(self, works: Sequence[Work]) -> Times:
+        first = None
+        missing = sum(work.output_len for work in works)
+        started = time.perf_counter()
+        for number, work in enumerate(works):
+            self._engine.add_request(str(number), work.prompt, work.params)
+        while self._engine.has_unfinished_requests():
+            for output in self._engine.step():
+                assert output.error is None, output.error
+                missing -= len(output.outputs[0].token_ids)
+                first = first or time.perf_counter() - started
+        assert first is not None and missing == 0, f"{missing} tokens are missing"
+        return Times(first, time.perf_counter() - started)
+
+
+@dataclass(slots=True)
+class _Clock:
+    """A stopping criterion that never stops, and notes when it was first asked: after the first token."""
+
+    first: float | None = None
+    started: float = field(default_factory=time.perf_counter)
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        self.first = self.first or time.perf_counter() - self.started
+        return torch.zeros(len(input_ids), dtype=torch.bool)
+
+
+class Transformers:
+    """`generate` of the library, on one batch of requests of one length, as it is without any tuning."""
+
+    def __init__(self, folder: str) -> None:
+        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, DTYPE))
+        self._model.generation_config.eos_token_id = None
+        self._model.generation_config.pad_token_id = 0
+
+    def run(self, works: Sequence[Work]) -> Times:
+        prompts = torch.tensor([work.prompt for work in works])
+        (output_len,) = {work.output_len for work in works}
+        clock = _Clock()
+        with torch.inference_mode():
+            answers = self._model.generate(
+                prompts,
+                attention_mask=torch.ones_like(prompts),
+                do_sample=False,
+                max_new_tokens=output_len,
+                stopping_criteria=StoppingCriteriaList([clock]),
+            )
+        last = time.perf_counter() - clock.started
+        assert answers.shape == (len(works), prompts.shape[1] + output_len), answers.shape
+        assert clock.first is not None
+        return Times(clock.first, last)
