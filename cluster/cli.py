@@ -20,7 +20,7 @@ from cluster.launch import LOOPBACK, build_app, check_port, ray_cluster, serving
 from cluster.llm import LLM
 from cluster.plan import make_plan
 from engine.config import EngineConfig, explain
-from engine.errors import InvalidConfig, InvalidRequest, WorkerLost
+from engine.errors import InvalidConfig, SquadronError
 from engine.sampling_params import SamplingParams
 
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         options.run(options)
-    except (InvalidConfig, InvalidRequest, WorkerLost) as error:
+    except SquadronError as error:
         print(f"squadron {options.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

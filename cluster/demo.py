@@ -16,7 +16,7 @@ ENGINE = {
     "pipeline_parallel_size": 2,
     "kv_cache_memory_bytes": 64 << 20,
 }
-QUESTION = "What is 17 + 25?"
+QUESTION = "What are the three promises of Squadron?"
 FIRST_PORT, LAST_PORT = 8000, 8099
 
 

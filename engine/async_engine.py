@@ -187,6 +187,7 @@ class AsyncEngine:
             if self._engine.has_unfinished_requests():
                 self._deliver(self._step())
             self._stats = self._engine.stats()
+            self._log_stats()
             if not (self._commands or self._engine.has_unfinished_requests()):
                 self._wake.wait()
             self._wake.clear()

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ops.cpu.checks import cache_sizes, sizes
 from ops.cpu.library import dtype_number, library
 from ops.interface import AttentionMetadata, check_shape
 
@@ -11,18 +12,17 @@ def paged_attention(
     query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata, scale: float
 ) -> Tensor:
     """query [T, H, head_dim] dtype; caches [num_blocks, K, block_size, head_dim] dtype -> [T, H, head_dim] dtype."""
-    check_caches(key_cache, value_cache)
-    num_blocks, num_kv_heads, block_size, head_dim = key_cache.shape
+    num_blocks, num_kv_heads, block_size, head_dim = cache_sizes(key_cache, value_cache)
     if block_size % 16 or head_dim % 32:
         raise ValueError(f"block_size={block_size} is not a multiple of 16, or head_dim={head_dim} not one of 32")
-    num_rows, num_heads = query.shape[:2]
+    num_rows, num_heads, _ = sizes("query", query, 3)
     check_shape("query", query, (num_rows, num_heads, head_dim), key_cache.dtype)
     if num_heads % num_kv_heads:
         raise ValueError(f"{num_heads} query heads do not share {num_kv_heads} key-value heads evenly")
     num_sequences = metadata.context_lens.shape[0]
     check_shape("context_lens", metadata.context_lens, (num_sequences,), torch.int32)
     check_shape("query_starts", metadata.query_starts, (num_sequences + 1,), torch.int32)
-    width = metadata.block_tables.shape[-1]
+    _, width = sizes("block_tables", metadata.block_tables, 2)
     check_shape("block_tables", metadata.block_tables, (num_sequences, width), torch.int32)
     result = torch.empty_like(query)
     wrong = library().squadron_paged_attention(
@@ -48,9 +48,3 @@ def paged_attention(
     if wrong >= 0:
         raise ValueError(f"sequence {wrong} of the metadata has rows, a context or blocks that do not exist")
     return result
-
-
-def check_caches(key_cache: Tensor, value_cache: Tensor) -> None:
-    """Raise ValueError unless they are two caches [num_blocks, K, block_size, head_dim] of one dtype."""
-    check_shape("key_cache", key_cache, tuple(key_cache.shape) if key_cache.dim() == 4 else (None,) * 4)
-    check_shape("value_cache", value_cache, key_cache.shape, key_cache.dtype)

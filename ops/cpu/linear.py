@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ops.cpu.checks import sizes
 from ops.cpu.library import dtype_number, library
 from ops.interface import check_shape
 
@@ -97,7 +98,7 @@ def embedding(ids: Tensor, weight: PackedWeight) -> Tensor:
 def _multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int, dtype: torch.dtype) -> Tensor:
     if (output == _SILU_MUL) != bool(weight.description.gated):
         raise ValueError("a weight of prepare_gate_up is for gate_up_silu, and no other is")
-    num_rows = x.shape[0]
+    num_rows, _ = sizes("x", x, 2)
     check_shape("x", x, (num_rows, weight.in_features), weight.dtype)
     if weight.padded:
         x = _pad_leaves(x, weight.num_leaves)
@@ -115,8 +116,7 @@ def _multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int,
 
 
 def _pack(weight: Tensor, num_leaves: int, gated: bool) -> PackedWeight:
-    check_shape("weight", weight, (None, None))
-    rows, in_features = weight.shape
+    rows, in_features = sizes("weight", weight, 2)
     padded = weight.dtype == torch.bfloat16 and in_features // num_leaves % 2 == 1
     source = _pad_leaves(weight, num_leaves) if padded else weight
     description = _PackedWeight(

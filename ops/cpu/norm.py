@@ -3,32 +3,35 @@
 import torch
 from torch import Tensor
 
+from ops.cpu.checks import sizes
 from ops.cpu.library import dtype_number, library
 from ops.interface import check_shape
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [T, D] dtype, weight [D] dtype -> [T, D] dtype."""
-    check_shape("x", x, (None, None))
-    check_shape("weight", weight, (x.shape[1],), x.dtype)
+    rows, size = sizes("x", x, 2)
+    check_shape("weight", weight, (size,), x.dtype)
     result = torch.empty_like(x)
     library().squadron_rms_norm(
-        x.data_ptr(), weight.data_ptr(), result.data_ptr(), *x.shape, eps, dtype_number(x), torch.get_num_threads()
+        x.data_ptr(), weight.data_ptr(), result.data_ptr(), rows, size, eps, dtype_number(x), torch.get_num_threads()
     )
     return result
 
 
 def add_rms_norm(update: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
     """residual [T, D] dtype += update [T, D] float32, in place and cast once; returns its rms_norm, [T, D] dtype."""
-    _check_addition(update, residual)
-    check_shape("weight", weight, (residual.shape[1],), residual.dtype)
+    rows, size = sizes("residual", residual, 2)
+    check_shape("update", update, (rows, size), torch.float32)
+    check_shape("weight", weight, (size,), residual.dtype)
     result = torch.empty_like(residual)
     library().squadron_add_rms_norm(
         update.data_ptr(),
         residual.data_ptr(),
         weight.data_ptr(),
         result.data_ptr(),
-        *residual.shape,
+        rows,
+        size,
         eps,
         dtype_number(residual),
         torch.get_num_threads(),
@@ -38,12 +41,8 @@ def add_rms_norm(update: Tensor, residual: Tensor, weight: Tensor, eps: float) -
 
 def add(update: Tensor, residual: Tensor) -> None:
     """residual [T, D] dtype += update [T, D] float32, in place and cast once."""
-    _check_addition(update, residual)
+    rows, size = sizes("residual", residual, 2)
+    check_shape("update", update, (rows, size), torch.float32)
     library().squadron_add(
-        update.data_ptr(), residual.data_ptr(), *residual.shape, dtype_number(residual), torch.get_num_threads()
+        update.data_ptr(), residual.data_ptr(), rows, size, dtype_number(residual), torch.get_num_threads()
     )
-
-
-def _check_addition(update: Tensor, residual: Tensor) -> None:
-    check_shape("residual", residual, (None, None))
-    check_shape("update", update, residual.shape, torch.float32)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ops.cpu.attention import check_caches
+from ops.cpu.checks import cache_sizes, sizes
 from ops.cpu.library import dtype_number, library
 from ops.interface import check_shape
 
@@ -13,9 +13,8 @@ def rotary_and_cache(
 ) -> Tensor:
     """qkv [T, (H + 2 * K) * head_dim] dtype; positions, slot_mapping [T] int32; cos_sin [max_positions, head_dim] float32;
     caches [num_blocks, K, block_size, head_dim] dtype -> the rotated queries, [T, H, head_dim] dtype."""
-    check_caches(key_cache, value_cache)
-    num_blocks, num_kv_heads, block_size, head_dim = key_cache.shape
-    num_rows, width = qkv.shape
+    num_blocks, num_kv_heads, block_size, head_dim = cache_sizes(key_cache, value_cache)
+    num_rows, width = sizes("qkv", qkv, 2)
     check_shape("qkv", qkv, (num_rows, width), key_cache.dtype)
     num_heads = width // head_dim - 2 * num_kv_heads
     if width % head_dim or num_heads < 1 or num_heads % num_kv_heads:
@@ -24,7 +23,8 @@ def rotary_and_cache(
         )
     check_shape("positions", positions, (num_rows,), torch.int32)
     check_shape("slot_mapping", slot_mapping, (num_rows,), torch.int32)
-    check_shape("cos_sin", cos_sin, (cos_sin.shape[0], head_dim), torch.float32)
+    max_positions, _ = sizes("cos_sin", cos_sin, 2)
+    check_shape("cos_sin", cos_sin, (max_positions, head_dim), torch.float32)
     queries = torch.empty((num_rows, num_heads, head_dim), dtype=qkv.dtype)
     wrong = library().squadron_rotary_and_cache(
         qkv.data_ptr(),
@@ -40,13 +40,13 @@ def rotary_and_cache(
         head_dim,
         block_size,
         num_blocks,
-        cos_sin.shape[0],
+        max_positions,
         dtype_number(qkv),
         torch.get_num_threads(),
     )
     if wrong >= 0:
         raise ValueError(
-            f"row {wrong}: position {positions[wrong]} of {cos_sin.shape[0]}, "
+            f"row {wrong}: position {positions[wrong]} of {max_positions}, "
             f"slot {slot_mapping[wrong]} of {num_blocks * block_size}"
         )
     return queries

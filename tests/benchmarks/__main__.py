@@ -36,6 +36,7 @@ MODULES = {
     "kernels": ("bench_cpu_kernels", ["--repeats", "1", "--only", "decode 1"]),
 }
 ITEMS = (*MODULES, *COMPARISONS, *MIXED)
+STEADY = 1.1  # between the same probe's figures before and after a work
 DEFAULT_ITEMS = tuple(item for item in ITEMS if item != "W4-0.5b")
 
 
@@ -94,12 +95,17 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
         beside = f"{name} {theirs:.1f}"
         rows.append(f"{item:8}{result['work']:<48}{ours:10.1f}   {beside:<24}{ours / theirs:6.2f}×{share}")
         if floor:
-            probes = [f"{machine['read_gb_per_s']:.1f}" for machine in (result["before"], result["after"])]
-            products = [f"{machine['product_gflop_per_s']:.0f}" for machine in (result["before"], result["after"])]
-            rows.append(
-                f"{'':8}read {' and '.join(probes)} GB/s, product {' and '.join(products)} GFLOP/s, before and after"
-            )
+            rows.append(f"{'':8}{_probes(result['before'], result['after'])}")
     return "\n".join(rows) if len(rows) > 1 else ""
+
+
+def _probes(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    shown = (
+        f"read {before['read_gb_per_s']:.1f} and {after['read_gb_per_s']:.1f} GB/s, "
+        f"product {before['product_gflop_per_s']:.0f} and {after['product_gflop_per_s']:.0f} GFLOP/s, before and after"
+    )
+    drift = max(max(before[name], after[name]) / min(before[name], after[name]) for name in before)
+    return shown + (": unsteady, so that the share means little" if drift > STEADY else "")
 
 
 def _parse() -> argparse.Namespace:

@@ -6,22 +6,18 @@ spoils all of it. Shapes are Qwen2.5-0.5B's, weights bfloat16 and more than the 
 """
 
 import argparse
-import ctypes
 import itertools
 import statistics
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ops import cpu
-from ops.cpu import build
 from ops.interface import AttentionMetadata
+from tests.benchmarks.floors import Probe
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE, VOCAB = 896, 24, 14, 2, 64, 4864, 151_936
 QKV = (HEADS + 2 * KV_HEADS) * HEAD_DIM
@@ -62,34 +58,6 @@ BATCHES = [
 ]
 
 
-class Probe:
-    """What the machine can do."""
-
-    def __init__(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            library = Path(folder) / "probe.so"
-            source = Path(__file__).with_name("read_bandwidth.cpp")
-            flags = ["-O3", "-march=native", "-fopenmp", "-fPIC", "-shared"]
-            subprocess.run([build.find_compiler(), *flags, str(source), "-o", str(library)], check=True)
-            self._library = ctypes.CDLL(str(library))
-        self._library.read_array.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
-        self._array = torch.ones(32 << 20, dtype=torch.int64)
-        self._factors = torch.randn(2, 2048, 2048).bfloat16()
-
-    def bandwidth(self) -> float:
-        """Bytes a second."""
-        arguments = self._array.data_ptr(), self._array.numel(), torch.get_num_threads()
-        return 8 * self._array.numel() / self._median(lambda: self._library.read_array(*arguments))
-
-    def product_rate(self) -> float:
-        """Floating-point operations a second."""
-        return 2 * 2048**3 / self._median(lambda: self._factors[0] @ self._factors[1])
-
-    @staticmethod
-    def _median(function: Callable[[], object]) -> float:
-        return median_time(Kernel("probe", itertools.repeat(function), 0, 0, 0), 5)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -106,14 +74,14 @@ def main() -> None:
 
 
 def print_batch(batch: Batch, probe: Probe, repeats: int) -> None:
-    bandwidth, rate = probe.bandwidth(), probe.product_rate()
+    before = probe.measure()
     measured = [(kernel, median_time(kernel, repeats)) for kernel in kernels(batch)]
-    bandwidth, rate = (bandwidth + probe.bandwidth()) / 2, (rate + probe.product_rate()) / 2
-    print(f"\n{batch.name}: read {bandwidth / 1e9:.1f} GB/s, product {rate / 1e9:.0f} GFLOP/s")
+    machine = before.mean(probe.measure())
+    print(f"\n{batch.name}: read {machine.bandwidth / 1e9:.1f} GB/s, product {machine.product_rate / 1e9:.0f} GFLOP/s")
     print(f"  {'kernel':24} {'us':>10} {'floor us':>10} {'achieved':>9}   us a step")
     total = total_floor = 0.0
     for kernel, seconds in measured:
-        floor = max(kernel.num_bytes / bandwidth, kernel.num_flops / rate)
+        floor = max(kernel.num_bytes / machine.bandwidth, kernel.num_flops / machine.product_rate)
         total += seconds * kernel.per_step
         total_floor += floor * kernel.per_step
         share = f"{seconds * 1e6:10.1f} {floor * 1e6:10.1f} {floor / seconds:9.0%}"

@@ -44,6 +44,17 @@ struct Item {
 
 int64_t splits_up_to(int64_t position) { return position / SPLIT + 1; }
 
+// A thread's working memory, aligned to a cache line, kept from call to call and only ever grown.
+float* scratch(int64_t floats) {
+    static thread_local std::unique_ptr<float[]> memory;
+    static thread_local int64_t size = 0;
+    if (size < floats + 16) {
+        memory.reset(new float[floats + 16]);
+        size = floats + 16;
+    }
+    return (float*)(((uintptr_t)memory.get() + 63) / 64 * 64);
+}
+
 template <class T>
 class Worker {
    public:
@@ -139,10 +150,13 @@ class Worker {
         for (int panel = 0; panel < KEYS / TILE_COLUMNS; panel++)
             multiply_tile(count, query, a.head_dim, keys + panel * TILE_COLUMNS * a.head_dim, a.head_dim / STEP<T>,
                           products + panel * TILE_COLUMNS, KEYS, false);
+        const bool all_seen = position(item, row) >= key + KEYS - 1;
         for (int64_t i = 0; i < count; i++) {
-            const int64_t seen = std::min<int64_t>(KEYS, position(item, row + i) - key + 1);
-            const auto weigh = seen == KEYS ? weigh_tile<true, T> : weigh_tile<false, T>;
-            weigh(products + i * KEYS, seen, scale, weights + i * KEYS, part, row + i);
+            const float* row_products = products + i * KEYS;
+            if (all_seen)
+                weigh_tile<true>(row_products, KEYS, scale, weights + i * KEYS, part, row + i);
+            else
+                weigh_tile<false>(row_products, position(item, row + i) - key + 1, scale, weights + i * KEYS, part, row + i);
         }
         for (int64_t column = 0; column < a.head_dim; column += TILE_COLUMNS)
             multiply_tile(count, weights, KEYS, values + column * KEYS, KEYS / STEP<T>,

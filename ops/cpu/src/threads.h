@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 
 #include <omp.h>
 
@@ -18,17 +17,6 @@ struct Range {
 
 inline Range share(int64_t count, int thread, int threads) {
     return {count * thread / threads, count * (thread + 1) / threads};
-}
-
-// Working memory of the calling thread, aligned to a cache line, kept from call to call and only ever grown.
-inline float* scratch(int64_t floats) {
-    static thread_local std::unique_ptr<float[]> memory;
-    static thread_local int64_t size = 0;
-    if (size < floats + 16) {
-        memory.reset(new float[floats + 16]);
-        size = floats + 16;
-    }
-    return (float*)(((uintptr_t)memory.get() + 63) / 64 * 64);
 }
 
 // body(thread, threads) once on each thread.

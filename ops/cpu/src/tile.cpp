@@ -81,8 +81,7 @@ inline Vec multiply_add(Vec sum, const Row<bfloat16>& row, const Columns<bfloat1
 
 #endif
 
-// `packed`: a is [steps, rows, STEP] instead of [rows, lda].
-template <class T, int rows, bool packed>
+template <class T, int rows>
 void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc, bool accumulate,
             const char* ahead) {
     Vec sums[rows][2];
@@ -92,14 +91,26 @@ void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, in
         for (int half = 0; half < 2; half++)
             sums[m][half] = accumulate ? load(c + m * ldc + half * LANES) : broadcast(0.0f);
 
+    // Three rows to a pointer, which x86 can address as p, p + lda and p + 2 * lda. A pointer a row, as the compiler would
+    // have it, does not fit the registers; the empty asm keeps it from working that out again.
+    constexpr int POINTERS = (rows + 2) / 3;
+    const T* pointers[POINTERS];
+#pragma GCC unroll 16
+    for (int i = 0; i < POINTERS; i++) pointers[i] = a + 3 * i * lda;
+
     const auto step = [&](int64_t k) __attribute__((always_inline)) {
         Columns<T> columns;
         load_columns(panel + k * TILE_COLUMNS * STEP<T>, columns);
 #pragma GCC unroll 16
         for (int m = 0; m < rows; m++) {
-            const Row<T> row(packed ? a + (k * rows + m) * STEP<T> : a + m * lda + k * STEP<T>);
+            const Row<T> row(pointers[m / 3] + m % 3 * lda);
             sums[m][0] = multiply_add(sums[m][0], row, columns, 0);
             sums[m][1] = multiply_add(sums[m][1], row, columns, 1);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < POINTERS; i++) {
+            pointers[i] += STEP<T>;
+            asm("" : "+r"(pointers[i]));
         }
     };
     if (ahead != nullptr)
@@ -118,49 +129,24 @@ void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, in
 }
 
 template <class T>
-using Kernel = decltype(&kernel<T, 1, false>);
+using Kernel = decltype(&kernel<T, 1>);
 
-template <class T, bool packed, int... row>
+template <class T, int... row>
 Kernel<T> select(int64_t rows, std::integer_sequence<int, row...>) {
-    static constexpr Kernel<T> kernels[] = {kernel<T, row + 1, packed>...};
+    static constexpr Kernel<T> kernels[] = {kernel<T, row + 1>...};
     return kernels[rows - 1];
 }
-
-template <class T>
-using AllRows = std::make_integer_sequence<int, TILE_ROWS<T>>;
 
 }  // namespace
 
 template <class T>
 void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc,
                    bool accumulate, const char* ahead) {
-    select<T, false>(rows, AllRows<T>())(a, lda, panel, steps, c, ldc, accumulate, ahead);
+    select<T>(rows, std::make_integer_sequence<int, TILE_ROWS<T>>())(a, lda, panel, steps, c, ldc, accumulate, ahead);
 }
 
-template <class T>
-void multiply_packed_tile(int64_t rows, const T* packed, const T* panel, int64_t steps, float* c, int64_t ldc,
-                          const char* ahead) {
-    select<T, true>(rows, AllRows<T>())(packed, 0, panel, steps, c, ldc, false, ahead);
-}
-
-template <class T>
-void pack_rows(int64_t rows, const T* a, int64_t lda, int64_t steps, T* packed) {
-    for (int64_t step = 0; step < steps; step += LANES) {
-        const int64_t count = steps - step < LANES ? steps - step : LANES;
-        Words words[LANES] = {};
-        for (int64_t m = 0; m < rows; m++) words[m] = (Words)load((const float*)(a + m * lda) + step, count);
-        transpose(words);
-        // In order of steps: what one step writes too far is the next one's.
-        for (int64_t i = 0; i < count; i++) store_bits(packed + (step + i) * rows * STEP<T>, words[i]);
-    }
-}
-
-#define INSTANTIATE(T)                                                                                              \
-    template void multiply_tile(int64_t, const T*, int64_t, const T*, int64_t, float*, int64_t, bool, const char*); \
-    template void multiply_packed_tile(int64_t, const T*, const T*, int64_t, float*, int64_t, const char*);         \
-    template void pack_rows(int64_t, const T*, int64_t, int64_t, T*);
-
-INSTANTIATE(float)
-INSTANTIATE(bfloat16)
+template void multiply_tile(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, bool, const char*);
+template void multiply_tile(int64_t, const bfloat16*, int64_t, const bfloat16*, int64_t, float*, int64_t, bool,
+                            const char*);
 
 }  // namespace squadron

@@ -16,17 +16,13 @@ constexpr int TILE_COLUMNS = 2 * LANES;
 template <class T>
 constexpr int STEP = 4 / sizeof(T);
 
-// As many rows as leave the accumulators in registers, and no more than `transpose` makes of them at once.
-constexpr int fitting_rows(int spare_registers) {
-    const int rows = (VECTOR_REGISTERS - spare_registers) / 2;
-    return rows < LANES ? rows : LANES;
-}
+// As many rows as leave the accumulators in registers.
 #if defined(__AVX512BF16__)
 template <class T>
-constexpr int TILE_ROWS = fitting_rows(4);
+constexpr int TILE_ROWS = 14;
 #else
 template <class T>
-constexpr int TILE_ROWS = fitting_rows(STEP<T> == 1 ? 4 : 8);
+constexpr int TILE_ROWS = VECTOR_REGISTERS / 2 - (STEP<T> == 1 ? 2 : 4);
 #endif
 
 // c [rows, TILE_COLUMNS] (row stride ldc) = a [rows, steps * STEP] (row stride lda) x panel, or += if accumulate.
@@ -35,14 +31,5 @@ constexpr int TILE_ROWS = fitting_rows(STEP<T> == 1 ? 4 : 8);
 template <class T>
 void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc,
                    bool accumulate, const char* ahead = nullptr);
-
-// The same, of a as `pack_rows` lays it out: to the same bits, and faster where that is done once for many panels.
-template <class T>
-void multiply_packed_tile(int64_t rows, const T* packed, const T* panel, int64_t steps, float* c, int64_t ldc,
-                          const char* ahead = nullptr);
-
-// a [rows, steps * STEP] (row stride lda) -> packed [steps, rows, STEP]; writes up to LANES words beyond it.
-template <class T>
-void pack_rows(int64_t rows, const T* a, int64_t lda, int64_t steps, T* packed);
 
 }  // namespace squadron
