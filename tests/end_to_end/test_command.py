@@ -29,7 +29,7 @@ def test_generate_answers() -> None:
 def test_demo_once() -> None:
     done = run("demo", "--once", "--port", str(free_port()))
     assert done.returncode == 0, done.stderr
-    assert "\n  42\n" in done.stdout
+    assert "Squadron makes three promises. It is exact" in done.stdout
     assert done.stderr == ""
 
 
