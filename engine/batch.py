@@ -87,9 +87,11 @@ def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) 
         if entry.num_samples:
             seq.sampled_row = len(rows)
             position = entry.start + entry.num_tokens
-            for choice in range(seq.choice, seq.choice + entry.num_samples):
+            token_rows.append(end_row - 1)
+            rows.append((group, seq, seq.choice, position, None))
+            for child in range(1, entry.num_samples):
                 token_rows.append(end_row - 1)
-                rows.append((group, seq, choice, position, None))
+                rows.append((group, seq, child, position, None))
     return np.array(token_rows, np.int32), rows
 
 

@@ -53,7 +53,7 @@ def append_token(
     """Give a sequence its next token; returns what its choice gained."""
     params = group.params
     token_id = rows.token_ids[row]
-    first_index = seq.num_output_tokens
+    first_index = len(seq.token_ids) - seq.num_prompt_tokens
     seq.token_ids.append(token_id)
     logprobs = None
     if params.logprobs is not None or params.best_of is not None:

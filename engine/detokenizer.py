@@ -27,7 +27,7 @@ class Detokenizer:
         self._texts = [_whole(data) for data in self._bytes]
         self._special_ids = special_ids
 
-    def push(self, state: TextState, token_id: int, *, skip_special_tokens: bool) -> str:
+    def push(self, state: TextState, token_id: int, skip_special_tokens: bool) -> str:
         """The text that this token completes."""
         if skip_special_tokens and token_id in self._special_ids:
             return ""

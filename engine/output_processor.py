@@ -1,7 +1,6 @@
 """From a step's results to what callers hear: each row to its sequence, each sequence's gain to its request."""
 
 import logging
-from collections.abc import Iterator
 
 from engine import beam_search, decoding
 from engine.block_manager import BlockManager
@@ -9,7 +8,7 @@ from engine.detokenizer import Detokenizer
 from engine.errors import InputProcessingError
 from engine.outputs import CompletionOutput, RequestOutput, SamplerOutput
 from engine.scheduler import ScheduledSequence, SchedulerOutputs
-from engine.sequence import Sequence, SequenceGroup
+from engine.sequence import Sequence, SequenceGroup, Status
 from engine.tokenizer import Tokenizer
 
 logger = logging.getLogger("squadron.engine")
@@ -30,22 +29,23 @@ class OutputProcessor:
         """Go through the plan as the rows were laid out; `now` is when the results came."""
         rows = decoding.SampledRows(output, self.tokenizer)
         news: list[News] = []
-        row = 0
-        for group, entries in _by_group(plan.scheduled):
-            gained: list[CompletionOutput] = []
-            has_rows = False
-            for entry in entries:
-                first_row = row
-                row += entry.num_prompt_rows + entry.num_samples
-                if entry.num_samples:
-                    entry.seq.num_pending -= 1
-                if entry.seq.finish_reason is not None:
-                    self.num_discarded_rows += entry.num_samples
-                elif row > first_row:
-                    has_rows = True
-                    self._apply(entry, rows, first_row, gained, blocks)
-            if has_rows and (told := self._tell(group, gained, blocks, now)) is not None:
-                news.append((group, told))
+        gained: list[CompletionOutput] = []
+        row, scheduled = 0, plan.scheduled
+        for index, entry in enumerate(scheduled, start=1):
+            first_row = row
+            row += entry.num_prompt_rows + entry.num_samples
+            if entry.num_samples:
+                entry.seq.num_pending -= 1
+            if entry.seq.finish_reason is not None:
+                self.num_discarded_rows += entry.num_samples
+            elif row > first_row:
+                self._apply(entry, rows, first_row, gained, blocks)
+            # A group's sequences are neighbours: its news is complete with the last of them.
+            group = entry.group
+            if index == len(scheduled) or scheduled[index].group is not group:
+                if (told := self._tell(group, gained, blocks, now)) is not None:
+                    news.append((group, told))
+                gained = []
         return news
 
     def conclude(self, group: SequenceGroup) -> RequestOutput:
@@ -79,7 +79,12 @@ class OutputProcessor:
             if group.params.beam_width is not None:
                 seq.candidates = rows.candidates(sampled_row, beam_search.num_candidates(group))
                 return
-            lines = [seq] if group.num_unforked == 1 else [seq, *_fork(group, seq, blocks)]
+            if group.num_unforked == 1:
+                gained.append(decoding.append_token(group, seq, rows, sampled_row, self.detokenizer))
+                if seq.finish_reason is not None:
+                    blocks.free(seq)
+                return
+            lines = [seq, *_fork(group, seq, blocks)]
             for line_row, line in enumerate(lines, start=sampled_row):
                 gained.append(decoding.append_token(group, line, rows, line_row, self.detokenizer))
                 if line.finish_reason is not None:
@@ -91,30 +96,24 @@ class OutputProcessor:
     def _tell(
         self, group: SequenceGroup, gained: list[CompletionOutput], blocks: BlockManager, now: float
     ) -> RequestOutput | None:
-        """What the caller hears; None while there is nothing to hear yet."""
+        """What the caller hears; None while there is nothing to hear yet, or any more."""
+        if group.status is Status.FINISHED:
+            return None  # aborted
         if group.error is not None:
             return self.fail(group, group.error)
-        metrics = group.metrics
-        if metrics.phase != "decode" and (gained or group.params.beam_width is not None):
-            metrics.enter("decode", now)
-            metrics.first_token_time = metrics.first_token_time or now
-        if group.params.beam_width is not None:
+        has_candidates = group.params.beam_width is not None and any(seq.candidates for seq in group.live)
+        if not (gained or has_candidates):
+            return None
+        if group.metrics.phase != "decode":
+            group.metrics.enter("decode", now)
+            group.metrics.first_token_time = group.metrics.first_token_time or now
+        if has_candidates:
             is_over = beam_search.advance(group, blocks)
             return _request_output(group, beam_search.results(group, self.tokenizer)) if is_over else None
         if group.params.best_of is not None:
             group.held_outputs += gained
             return _request_output(group, decoding.rank_best_of(group)) if group.finished else None
-        return _request_output(group, gained) if gained else None
-
-
-def _by_group(scheduled: list[ScheduledSequence]) -> Iterator[tuple[SequenceGroup, list[ScheduledSequence]]]:
-    """A plan's entries, those of a group together: they are neighbours."""
-    index = 0
-    while index < len(scheduled):
-        group, first = scheduled[index].group, index
-        while index < len(scheduled) and scheduled[index].group is group:
-            index += 1
-        yield group, scheduled[first:index]
+        return _request_output(group, gained)
 
 
 def _fork(group: SequenceGroup, parent: Sequence, blocks: BlockManager) -> list[Sequence]:

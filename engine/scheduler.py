@@ -134,7 +134,8 @@ class Scheduler:
                 num_tokens = self._num_schedulable(group, seq, plan)
                 if num_tokens == 0:
                     continue
-                if not self._make_room(group, seq, seq.num_computed_tokens + num_tokens, plan):
+                end = seq.num_computed_tokens + num_tokens
+                if not (self.blocks.reserve(seq, end) or self._make_room(group, seq, end, plan)):
                     break
                 self._schedule(group, seq, num_tokens, plan)
 

@@ -14,15 +14,15 @@ def finish_or_continue(group: SequenceGroup, seq: Sequence, detokenizer: Detoken
     """
     params = group.params
     token_id = seq.token_ids[-1]
-    num_output = seq.num_output_tokens
+    num_output = len(seq.token_ids) - seq.num_prompt_tokens
     if token_id in group.stop_token_ids and num_output > params.min_tokens:
         seq.finish_reason = "stop"
         seq.stop_reason = token_id if token_id in params.stop_token_ids else None
         shown = _take_held(seq)
         if params.include_stop_str_in_output:
-            shown += detokenizer.push(seq.text, token_id, skip_special_tokens=params.skip_special_tokens)
+            shown += detokenizer.push(seq.text, token_id, params.skip_special_tokens)
         return shown + detokenizer.flush(seq.text)
-    text = detokenizer.push(seq.text, token_id, skip_special_tokens=params.skip_special_tokens)
+    text = detokenizer.push(seq.text, token_id, params.skip_special_tokens)
     at_length = num_output >= group.max_output_tokens
     if at_length:
         text += detokenizer.flush(seq.text)

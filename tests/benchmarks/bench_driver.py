@@ -6,6 +6,7 @@ Prints the time of a step by part. Target: at most 5 µs per running sequence an
 """
 
 import argparse
+import gc
 import json
 import time
 from concurrent.futures import Future
@@ -71,6 +72,7 @@ def measure(num_sequences: int, num_steps: int) -> dict[str, float]:
         engine.step()
     for _ in range(16):
         engine.step()
+    gc.freeze()  # as AsyncEngine does
     before = engine.stats()
     times = []
     for _ in range(num_steps):

@@ -71,10 +71,10 @@ def test_an_exception_in_one_requests_text_fails_it_alone(monkeypatch):
     engine = make_engine(Knobs())
     whole, calls = engine.processor.detokenizer.push, iter(range(10**6))
 
-    def push(state, token_id, **options):
+    def push(*arguments):
         if next(calls) == 9:
             raise RuntimeError("detokenizer trouble")
-        return whole(state, token_id, **options)
+        return whole(*arguments)
 
     monkeypatch.setattr(engine.processor.detokenizer, "push", push)
     answers = run(engine, requests)
