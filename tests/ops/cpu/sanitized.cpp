@@ -1,12 +1,19 @@
 // Runs every kernel on odd sizes, in arrays that are exactly as long as they should be: to be compiled with the address and
 // undefined-behaviour sanitizers. Prints what was run; exits 1 where an output was not written or a row alone differs.
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
+#include <string>
+#include <thread>
 #include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "api.h"
 #include "dtype.h"
@@ -17,7 +24,7 @@ using namespace squadron;
 namespace {
 
 std::mt19937 generator(1);
-int checks = 0;
+std::atomic<int> checks = 0;
 
 int below(int limit) { return (int)(generator() % (unsigned)limit); }
 
@@ -192,6 +199,39 @@ void run_sampling() {
     for (int64_t i = 0; i < rows * num_top; i++) check(top_ids[i] >= 0 && top_ids[i] < size, "token_logprobs, best");
 }
 
+// The ranks are threads; each opens the file for itself, as processes would.
+void run_shared_memory() {
+    const int size = 1 << (1 + below(2)), file = memfd_create("ranks", 0);
+    check(ftruncate(file, squadron_shm_bytes(size)) == 0, "ftruncate");
+    const int64_t rows = 1 + below(3), width = 1 + below(100'000), count = rows * width;
+    const auto x = random_array<float>(count);
+    std::atomic<int> joined{0};
+    const auto rank_of = [&](int rank) {
+        const int own = open(("/proc/self/fd/" + std::to_string(file)).c_str(), O_RDWR);
+        SharedMemory* shared = squadron_shm_join(own, rank, size);
+        check(shared != nullptr, "shm_join");
+        joined++;
+        while (joined < size) std::this_thread::yield();
+        auto sum = poisoned_array<float>(count), all = poisoned_array<float>(count * size), got = poisoned_array<float>(count);
+        check(squadron_shm_all_reduce(shared, x.get(), sum.get(), count, 5000) == 0, "shm_all_reduce");
+        check(squadron_shm_all_gather(shared, (char*)x.get(), (char*)all.get(), rows, width * 4, 5000) == 0, "shm_all_gather");
+        check(squadron_shm_broadcast(shared, (char*)sum.get(), count * 4, size - 1, 5000) == 0, "shm_broadcast");
+        check(squadron_shm_send(shared, (char*)x.get(), count * 4, 5000) == 0, "shm_send");
+        check(squadron_shm_receive(shared, (char*)got.get(), count * 4, 5000) == 0, "shm_receive");
+        for (int64_t i = 0; i < count; i++) {
+            check(sum[i] == x[i] * (float)size && got[i] == x[i], "shm_all_reduce or shm_receive");
+            check(all[i / width * width * size + rank * width + i % width] == x[i], "shm_all_gather");
+        }
+        check(squadron_shm_barrier(shared, 5000) == 0, "shm_barrier");
+        squadron_shm_leave(shared);
+        close(own);
+    };
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < size; rank++) ranks.emplace_back(rank_of, rank);
+    for (auto& rank : ranks) rank.join();
+    close(file);
+}
+
 }  // namespace
 
 int main() {
@@ -205,6 +245,7 @@ int main() {
             run_attention<bfloat16>(BFLOAT16);
         }
         run_sampling();
+        if (round % 6 == 0) run_shared_memory();
     }
-    std::printf("%d checks, vectors of %d floats\n", checks, LANES);
+    std::printf("%d checks, vectors of %d floats\n", checks.load(), LANES);
 }
