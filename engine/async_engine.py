@@ -70,6 +70,7 @@ class AsyncEngine:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
+        gc.unfreeze()
         self._executor.shutdown()
 
     def add_request(
@@ -82,7 +83,6 @@ class AsyncEngine:
         attempt: int = 0,
         priority: int = 0,
         cache_salt: str | None = None,
-        chat_template_kwargs: dict[str, Any] | None = None,
     ) -> None:
         """Tokenize, check and queue, from any thread; `request_id` must be unique among those that run.
 
@@ -91,7 +91,7 @@ class AsyncEngine:
         arrival_time = time.monotonic()
         self.check_health()
         self._check_queue()
-        token_ids = self.tokenize(prompt, **(chat_template_kwargs or {}))
+        token_ids = self.tokenize(prompt)
         self._engine.check_request(token_ids, params)
         self._post(
             partial(
@@ -123,8 +123,9 @@ class AsyncEngine:
         queue: asyncio.Queue[RequestOutput] = asyncio.Queue()
         key = f"{request_id}#{next(self._num_streams)}"
         self._streams[key] = lambda output: _put(loop, queue, output)
+        admission = asyncio.ensure_future(asyncio.to_thread(self.add_request, key, prompt, params, **options))
         try:
-            await asyncio.to_thread(self.add_request, key, prompt, params, **options)
+            await asyncio.shield(admission)
             finished = False
             while not finished:
                 output = await queue.get()
@@ -132,15 +133,16 @@ class AsyncEngine:
                 yield replace(output, request_id=request_id)
         finally:
             del self._streams[key]
-            self.abort(key)
+            # Behind the add, even where the caller went away while it was tokenizing.
+            admission.add_done_callback(lambda done: self.abort(key) if not done.exception() else None)
 
-    def tokenize(self, prompt: Prompt, **chat_options: Any) -> list[int]:
+    def tokenize(self, prompt: Prompt) -> list[int]:
         """Token ids of a text, of a conversation (a list of messages), or of ids (as they are)."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
         messages = [message for message in prompt if not isinstance(message, int)]
         if messages:
-            return self.tokenizer.encode_chat(messages, **chat_options)
+            return self.tokenizer.encode_chat(messages)
         return [token_id for token_id in prompt if isinstance(token_id, int)]
 
     def _prompt_text(self, prompt: Prompt, token_ids: list[int]) -> str | None:
@@ -186,17 +188,26 @@ class AsyncEngine:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._do_commands()
-            if self._engine.has_unfinished_requests():
-                self._deliver(self._step())
-            self._stats = self._engine.stats()
-            self._log_stats()
-            if not (self._commands or self._engine.has_unfinished_requests()):
-                self._wake.wait()
-            self._wake.clear()
+            try:
+                self._turn()
+            except Exception as error:  # a mistake of ours: say so loudly, answer everybody, take no more
+                logger.exception("the engine's turn failed")
+                self._engine.dead = self._engine.dead or f"{type(error).__name__}: {error}"
+                self._deliver(self._engine.abandon(self._engine.dead))
         self._engine.dead = self._engine.dead or "the engine is shut down"
         self._do_commands()
-        self._deliver(self._engine.fail_all(self._engine.dead))
+        self._deliver(self._engine.abandon(self._engine.dead))
+
+    def _turn(self) -> None:
+        """What callers left to do, a step, and rest if there is nothing more."""
+        self._do_commands()
+        if self._engine.has_unfinished_requests():
+            self._deliver(self._engine.step())
+        self._stats = self._engine.stats()
+        self._log_stats()
+        if not (self._commands or self._engine.has_unfinished_requests()):
+            self._wake.wait()
+        self._wake.clear()
 
     def _log_stats(self) -> None:
         """A line every ten seconds in which something was done."""
@@ -216,14 +227,10 @@ class AsyncEngine:
             self._engine.add_request(request_id, token_ids, params, **options)
         except SquadronError as error:  # it was checked before it was queued, but the engine may have died since
             self._deliver([failed_request(request_id, options["attempt"], token_ids, str(error))])
-
-    def _step(self) -> list[RequestOutput]:
-        try:
-            return self._engine.step()
-        except Exception as error:  # a mistake of ours: say so loudly, answer everybody, take no more
-            logger.exception("the engine's step failed")
-            self._engine.dead = f"{type(error).__name__}: {error}"
-            return self._engine.fail_all(self._engine.dead)
+        except Exception as error:  # this request's own trouble, not the others'
+            logger.exception("request %s could not be added", request_id)
+            message = f"{type(error).__name__}: {error}"
+            self._deliver([failed_request(request_id, options["attempt"], token_ids, message)])
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
         for output in outputs:
@@ -235,9 +242,11 @@ class AsyncEngine:
 
 
 def _answer(future: Future[Answer], question: Callable[[], Answer]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return  # the asker has gone
     try:
         future.set_result(question())
-    except KeyError as error:
+    except Exception as error:
         future.set_exception(error)
 
 

@@ -80,8 +80,7 @@ def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) 
     for entry, end_row in zip(scheduled, query_starts[1:].tolist(), strict=True):
         group, seq = entry.group, entry.seq
         if entry.num_prompt_rows:
-            first = max(entry.start, len(group.prompt_logprobs) - 1, 0)
-            for position in range(first + 1, first + 1 + entry.num_prompt_rows):
+            for position in range(entry.prompt_row_start + 1, entry.prompt_row_start + 1 + entry.num_prompt_rows):
                 token_rows.append(end_row - entry.num_tokens + position - 1 - entry.start)
                 rows.append((group, seq, seq.choice, position, seq.token_ids[position]))
         if entry.num_samples:

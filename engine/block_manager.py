@@ -30,10 +30,6 @@ class BlockManager:
         self.num_prefix_queries = 0  # tokens
         self.num_prefix_hits = 0  # tokens
 
-    @property
-    def num_free_rows(self) -> int:
-        return len(self._free_rows)
-
     def num_blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 

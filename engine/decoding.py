@@ -39,12 +39,14 @@ class SampledRows:
 
 
 def take_prompt_logprobs(entry: ScheduledSequence, rows: SampledRows, first_row: int) -> None:
-    """Append those of the prompt positions that the step went over; the first position of all has none."""
+    """Append those of the prompt positions that the step went over; the first position of all has none.
+
+    Some may be known already, where a step in flight was computed again after a preemption.
+    """
     group = entry.group
-    if not group.prompt_logprobs and entry.num_prompt_rows:
-        group.prompt_logprobs.append(None)
-    for row in range(first_row, first_row + entry.num_prompt_rows):
-        group.prompt_logprobs.append(rows.position_logprobs(row, group.params.prompt_logprobs or 0))
+    known = group.prompt_logprobs = group.prompt_logprobs or [None]
+    for index in range(len(known) - entry.prompt_row_start - 1, entry.num_prompt_rows):
+        known.append(rows.position_logprobs(first_row + index, group.params.prompt_logprobs or 0))
 
 
 def append_token(

@@ -27,7 +27,7 @@ class InputProcessingError(SquadronError):
 
 
 class WorkerLost(SquadronError):
-    """A worker died, froze or failed; `rank` is the first one known to, `reason` one line on how."""
+    """A worker died or failed; `rank` is the first one known to, `reason` one line on how."""
 
     def __init__(self, rank: int, reason: str) -> None:
         super().__init__(f"worker {rank} lost: {reason}")

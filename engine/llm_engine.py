@@ -61,14 +61,7 @@ class LLMEngine:
 
     def start(self) -> None:
         """Start the workers; raises InvalidConfig or WorkerLost."""
-        self.capacity = self._with_context(self.executor.start())
-        self._limits = admission.Limits(
-            self.capacity.max_model_len,
-            self.capacity.num_gpu_blocks - 1,
-            self.config.block_size,
-            self.config.max_num_seqs,
-            self.model_config.vocab_size,
-        )
+        self._adopt(self.executor.start())
         self.scheduler = Scheduler(
             self._empty_blocks(),
             max_num_batched_tokens=self.config.max_num_batched_tokens,
@@ -176,6 +169,13 @@ class LLMEngine:
             self.fail_request(request_id, message)
         return self._take_outputs()
 
+    def abandon(self, message: str) -> list[RequestOutput]:
+        """Last outputs for everybody, whatever state a failed step has left behind: nothing else is touched or freed."""
+        outputs = self._take_outputs() + [self.processor.fail(group, message) for group in self._groups.values()]
+        self._groups.clear()
+        self._in_flight.clear()
+        return outputs
+
     def stats(self) -> EngineStats:
         return self.recorder.stats(self.scheduler, self.processor.num_discarded_rows)
 
@@ -225,13 +225,22 @@ class LLMEngine:
             self._give_up(f"{lost}; max_restarts={self.config.max_restarts} are used up")
             return
         try:
-            self.capacity = self._with_context(self.executor.restart())
+            self._adopt(self.executor.restart())
         except (WorkerLost, InvalidConfig) as error:
             self._give_up(f"{lost}; the restart failed: {error}")
             return
         self._epoch += 1
         self.scheduler.requeue_all(self._empty_blocks())
         self.recorder.recovered(list(self._groups.values()))
+        self._refuse_what_no_longer_fits()
+
+    def _refuse_what_no_longer_fits(self) -> None:
+        """New workers may have found less memory than those before."""
+        for group in list(self._groups.values()):
+            try:
+                self.check_request(group.prompt_token_ids, group.params)
+            except InvalidRequest as error:
+                self.fail_request(group.request_id, f"after a restart with less memory: {error}")
 
     def _give_up(self, reason: str) -> None:
         """No workers, no hope: every request ends with the reason, and none is taken any more."""
@@ -242,11 +251,16 @@ class LLMEngine:
     def _overtakes(self, priority: int) -> int:
         return priority * ARRIVALS_PER_PRIORITY if self.config.scheduling_policy == "priority" else 0
 
-    def _with_context(self, capacity: Capacity) -> Capacity:
+    def _adopt(self, capacity: Capacity) -> None:
         """The executor's capacity, its context cut to what was asked for and to what the cache can hold."""
-        in_cache = (capacity.num_gpu_blocks - 1) * self.config.block_size
-        limit = min(capacity.max_model_len, resolve_max_model_len(self.config, self.model_config), in_cache)
-        return replace(capacity, max_model_len=limit)
+        num_blocks, block_size = capacity.num_gpu_blocks - 1, self.config.block_size
+        limit = min(
+            capacity.max_model_len, resolve_max_model_len(self.config, self.model_config), num_blocks * block_size
+        )
+        self.capacity = replace(capacity, max_model_len=limit)
+        self._limits = admission.Limits(
+            limit, num_blocks, block_size, self.config.max_num_seqs, self.model_config.vocab_size
+        )
 
     def _empty_blocks(self) -> BlockManager:
         return BlockManager(

@@ -104,7 +104,7 @@ class OutputProcessor:
         has_candidates = group.params.beam_width is not None and any(seq.candidates for seq in group.live)
         if not (gained or has_candidates):
             return None
-        if group.metrics.phase != "decode":
+        if group.metrics.phase != "decode" and group.status is Status.RUNNING:
             group.metrics.enter("decode", now)
             group.metrics.first_token_time = group.metrics.first_token_time or now
         if has_candidates:

@@ -1,6 +1,6 @@
 """What comes out: `SamplerOutput` from the workers, `RequestOutput` to the callers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -52,16 +52,13 @@ class RequestMetrics:
     """
 
     arrival_time: float
+    phase_start: float
     first_scheduled_time: float | None = None
     first_token_time: float | None = None
     finished_time: float | None = None
     num_preemptions: int = 0
     phase: Phase = "queue"
-    phase_start: float = 0.0
     seconds: dict[Phase, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.phase_start = self.arrival_time
 
     def enter(self, phase: Phase, now: float) -> None:
         """The request's time is the phase's from now on."""
@@ -126,7 +123,7 @@ def failed_request(request_id: str, attempt: int, prompt_token_ids: list[int], m
 
 @dataclass(slots=True)
 class Accumulator:
-    """Joins a request's deltas into one cumulative `RequestOutput`."""
+    """Joins a request's deltas into one cumulative `RequestOutput`, whose lists grow with the next delta."""
 
     last: RequestOutput | None = None
     choices: dict[int, CompletionOutput] = field(default_factory=dict)
@@ -136,7 +133,7 @@ class Accumulator:
         """The request so far, after `delta`."""
         for new in delta.outputs:
             old = self.choices.get(new.index)
-            self.choices[new.index] = new if old is None else _join(old, new)
+            self.choices[new.index] = _own(new) if old is None else _join(old, new)
         if delta.prompt_logprobs is not None:
             self.prompt_logprobs = delta.prompt_logprobs
         self.last = RequestOutput(
@@ -154,16 +151,19 @@ class Accumulator:
         return self.last
 
 
+def _own(new: CompletionOutput) -> CompletionOutput:
+    """A copy whose lists may grow."""
+    return replace(new, token_ids=[*new.token_ids], logprobs=None if new.logprobs is None else [*new.logprobs])
+
+
 def _join(old: CompletionOutput, new: CompletionOutput) -> CompletionOutput:
+    """Into `old`: copying what came before at each delta would cost the square of an answer's length."""
     assert new.first_index == old.first_index + len(old.token_ids), "a delta is missing or came twice"
-    logprobs = None if old.logprobs is None and new.logprobs is None else (old.logprobs or []) + (new.logprobs or [])
-    return CompletionOutput(
-        index=old.index,
-        text=old.text + new.text,
-        token_ids=old.token_ids + new.token_ids,
-        first_index=old.first_index,
-        cumulative_logprob=new.cumulative_logprob,
-        logprobs=logprobs,
-        finish_reason=new.finish_reason,
-        stop_reason=new.stop_reason,
-    )
+    old.token_ids += new.token_ids
+    old.text += new.text
+    if new.logprobs is not None:
+        old.logprobs = old.logprobs or []
+        old.logprobs += new.logprobs
+    old.cumulative_logprob = new.cumulative_logprob
+    old.finish_reason, old.stop_reason = new.finish_reason, new.stop_reason
+    return old

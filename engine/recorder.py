@@ -69,8 +69,9 @@ class Recorder:
         self._execute_seconds += record.finished - waited_since
         self._process_seconds += record.processed - record.finished
         self._num_steps += 1
-        self._num_generation_tokens += record.num_samples
-        self._num_prompt_tokens += plan.num_tokens - sum([entry.num_samples > 0 for entry in plan.scheduled])
+        samples = [entry.num_samples for entry in plan.scheduled]
+        self._num_generation_tokens += sum(samples)
+        self._num_prompt_tokens += plan.num_tokens - sum([num_samples > 0 for num_samples in samples])
         self._num_blocks_swapped_out += record.num_swapped_out
         self._num_blocks_swapped_in += record.num_swapped_in
         self._num_blocks_copied += record.num_copied

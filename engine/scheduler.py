@@ -21,7 +21,8 @@ class ScheduledSequence:
     seq: Sequence
     start: int  # first position
     num_tokens: int
-    num_prompt_rows: int  # sampled rows that give prompt logprobs, before the others
+    prompt_row_start: int  # the first position whose row gives a prompt logprob, that of the next position
+    num_prompt_rows: int  # sampled rows that do, before the others
     num_samples: int  # sampled rows of the last token: 0 while its end is not reached, n where n children will fork
 
 
@@ -70,7 +71,7 @@ class Scheduler:
         self.max_num_batched_tokens = max_num_batched_tokens
         self.max_num_seqs = max_num_seqs
         self.long_prefill_token_threshold = long_prefill_token_threshold or max_num_batched_tokens
-        self.watermark_blocks = int(watermark * blocks.device.num_usable)
+        self.watermark = watermark
         self.depth = depth
         self.runs_ahead = runs_ahead
         self.costs = costs
@@ -214,6 +215,7 @@ class Scheduler:
             if needed > self._num_admissible_blocks():
                 return
             for seq in live:
+                seq.candidates = None  # come while it waited: the row is computed, and gives them, again
                 self.blocks.admit(seq, group.cache_salt, read_cache=read_cache)
             if group.metrics.num_preemptions == 0:
                 group.num_cached_tokens = live[0].num_computed_tokens
@@ -223,7 +225,8 @@ class Scheduler:
 
     def _num_admissible_blocks(self) -> int:
         """What newcomers may take: all but the watermark, which is left to those who run already."""
-        return self.blocks.device.num_free - (self.watermark_blocks if self.running else 0)
+        device = self.blocks.device
+        return device.num_free - (int(self.watermark * device.num_usable) if self.running else 0)
 
     def _has_seats(self, newcomer: SequenceGroup) -> bool:
         return sum(group.num_seats for group in self.running) + newcomer.num_seats <= self.max_num_seqs
@@ -261,8 +264,11 @@ class Scheduler:
         start = seq.num_computed_tokens
         end = start + num_tokens
         num_samples = group.num_unforked if end == len(seq.token_ids) + seq.num_pending else 0
-        num_prompt_rows = 0 if group.params.prompt_logprobs is None else _num_prompt_rows(group, seq, start, end)
-        plan.scheduled.append(ScheduledSequence(group, seq, start, num_tokens, num_prompt_rows, num_samples))
+        first, num_prompt_rows = start, 0
+        if group.params.prompt_logprobs is not None and seq is group.seqs[0]:
+            first = max(start, len(group.prompt_logprobs) - 1)
+            num_prompt_rows = max(min(end, seq.num_prompt_tokens - 1) - first, 0)
+        plan.scheduled.append(ScheduledSequence(group, seq, start, num_tokens, first, num_prompt_rows, num_samples))
         plan.num_tokens += num_tokens
         seq.num_computed_tokens = end
         if end // self.blocks.block_size > seq.num_indexed_blocks:
@@ -270,12 +276,6 @@ class Scheduler:
         if num_samples:
             seq.num_pending += 1
         seq.last_step = group.last_step = plan.step
-
-
-def _num_prompt_rows(group: SequenceGroup, seq: Sequence, start: int, end: int) -> int:
-    """Prompt positions in start..end - 1 whose successor is a prompt token with a logprob still wanted."""
-    first = max(start, len(group.prompt_logprobs) - 1, 0)
-    return max(min(end, seq.num_prompt_tokens - 1) - first, 0)
 
 
 def _forget_progress(seq: Sequence) -> None:

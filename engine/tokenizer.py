@@ -41,11 +41,11 @@ class Tokenizer:
         """A prompt's token ids, with whatever the tokenizer puts around a text."""
         return self._encode(text, add_special_tokens=True)
 
-    def encode_chat(self, messages: Sequence[Message], **options: Any) -> list[int]:
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """A conversation's token ids, up to where the assistant answers."""
-        return self._encode(self.render_chat(messages, **options), add_special_tokens=False)
+        return self._encode(self.render_chat(messages), add_special_tokens=False)
 
-    def render_chat(self, messages: Sequence[Message], **options: Any) -> str:
+    def render_chat(self, messages: Sequence[Message]) -> str:
         """The conversation in the checkpoint's chat template; raises InvalidRequest with the template's own complaint."""
         if self._template is None:
             raise InvalidRequest("the model has no chat template; use completions", param="messages")
@@ -53,7 +53,7 @@ class Tokenizer:
             self._refuse_bare_special_tokens(index, message.get("content"))
         special = {key: _text(self._settings.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
         try:
-            return self._template.render(messages=messages, add_generation_prompt=True, **special, **options)
+            return self._template.render(messages=messages, add_generation_prompt=True, **special)
         except jinja2.TemplateError as error:
             raise InvalidRequest(f"the chat template refuses these messages: {error}", param="messages") from None
 

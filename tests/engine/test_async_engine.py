@@ -127,3 +127,32 @@ async def test_a_lost_worker_is_replaced_and_streams_go_on(engine):
     executor.crash_at = {engine.stats().num_steps + 5}
     assert (await collect(engine, "r", [9] * 9)).outputs[0].token_ids == undisturbed
     assert engine.stats().num_recoveries == 1
+
+
+async def test_a_question_nobody_waits_for_harms_nobody(engine):
+    asking = asyncio.create_task(engine.trace())
+    await asyncio.sleep(0)
+    asking.cancel()
+    assert len((await collect(engine, "r", [1] * 5)).outputs[0].token_ids) == 20
+
+
+async def test_a_request_that_breaks_the_engines_add_fails_alone(engine):
+    with pytest.raises(StopAsyncIteration):
+        stream = engine.generate("bad", [1, 2], PARAMS, cache_salt="\ud800")
+        last = await anext(stream)
+        assert last.finished and "UnicodeEncodeError" in last.error
+        await anext(stream)
+    assert len((await collect(engine, "good", [1] * 5)).outputs[0].token_ids) == 20
+
+
+async def test_going_away_while_the_prompt_is_tokenized_leaves_nothing(engine):
+    for _ in range(20):
+        stream = engine.generate("r", "What is Squadron? " * 10, SamplingParams(max_tokens=300, ignore_eos=True))
+        first = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+    await collect(engine, "last", [1])  # behind all the adds and aborts
+    await asyncio.wait_for(idle(engine), 10)
+    assert engine.stats().num_requests_running == engine.stats().num_requests_waiting == 0

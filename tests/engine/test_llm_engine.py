@@ -1,6 +1,7 @@
 """What a user of the engine is promised, on the history executor: refusals, isolation, pressure, times that add up."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -203,3 +204,45 @@ def test_a_requests_times_sum_to_its_life_and_the_timeline_has_every_step():
     assert all(event["dur"] >= 0 for event in events if event["ph"] == "X")
     with pytest.raises(KeyError):
         engine.why("never seen")
+
+
+def test_a_restart_with_less_memory_fails_only_what_no_longer_fits():
+    engine = make_engine(Knobs(num_blocks=100))
+    engine.executor.crash_at = {3}
+    restart = engine.executor.restart
+
+    def restart_smaller():
+        engine.executor.capacity = replace(engine.executor.capacity, num_gpu_blocks=10)
+        return restart()
+
+    engine.executor.restart = restart_smaller
+    requests = [
+        Request("long", [1] * 300, SamplingParams(max_tokens=20, seed=1, ignore_eos=True), 0, None),
+        Request("short", [2] * 30, SamplingParams(max_tokens=20, seed=2, ignore_eos=True), 0, None),
+    ]
+    answers = run(engine, requests)
+    assert "less memory" in answers["long"].error
+    assert answers["short"].outputs[0].token_ids == truth(requests[1], 0, seed=2)
+
+
+def test_waiting_after_a_preemption_is_not_called_decoding():
+    engine = make_engine(Knobs(num_blocks=12, depth=2, runs_ahead=True, swap_seconds_per_block=float("inf")))
+    for number in range(4):
+        engine.add_request(f"r{number}", [number + 1] * 30, SamplingParams(max_tokens=60, ignore_eos=True))
+    waited = []
+    while engine.has_unfinished_requests():
+        engine.step()
+        waited += [group.metrics.phase for group in engine.scheduler.waiting if group.metrics.num_preemptions]
+    assert waited and set(waited) == {"preemption"}
+
+
+def test_prompt_logprobs_of_resumed_choices_come_once():
+    params = SamplingParams(n=2, seed=3, max_tokens=6, prompt_logprobs=1, ignore_eos=True)
+    request = Request("r", [7, 8, 9, 10, 11, 12], params, 0, None)
+    whole = run(make_engine(Knobs()), [request])["r"]
+    assert len(whole.prompt_logprobs) == len(request.prompt)
+    engine = make_engine(Knobs())
+    engine.add_request("r", request.prompt, params, output_ids=[choice.token_ids[:2] for choice in whole.outputs])
+    rest = finish(engine)["r"]
+    assert rest.prompt_logprobs is None, "the first attempt has sent them"
+    assert [choice.token_ids[2:] for choice in whole.outputs] == [choice.token_ids for choice in rest.outputs]

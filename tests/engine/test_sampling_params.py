@@ -54,4 +54,3 @@ def test_out_of_range(fields, param, said):
 def test_the_edges_are_taken():
     params = SamplingParams(n=128, temperature=2, top_p=1, min_p=1, seed=-(2**63), logprobs=20, stop="x", top_k=-1)
     assert params.stop == ("x",) and params.top_k == 0
-    assert SamplingParams(temperature=0).greedy
