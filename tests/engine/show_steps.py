@@ -44,7 +44,9 @@ def main() -> None:
         for output in told:
             if output.request_id == "days":
                 new = output.outputs[0]
-                print(f"  first_index={new.first_index} token_ids={new.token_ids} text={new.text!r} {new.finish_reason}")
+                print(
+                    f"  first_index={new.first_index} token_ids={new.token_ids} text={new.text!r} {new.finish_reason}"
+                )
         print("\nWhere the time of 'facts' went:\n")
         for phase, seconds in squadron.why("facts").items():
             print(f"  {phase:<8} {seconds * 1e3:7.2f} ms")

@@ -8,7 +8,18 @@ import pytest
 from engine.errors import EngineDead, InvalidRequest
 from engine.outputs import Accumulator
 from engine.sampling_params import SamplingParams
-from tests.engine.workloads import EOS, VOCAB, Knobs, Request, essence, make_engine, random_requests, run, truth
+from tests.engine.workloads import (
+    EOS,
+    TOKENIZER,
+    VOCAB,
+    Knobs,
+    Request,
+    essence,
+    make_engine,
+    random_requests,
+    run,
+    truth,
+)
 
 
 def finish(engine):
@@ -162,13 +173,28 @@ def test_resumed_choices_go_on_each_by_itself():
     assert [truth(request, index, seed=5) for index in range(3)] == [choice.token_ids for choice in whole]
 
 
-def test_end_tokens_end_and_are_not_shown():
+def test_abort_frees_everything_at_once_and_may_be_said_twice():
     engine = make_engine(Knobs())
-    engine.add_request("r", [1], SamplingParams(max_tokens=5, logit_bias={EOS: 100.0}, allowed_token_ids=[EOS]))
-    assert not engine.dead
+    engine.add_request("r", [1] * 40, SamplingParams(n=3, max_tokens=50, ignore_eos=True))
+    for _ in range(5):
+        engine.step()
     engine.abort_request("r")
     engine.abort_request("r")
-    assert finish(engine) == {} and engine.stats().num_free_gpu_blocks == engine.stats().num_gpu_blocks
+    assert engine.stats().num_free_gpu_blocks == engine.stats().num_gpu_blocks
+    assert finish(engine) == {}
+
+
+def test_the_end_token_ends_and_is_not_shown_unless_wanted():
+    for shown, include in (("", False), (TOKENIZER.decode([EOS]), True)):
+        engine = make_engine(Knobs())
+        for number in range(60):
+            params = SamplingParams(seed=number, max_tokens=40, include_stop_str_in_output=include)
+            engine.add_request(f"r{number}", [number % VOCAB], params)
+        ended = [o.outputs[0] for o in finish(engine).values() if o.outputs[0].finish_reason == "stop"]
+        assert len(ended) > 10
+        for choice in ended:
+            assert choice.token_ids[-1] == EOS and choice.stop_reason is None
+            assert choice.text == TOKENIZER.decode(choice.token_ids[:-1]) + shown
 
 
 def test_when_restarts_are_used_up_every_request_hears_why():
