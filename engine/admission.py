@@ -77,6 +77,8 @@ def make_group(
     """A request's group, one sequence to begin with; or one for each choice that brings output tokens along."""
     outputs = output_ids if any(output_ids) else [()]
     is_beam_search = params.beam_width is not None
+    has_bias = bool(params.logit_bias or params.bad_words or params.min_tokens)
+    is_rare = params.has_penalties or has_bias or params.allowed_token_ids or params.prompt_logprobs is not None
     group = SequenceGroup(
         request_id=request_id,
         params=params,
@@ -95,7 +97,8 @@ def make_group(
         bad_words_ids=_bad_words(params, tokenizer),
         history_matters=params.has_penalties or bool(params.bad_words) or is_beam_search,
         has_penalties=params.has_penalties,
-        has_bias=bool(params.logit_bias or params.bad_words or params.min_tokens),
+        has_bias=has_bias,
+        wants_rare_columns=bool(is_rare),
     )
     group.packed_params = pack_params(params, seed, num_candidates(group) if is_beam_search else 0)
     for seq in group.seqs:

@@ -135,26 +135,37 @@ def pack_params(params: SamplingParams, seed: int, num_candidates: int) -> bytes
 def _sampling_columns(rows: list[SampledRow]) -> SamplingColumns:
     packed = np.frombuffer(b"".join([row[0].packed_params for row in rows]), PARAMS)
     columns = {name: packed[name].copy() for name in PARAMS.names or ()}
+    columns["choice"] = np.array([row[2] for row in rows], np.int32)
+    columns["position"] = np.array([row[3] for row in rows], np.int32)
+    if any([row[0].wants_rare_columns for row in rows]):
+        return SamplingColumns(**_targets(rows, columns), **_history(rows), **_bias(rows), **_allowed(rows))
+    return SamplingColumns(
+        **columns,
+        **NOTHING_RARE,
+        has_target=np.zeros(len(rows), np.bool_),
+        target_ids=np.zeros(len(rows), np.int32),
+    )
+
+
+def _targets(rows: list[SampledRow], columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Prompt logprobs: rows whose token is given, and how many logprobs these want."""
     targets = [row[4] for row in rows]
     has_target = np.array([target is not None for target in targets], np.bool_)
     for index in np.flatnonzero(has_target):
         columns["logprob_counts"][index] = 1 + (rows[index][0].params.prompt_logprobs or 0)
-    return SamplingColumns(
-        **columns,
-        choice=np.array([row[2] for row in rows], np.int32),
-        position=np.array([row[3] for row in rows], np.int32),
-        has_target=has_target,
-        target_ids=np.array([target or 0 for target in targets], np.int32),
-        **_history(rows),
-        **_bias(rows),
-        **_allowed(rows),
-    )
+    return columns | {"has_target": has_target, "target_ids": np.array([target or 0 for target in targets], np.int32)}
+
+
+NO_HISTORY = {"history_starts": NO_INTS, "history_ids": NO_INTS, "history_num_prompt": NO_INTS}
+NO_BIAS = {"bias_starts": NO_INTS, "bias_ids": NO_INTS, "bias_values": NO_FLOATS}
+NO_ALLOWED = {"allowed_starts": NO_INTS, "allowed_ids": NO_INTS}
+NOTHING_RARE = NO_HISTORY | NO_BIAS | NO_ALLOWED
 
 
 def _history(rows: list[SampledRow]) -> dict[str, np.ndarray]:
     """The tokens so far of the rows with a penalty."""
     if not any([row[0].has_penalties for row in rows]):
-        return {"history_starts": NO_INTS, "history_ids": NO_INTS, "history_num_prompt": NO_INTS}
+        return NO_HISTORY
     histories = [seq.token_ids if group.has_penalties and target is None else [] for group, seq, _, _, target in rows]
     num_prompt = [
         seq.num_prompt_tokens if history else 0 for (_, seq, *_), history in zip(rows, histories, strict=True)
@@ -166,7 +177,7 @@ def _history(rows: list[SampledRow]) -> dict[str, np.ndarray]:
 def _bias(rows: list[SampledRow]) -> dict[str, np.ndarray]:
     """logit_bias as asked for, and -inf for what may not come now: an end before min_tokens, the last of a bad word."""
     if not any([row[0].has_bias for row in rows]):
-        return {"bias_starts": NO_INTS, "bias_ids": NO_INTS, "bias_values": NO_FLOATS}
+        return NO_BIAS
     biases = [_biases(group, seq, position) if target is None else [] for group, seq, _, position, target in rows]
     starts, ids = _ragged([[token_id for token_id, _ in row] for row in biases])
     values = np.array([value for row in biases for _, value in row], np.float32)
@@ -186,7 +197,7 @@ def _biases(group: SequenceGroup, seq: Sequence, position: int) -> list[tuple[in
 
 def _allowed(rows: list[SampledRow]) -> dict[str, np.ndarray]:
     if not any([row[0].params.allowed_token_ids for row in rows]):
-        return {"allowed_starts": NO_INTS, "allowed_ids": NO_INTS}
+        return NO_ALLOWED
     allowed = [group.params.allowed_token_ids or () if target is None else () for group, _, _, _, target in rows]
     starts, ids = _ragged([list(row) for row in allowed])
     return {"allowed_starts": starts, "allowed_ids": ids}

@@ -61,6 +61,12 @@ class EngineConfig(BaseModel):
         return self.tensor_parallel_size * self.pipeline_parallel_size
 
     @property
+    def runs_in_process(self) -> bool:
+        """In the process that drives it, without Ray actors."""
+        backend = self.distributed_executor_backend
+        return backend == "local" or (backend == "auto" and self.world_size == 1)
+
+    @property
     def model_name(self) -> str:
         return self.served_model_name or Path(self.model).resolve().name
 

@@ -122,6 +122,7 @@ class SequenceGroup:
     last_step: int = -1  # the last step any of its sequences was scheduled in
     has_penalties: bool = False
     has_bias: bool = False  # logit_bias, min_tokens or bad_words
+    wants_rare_columns: bool = False  # any of the sampling columns that most requests leave empty
     error: str | None = None
 
     @property
