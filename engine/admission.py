@@ -25,6 +25,7 @@ class Limits:
     block_size: int
     max_num_seqs: int
     vocab_size: int
+    eos_token_ids: tuple[int, ...]
 
 
 def check_request(prompt_token_ids: list[int], params: SamplingParams, limits: Limits) -> int:
@@ -36,6 +37,7 @@ def check_request(prompt_token_ids: list[int], params: SamplingParams, limits: L
     _check_ids("logit_bias", list(params.logit_bias or ()), limits.vocab_size)
     _check_ids("allowed_token_ids", params.allowed_token_ids or (), limits.vocab_size)
     _check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size)
+    _check_anything_is_left(params, limits)
     if num_seqs > limits.max_num_seqs:
         raise InvalidRequest(f"{num_seqs} sequences exceed max_num_seqs={limits.max_num_seqs}", param="n")
     room = min(limits.max_model_len, limits.num_blocks // num_seqs * limits.block_size) - num_prompt
@@ -110,6 +112,17 @@ def _check_ids(name: str, ids: Seq[int], vocab_size: int) -> None:
     bad = next((token_id for token_id in ids if not 0 <= token_id < vocab_size), None)
     if bad is not None:
         raise InvalidRequest(f"{name}: token id {bad} is outside the vocabulary of {vocab_size}", param=name)
+
+
+def _check_anything_is_left(params: SamplingParams, limits: Limits) -> None:
+    """Before min_tokens no stop token may come, which must not be all there is."""
+    if params.min_tokens and (params.stop_token_ids or params.allowed_token_ids):
+        stops = {*params.stop_token_ids, *(() if params.ignore_eos else limits.eos_token_ids)}
+        if not set(params.allowed_token_ids or range(limits.vocab_size)) - stops:
+            raise InvalidRequest(
+                f"min_tokens={params.min_tokens} forbids every token that may be sampled: all are stop tokens",
+                param="min_tokens",
+            )
 
 
 def _bad_words(params: SamplingParams, tokenizer: Tokenizer) -> list[list[int]]:

@@ -74,16 +74,16 @@ class EngineConfig(BaseModel):
 class ModelConfig(BaseModel):
     """What the driver needs of a checkpoint's config.json; the layers read `hf_config` themselves."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, strict=True)
 
     architecture: str
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    vocab_size: int  # width of the logits
-    max_position_embeddings: int
+    hidden_size: int = Field(gt=0)
+    num_hidden_layers: int = Field(gt=0)
+    num_attention_heads: int = Field(gt=0)
+    num_key_value_heads: int = Field(gt=0)
+    head_dim: int = Field(gt=0)
+    vocab_size: int = Field(gt=0)  # width of the logits
+    max_position_embeddings: int = Field(gt=0)
     torch_dtype: Literal["float32", "bfloat16", "float16"]
     eos_token_ids: tuple[int, ...]
     default_sampling: dict[str, Any]  # generation_config.json's temperature, top_k, top_p, ... where given
@@ -95,16 +95,16 @@ class ModelConfig(BaseModel):
         hf_config = _read_json(Path(folder) / "config.json")
         generation_path = Path(folder) / "generation_config.json"
         generation = _read_json(generation_path) if generation_path.exists() else {}
-        architectures = hf_config.get("architectures") or ["(none named)"]
+        architectures = hf_config.get("architectures")
         try:
             num_heads = hf_config["num_attention_heads"]
-            return cls(
-                architecture=architectures[0],
+            model = cls(
+                architecture=architectures[0] if isinstance(architectures, list) and architectures else "(none named)",
                 hidden_size=hf_config["hidden_size"],
                 num_hidden_layers=hf_config["num_hidden_layers"],
                 num_attention_heads=num_heads,
                 num_key_value_heads=hf_config.get("num_key_value_heads") or num_heads,
-                head_dim=hf_config.get("head_dim") or hf_config["hidden_size"] // num_heads,
+                head_dim=hf_config.get("head_dim") or _quotient(hf_config["hidden_size"], num_heads),
                 vocab_size=hf_config["vocab_size"],
                 max_position_embeddings=hf_config["max_position_embeddings"],
                 torch_dtype=hf_config.get("dtype") or hf_config.get("torch_dtype") or "float32",
@@ -116,6 +116,12 @@ class ModelConfig(BaseModel):
             raise InvalidConfig(f"{folder}/config.json: {error.args[0]} is missing") from None
         except ValidationError as error:
             raise InvalidConfig(f"{folder}/config.json: {explain(error, [])}") from None
+        if model.num_attention_heads % model.num_key_value_heads:
+            raise InvalidConfig(
+                f"{folder}/config.json: num_key_value_heads={model.num_key_value_heads} does not divide "
+                f"num_attention_heads={model.num_attention_heads}"
+            )
+        return model
 
 
 _SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
@@ -154,6 +160,11 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidConfig(f"{path} holds {type(value).__name__}, not an object")
     return value
+
+
+def _quotient(numerator: Any, divisor: Any) -> Any:
+    """What validation can judge, if these are no numbers to divide."""
+    return numerator // divisor if isinstance(numerator, int) and isinstance(divisor, int) and divisor else divisor
 
 
 def _ids(value: int | list[int] | None) -> tuple[int, ...]:

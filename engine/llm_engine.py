@@ -258,8 +258,9 @@ class LLMEngine:
             capacity.max_model_len, resolve_max_model_len(self.config, self.model_config), num_blocks * block_size
         )
         self.capacity = replace(capacity, max_model_len=limit)
+        model = self.model_config
         self._limits = admission.Limits(
-            limit, num_blocks, block_size, self.config.max_num_seqs, self.model_config.vocab_size
+            limit, num_blocks, block_size, self.config.max_num_seqs, model.vocab_size, model.eos_token_ids
         )
 
     def _empty_blocks(self) -> BlockManager:

@@ -5,7 +5,7 @@ import logging
 from engine import beam_search, decoding
 from engine.block_manager import BlockManager
 from engine.detokenizer import Detokenizer
-from engine.errors import InputProcessingError
+from engine.errors import InputProcessingError, SquadronError
 from engine.outputs import CompletionOutput, RequestOutput, SamplerOutput
 from engine.scheduler import ScheduledSequence, SchedulerOutputs
 from engine.sequence import Sequence, SequenceGroup, Status
@@ -43,7 +43,7 @@ class OutputProcessor:
             # A group's sequences are neighbours: its news is complete with the last of them.
             group = entry.group
             if index == len(scheduled) or scheduled[index].group is not group:
-                if (told := self._tell(group, gained, blocks, now)) is not None:
+                if (told := self._tell_or_fail(group, gained, blocks, now)) is not None:
                     news.append((group, told))
                 gained = []
         return news
@@ -90,8 +90,15 @@ class OutputProcessor:
                 if line.finish_reason is not None:
                     blocks.free(line)
         except Exception as error:
-            logger.warning("request %s failed: %s: %s", group.request_id, type(error).__name__, error)
-            group.error = f"{type(error).__name__}: {error}"
+            group.error = _trouble(group, error)
+
+    def _tell_or_fail(
+        self, group: SequenceGroup, gained: list[CompletionOutput], blocks: BlockManager, now: float
+    ) -> RequestOutput | None:
+        try:
+            return self._tell(group, gained, blocks, now)
+        except Exception as error:
+            return self.fail(group, _trouble(group, error))
 
     def _tell(
         self, group: SequenceGroup, gained: list[CompletionOutput], blocks: BlockManager, now: float
@@ -114,6 +121,13 @@ class OutputProcessor:
             group.held_outputs += gained
             return _request_output(group, decoding.rank_best_of(group)) if group.finished else None
         return _request_output(group, gained)
+
+
+def _trouble(group: SequenceGroup, error: Exception) -> str:
+    """What a request is told that failed by itself; the log is told, too."""
+    message = str(error) if isinstance(error, SquadronError) else f"{type(error).__name__}: {error}"
+    logger.warning("request %s failed: %s", group.request_id, message)
+    return message
 
 
 def _fork(group: SequenceGroup, parent: Sequence, blocks: BlockManager) -> list[Sequence]:

@@ -58,7 +58,7 @@ class SamplingParams:
         _number("min_p", self.min_p, 0.0, 1.0)
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _number("repetition_penalty", self.repetition_penalty, 0.0, math.inf, above=True)
+        _number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         if self.seed is not None:
             _integer("seed", self.seed, INT64_MIN, INT64_MAX)
         if self.max_tokens is not None:
@@ -110,7 +110,7 @@ class SamplingParams:
     def _check_beams(self) -> None:
         assert self.beam_width is not None
         _integer("beam_width", self.beam_width, 1, MAX_CHOICES)
-        _number("length_penalty", self.length_penalty, -math.inf, math.inf)
+        _number("length_penalty", self.length_penalty, -10.0, 10.0)
         if self.n > self.beam_width:
             raise InvalidRequest(f"n={self.n} exceeds beam_width={self.beam_width}", param="n")
         if self.temperature not in (0.0, 1.0):

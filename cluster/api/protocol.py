@@ -53,7 +53,7 @@ class GenerationRequest(BaseModel):
     # Known to other engines too.
     top_k: int | None = Field(None, ge=-1, le=INT64_MAX)
     min_p: float | None = Field(None, ge=0, le=1)
-    repetition_penalty: float | None = Field(None, gt=0, allow_inf_nan=False)
+    repetition_penalty: float | None = Field(None, ge=0.01, le=100, allow_inf_nan=False)
     stop_token_ids: TokenIds | None = None
     bad_words: Annotated[Texts, Field(max_length=128)] | None = None
     allowed_token_ids: TokenIds | None = None
@@ -64,7 +64,7 @@ class GenerationRequest(BaseModel):
     include_stop_str_in_output: bool | None = None
     use_beam_search: bool | None = None
     beam_width: int | None = Field(None, ge=1, le=MAX_CHOICES)
-    length_penalty: float | None = Field(None, allow_inf_nan=False)
+    length_penalty: float | None = Field(None, ge=-10, le=10, allow_inf_nan=False)
     early_stopping: bool | None = None
     priority: int | None = Field(None, ge=0, lt=2**31)  # lower goes first: nobody can ask to go before the default
     cache_salt: CacheSalt | None = None

@@ -8,6 +8,15 @@ from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import InvalidConfig
 from tests.engine.workloads import DEMO
 
+SHAPE = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "hidden_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 32,
+    "max_position_embeddings": 64,
+}
+
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
@@ -41,6 +50,11 @@ def test_a_context_over_the_models_says_what_would_work():
     ("text", "said"),
     [
         ("{", "is not JSON"),
+        (json.dumps(SHAPE | {"hidden_size": "256"}), "hidden_size='256'"),
+        (json.dumps(SHAPE | {"num_attention_heads": 0}), "num_attention_heads=0"),
+        (json.dumps(SHAPE | {"num_key_value_heads": 3}), "num_key_value_heads=3 does not divide"),
+        (json.dumps(SHAPE | {"vocab_size": -1}), "vocab_size=-1"),
+        (json.dumps(SHAPE | {"eos_token_id": "x"}), "eos_token_ids"),
         ("[]", "holds list"),
         (json.dumps({"hidden_size": 8}), "is missing"),
         (None, "does not exist"),
@@ -52,3 +66,16 @@ def test_broken_model_configs_name_the_file(tmp_path, text, said):
     with pytest.raises(InvalidConfig, match=r"config\.json") as caught:
         ModelConfig.load(str(tmp_path))
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("backend", "tensor_parallel_size", "expected"),
+    [("auto", 1, True), ("auto", 2, False), ("local", 1, True), ("local", 2, True), ("ray", 1, False)],
+)
+def test_one_rank_runs_in_process_unless_ray_is_asked_for(
+    backend: str, tensor_parallel_size: int, expected: bool
+) -> None:
+    config = EngineConfig.create(
+        model="x", distributed_executor_backend=backend, tensor_parallel_size=tensor_parallel_size
+    )
+    assert config.runs_in_process is expected

@@ -42,6 +42,8 @@ def finish(engine):
         ([1], {"stop_token_ids": [VOCAB]}, "stop_token_ids", str(VOCAB)),
         ([1], {"logit_bias": {VOCAB: 1.0}}, "logit_bias", str(VOCAB)),
         ([1], {"n": 33}, "n", "max_num_seqs=32"),
+        ([1], {"allowed_token_ids": [EOS], "min_tokens": 3}, "min_tokens", "all are stop tokens"),
+        ([1], {"stop_token_ids": list(range(VOCAB)), "min_tokens": 3}, "min_tokens", "all are stop tokens"),
     ],
 )
 def test_what_can_never_run_is_refused_when_it_is_added(prompt, fields, param, said):
@@ -93,6 +95,18 @@ def test_an_exception_in_one_requests_text_fails_it_alone(monkeypatch):
     failed = [answer for answer in answers.values() if answer.error is not None]
     assert len(failed) == 1 and "detokenizer trouble" in failed[0].error
     assert sum(essence(answers[r.request_id]) == essence(undisturbed[r.request_id]) for r in requests) == 3
+
+
+def test_an_exception_in_one_beam_search_fails_it_alone(monkeypatch):
+    def broken(group, blocks):
+        raise OverflowError("beam trouble")
+
+    monkeypatch.setattr("engine.beam_search.advance", broken)
+    beams = Request("beams", [5] * 20, SamplingParams(beam_width=2, temperature=0.0, max_tokens=9), 0, None)
+    plain = Request("plain", [6] * 20, SamplingParams(seed=1, max_tokens=20, ignore_eos=True), 0, None)
+    answers = run(make_engine(Knobs()), [beams, plain])
+    assert answers["beams"].error == "OverflowError: beam trouble"
+    assert answers["plain"].outputs[0].token_ids == truth(plain, 0, seed=1)
 
 
 @pytest.mark.parametrize("swap_seconds", [0.0, float("inf")])

@@ -22,7 +22,7 @@ REFUSED = [
     ({"min_p": 1.5}, "min_p", "1.5"),
     ({"presence_penalty": 2.5}, "presence_penalty", "2.5"),
     ({"frequency_penalty": -2.5}, "frequency_penalty", "-2.5"),
-    ({"repetition_penalty": 0.0}, "repetition_penalty", "0.0"),
+    ({"repetition_penalty": 1e-300}, "repetition_penalty", "1e-300"),
     ({"repetition_penalty": math.inf}, "repetition_penalty", "inf"),
     ({"seed": 2**63}, "seed", str(2**63)),
     ({"max_tokens": 0}, "max_tokens", "0"),
@@ -39,6 +39,7 @@ REFUSED = [
     ({"n": 4, "best_of": 3}, "best_of", "3"),
     ({"n": 4, "beam_width": 3}, "n", "4"),
     ({"beam_width": 2, "top_k": 4}, "top_k", "4"),
+    ({"beam_width": 2, "length_penalty": -1e5}, "length_penalty", "-100000.0"),
     ({"beam_width": 2, "temperature": 0.5}, "temperature", "0.5"),
 ]
 
