@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from cluster.api.errors import ApiError
 from cluster.api.responses import FinishReason, PromptTokensDetails, Usage
-from cluster.api.service import Prompt, Service
+from cluster.api.service import ChatPrompt, Prompt, Service
+from engine.errors import InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
 
@@ -43,12 +44,15 @@ class Update(NamedTuple):
 async def run(service: Service, call: Call) -> AsyncGenerator[Update, None]:
     """All prompts' deltas as they come; whoever closes this aborts what is left of them."""
     streams = [
-        service.generate(
-            call.id if len(call.prompts) == 1 else f"{call.id}-{index}",
-            prompt,
-            call.params,
-            priority=call.priority,
-            cache_salt=call.cache_salt,
+        _naming(
+            service.generate(
+                call.id if len(call.prompts) == 1 else f"{call.id}-{index}",
+                prompt,
+                call.params,
+                priority=call.priority,
+                cache_salt=call.cache_salt,
+            ),
+            _prompt_param(call, index),
         )
         for index, prompt in enumerate(call.prompts)
     ]
@@ -60,6 +64,27 @@ async def run(service: Service, call: Call) -> AsyncGenerator[Update, None]:
         async with aclosing(_merge(streams)) as updates:
             async for update in updates:
                 yield update
+
+
+def _prompt_param(call: Call, index: int) -> str:
+    """What the caller calls the prompt."""
+    if isinstance(call.prompts[index], ChatPrompt):
+        return "messages"
+    return "prompt" if len(call.prompts) == 1 else f"prompt[{index}]"
+
+
+async def _naming(
+    stream: AsyncGenerator[RequestOutput, None], prompt_param: str
+) -> AsyncGenerator[RequestOutput, None]:
+    """The stream; what the engine says of its prompt is said of the caller's field."""
+    try:
+        async with aclosing(stream):
+            async for output in stream:
+                yield output
+    except InvalidRequest as error:
+        if error.param == "prompt":
+            error.param = prompt_param
+        raise
 
 
 class Tally:
