@@ -25,7 +25,7 @@ DESCRIPTIONS = {
     "max_model_len": "the context in tokens; default: the model's",
     "block_size": "tokens a cache block",
     "gpu_memory_utilization": "share of a GPU's memory to use",
-    "kv_cache_memory_bytes": "cache a rank; default: what is left of the GPU, 1 GiB on CPU",
+    "kv_cache_memory_bytes": "cache a rank; default: what is left of the GPU, on CPU its share of 1 GiB for all ranks",
     "num_gpu_blocks_override": "cache blocks a rank, whatever there is room for",
     "swap_space": "GiB of host memory a rank for preempted requests",
     "enable_prefix_caching": "share the cache of equal prefixes among requests",

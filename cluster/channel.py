@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 
+LOOPBACK = "127.0.0.1"
 MAX_FRAME_BYTES = 256 << 20
 MAX_NAME_BYTES = 64
 TOKEN_BYTES = 32
@@ -50,9 +51,7 @@ class Connection:
         self._buffer = bytearray()
         self._chunk = memoryview(bytearray(_CHUNK_BYTES))
         if stream.family != socket.AF_UNIX:
-            for option, value in _TCP_OPTIONS.items():
-                stream.setsockopt(socket.IPPROTO_TCP, option, value)
-            stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            set_tcp_options(stream)
 
     def fileno(self) -> int:
         return self._stream.fileno()
@@ -179,6 +178,13 @@ class Listener:
             return None
         connection.set_limit(MAX_FRAME_BYTES, None)
         return frames[0][TOKEN_BYTES:].decode(errors="replace")
+
+
+def set_tcp_options(stream: socket.socket) -> None:
+    """Have a TCP connection send at once, and end when its other end's node has vanished."""
+    for option, value in _TCP_OPTIONS.items():
+        stream.setsockopt(socket.IPPROTO_TCP, option, value)
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def connect(address: str, token: bytes, name: str) -> Connection:

@@ -15,8 +15,9 @@ from tqdm import tqdm
 
 from cluster import bench, demo, trace
 from cluster.arguments import add_engine_options, engine_arguments, read_config_file
+from cluster.channel import LOOPBACK
 from cluster.checkpoints import SHAPES, make_checkpoint, make_folder, num_bytes
-from cluster.launch import LOOPBACK, build_app, check_port, ray_cluster, serving
+from cluster.launch import build_app, check_port, ray_cluster, serving
 from cluster.llm import LLM
 from cluster.plan import make_plan
 from engine.config import EngineConfig, explain
@@ -139,7 +140,8 @@ def _serve(options: argparse.Namespace) -> None:
     print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
     with contextlib.ExitStack() as stack:
         ray = stack.enter_context(ray_cluster(server.ray_address, num_workers=server.num_engines * config.world_size))
-        stack.enter_context(serving(build_app(app), host=server.host, port=server.port))
+        is_lasting = server.ray_address is not None
+        stack.enter_context(serving(build_app(app), host=server.host, port=server.port, ends_serve=is_lasting))
         print(f"Ready: http://{server.host}:{server.port}/v1 (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)
         threading.Event().wait()
 

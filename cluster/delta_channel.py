@@ -12,9 +12,11 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import msgspec
 
+from cluster.channel import set_tcp_options
 from engine.outputs import RequestOutput
 
 TOKEN_BYTES = 32
@@ -63,6 +65,7 @@ class DeltaServer:
         try:
             connection = await self._greet(reader)
             if connection is not None:
+                set_tcp_options(writer.get_extra_info("socket"))
                 writer.write(_WELCOME)
                 await self._receive(connection, reader, writer)
         finally:
@@ -95,21 +98,17 @@ class DeltaClient:
         self._on_lost = on_lost
         self._encoder = msgspec.msgpack.Encoder()
         self._connections: dict[GatewayAddress, _Connection] = {}
-        self._connecting = asyncio.Lock()
+        # One for each address, while someone connects to it: a gateway that is slow to answer holds up its own requests only.
+        self._connecting: WeakValueDictionary[GatewayAddress, asyncio.Lock] = WeakValueDictionary()
 
     async def connect(self, address: GatewayAddress) -> str:
         """The name of the connection to the gateway, which knows it by now; raises OSError."""
-        async with self._connecting:
-            if address not in self._connections:
-                reader, writer = await asyncio.open_connection(address.host, address.port)
-                name = secrets.token_bytes(NAME_BYTES)
-                writer.write(_frame(address.token + name))
-                if await reader.read(1) != _WELCOME:
-                    writer.close()
-                    raise ConnectionRefusedError(f"the gateway at {address.host}:{address.port} did not take our token")
-                watch = asyncio.create_task(self._watch(address, reader, writer))
-                self._connections[address] = _Connection(name.hex(), writer, watch)
-            return self._connections[address].name
+        if address not in self._connections:
+            lock = self._connecting.setdefault(address, asyncio.Lock())
+            async with lock:
+                if address not in self._connections:
+                    self._connections[address] = await self._open(address)
+        return self._connections[address].name
 
     def send(self, address: GatewayAddress, deltas: list[RequestOutput]) -> None:
         """Send one step's deltas; those for a gateway that has gone are dropped: `on_lost` has told."""
@@ -122,6 +121,24 @@ class DeltaClient:
         for watch in watches:
             watch.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
+
+    async def _open(self, address: GatewayAddress) -> "_Connection":
+        where = f"the gateway at {address.host}:{address.port}"
+        name = secrets.token_bytes(NAME_BYTES)
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+                try:
+                    set_tcp_options(writer.get_extra_info("socket"))
+                    writer.write(_frame(address.token + name))
+                    if await reader.read(1) != _WELCOME:
+                        raise ConnectionRefusedError(f"{where} did not take our token")
+                except BaseException:
+                    writer.close()
+                    raise
+        except TimeoutError:
+            raise TimeoutError(f"{where} did not answer within {HELLO_SECONDS:.0f} s") from None
+        return _Connection(name.hex(), writer, asyncio.create_task(self._watch(address, reader, writer)))
 
     async def _watch(self, address: GatewayAddress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """After its welcome a gateway sends nothing: whatever is read is the end."""

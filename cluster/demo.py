@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-from cluster.launch import LOOPBACK, ROOT, RayCluster, build_app, check_port, ray_cluster, serving
+from cluster.channel import LOOPBACK
+from cluster.launch import ROOT, RayCluster, build_app, check_port, ray_cluster, serving
 from engine.errors import InvalidConfig
 
 MODEL = ROOT / "configs" / "demo"

@@ -33,10 +33,7 @@ MAX_ONGOING_REQUESTS = 100_000  # admission is the engine's: Serve's own refusal
 
 def make_executor(config: EngineConfig) -> Executor:
     """The executor that the configuration asks for."""
-    backend = config.distributed_executor_backend
-    if backend == "local" or (backend == "auto" and config.world_size == 1):
-        return LocalExecutor(config)
-    return RayExecutor(config)
+    return LocalExecutor(config) if config.runs_in_process else RayExecutor(config)
 
 
 class EngineDeployment:
@@ -99,6 +96,8 @@ class EngineDeployment:
 
     async def __del__(self) -> None:
         await asyncio.to_thread(self._engine.shutdown)
+        for running in self._running.values():
+            running.finish(EngineDead("the engine is shut down"))
         self._admissions.shutdown()
         await self._client.close()
 
@@ -119,15 +118,26 @@ class EngineDeployment:
 
     def _send(self, deltas: list[RequestOutput]) -> None:
         by_gateway: dict[GatewayAddress, list[RequestOutput]] = {}
+        is_alive = self._is_alive()
         for delta in deltas:
             running = self._running.get(delta.request_id)
             if running is None:
+                continue
+            if delta.error is not None and not is_alive:
+                running.finish(EngineDead(delta.error))  # not for the client to hear: another replica may go on
                 continue
             by_gateway.setdefault(running.gateway, []).append(running.trim(delta))
             if delta.finished:
                 running.finish()
         for gateway, news in by_gateway.items():
             self._client.send(gateway, news)
+
+    def _is_alive(self) -> bool:
+        try:
+            self._engine.check_health()
+        except EngineDead:
+            return False
+        return True
 
     def _on_gateway_lost(self, gateway: GatewayAddress) -> None:
         for running in self._running.values():
@@ -144,9 +154,11 @@ class _Running:
         self.is_finished = False  # the engine has forgotten it
         self._has_prompt = False
 
-    def finish(self) -> None:
+    def finish(self, error: EngineDead | None = None) -> None:
         self.is_finished = True
-        if not self.done.done():
+        if error is not None:
+            self.fail(error)
+        elif not self.done.done():
             self.done.set_result(None)
 
     def fail(self, error: EngineDead) -> None:
@@ -154,11 +166,11 @@ class _Running:
             self.done.set_exception(error)
 
     def trim(self, delta: RequestOutput) -> RequestOutput:
-        """The delta without the prompt, if that has been sent before: the journal keeps it."""
+        """The delta without what the gateway has (the prompt, once sent) or does not want (the times, which still change)."""
         if self._has_prompt:
-            return replace(delta, prompt_token_ids=[], prompt=None)
+            return replace(delta, prompt_token_ids=[], prompt=None, metrics=None)
         self._has_prompt = True
-        return delta
+        return replace(delta, metrics=None)
 
 
 class GatewayDeployment:

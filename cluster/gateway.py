@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, Self
 
 from cluster.api.service import ChatPrompt, Prompt
 from cluster.delta_channel import DeltaServer, GatewayAddress
-from cluster.journal import EngineLost, Journal
+from cluster.journal import EngineLost, EngineRefused, Journal
 from engine.async_engine import Prompt as EnginePrompt
 from engine.errors import EngineDead, InputProcessingError, InvalidRequest, Overloaded, SquadronError
 from engine.outputs import RequestOutput
@@ -54,7 +54,7 @@ class Refusal:
                 return cls("engine_dead", str(error))
 
     def to_exception(self) -> Exception:
-        """The exception again; EngineDead as EngineLost, since another replica may be alive."""
+        """The exception again; EngineDead as EngineRefused, since another replica may be alive."""
         match self.reason:
             case "invalid":
                 return InvalidRequest(self.message, param=self.param, code=self.code)
@@ -63,7 +63,7 @@ class Refusal:
             case "overloaded":
                 return Overloaded(self.message)
             case "engine_dead":
-                return EngineLost(self.message)
+                return EngineRefused(self.message)
 
 
 class EngineCall(Protocol):
@@ -92,14 +92,21 @@ class Engines(Protocol):
 
 
 NUM_REQUESTS_REMEMBERED = 4096  # for `why`
+# A replica whose engine has stopped answers so at once, for the seconds until Serve has failed its health three times and
+# replaced it. Its refusals are no attempts while these pauses between them last.
+REFUSED_PAUSES = (1.0, 2.0, 4.0, 8.0)
 
 
 class Gateway:
     """The `Service` behind the HTTP API and the handle. Lives in one event loop."""
 
-    def __init__(self, engines: Engines, *, max_attempts: int) -> None:
+    def __init__(
+        self, engines: Engines, *, max_attempts: int, refused_pauses: tuple[float, ...] = REFUSED_PAUSES
+    ) -> None:
+        """`refused_pauses` in seconds; with one attempt there are none."""
         self._engines = engines
         self._max_attempts = max_attempts
+        self._refused_pauses = refused_pauses if max_attempts > 1 else ()
         self._journals: dict[str, Journal] = {}  # by the gateway's own request id
         self._own_ids: OrderedDict[str, str] = OrderedDict()  # by the client's, for those who ask why
         self._server = DeltaServer(self._on_deltas, self._on_lost)
@@ -137,8 +144,11 @@ class Gateway:
         self._own_ids[request_id] = own_id
         if len(self._own_ids) > NUM_REQUESTS_REMEMBERED:
             self._own_ids.popitem(last=False)
+        num_lost = 0
+        pauses = iter(self._refused_pauses)
         try:
             while True:
+                pause = 0.0
                 call = self._engines.generate(admission)
                 watch = asyncio.create_task(self._watch(call, journal))
                 try:
@@ -146,12 +156,16 @@ class Gateway:
                         yield delta
                     return
                 except EngineLost as lost:
-                    if journal.attempt + 1 >= self._max_attempts:
+                    if isinstance(lost, EngineRefused):
+                        pause = next(pauses, 0.0)
+                    num_lost += not pause
+                    if num_lost >= self._max_attempts:
                         raise EngineDead(f"the engine was lost and is restarting: {lost.reason}") from lost
                 finally:
                     watch.cancel()
                     call.cancel()
                 admission = replace(admission, attempt=journal.next_attempt(), output_ids=journal.output_ids)
+                await journal.rest(pause)
         finally:
             del self._journals[own_id]
 

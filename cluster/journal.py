@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 from engine.outputs import Accumulator, CompletionOutput, RequestOutput
 
@@ -12,6 +13,10 @@ class EngineLost(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class EngineRefused(EngineLost):
+    """The replica is there, but its engine has stopped: it will answer so until it is replaced."""
 
 
 class Journal:
@@ -88,6 +93,11 @@ class Journal:
         self.source = None
         self._failure = None
         return self.attempt
+
+    async def rest(self, seconds: float) -> None:
+        """Wait between two attempts; an abort ends it."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds)
 
     async def read(self) -> AsyncGenerator[RequestOutput, None]:
         """What is new, until the request has finished; raises what `fail` was given."""

@@ -32,7 +32,6 @@ from engine.errors import InvalidConfig
 APP_NAME = "squadron"
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("engine", "parallel", "ops", "cluster")
-LOOPBACK = "127.0.0.1"
 CPUS_BESIDE_WORKERS = 1  # logical ones, of gateways and drivers
 OBJECT_STORE_BYTES = 128 << 20  # weights come from disk and steps travel over sockets
 
@@ -149,9 +148,15 @@ def ray_cluster(address: str | None = None, *, num_workers: int = 1) -> Iterator
 
 
 @contextlib.contextmanager
-def serving(application: serve.Application, *, host: str, port: int) -> Iterator[DeploymentHandle[Any]]:
-    """The application on host:port, ready, for as long as the context lasts; raises InvalidConfig if it does not start."""
+def serving(
+    application: serve.Application, *, host: str, port: int, ends_serve: bool = False
+) -> Iterator[DeploymentHandle[Any]]:
+    """The application on host:port, ready, for as long as the context lasts; raises InvalidConfig if it does not start.
+
+    `ends_serve`: leave no Serve behind, for a cluster that lasts longer; the next one may listen elsewhere.
+    """
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    _check_that_serve_is_ours_to_start()
     serve.start(proxy_location="HeadOnly", http_options={"host": host, "port": port})
     try:
         try:
@@ -161,6 +166,19 @@ def serving(application: serve.Application, *, host: str, port: int) -> Iterator
         yield handle
     finally:
         serve.delete(APP_NAME)
+        if ends_serve and not serve.status().applications:
+            serve.shutdown()
+
+
+def _check_that_serve_is_ours_to_start() -> None:
+    """Raises InvalidConfig where Serve runs: it listens where it listens, and what it serves is not ours to replace."""
+    status = serve.status()
+    if status.proxies or status.applications:
+        names = ", ".join(status.applications) or "nothing"
+        raise InvalidConfig(
+            f"Serve runs on this Ray cluster already, with its own host and port, and serves {names}; add Squadron to its "
+            "configuration file (configs/serve has examples), or end it with `serve shutdown`"
+        )
 
 
 def check_port(host: str, port: int) -> None:

@@ -36,8 +36,7 @@ class LLM:
         self._outputs: queue.SimpleQueue[list[RequestOutput]] = queue.SimpleQueue()
         self._count = itertools.count()
         with contextlib.ExitStack() as stack:
-            needs_ray = config.world_size > 1 or config.distributed_executor_backend == "ray"
-            if needs_ray and not ray.is_initialized():
+            if not config.runs_in_process and not ray.is_initialized():
                 stack.enter_context(ray_cluster(num_workers=config.world_size))
             self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._outputs.put)
             stack.callback(self._engine.shutdown)

@@ -50,8 +50,7 @@ def has_gpus(config: EngineConfig) -> bool:
 def make_bundles(config: EngineConfig) -> dict[str, Any]:
     """Options for a Serve deployment of the engine, with which its replica owns its workers' resources too."""
     num_gpus = int(has_gpus(config))
-    backend = config.distributed_executor_backend
-    if backend == "local" or (backend == "auto" and config.world_size == 1):
+    if config.runs_in_process:
         return {"ray_actor_options": {"num_cpus": DRIVER_CPUS, "num_gpus": num_gpus}}
     return {
         "ray_actor_options": {"num_cpus": DRIVER_CPUS},
@@ -73,15 +72,19 @@ def place(
     is_own = group is None or group.bundle_specs[1:] != bundles
     if is_own:
         group = placement_group(bundles, strategy="PACK")
-        _wait_for_room(group, bundles, timeout)
+        try:
+            _wait_for_room(group, bundles, timeout)
+        except InvalidConfig:
+            remove_placement_group(group)
+            raise
     first = 0 if is_own else 1  # a replica's own bundle comes first
     of_rank = [first + rank // config.tensor_parallel_size for rank in range(config.world_size)]
     return Placement(group, is_own, cpus_per_worker, num_gpus, of_rank)
 
 
-def locate(placement: Placement) -> list[Node]:
-    """The node of each rank; raises InvalidConfig if a node has gone and no other has room."""
-    _wait_for_room(placement.group, placement.group.bundle_specs, PLACEMENT_SECONDS)
+def locate(placement: Placement, *, timeout: int = PLACEMENT_SECONDS) -> list[Node]:
+    """The node of each rank; raises InvalidConfig if a node has gone and no other has room within `timeout` seconds."""
+    _wait_for_room(placement.group, placement.group.bundle_specs, timeout)
     of_bundle = placement_group_table(placement.group)["bundles_to_node_id"]
     nodes = {node["NodeID"]: Node(node["NodeID"], node["NodeManagerAddress"]) for node in ray.nodes()}
     return [nodes[of_bundle[bundle]] for bundle in placement.bundles]
@@ -106,9 +109,7 @@ def _wait_for_room(group: PlacementGroup, bundles: list[Bundle], timeout: int) -
         return
     logger.info("waiting for room for %s in the cluster; free are %s", bundles, _free())
     if not group.wait(timeout):
-        free = _free()
-        remove_placement_group(group)
-        raise InvalidConfig(f"the cluster has no room for {bundles}, each on one node; free are {free}")
+        raise InvalidConfig(f"the cluster has no room for {bundles}, each on one node; free are {_free()}")
 
 
 def _free() -> Bundle:

@@ -9,6 +9,7 @@ from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import InvalidConfig
 
 ARCHITECTURES = ("Qwen2ForCausalLM",)
+TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)  # the sums over a layer's ranks meet in one binary tree, of eight leaves at most
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -43,6 +44,7 @@ def make_plan(config: EngineConfig) -> Plan:
     _check_grid(config, model)
     _check_files(config)
     dtype = model.torch_dtype if config.dtype == "auto" else config.dtype
+    _check_dtype(config, dtype)
     num_layers = math.ceil(model.num_hidden_layers / config.pipeline_parallel_size)
     kv_heads = math.ceil(model.num_key_value_heads / config.tensor_parallel_size)
     plan = Plan(
@@ -63,20 +65,28 @@ def _check_architecture(model: ModelConfig) -> None:
 
 def _check_grid(config: EngineConfig, model: ModelConfig) -> None:
     tp, pp = config.tensor_parallel_size, config.pipeline_parallel_size
-    heads, kv_heads = model.num_attention_heads, model.num_key_value_heads
-    if heads % tp or (tp % kv_heads and kv_heads % tp):
-        possible = [
-            size for size in range(1, heads + 1) if heads % size == 0 and (size % kv_heads == 0 or kv_heads % size == 0)
-        ]
+    heads, kv_heads, columns = model.num_attention_heads, model.num_key_value_heads, _intermediate_size(config, model)
+    possible = [
+        size
+        for size in TENSOR_PARALLEL_SIZES
+        if heads % size == 0 and columns % size == 0 and (size % kv_heads == 0 or kv_heads % size == 0)
+    ]
+    if tp not in possible:
         raise InvalidConfig(
-            f"tensor_parallel_size={tp} does not divide the model's {heads} attention heads ({kv_heads} of keys and values); "
-            f"use {_either(possible)}"
+            f"tensor_parallel_size={tp} does not divide the model's {heads} attention heads ({kv_heads} of keys and values) "
+            f"and {columns} MLP columns by {_either(list(TENSOR_PARALLEL_SIZES))}; use {_either(possible)}"
         )
     if pp > model.num_hidden_layers:
         raise InvalidConfig(
             f"pipeline_parallel_size={pp} exceeds the model's {model.num_hidden_layers} layers; "
             f"use {model.num_hidden_layers} or less"
         )
+
+
+def _check_dtype(config: EngineConfig, dtype: str) -> None:
+    if dtype == "float16" and config.device == "cpu" and config.ops_backend != "reference":
+        whose = " (the checkpoint's)" if config.dtype == "auto" else ""
+        raise InvalidConfig(f"dtype=float16{whose} is not computed on CPU; float32 or bfloat16 would work")
 
 
 def _check_files(config: EngineConfig) -> None:
@@ -119,11 +129,18 @@ def _num_weights(config: EngineConfig, model: ModelConfig, num_layers: int, kv_h
     tp = config.tensor_parallel_size
     hidden, head_dim = model.hidden_size, model.head_dim
     attention = 2 * hidden * (model.num_attention_heads // tp) * head_dim + 2 * hidden * kv_heads * head_dim
-    mlp = 3 * hidden * int(model.hf_config["intermediate_size"]) // tp
+    mlp = 3 * hidden * _intermediate_size(config, model) // tp
     embedding = model.vocab_size * hidden // tp
     is_tied = bool(model.hf_config.get("tie_word_embeddings"))
     num_embeddings = 1 if is_tied or config.pipeline_parallel_size > 1 else 2
     return num_layers * (attention + mlp + 2 * hidden) + num_embeddings * embedding
+
+
+def _intermediate_size(config: EngineConfig, model: ModelConfig) -> int:
+    size = model.hf_config.get("intermediate_size")
+    if not isinstance(size, int):
+        raise InvalidConfig(f"{config.model}/config.json: intermediate_size={size!r} is not an integer")
+    return size
 
 
 def _either(sizes: list[int]) -> str:

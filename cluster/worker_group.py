@@ -13,7 +13,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from cluster.actor import Loaded, Meeting, WorkerActor
-from cluster.channel import Connection, Listener
+from cluster.channel import LOOPBACK, Connection, Listener
 from cluster.placement import Node, Placement, locate
 from cluster.step_channel import StepChannel
 from engine.config import EngineConfig
@@ -22,7 +22,6 @@ from engine.worker.capacity import make_capacity, smallest
 
 logger = logging.getLogger("squadron.executor")
 
-LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 30.0
 KILL_SECONDS = 10.0
 

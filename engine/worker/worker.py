@@ -69,6 +69,8 @@ class Worker:
         advice = "raise tensor_parallel_size or pipeline_parallel_size"
         with _refusals_in_a_sentence(), out_of_memory_advice("the weights were loaded", advice):
             self._ops = ops.select(config.ops_backend, device)
+            if dtype is torch.float16 and self._ops.NAME == "cpu":
+                raise InvalidConfig("dtype=float16 is not computed on CPU; float32 or bfloat16 would work")
             self._model = models.build(
                 model_config.hf_config, ops=self._ops, tp=tp, stage=self._stage, dtype=dtype, device=device
             )

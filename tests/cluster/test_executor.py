@@ -16,7 +16,7 @@ from ray.util.placement_group import placement_group, placement_group_table, rem
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from cluster.executor import RayExecutor
-from cluster.placement import make_bundles, place
+from cluster.placement import Placement, locate, make_bundles, place
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig, WorkerLost
 from engine.executor import Executor
@@ -165,6 +165,15 @@ def test_start_refuses_in_a_sentence(changes: dict[str, object], message: str) -
 def test_no_room_in_the_cluster() -> None:
     with pytest.raises(InvalidConfig, match=r"no room for \[\{'CPU': 6.0\}\]"):
         place(make_config(tensor_parallel_size=2), cpus_per_worker=3.0, timeout=1)
+
+
+def test_a_group_that_is_not_ours_stays_while_it_waits_for_room() -> None:
+    group = placement_group([{"CPU": 6.0}])
+    replicas = Placement(group, is_own=False, num_cpus=3.0, num_gpus=0, bundles=[0, 0])
+    with pytest.raises(InvalidConfig, match=r"no room for \[\{'CPU': 6.0\}\]"):
+        locate(replicas, timeout=1)
+    assert placement_group_table(group)["state"] == "PENDING"
+    remove_placement_group(group)
 
 
 def test_stages_are_bundles_and_a_replica_uses_its_own() -> None:

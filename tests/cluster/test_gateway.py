@@ -14,6 +14,7 @@ from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
 
 REFERENCE = list(range(100, 112))
+SECONDS = 30  # more than anything here takes
 
 
 class Replica:
@@ -79,9 +80,9 @@ class Replicas:
 async def make_gateway() -> AsyncIterator[Callable[..., Coroutine[None, None, Gateway]]]:
     gateways: list[tuple[Gateway, Replicas]] = []
 
-    async def make(*replicas: Replica, max_attempts: int = 1) -> Gateway:
+    async def make(*replicas: Replica, max_attempts: int = 1, refused_pauses: tuple[float, ...] = ()) -> Gateway:
         engines = Replicas(*replicas)
-        gateway = Gateway(engines, max_attempts=max_attempts)
+        gateway = Gateway(engines, max_attempts=max_attempts, refused_pauses=refused_pauses)
         await gateway.start("127.0.0.1")
         gateways.append((gateway, engines))
         return gateway
@@ -148,6 +149,51 @@ async def test_a_call_that_fails_is_a_lost_replica(make_gateway) -> None:
 
     gateway = await make_gateway(Dies(), Replica(), max_attempts=2)
     assert await tokens(gateway) == REFERENCE
+
+
+class Stopped(Replica):
+    """A replica whose engine has given up, and which Serve has not replaced yet."""
+
+    async def answer(self, admission: Admission) -> Refusal | str:
+        self.admissions.append(admission)
+        return Refusal.of(EngineDead("max_restarts=3 are used up"))
+
+
+async def test_a_replica_that_is_not_replaced_yet_takes_no_attempt(make_gateway) -> None:
+    stopped = [Stopped() for _ in range(3)]
+    gateway = await make_gateway(*stopped, Replica(), max_attempts=2, refused_pauses=(0.01,) * 3)
+    assert await tokens(gateway) == REFERENCE
+
+
+async def test_refusals_come_to_an_end(make_gateway) -> None:
+    stopped = Stopped()
+    gateway = await make_gateway(stopped, max_attempts=2, refused_pauses=(0.01, 0.02))
+    with pytest.raises(EngineDead, match="restarting: max_restarts=3 are used up"):
+        await tokens(gateway)
+    assert len(stopped.admissions) == 4  # two that were free, and two attempts
+
+
+async def test_with_one_attempt_a_refusal_is_told_at_once(make_gateway) -> None:
+    stopped = Stopped()
+    gateway = await make_gateway(stopped, refused_pauses=(1000,))
+    with pytest.raises(EngineDead, match="max_restarts=3 are used up"):
+        await asyncio.wait_for(tokens(gateway), SECONDS)
+    assert len(stopped.admissions) == 1
+
+
+async def test_an_abort_ends_the_pause(make_gateway) -> None:
+    stopped = Stopped()
+    gateway = await make_gateway(stopped, max_attempts=2, refused_pauses=(1000,))
+    task = asyncio.create_task(collect_reasons(gateway))
+    while not stopped.admissions:
+        await asyncio.sleep(0)
+    gateway.abort("mine")
+    assert (await asyncio.wait_for(task, SECONDS))[-1] == "abort"
+
+
+async def collect_reasons(gateway: Gateway) -> list[str | None]:
+    stream = gateway.generate("mine", "hello", SamplingParams())
+    return [output.finish_reason async for news in stream for output in news.outputs]
 
 
 async def test_closing_the_stream_cancels_the_call(make_gateway) -> None:

@@ -88,3 +88,5 @@ def test_refuses_before_anything_starts() -> None:
         LLM(model=DEMO, tensor_parallel=2)
     with pytest.raises(InvalidConfig, match="tensor_parallel_size=3 does not divide"):
         LLM(model=DEMO, tensor_parallel_size=3)
+    with pytest.raises(InvalidConfig, match="distributed_executor_backend=local runs one rank"):
+        LLM(model=DEMO, distributed_executor_backend="local", tensor_parallel_size=2)

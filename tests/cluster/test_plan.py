@@ -2,6 +2,9 @@
 
 import json
 import shutil
+from collections.abc import Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,9 @@ import pytest
 from cluster.plan import ARCHITECTURES, make_plan
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
+from parallel.errors import InvalidSharding
 from parallel.models import MODELS
+from parallel.models.qwen2 import Qwen2Config
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
 
@@ -52,17 +57,63 @@ def test_the_cache_shrinks_with_both_degrees_until_heads_are_replicated() -> Non
     [
         (
             {"tensor_parallel_size": 3},
-            "tensor_parallel_size=3 does not divide the model's 4 attention heads .* use 1, 2 or 4",
+            r"tensor_parallel_size=3 does not divide the model's 4 attention heads \(2 of keys and values\) "
+            "and 768 MLP columns by 1, 2, 4 or 8; use 1, 2 or 4",
         ),
         ({"pipeline_parallel_size": 5}, "pipeline_parallel_size=5 exceeds the model's 4 layers; use 4 or less"),
         ({"max_model_len": 4096}, "max_model_len=4096 exceeds the model's 2048 positions; use 2048 or less"),
         ({"tokenizer": "/nowhere"}, "/nowhere/tokenizer.json does not exist"),
         ({"kv_cache_memory_bytes": 100}, "kv_cache_memory_bytes=100 holds no block"),
+        (
+            {"dtype": "float16", "device": "cpu"},
+            "dtype=float16 is not computed on CPU; float32 or bfloat16 would work",
+        ),
     ],
 )
 def test_refuses_what_cannot_be(arguments: dict[str, object], sentence: str) -> None:
     with pytest.raises(InvalidConfig, match=sentence):
         plan_of(**arguments)
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 4, 6, 12, 14, 16, 28, 40])
+def test_takes_the_tensor_parallel_sizes_that_the_layers_take(checkpoint: Path, num_heads: int) -> None:
+    for num_kv_heads, intermediate_size in product((1, 2, 4, 7, 8), (768, 4864, 100, 81)):
+        if num_heads % num_kv_heads:
+            continue
+        edit(
+            checkpoint,
+            num_attention_heads=num_heads,
+            num_key_value_heads=num_kv_heads,
+            intermediate_size=intermediate_size,
+        )
+        layers = Qwen2Config.from_hf(json.loads((checkpoint / "config.json").read_text()))
+        sizes = range(1, 18)
+        expected = [size for size in sizes if not raises(InvalidSharding, partial(layers.check_sharding, size, 1))]
+        planned = [
+            size for size in sizes if not raises(InvalidConfig, partial(plan_of, checkpoint, tensor_parallel_size=size))
+        ]
+        assert planned == expected
+
+
+def raises(kind: type[Exception], call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except kind:
+        return True
+    return False
+
+
+def test_the_checkpoints_dtype_counts_too(checkpoint: Path) -> None:
+    edit(checkpoint, dtype="float16", torch_dtype="float16")
+    with pytest.raises(InvalidConfig, match=r"dtype=float16 \(the checkpoint's\) is not computed on CPU"):
+        plan_of(checkpoint, device="cpu")
+    assert plan_of(checkpoint, device="cuda").weight_bytes > 0
+
+
+def test_refuses_a_config_without_mlp(checkpoint: Path) -> None:
+    edit(checkpoint, intermediate_size=None)
+    with pytest.raises(InvalidConfig, match=r"config\.json: intermediate_size=None is not an integer"):
+        plan_of(checkpoint)
 
 
 def test_refuses_other_architectures(checkpoint: Path) -> None:

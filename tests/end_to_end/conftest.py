@@ -12,7 +12,8 @@ import pytest
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from cluster.launch import LOOPBACK, RayCluster, build_app, ray_cluster, serving
+from cluster.channel import LOOPBACK
+from cluster.launch import RayCluster, build_app, ray_cluster, serving
 from cluster.llm import LLM
 from engine.sampling_params import SamplingParams
 

@@ -1,0 +1,108 @@
+"""Engine replicas and a gateway in this process: a request whose engine stops goes on, with the tokens it would have had."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.deployment import EngineDeployment
+from cluster.gateway import Admission, Gateway, Refusal
+from engine.config import EngineConfig
+from engine.errors import EngineDead
+from engine.sampling_params import SamplingParams
+
+DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
+CONFIG = EngineConfig.create(model=str(DEMO), device="cpu", kv_cache_memory_bytes=8 << 20, max_restarts=0)
+PARAMS = SamplingParams(max_tokens=400, seed=7, ignore_eos=True)
+
+
+class Replica(EngineDeployment):
+    """One that is ended by `stop` alone: Python itself would call the coroutine function and await nothing."""
+
+    stop = EngineDeployment.__del__
+
+    def __del__(self) -> None:  # type: ignore[override]
+        pass
+
+
+class Call:
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    async def result(self) -> Refusal | str:
+        result: Refusal | str = await self._answer
+        return result
+
+    def cancel(self) -> None:
+        pass
+
+
+class Replicas:
+    """Takes a request's attempts to one replica after the other."""
+
+    def __init__(self, replicas: list[Replica]) -> None:
+        self._replicas = replicas
+
+    def generate(self, admission: Admission) -> Call:
+        return Call(self._replicas[min(admission.attempt, len(self._replicas) - 1)].generate(admission))
+
+
+@pytest.fixture
+async def replicas() -> AsyncIterator[list[Replica]]:
+    replicas = []
+    for _ in range(2):
+        replica = Replica.__new__(Replica)
+        await replica.__init__(CONFIG)
+        replicas.append(replica)
+    yield replicas
+    for replica in replicas:
+        await replica.stop()
+
+
+@pytest.fixture
+async def gateway(replicas: list[Replica]) -> AsyncIterator[Gateway]:
+    gateway = Gateway(Replicas(replicas), max_attempts=2)
+    await gateway.start("127.0.0.1")
+    yield gateway
+    await gateway.close()
+
+
+async def give_up(replica: Replica) -> None:
+    """The worker fails, and no restart is allowed."""
+    replica._engine._executor._worker = None
+
+
+async def test_an_engine_that_gives_up_is_retried(gateway: Gateway, replicas: list[Replica]) -> None:
+    await check_that_the_stream_goes_on(gateway, replicas, give_up)
+
+
+async def test_a_replica_that_is_stopped_is_retried(gateway: Gateway, replicas: list[Replica]) -> None:
+    await check_that_the_stream_goes_on(gateway, replicas, Replica.stop)
+
+
+async def test_without_an_attempt_left_the_client_hears_why(replicas: list[Replica]) -> None:
+    gateway = Gateway(Replicas(replicas), max_attempts=1)
+    await gateway.start("127.0.0.1")
+    stream = gateway.generate("mine", "one two", PARAMS)
+    await anext(stream)
+    await give_up(replicas[0])
+    with pytest.raises(EngineDead, match=r"the engine was lost and is restarting: .*max_restarts=0 are used up"):
+        async for _ in stream:
+            pass
+    await gateway.close()
+
+
+async def check_that_the_stream_goes_on(gateway: Gateway, replicas: list[Replica], end: Any) -> None:
+    undisturbed = [output async for output in gateway.generate("alone", "one two", PARAMS)]
+    stream = gateway.generate("mine", "one two", PARAMS)
+    outputs = [await anext(stream)]
+    await end(replicas[0])
+    outputs += [output async for output in stream]
+    assert [output.attempt for output in (outputs[0], outputs[-1])] == [0, 1]
+    assert outputs[-1].error is None and outputs[-1].outputs[0].finish_reason == "length"
+    assert tokens_of(outputs) == tokens_of(undisturbed)
+
+
+def tokens_of(outputs: list[Any]) -> list[int]:
+    return [token_id for output in outputs for choice in output.outputs for token_id in choice.token_ids]

@@ -1,0 +1,46 @@
+"""Serve on a cluster where it runs already, which is left as it is, and again on one where it has ended."""
+
+import subprocess
+import sys
+
+import pytest
+
+from cluster.channel import LOOPBACK
+from cluster.launch import ROOT, build_app, serving
+from engine.errors import InvalidConfig
+from tests.end_to_end.conftest import ENGINE, Server, free_port
+
+TWICE = """
+import sys, urllib.request
+from ray import serve
+from cluster.launch import ray_cluster, serving
+
+@serve.deployment
+class Nothing:
+    def __call__(self):
+        return "nothing"
+
+with ray_cluster():
+    for port in sys.argv[1:]:
+        with serving(Nothing.bind(), host="127.0.0.1", port=int(port), ends_serve=True):
+            print(port, urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30).read().decode())
+"""
+
+
+def test_a_second_application_is_refused_and_the_first_goes_on(server: Server) -> None:
+    application = build_app({"engine": ENGINE})
+    with (
+        pytest.raises(InvalidConfig, match=r"Serve runs on this Ray cluster already, .* serves squadron; add"),
+        serving(application, host=LOOPBACK, port=free_port()),
+    ):
+        pass
+    answer = server.client().completions.create(model="demo", prompt="once", max_tokens=3)
+    assert answer.choices[0].finish_reason in ("length", "stop")
+
+
+def test_a_cluster_that_lasts_can_be_served_on_again_and_elsewhere() -> None:
+    ports = [str(free_port()), str(free_port())]
+    done = subprocess.run([sys.executable, "-c", TWICE, *ports], cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    for port in ports:
+        assert f"{port} nothing" in done.stdout.splitlines()
