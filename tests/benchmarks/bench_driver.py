@@ -62,7 +62,9 @@ class NoOpExecutor:
 
 def measure(num_sequences: int, num_steps: int) -> dict[str, float]:
     """Seconds a step, medians: whole, and by part as the engine's own clocks have it."""
-    config = EngineConfig.create(model=DEMO, max_num_seqs=num_sequences, max_num_batched_tokens=max(2048, num_sequences))
+    config = EngineConfig.create(
+        model=DEMO, max_num_seqs=num_sequences, max_num_batched_tokens=max(2048, num_sequences)
+    )
     engine = LLMEngine(config, ModelConfig.load(DEMO), Tokenizer(DEMO), NoOpExecutor())
     engine.start()
     params = SamplingParams(temperature=0.7, max_tokens=num_steps + 64, ignore_eos=True)
