@@ -37,6 +37,9 @@ class Ops(Protocol):
     def linear_float32(self, x: Tensor, weight: Prepared) -> Tensor:
         """As linear, without bias, and not cast: [T, out] float32 (the head's logits)."""
 
+    def embedding(self, ids: Tensor, weight: Prepared) -> Tensor:
+        """Rows ids [T] int32 of a weight [rows, D] given to prepare_linear -> [T, D] float32: an embedding tied to the head."""
+
     def prepare_gate_up(self, weight: Tensor) -> Prepared:
         """weight [2 * I, D] dtype, gate's rows first."""
 

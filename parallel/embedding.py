@@ -1,7 +1,6 @@
 """Token embeddings and the language-model head, cut by vocabulary."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ops.interface import Ops
@@ -13,29 +12,30 @@ PADDING = 64  # the vocabulary is padded to a multiple of it, so that any allowe
 
 
 class VocabParallelEmbedding:
-    """A share of the rows of the embedding table; padding rows are zeros."""
+    """A share of the rows of the embedding table; padding rows are zeros. A tied head may use the same weight."""
 
-    def __init__(self, vocab_size: int, *, group: Group) -> None:
+    def __init__(self, vocab_size: int, *, ops: Ops, group: Group, dtype: torch.dtype) -> None:
         padded = -(-vocab_size // PADDING) * PADDING
         self.part = share(padded, group)
         self.vocab_size = vocab_size
+        self.ops = ops
         self.group = group
+        self.dtype = dtype
 
     def load(self, weights: Weights, name: str) -> None:
-        self.weight = read_vocab_rows(weights, name, self.part, self.vocab_size)
+        self.weight = self.ops.prepare_linear(read_vocab_rows(weights, name, self.part, self.vocab_size))
 
     def __call__(self, input_ids: Tensor) -> Tensor:
         """input_ids [T] int32 -> [T, D] dtype. Exact: all ranks but one add zeros."""
         if self.group.size == 1:
-            return F.embedding(input_ids, self.weight)
-        local = input_ids - self.part.start
-        is_mine = (local >= 0) & (local < self.weight.shape[0])
-        rows = F.embedding(local * is_mine, self.weight).float().masked_fill_(~is_mine[:, None], 0.0)
-        return self.group.all_reduce(rows).to(self.weight.dtype)
+            return self.ops.embedding(input_ids, self.weight).to(self.dtype)
+        is_mine = (input_ids >= self.part.start) & (input_ids < self.part.stop)
+        rows = self.ops.embedding((input_ids - self.part.start) * is_mine, self.weight)
+        return self.group.all_reduce(rows.masked_fill_(~is_mine[:, None], 0.0)).to(self.dtype)
 
 
 class ParallelLMHead:
-    """Logits over the vocabulary, in float32, on every rank; its weight may be the embedding's."""
+    """Logits over the vocabulary, in float32, on every rank; its `weight` (of prepare_linear) may be the embedding's."""
 
     def __init__(self, vocab_size: int, *, ops: Ops, group: Group) -> None:
         padded = -(-vocab_size // PADDING) * PADDING
@@ -45,11 +45,7 @@ class ParallelLMHead:
         self.group = group
 
     def load(self, weights: Weights, name: str) -> None:
-        self.tie(read_vocab_rows(weights, name, self.part, self.vocab_size))
-
-    def tie(self, weight: Tensor) -> None:
-        """weight [this rank's rows of the padded vocabulary, D] dtype."""
-        self.weight = self.ops.prepare_linear(weight)
+        self.weight = self.ops.prepare_linear(read_vocab_rows(weights, name, self.part, self.vocab_size))
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [R, D] dtype -> [R, V] float32, contiguous."""

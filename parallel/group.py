@@ -1,4 +1,7 @@
-"""Collectives between ranks, behind one interface. Only this file knows torch.distributed."""
+"""Collectives between ranks, behind one interface. Only this file knows torch.distributed.
+
+CPU ranks of one machine meet in shared memory where they can (`shm_group`), else by gloo; CUDA ranks by NCCL.
+"""
 
 import socket
 from collections import deque
@@ -11,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ops.tree import add_tree
+from parallel import shm_group
 from parallel.errors import GroupError
 from parallel.mesh import Mesh
 
@@ -153,6 +157,10 @@ def _group(
     if size == 1:
         return SingleGroup()
     prefixed = dist.PrefixStore(name, store)
+    if device.type == "cpu":
+        shared = shm_group.join(rank, size, dist.PrefixStore("shm", prefixed), timeout)
+        if shared is not None:
+            return shared
     if device.type == "cuda":
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timeout

@@ -7,7 +7,7 @@ in an order that depends on the number of rows, and of threads: a row's last bit
 from ops.reference.activation import gate_up_silu, prepare_gate_up, silu_and_mul
 from ops.reference.attention import paged_attention
 from ops.reference.blocks import copy_blocks, swap_blocks
-from ops.reference.linear import linear, linear_float32, linear_tree, prepare_linear, prepare_tree_linear
+from ops.reference.linear import embedding, linear, linear_float32, linear_tree, prepare_linear, prepare_tree_linear
 from ops.reference.logits import apply_allowed, apply_bias, apply_penalties
 from ops.reference.logprobs import token_logprobs
 from ops.reference.norm import add, add_rms_norm, rms_norm
@@ -26,6 +26,7 @@ __all__ = [
     "apply_bias",
     "apply_penalties",
     "copy_blocks",
+    "embedding",
     "gate_up_silu",
     "linear",
     "linear_float32",

@@ -26,6 +26,11 @@ def linear_float32(x: Tensor, weight: Tensor) -> Tensor:
     return F.linear(x.float(), weight)
 
 
+def embedding(ids: Tensor, weight: Tensor) -> Tensor:
+    check_shape("ids", ids, (None,), torch.int32)
+    return F.embedding(ids, weight)
+
+
 def prepare_tree_linear(weight: Tensor, num_leaves: int) -> Tensor:
     """weight [out, in] -> [num_leaves, out, in / num_leaves] float32: a leaf's product is the same on whichever rank."""
     check_shape("weight", weight, (None, None))

@@ -158,7 +158,7 @@ class Qwen2ForCausalLM:
         self.num_layers = len(self.layers)
         self.num_kv_heads = self.layers[0].qkv.num_kv_heads
         self.head_dim = config.layer.head_dim
-        self.embedding = VocabParallelEmbedding(config.vocab_size, group=tp)
+        self.embedding = VocabParallelEmbedding(config.vocab_size, ops=ops, group=tp, dtype=dtype)
         self.norm = RMSNorm(config.layer.norm_eps, ops=ops)
         self.head = ParallelLMHead(config.vocab_size, ops=ops, group=tp)
 
@@ -183,7 +183,7 @@ class Qwen2ForCausalLM:
         if self.stage.is_last:
             self.norm.load(weights, "model.norm")
             if self.config.has_tied_embeddings and self.stage.is_first:
-                self.head.tie(self.embedding.weight)
+                self.head.weight = self.embedding.weight
             else:
                 self.head.load(weights, EMBEDDING if self.config.has_tied_embeddings else HEAD)
 
