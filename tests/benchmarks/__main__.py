@@ -89,11 +89,12 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
         if "tok_per_s" not in result:
             continue
         medians = {name: statistics.median(rates) for name, rates in result["tok_per_s"].items()}
-        (ours, theirs), name = medians.values(), list(medians)[1]
+        ours = medians.pop("squadron")
         floor = result.get("floor")
         share = f"{floor:10.1f}{ours / floor:7.0%}" if floor else ""
-        beside = f"{name} {theirs:.1f}"
-        rows.append(f"{item:8}{result['work']:<48}{ours:10.1f}   {beside:<24}{ours / theirs:6.2f}×{share}")
+        for name, theirs in medians.items():
+            beside = f"{name} {theirs:.1f}"
+            rows.append(f"{item:8}{result['work']:<48}{ours:10.1f}   {beside:<24}{ours / theirs:6.2f}×{share}")
         if floor:
             rows.append(f"{'':8}{_probes(result['before'], result['after'])}")
     return "\n".join(rows) if len(rows) > 1 else ""

@@ -34,8 +34,15 @@ class Peer(Protocol):
 class Squadron:
     """The engine with its in-process executor. `depth` 1: a step is built once the one before it has been answered."""
 
-    def __init__(self, folder: str, *, depth: int = LocalExecutor.depth) -> None:
-        config = EngineConfig.create(model=folder, dtype=DTYPE, device="cpu", swap_space=0, enable_prefix_caching=False)
+    def __init__(self, folder: str, *, depth: int = LocalExecutor.depth, ops_backend: str = "auto") -> None:
+        config = EngineConfig.create(
+            model=folder,
+            dtype=DTYPE,
+            device="cpu",
+            ops_backend=ops_backend,
+            swap_space=0,
+            enable_prefix_caching=False,
+        )
         self._executor = LocalExecutor(config)
         self._executor.depth = depth
         self._executor.runs_ahead = depth > 1

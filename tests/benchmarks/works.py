@@ -86,7 +86,7 @@ def compare(work: Comparison, peers: Mapping[str, Peer], folder: str, repeats: i
 
 
 def mixed(folder: str, num_requests: int, repeats: int) -> dict[str, Any]:
-    """Output tokens a second of the same requests, with steps built ahead and without, in turn."""
+    """Output tokens a second of the same requests: now, without steps built ahead, and as it was at first light."""
     random = np.random.default_rng(SEED)
     vocab_size = ModelConfig.load(folder).vocab_size
     works = random_works(random, num_requests, MIXED_INPUT, MIXED_OUTPUT, vocab_size)
@@ -96,6 +96,7 @@ def mixed(folder: str, num_requests: int, repeats: int) -> dict[str, Any]:
         engines = {
             "squadron": stack.enter_context(Squadron(folder)),
             "depth 1": stack.enter_context(Squadron(folder, depth=1)),
+            "first light": stack.enter_context(Squadron(folder, depth=1, ops_backend="reference")),
         }
         rates: dict[str, list[float]] = {label: [] for label in engines}
         for engine in engines.values():
