@@ -27,6 +27,7 @@ DESCRIPTIONS = {
     "gpu_memory_utilization": "share of a GPU's memory to use",
     "kv_cache_memory_bytes": "cache a rank; default: what is left of the GPU, on CPU its share of 1 GiB for all ranks",
     "num_gpu_blocks_override": "cache blocks a rank, whatever there is room for",
+    "num_threads": "threads a rank on CPU; default: its share of the node's cores",
     "swap_space": "GiB of host memory a rank for preempted requests",
     "enable_prefix_caching": "share the cache of equal prefixes among requests",
     "max_num_batched_tokens": "tokens a step",

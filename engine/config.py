@@ -25,6 +25,7 @@ class EngineConfig(BaseModel):
     seed: int = 0  # of dummy weights and of the seeds drawn for requests that bring none
     tensor_parallel_size: int = Field(1, ge=1)
     pipeline_parallel_size: int = Field(1, ge=1)
+    num_threads: int | None = Field(None, ge=1)  # of each rank on CPU; None: the node's cores divided among its ranks
     distributed_executor_backend: Literal["auto", "local", "ray"] = "auto"  # auto: local for one rank, else ray
     max_model_len: int | None = Field(None, ge=1)  # None: the model's
     block_size: Literal[16] = 16  # tokens; the kernels are written for it

@@ -16,6 +16,7 @@ from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import InvalidConfig
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
+from engine.worker.cores import Cores
 from engine.worker.kv_cache import CacheShape, KVCache, make_cache
 from engine.worker.memory import gpu_cache_bytes, out_of_memory_advice, profiling_request
 from engine.worker.model_runner import ModelRunner
@@ -54,9 +55,9 @@ class Worker:
     ) -> None:
         """`host`: an address of this machine that the other ranks can reach; they meet at `store`. Raises InvalidConfig."""
         self._config = config
-        self._num_threads = max(1, len(os.sched_getaffinity(0)) // num_ranks_here)
-        torch.set_num_threads(self._num_threads)
         device = pick_device(config.device)
+        self._cores = Cores(num_ranks_here, config.num_threads, binds=device.type == "cpu")
+        torch.set_num_threads(self._cores.num_threads)
         model_config = ModelConfig.load(config.model)
         self._max_model_len = resolve_max_model_len(config, model_config)
         self._hidden_size = model_config.hidden_size
@@ -89,10 +90,9 @@ class Worker:
         fastest = ops.FASTEST.get(model.device.type, backend.NAME)
         if self._config.ops_backend == "auto" and fastest != backend.NAME:
             exact += f"; {fastest} cannot run: {ops.unavailable_reason(fastest, model.device)}"
-        threads = f"{self._num_threads} thread{'s' if self._num_threads > 1 else ''}"
         nice = f" at nice {os.nice(0)}" if os.nice(0) > 0 else ""
         dtype = str(model.dtype).removeprefix("torch.")
-        return f"{name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}), {threads}{nice}"
+        return f"{name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}), {self._cores}{nice}"
 
     def determine_num_available_blocks(self) -> tuple[int, int]:
         """How many device blocks (the null block counted in) and host blocks this rank has room for."""

@@ -1,0 +1,90 @@
+"""A CPU rank's cores: the node's are divided among its ranks, and each is bound to its own where there are enough."""
+
+import os
+import socket
+import weakref
+from pathlib import Path
+
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "quota period" in microseconds, or "max period"
+
+
+class Cores:
+    """`num_threads` for the calling thread, which is bound to as many free cores if there are so many.
+
+    Binding holds for the threads it starts from then on, too. A core is claimed by a socket's name, which no two ranks of a
+    machine can have and which goes with the rank, however that dies: so ranks of different engines do not meet on a core while
+    others are idle. Where ranks are more than cores, or another engine has them, nothing is bound.
+    """
+
+    def __init__(
+        self, num_ranks_here: int, num_threads: int | None = None, *, binds: bool = True, namespace: str = "squadron"
+    ) -> None:
+        """`num_threads`: None for an equal share of the cores that this process may use. Claims are made in `namespace`."""
+        allowed = sorted(os.sched_getaffinity(0), key=lambda core: (*_place(core), core))
+        quota = _quota(len(allowed))
+        share = quota // num_ranks_here
+        self.num_threads = num_threads or max(1, share)
+        # With a part of the machine's time only, the kernel chooses the cores: other containers would choose the same ones.
+        may_bind = binds and quota == len(allowed) and self.num_threads * num_ranks_here <= quota
+        claims = _claim(allowed, self.num_threads, namespace) if may_bind else {}
+        self.bound = tuple(sorted(claims))
+        self._release = weakref.finalize(self, _give_back, list(claims.values()), allowed)
+        if claims:
+            os.sched_setaffinity(0, claims)
+
+    def __str__(self) -> str:
+        threads = f"{self.num_threads} thread{'s' if self.num_threads > 1 else ''}"
+        if not self.bound:
+            return f"{threads} on cores shared with others"
+        return f"{threads} on core{'s' if len(self.bound) > 1 else ''} {','.join(map(str, self.bound))}"
+
+    def release(self) -> None:
+        """Leave them to other ranks, and the calling thread unbound. Idempotent."""
+        self._release()
+
+
+def _place(core: int) -> tuple[int, int]:
+    """The package and the physical core: hardware threads of one core are to be neighbours."""
+    topology = _TOPOLOGY / f"cpu{core}" / "topology"
+    try:
+        return int((topology / "physical_package_id").read_text()), int((topology / "core_id").read_text())
+    except OSError:
+        return 0, core
+
+
+def _quota(num_cores: int) -> int:
+    """How many cores' time the container has, rounded up; all where nothing is said."""
+    try:
+        quota, period = _CPU_QUOTA.read_text().split()
+    except OSError:
+        return num_cores
+    return num_cores if quota == "max" else min(num_cores, -(-int(quota) // int(period)))
+
+
+def _claim(cores: list[int], wanted: int, namespace: str) -> dict[int, socket.socket]:
+    """The first `wanted` that are free; none where fewer are."""
+    claims: dict[int, socket.socket] = {}
+    for core in cores:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0{namespace}/core/{core}")  # an abstract name: no file
+        except OSError:
+            claim.close()
+            continue
+        claims[core] = claim
+        if len(claims) == wanted:
+            return claims
+    _close(list(claims.values()))
+    return {}
+
+
+def _give_back(claims: list[socket.socket], allowed: list[int]) -> None:
+    if claims:
+        os.sched_setaffinity(0, allowed)
+    _close(claims)
+
+
+def _close(claims: list[socket.socket]) -> None:
+    for claim in claims:
+        claim.close()

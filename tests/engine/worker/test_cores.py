@@ -1,0 +1,77 @@
+"""Cores are divided among ranks, and no core is bound to two of them."""
+
+import os
+import secrets
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from engine.worker.cores import Cores
+
+ALLOWED = os.sched_getaffinity(0)
+HOLD = """
+import sys
+from engine.worker.cores import Cores
+cores = Cores(1, namespace=sys.argv[1])
+print(cores.bound, flush=True)
+sys.stdin.read()
+"""
+enough = pytest.mark.skipif(len(ALLOWED) < 2, reason="needs two cores")
+
+
+@pytest.fixture
+def namespace() -> str:
+    return f"squadron-test-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def in_thread():
+    """Calls a function in a thread of its own: what is bound is the thread that calls."""
+    with ThreadPoolExecutor(1) as thread:
+        yield lambda function: thread.submit(function).result()
+
+
+def test_one_rank_has_every_core(in_thread, namespace):
+    cores = in_thread(lambda: Cores(1, namespace=namespace))
+    assert cores.num_threads == len(ALLOWED)
+    assert set(cores.bound) == ALLOWED
+    assert str(cores).startswith(f"{len(ALLOWED)} thread")
+
+
+@enough
+def test_ranks_share_no_core(namespace):
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        first = one.submit(lambda: Cores(2, namespace=namespace)).result()
+        second = other.submit(lambda: Cores(2, namespace=namespace)).result()
+        assert first.bound and second.bound and not set(first.bound) & set(second.bound)
+        assert one.submit(lambda: os.sched_getaffinity(0)).result() == set(first.bound)
+        assert other.submit(lambda: os.sched_getaffinity(0)).result() == set(second.bound)
+    assert os.sched_getaffinity(0) == ALLOWED
+
+
+def test_more_ranks_than_cores_have_a_thread_each_and_are_not_bound(in_thread, namespace):
+    cores = in_thread(lambda: Cores(len(ALLOWED) + 1, namespace=namespace))
+    assert (cores.num_threads, cores.bound) == (1, ())
+    assert str(cores) == "1 thread on cores shared with others"
+    assert in_thread(lambda: os.sched_getaffinity(0)) == ALLOWED
+
+
+def test_cores_of_another_engine_are_left_to_it_until_it_dies(in_thread, namespace):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, namespace], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout.readline().strip() == str(tuple(sorted(ALLOWED)))
+        assert in_thread(lambda: Cores(1, namespace=namespace)).bound == ()
+        holder.kill()
+    assert set(in_thread(lambda: Cores(1, namespace=namespace)).bound) == ALLOWED
+
+
+def test_release_leaves_the_thread_as_it_was(in_thread, namespace):
+    cores = in_thread(lambda: Cores(1, 1, namespace=namespace))
+    assert len(cores.bound) == cores.num_threads == 1
+    in_thread(cores.release)
+    assert in_thread(lambda: os.sched_getaffinity(0)) == ALLOWED
+    assert in_thread(lambda: Cores(1, 1, namespace=namespace)).bound == cores.bound
