@@ -17,23 +17,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 import ops
 from cluster.bench.report import environment
-from cluster.checkpoints import DEMO, SHAPES, make_checkpoint, make_folder, num_bytes
+from cluster.checkpoints import DEMO
+from tests.benchmarks.folders import SHAPE, cached_folder
 from tests.benchmarks.peers import Squadron, Transformers
 from tests.benchmarks.works import COMPARISONS, compare, mixed
 
 ROOT = Path(__file__).resolve().parents[2]
-SHAPE = "qwen2.5-0.5b"
-SEED = 0
 MIXED = {"W4": "demo", "W4-0.5b": SHAPE}
 # Programs of their own, and the arguments that make them quick.
 MODULES = {
     "driver": ("bench_driver", ["--steps", "20"]),
     "channel": ("bench_step_channel", ["--steps", "200"]),
     "kernels": ("bench_cpu_kernels", ["--repeats", "1", "--only", "decode 1"]),
+    "start": ("bench_start", ["--repeats", "1"]),
+    "sharding": ("bench_sharding", ["--rounds", "1", "--model", str(DEMO)]),
 }
 ITEMS = (*MODULES, *COMPARISONS, *MIXED)
 STEADY = 1.1  # between the same probe's figures before and after a work
@@ -55,14 +55,14 @@ def main() -> int:
         _write(options.output, report)
     compared = {item: work for item, work in COMPARISONS.items() if item in options.items}
     if compared:
-        folder = _folder("demo" if options.quick else SHAPE, options.cache)
+        folder = cached_folder("demo" if options.quick else SHAPE)
         with Squadron(folder) as ours:
             peers = {"squadron": ours, "transformers": Transformers(folder)}
             for item, work in compared.items():
                 results[item] = compare(work.smaller() if options.quick else work, peers, folder, repeats)
                 _write(options.output, report)
     for item in (item for item in MIXED if item in options.items):
-        results[item] = mixed(_folder(MIXED[item], options.cache), 24 if options.quick else 256, repeats)
+        results[item] = mixed(cached_folder(MIXED[item]), 24 if options.quick else 256, repeats)
         _write(options.output, report)
     print(f"\n{table(results)}\n\nWritten to {options.output}")
     return int(any(result.get("status") for result in results.values()))
@@ -116,26 +116,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, metavar="N", help="runs of each work (default: 5)")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="and CPUs (default: 2)")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks.json", metavar="FILE")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "squadron"
-    parser.add_argument("--cache", type=Path, default=cache, metavar="DIR", help="where random weights are kept")
     options = parser.parse_args()
     unknown = [item for item in options.items if item not in ITEMS]
     if unknown:
         parser.error(f"there is no {unknown[0]!r}; there are {', '.join(ITEMS)}")
     options.items = options.items or list(DEFAULT_ITEMS)
     return options
-
-
-def _folder(name: str, cache: Path) -> str:
-    """The checkpoint's folder; random weights are made at the first use."""
-    if name == "demo":
-        return str(DEMO)
-    folder = cache / name
-    if not (folder / "config.json").exists():  # the last file that is written
-        make_folder(folder)
-        with tqdm(total=num_bytes(SHAPES[name]), unit="B", unit_scale=True, desc=str(folder), disable=None) as bar:
-            make_checkpoint(folder, SHAPES[name], seed=SEED, progress=bar.update)
-    return str(folder)
 
 
 def _backend() -> str:

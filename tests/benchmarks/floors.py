@@ -1,6 +1,7 @@
 """What the machine can do, measured, and how soon it could do a step: bytes over bandwidth, products over their rate."""
 
 import ctypes
+import mmap
 import statistics
 import subprocess
 import tempfile
@@ -37,20 +38,23 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`rows` tokens are computed, `sampled` of them for their logits; the cache holds `context` tokens of all sequences."""
+    """`rows` tokens are computed, `sampled` of them for their logits; `context` tokens are read from the cache, and `pairs`
+    of a query and a key are multiplied."""
 
     rows: int
     sampled: int
     context: int
+    pairs: int
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The sizes that floors follow from. Norms and biases are left out, and so are attention's own products."""
+    """The sizes that floors follow from. Norms and biases are left out."""
 
     layer_weights: int  # elements of the layers' matrices
     head_weights: int
     cache_bytes: int  # a token
+    pair_operations: int  # of a query's product with a key and of the weight with its value, in all layers and heads
 
     @classmethod
     def load(cls, folder: str) -> Self:
@@ -62,6 +66,7 @@ class Model:
             layer_weights=model.num_hidden_layers * (attention + mlp),
             head_weights=model.vocab_size * model.hidden_size,
             cache_bytes=model.num_hidden_layers * 2 * key_value * BYTES_PER_WEIGHT,
+            pair_operations=model.num_hidden_layers * 4 * heads,
         )
 
     def floor_seconds(self, steps: Sequence[Step], machine: Machine) -> float:
@@ -70,6 +75,7 @@ class Model:
         for step in steps:
             read = BYTES_PER_WEIGHT * (self.layer_weights + self.head_weights) + step.context * self.cache_bytes
             computed = 2 * (step.rows * self.layer_weights + step.sampled * self.head_weights)
+            computed += step.pairs * self.pair_operations
             total += max(read / machine.bandwidth, computed / machine.product_rate)
         return total
 
@@ -85,7 +91,9 @@ class Probe:
             subprocess.run([build.find_compiler(), *flags, str(source), "-o", str(library)], check=True)
             self._library = ctypes.CDLL(str(library))
         self._library.read_array.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
-        self._array = torch.ones(ARRAY_ELEMENTS, dtype=torch.int64)
+        pages = mmap.mmap(-1, 8 * ARRAY_ELEMENTS)
+        pages.madvise(mmap.MADV_HUGEPAGE)  # as packed weights have
+        self._array = torch.frombuffer(pages, dtype=torch.int64).fill_(1)
         self._factors = torch.randn(2, PRODUCT_SIZE, PRODUCT_SIZE).bfloat16()
 
     def measure(self) -> Machine:

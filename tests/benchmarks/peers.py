@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, StoppingCriteriaList
 
 from cluster.bench.workload import Work
+from cluster.executor import RayExecutor
 from engine.config import EngineConfig, ModelConfig
 from engine.llm_engine import LLMEngine
 from engine.tokenizer import Tokenizer
@@ -32,20 +33,19 @@ class Peer(Protocol):
 
 
 class Squadron:
-    """The engine with its in-process executor. `depth` 1: a step is built once the one before it has been answered."""
+    """The engine, in this process or with ranks of the Ray cluster that this process is connected to.
 
-    def __init__(self, folder: str, *, depth: int = LocalExecutor.depth, ops_backend: str = "auto") -> None:
+    `depth` 1: a step is built once the one before it has been answered; None: as the executor has it.
+    """
+
+    def __init__(self, folder: str, *, depth: int | None = None, **arguments: Any) -> None:
         config = EngineConfig.create(
-            model=folder,
-            dtype=DTYPE,
-            device="cpu",
-            ops_backend=ops_backend,
-            swap_space=0,
-            enable_prefix_caching=False,
+            model=folder, dtype=DTYPE, device="cpu", swap_space=0, enable_prefix_caching=False, **arguments
         )
-        self._executor = LocalExecutor(config)
-        self._executor.depth = depth
-        self._executor.runs_ahead = depth > 1
+        self._executor = LocalExecutor(config) if config.runs_in_process else RayExecutor(config)
+        if depth is not None:
+            self._executor.depth = depth
+            self._executor.runs_ahead = self._executor.runs_ahead and depth > 1
         self._engine = LLMEngine(config, ModelConfig.load(folder), Tokenizer(folder), self._executor)
 
     def __enter__(self) -> Self:

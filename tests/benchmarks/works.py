@@ -44,8 +44,10 @@ class Comparison:
     def floor(self, model: Model, machine: Machine) -> float:
         """Tokens a second that the machine would allow."""
         count = self.num_requests
-        prefill = [Step(count * self.input_len, count, 0)]
-        decode = [Step(count, count, count * (self.input_len + past)) for past in range(1, self.output_len)]
+        causal = self.input_len * (self.input_len + 1) // 2
+        prefill = [Step(count * self.input_len, count, 0, count * causal)]
+        contexts = [count * (self.input_len + past) for past in range(1, self.output_len)]
+        decode = [Step(count, count, context, context) for context in contexts]
         first, rest = model.floor_seconds(prefill, machine), model.floor_seconds(decode, machine)
         return self.rate(Times(first, first + rest))
 

@@ -1,0 +1,91 @@
+"""What sharding costs and gains on the cores of one machine: `python -m tests.benchmarks.bench_sharding [P7 P8]`.
+
+Random bf16 weights of Qwen2.5-0.5B's shape, ranks in Ray's processes. P7: milliseconds a decode step of one rank with two
+threads, and of two tensor-parallel ranks with one each. P8: output tokens a second of two pipeline stages with a thread each,
+at depth 1 and at depth 2. The two are started in turn; medians of all rounds.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from cluster.bench.workload import Lengths, random_works
+from cluster.launch import ray_cluster
+from engine.config import ModelConfig
+from tests.benchmarks.folders import SHAPE, cached_folder
+from tests.benchmarks.peers import Squadron, Times
+
+INPUT, OUTPUT = 128, 64
+WARM_UP_TOKENS = 4
+WHOLE = {"tensor_parallel_size": 1, "num_threads": 2, "distributed_executor_backend": "ray"}
+HALVES = {"tensor_parallel_size": 2, "num_threads": 1}
+STAGES = {"pipeline_parallel_size": 2, "num_threads": 1}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("items", nargs="*", metavar="ITEM", help="P7 or P8; default: both")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model", help="a checkpoint's folder; default: random weights, kept in the cache")
+    options = parser.parse_args()
+    folder = options.model or cached_folder(SHAPE)
+    with ray_cluster(num_workers=2):
+        if "P7" in (options.items or ["P7"]):
+            for batch in (1, 16):
+                whole, halves = in_turn(
+                    f"P7, batch {batch}",
+                    [partial(decode_ms, folder, batch, **arguments) for arguments in (WHOLE, HALVES)],
+                    options.rounds,
+                )
+                print(
+                    f"P7 decode batch {batch:2}: one rank × 2 threads {whole:.2f} ms, two ranks × 1 thread {halves:.2f} ms: "
+                    f"{halves / whole:.2f}×",
+                    flush=True,
+                )
+        if "P8" in (options.items or ["P8"]):
+            shallow, deep = in_turn(
+                "P8", [partial(throughput, folder, depth=depth, **STAGES) for depth in (1, 2)], options.rounds
+            )
+            print(f"P8 two stages: depth 1 {shallow:.1f} tok/s, depth 2 {deep:.1f} tok/s: {deep / shallow:.2f}×")
+
+
+def in_turn(label: str, measures: list[Callable[[], float]], rounds: int) -> list[float]:
+    """The median of each."""
+    figures: list[list[float]] = [[] for _ in measures]
+    with tqdm(total=rounds * len(measures), desc=label, disable=None) as bar:
+        for _ in range(rounds):
+            for measure, values in zip(measures, figures, strict=True):
+                values.append(measure())
+                bar.update()
+    return [statistics.median(values) for values in figures]
+
+
+def decode_ms(folder: str, batch: int, **arguments: Any) -> float:
+    times = run(folder, batch, **arguments)
+    return 1e3 * (times.last - times.first) / (OUTPUT - 1)
+
+
+def throughput(folder: str, **arguments: Any) -> float:
+    batch = 16
+    return batch * OUTPUT / run(folder, batch, **arguments).last
+
+
+def run(folder: str, batch: int, **arguments: Any) -> Times:
+    random = np.random.default_rng(0)
+    vocab_size = ModelConfig.load(folder).vocab_size
+
+    def works(output_len: int) -> Any:
+        return random_works(random, batch, Lengths(INPUT, INPUT), Lengths(output_len, output_len), vocab_size)
+
+    with Squadron(folder, **arguments) as engine:
+        engine.run(works(WARM_UP_TOKENS))
+        return engine.run(works(OUTPUT))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Checkpoints to measure on: the demo's, and random weights of a shape, made once and kept."""
+
+import os
+from pathlib import Path
+
+from tqdm import tqdm
+
+from cluster.checkpoints import DEMO, SHAPES, make_checkpoint, make_folder, num_bytes
+
+SHAPE = "qwen2.5-0.5b"
+SEED = 0
+
+
+def cache() -> Path:
+    """Where random weights are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "squadron"
+
+
+def cached_folder(name: str) -> str:
+    """The folder of "demo" or of one of `cluster.checkpoints.SHAPES`."""
+    if name == "demo":
+        return str(DEMO)
+    folder = cache() / name
+    if not (folder / "config.json").exists():  # the last file that is written
+        make_folder(folder)
+        with tqdm(total=num_bytes(SHAPES[name]), unit="B", unit_scale=True, desc=str(folder), disable=None) as bar:
+            make_checkpoint(folder, SHAPES[name], seed=SEED, progress=bar.update)
+    return str(folder)
