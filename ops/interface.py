@@ -1,5 +1,6 @@
 """What every backend of ops computes: names, shapes, dtypes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -55,6 +56,26 @@ class Ops(Protocol):
     def silu_and_mul(self, x: Tensor) -> Tensor:
         """x [T, 2 * I] dtype -> silu(x[:, :I]) * x[:, I:], [T, I] dtype."""
 
+    def prepare_experts(self, experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int) -> Prepared:
+        """The experts with ids from `first` on: each one's gate and up [2 * I, D] dtype, gate's rows first, and down [D, I].
+
+        They are cut into num_leaves (a power of two) equal leaves of neighbours. They are read one at a time.
+        """
+
+    def route(self, logits: Tensor, num_chosen: int, normalize: bool) -> tuple[Tensor, Tensor]:
+        """The experts of each row of logits [T, E] float32: those with the largest logits, of equal ones the lower ids.
+
+        Returns ids [T, num_chosen] int32, the likeliest first, and their probabilities [T, num_chosen] float32: softmax
+        over all E; normalize: divided by their sum. A row that holds NaN gets some ids, each once, and NaN.
+        """
+
+    def experts_tree(self, x: Tensor, ids: Tensor, weights: Tensor, experts: Prepared) -> Tensor:
+        """x [T, D] dtype -> [T, D] float32: the sum of weights * expert(x) over those of a row's experts that are here.
+
+        ids, weights [T, k] of route. An expert is gate_up_silu, then a linear_float32. A leaf's sum is float32 and taken in
+        order of id; the leaves' sums, zero where none was chosen, are added pairwise as a balanced binary tree.
+        """
+
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """x [T, D] dtype, weight [D] -> [T, D] dtype."""
 
@@ -63,6 +84,9 @@ class Ops(Protocol):
 
     def add(self, update: Tensor, residual: Tensor) -> None:
         """residual [T, D] dtype += update [T, D] float32, in place and cast once."""
+
+    def qk_norm(self, qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
+        """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head; weights [head_dim]."""
 
     def rotary_and_cache(
         self,

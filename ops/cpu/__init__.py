@@ -18,7 +18,8 @@ from ops.cpu.linear import (
     prepare_linear,
     prepare_tree_linear,
 )
-from ops.cpu.norm import add, add_rms_norm, rms_norm
+from ops.cpu.moe import experts_tree, prepare_experts, route
+from ops.cpu.norm import add, add_rms_norm, qk_norm, rms_norm
 from ops.cpu.rotary import rotary_and_cache
 from ops.cpu.sampling import sample, token_logprobs
 from ops.reference.blocks import copy_blocks, swap_blocks
@@ -47,16 +48,20 @@ __all__ = [
     "apply_penalties",
     "copy_blocks",
     "embedding",
+    "experts_tree",
     "gate_up_silu",
     "linear",
     "linear_float32",
     "linear_tree",
     "paged_attention",
+    "prepare_experts",
     "prepare_gate_up",
     "prepare_linear",
     "prepare_tree_linear",
+    "qk_norm",
     "rms_norm",
     "rotary_and_cache",
+    "route",
     "sample",
     "silu_and_mul",
     "swap_blocks",

@@ -24,6 +24,12 @@ _SIGNATURES = {
     "squadron_rms_norm": (None, [_POINTER] * 3 + [_INT64] * 2 + [_FLOAT, _INT32, _INT32]),
     "squadron_add": (None, [_POINTER] * 2 + [_INT64] * 2 + [_INT32] * 2),
     "squadron_add_rms_norm": (None, [_POINTER] * 4 + [_INT64] * 2 + [_FLOAT, _INT32, _INT32]),
+    "squadron_qk_norm": (None, [_POINTER] * 3 + [_INT64] * 4 + [_FLOAT, _INT32, _INT32]),
+    "squadron_route": (None, [_POINTER] + [_INT64] * 3 + [_INT32] + [_POINTER] * 2 + [_INT32]),
+    "squadron_experts": (
+        None,
+        [_POINTER] * 2 + [_INT64] * 3 + [_POINTER, _INT64] + [_POINTER] * 2 + [_INT64, _POINTER, _INT32],
+    ),
     "squadron_rotary_and_cache": (_INT64, [_POINTER] * 7 + [_INT64] * 7 + [_INT32] * 2),
     "squadron_paged_attention": (_INT64, [_POINTER] * 7 + [_INT64] * 8 + [_FLOAT, _INT32, _INT32]),
     "squadron_sample": (None, [_POINTER] + [_INT64] * 2 + [_POINTER] * 8 + [_INT32]),

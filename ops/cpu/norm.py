@@ -1,4 +1,4 @@
-"""RMS norm and the additions to the residual stream."""
+"""RMS norm, of rows and of heads, and the additions to the residual stream."""
 
 import torch
 from torch import Tensor
@@ -45,4 +45,27 @@ def add(update: Tensor, residual: Tensor) -> None:
     check_shape("update", update, (rows, size), torch.float32)
     library().squadron_add(
         update.data_ptr(), residual.data_ptr(), rows, size, dtype_number(residual), torch.get_num_threads()
+    )
+
+
+def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
+    """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head; weights [head_dim] dtype."""
+    rows, width = sizes("qkv", qkv, 2)
+    check_shape("query_weight", query_weight, (None,), qkv.dtype)
+    head_dim = query_weight.shape[0]
+    check_shape("key_weight", key_weight, (head_dim,), qkv.dtype)
+    num_heads = width // head_dim - 2 * num_kv_heads
+    if width % head_dim or num_heads < 1:
+        raise ValueError(f"qkv has {width} columns; heads of {head_dim}, {num_kv_heads} of keys, do not fit them")
+    library().squadron_qk_norm(
+        qkv.data_ptr(),
+        query_weight.data_ptr(),
+        key_weight.data_ptr(),
+        rows,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        eps,
+        dtype_number(qkv),
+        torch.get_num_threads(),
     )

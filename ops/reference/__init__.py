@@ -10,7 +10,8 @@ from ops.reference.blocks import copy_blocks, swap_blocks
 from ops.reference.linear import embedding, linear, linear_float32, linear_tree, prepare_linear, prepare_tree_linear
 from ops.reference.logits import apply_allowed, apply_bias, apply_penalties
 from ops.reference.logprobs import token_logprobs
-from ops.reference.norm import add, add_rms_norm, rms_norm
+from ops.reference.moe import experts_tree, prepare_experts, route
+from ops.reference.norm import add, add_rms_norm, qk_norm, rms_norm
 from ops.reference.rotary import rotary_and_cache
 from ops.reference.sampling import sample
 
@@ -27,16 +28,20 @@ __all__ = [
     "apply_penalties",
     "copy_blocks",
     "embedding",
+    "experts_tree",
     "gate_up_silu",
     "linear",
     "linear_float32",
     "linear_tree",
     "paged_attention",
+    "prepare_experts",
     "prepare_gate_up",
     "prepare_linear",
     "prepare_tree_linear",
+    "qk_norm",
     "rms_norm",
     "rotary_and_cache",
+    "route",
     "sample",
     "silu_and_mul",
     "swap_blocks",

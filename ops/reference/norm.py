@@ -1,4 +1,4 @@
-"""RMS norm and the additions to the residual stream that come with it."""
+"""RMS norm, of rows and of heads, and the additions to the residual stream that come with it."""
 
 import torch
 from torch import Tensor
@@ -24,3 +24,16 @@ def add(update: Tensor, residual: Tensor) -> None:
     check_shape("residual", residual, (None, None))
     check_shape("update", update, tuple(residual.shape), torch.float32)
     residual.copy_(residual.float() + update)
+
+
+def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
+    check_shape("query_weight", query_weight, (None,), qkv.dtype)
+    head_dim = query_weight.shape[0]
+    check_shape("key_weight", key_weight, (head_dim,), qkv.dtype)
+    check_shape("qkv", qkv, (None, None))
+    if qkv.shape[1] % head_dim or qkv.shape[1] // head_dim <= 2 * num_kv_heads:
+        raise ValueError(f"qkv has {qkv.shape[1]} columns; heads of {head_dim}, {num_kv_heads} of keys, do not fit them")
+    heads = qkv.view(qkv.shape[0], -1, head_dim)
+    num_heads = heads.shape[1] - 2 * num_kv_heads
+    for part, weight in ((heads[:, :num_heads], query_weight), (heads[:, num_heads:-num_kv_heads], key_weight)):
+        part.copy_(rms_norm(part.reshape(-1, head_dim), weight, eps).view_as(part))

@@ -53,6 +53,23 @@ SQUADRON_API void squadron_add(const float* update, void* residual, int64_t rows
 SQUADRON_API void squadron_add_rms_norm(const float* update, void* residual, const void* weight, void* out, int64_t rows,
                                         int64_t size, float eps, int32_t dtype, int32_t threads);
 
+// qkv [rows, heads + 2 * kv_heads, head_dim] dtype: query and key heads are normed, in place; weights [head_dim] dtype.
+SQUADRON_API void squadron_qk_norm(void* qkv, const void* query_weight, const void* key_weight, int64_t rows, int64_t heads,
+                                   int64_t kv_heads, int64_t head_dim, float eps, int32_t dtype, int32_t threads);
+
+// --- moe.cpp -----------------------------------------------------------------------------------------------------------
+
+// logits [rows, size] -> ids, probabilities [rows, chosen], chosen <= size: of the largest logits, of equal ones the lower ids.
+SQUADRON_API void squadron_route(const float* logits, int64_t rows, int64_t size, int64_t chosen, int32_t normalize,
+                                 int32_t* ids, float* probabilities, int32_t threads);
+
+// x [rows, in_features] dtype -> out [rows, in_features]: the experts `first` to `first + count` of those that ids [rows,
+// chosen] name, times weights [rows, chosen]. gate_up and down [count]: gated weights and the ones that read what they give,
+// of one size each. leaves: a power of two up to 128 that divides count.
+SQUADRON_API void squadron_experts(const squadron::PackedWeight* const* gate_up, const squadron::PackedWeight* const* down,
+                                   int64_t first, int64_t count, int64_t leaves, const void* x, int64_t rows,
+                                   const int32_t* ids, const float* weights, int64_t chosen, float* out, int32_t threads);
+
 // --- rotary.cpp, attention.cpp -----------------------------------------------------------------------------------------
 
 // qkv [rows, heads + 2 * kv_heads, head_dim] dtype; positions, slots [rows]; cos_sin [max_positions, head_dim] float32;

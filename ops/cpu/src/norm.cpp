@@ -1,4 +1,4 @@
-// RMS norm, the addition to the residual stream, and both at once. A row is summed in one order, by one thread.
+// RMS norm of rows and of heads, the addition to the residual stream, and norm and addition at once. A row is summed in one order, by one thread.
 #include <cmath>
 
 #include "api.h"
@@ -58,6 +58,18 @@ SQUADRON_API void squadron_add_rms_norm(const float* update, void* residual, con
         for_each(rows, GRAIN, threads, [&](int64_t row) {
             add_row(update + row * size, (T*)residual + row * size, size);
             norm_row((const T*)residual + row * size, (const T*)weight, (T*)out + row * size, size, eps);
+        });
+    });
+}
+
+SQUADRON_API void squadron_qk_norm(void* qkv, const void* query_weight, const void* key_weight, int64_t rows, int64_t heads,
+                                   int64_t kv_heads, int64_t head_dim, float eps, int32_t dtype, int32_t threads) {
+    with_dtype(dtype, [&](auto type) {
+        using T = decltype(type);
+        for_each(rows, GRAIN, threads, [&](int64_t row) {
+            T* head = (T*)qkv + row * (heads + 2 * kv_heads) * head_dim;
+            for (int64_t i = 0; i < heads + kv_heads; i++, head += head_dim)
+                norm_row(head, (const T*)(i < heads ? query_weight : key_weight), head, head_dim, eps);
         });
     });
 }

@@ -120,6 +120,45 @@ void run_elementwise(int32_t dtype) {
 }
 
 template <class T>
+void run_experts(int32_t dtype) {
+    const int64_t leaves = 1 << below(3), count = leaves * (1 + below(3)), first = below(4), size = first + count + below(4);
+    const int64_t chosen = 1 + below((int)size), rows = 1 + below(40), hidden = 2 * (1 + below(40)), inner = 2 * (1 + below(30));
+    std::vector<PackedWeight> weights;
+    std::vector<Array<char>> data;
+    for (int64_t i = 0; i < 2 * count; i++) {
+        const bool gated = i < count;
+        PackedWeight weight{nullptr, gated ? inner : hidden, gated ? hidden : inner, 1, dtype, gated};
+        const auto source = random_array<T>(2 * hidden * inner);
+        data.emplace_back(new char[squadron_packed_bytes(&weight)]);
+        weight.data = data.back().get();
+        squadron_pack(&weight, source.get(), 1);
+        weights.push_back(weight);
+    }
+    Array<const PackedWeight*> all(new const PackedWeight*[2 * count]);
+    for (int64_t i = 0; i < 2 * count; i++) all[i] = &weights[i];
+    const auto logits = random_array<float>(rows * size);
+    const auto x = random_array<T>(rows * hidden);
+    Array<int32_t> ids(new int32_t[rows * chosen]);
+    auto probabilities = poisoned_array<float>(rows * chosen), out = poisoned_array<float>(rows * hidden);
+    squadron_route(logits.get(), rows, size, chosen, below(2), ids.get(), probabilities.get(), 2);
+    check_written(probabilities, rows * chosen, "route");
+    squadron_experts(all.get(), all.get() + count, first, count, leaves, x.get(), rows, ids.get(), probabilities.get(),
+                     chosen, out.get(), 2);
+    check_written(out, rows * hidden, "experts");
+    const int64_t row = below((int)rows);
+    auto alone = poisoned_array<float>(hidden);
+    squadron_experts(all.get(), all.get() + count, first, count, leaves, x.get() + row * hidden, 1, ids.get() + row * chosen,
+                     probabilities.get() + row * chosen, chosen, alone.get(), 1);
+    check(std::memcmp(alone.get(), out.get() + row * hidden, hidden * sizeof(float)) == 0, "experts, one row");
+
+    const int64_t heads = 1 + below(5), kv_heads = 1 + below(3), head_dim = 1 + below(70), width = heads + 2 * kv_heads;
+    auto qkv = random_array<T>(rows * width * head_dim);
+    squadron_qk_norm(qkv.get(), random_array<T>(head_dim).get(), random_array<T>(head_dim).get(), rows, heads, kv_heads,
+                     head_dim, 1e-6f, dtype, 2);
+    check_written(qkv, rows * width * head_dim, "qk_norm");
+}
+
+template <class T>
 void run_attention(int32_t dtype) {
     const int64_t kv_heads = 1 + below(3), heads = kv_heads * (1 + below(8)), head_dim = 32 * (1 + below(4)), block_size = 16;
     const int64_t sequences = 1 + below(5), max_context = below(4) == 0 ? 1200 : 150, width = (max_context + 15) / 16;
@@ -240,6 +279,8 @@ int main() {
         run_linear<bfloat16>(BFLOAT16);
         run_elementwise<float>(FLOAT32);
         run_elementwise<bfloat16>(BFLOAT16);
+        run_experts<float>(FLOAT32);
+        run_experts<bfloat16>(BFLOAT16);
         if (round % 4 == 0) {
             run_attention<float>(FLOAT32);
             run_attention<bfloat16>(BFLOAT16);
