@@ -85,6 +85,9 @@ class Ops(Protocol):
     def add(self, update: Tensor, residual: Tensor) -> None:
         """residual [T, D] dtype += update [T, D] float32, in place and cast once."""
 
+    def add_gated(self, gate: Tensor, x: Tensor, total: Tensor) -> None:
+        """total [T, D] float32 += sigmoid(gate) * x, in place; gate [T, 1] float32, x [T, D] float32."""
+
     def qk_norm(self, qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
         """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head; weights [head_dim]."""
 

@@ -18,7 +18,7 @@ from ops.cpu.linear import (
     prepare_linear,
     prepare_tree_linear,
 )
-from ops.cpu.moe import experts_tree, prepare_experts, route
+from ops.cpu.moe import add_gated, experts_tree, prepare_experts, route
 from ops.cpu.norm import add, add_rms_norm, qk_norm, rms_norm
 from ops.cpu.rotary import rotary_and_cache
 from ops.cpu.sampling import sample, token_logprobs
@@ -42,6 +42,7 @@ __all__ = [
     "NAME",
     "KernelsUnavailable",
     "add",
+    "add_gated",
     "add_rms_norm",
     "apply_allowed",
     "apply_bias",

@@ -25,6 +25,7 @@ _SIGNATURES = {
     "squadron_add": (None, [_POINTER] * 2 + [_INT64] * 2 + [_INT32] * 2),
     "squadron_add_rms_norm": (None, [_POINTER] * 4 + [_INT64] * 2 + [_FLOAT, _INT32, _INT32]),
     "squadron_qk_norm": (None, [_POINTER] * 3 + [_INT64] * 4 + [_FLOAT, _INT32, _INT32]),
+    "squadron_add_gated": (None, [_POINTER] * 3 + [_INT64] * 2 + [_INT32]),
     "squadron_route": (None, [_POINTER] + [_INT64] * 3 + [_INT32] + [_POINTER] * 2 + [_INT32]),
     "squadron_experts": (
         None,

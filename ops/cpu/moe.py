@@ -95,3 +95,14 @@ def experts_tree(x: Tensor, ids: Tensor, weights: Tensor, experts: Experts) -> T
         torch.get_num_threads(),
     )
     return result
+
+
+def add_gated(gate: Tensor, x: Tensor, total: Tensor) -> None:
+    """total [T, D] float32 += sigmoid(gate) * x, in place; gate [T, 1] float32, x [T, D] float32."""
+    num_rows, size = sizes("x", x, 2)
+    check_shape("gate", gate, (num_rows, 1), torch.float32)
+    check_shape("x", x, (num_rows, size), torch.float32)
+    check_shape("total", total, (num_rows, size), torch.float32)
+    library().squadron_add_gated(
+        gate.data_ptr(), x.data_ptr(), total.data_ptr(), num_rows, size, torch.get_num_threads()
+    )

@@ -10,7 +10,7 @@ from ops.reference.blocks import copy_blocks, swap_blocks
 from ops.reference.linear import embedding, linear, linear_float32, linear_tree, prepare_linear, prepare_tree_linear
 from ops.reference.logits import apply_allowed, apply_bias, apply_penalties
 from ops.reference.logprobs import token_logprobs
-from ops.reference.moe import experts_tree, prepare_experts, route
+from ops.reference.moe import add_gated, experts_tree, prepare_experts, route
 from ops.reference.norm import add, add_rms_norm, qk_norm, rms_norm
 from ops.reference.rotary import rotary_and_cache
 from ops.reference.sampling import sample
@@ -22,6 +22,7 @@ __all__ = [
     "EXACT",
     "NAME",
     "add",
+    "add_gated",
     "add_rms_norm",
     "apply_allowed",
     "apply_bias",

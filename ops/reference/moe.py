@@ -57,3 +57,10 @@ def _leaf(x: Tensor, ids: Tensor, weights: Tensor, experts: Experts, start: int,
             output = linear_float32(gate_up_silu(x[rows], gate_up), down)
             total[rows] += weights[rows, slots, None] * output
     return total
+
+
+def add_gated(gate: Tensor, x: Tensor, total: Tensor) -> None:
+    check_shape("gate", gate, (x.shape[0], 1), torch.float32)
+    check_shape("x", x, (None, None), torch.float32)
+    check_shape("total", total, tuple(x.shape), torch.float32)
+    total += torch.sigmoid(gate) * x

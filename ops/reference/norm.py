@@ -32,7 +32,9 @@ def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads:
     check_shape("key_weight", key_weight, (head_dim,), qkv.dtype)
     check_shape("qkv", qkv, (None, None))
     if qkv.shape[1] % head_dim or qkv.shape[1] // head_dim <= 2 * num_kv_heads:
-        raise ValueError(f"qkv has {qkv.shape[1]} columns; heads of {head_dim}, {num_kv_heads} of keys, do not fit them")
+        raise ValueError(
+            f"qkv has {qkv.shape[1]} columns; heads of {head_dim}, {num_kv_heads} of keys, do not fit them"
+        )
     heads = qkv.view(qkv.shape[0], -1, head_dim)
     num_heads = heads.shape[1] - 2 * num_kv_heads
     for part, weight in ((heads[:, :num_heads], query_weight), (heads[:, num_heads:-num_kv_heads], key_weight)):

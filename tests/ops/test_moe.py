@@ -82,6 +82,13 @@ def test_experts_have_the_same_sum_however_many_ranks_share_them(ops: Ops, devic
         assert not torch.equal(sum(parts), whole), "these numbers do not tell a tree from a chain"
 
 
+def test_a_gated_update_is_added(ops: Ops, device: torch.device) -> None:
+    gate, x, total = (torch.randn(9, size, device=device) * 3 for size in (1, 37, 37))
+    want = total.double() + torch.sigmoid(gate.double()) * x.double()
+    ops.add_gated(gate, x, total)
+    assert_rounded_once(total, want)
+
+
 @dtypes
 def test_qk_norm_is_rms_norm_of_each_query_and_key_head(ops: Ops, device: torch.device, dtype: torch.dtype) -> None:
     heads, kv_heads, head_dim = 5, 2, 24
@@ -111,4 +118,6 @@ def test_shapes_that_do_not_fit_are_refused(ops: Ops, device: torch.device) -> N
     with pytest.raises(ValueError, match=r"weights has shape \[1, 2\]"):
         ops.experts_tree(torch.randn(2, HIDDEN, device=device), ids, weights[:1], prepared)
     with pytest.raises(ValueError, match="qkv has 90 columns"):
-        ops.qk_norm(torch.randn(2, 90, device=device), torch.ones(32, device=device), torch.ones(32, device=device), 1, 0)
+        ops.qk_norm(
+            torch.randn(2, 90, device=device), torch.ones(32, device=device), torch.ones(32, device=device), 1, 0
+        )

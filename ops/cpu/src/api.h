@@ -70,6 +70,10 @@ SQUADRON_API void squadron_experts(const squadron::PackedWeight* const* gate_up,
                                    int64_t first, int64_t count, int64_t leaves, const void* x, int64_t rows,
                                    const int32_t* ids, const float* weights, int64_t chosen, float* out, int32_t threads);
 
+// gate [rows]; x, total [rows, size]: total += sigmoid(gate) * x.
+SQUADRON_API void squadron_add_gated(const float* gate, const float* x, float* total, int64_t rows, int64_t size,
+                                     int32_t threads);
+
 // --- rotary.cpp, attention.cpp -----------------------------------------------------------------------------------------
 
 // qkv [rows, heads + 2 * kv_heads, head_dim] dtype; positions, slots [rows]; cos_sin [max_positions, head_dim] float32;

@@ -72,7 +72,7 @@ struct Experts {
     const float* weights;
     int threads;
     Visits visits;
-    int64_t hidden = gate_up[0]->in_features, inner = gate_up[0]->out_features;
+    int64_t hidden = down[0]->out_features, inner = gate_up[0]->out_features;
     std::unique_ptr<T[]> gathered{}, activated{};
     std::unique_ptr<float[]> outputs{};
 
@@ -146,5 +146,16 @@ SQUADRON_API void squadron_experts(const PackedWeight* const* gate_up, const Pac
                            visits_of(ids, rows * chosen, first, count)};
         experts.allocate();
         experts.add_leaves(0, count, count / leaves, out);
+    });
+}
+
+SQUADRON_API void squadron_add_gated(const float* gate, const float* x, float* total, int64_t rows, int64_t size,
+                                     int32_t threads) {
+    for_each(rows, GRAIN, threads, [&](int64_t row) {
+        const Vec weight = broadcast(1.0f) / (broadcast(1.0f) + exponential(broadcast(-gate[row])));
+        for (int64_t i = 0; i < size; i += LANES) {
+            const Vec sum = load(total + row * size + i, size - i) + weight * load(x + row * size + i, size - i);
+            store(total + row * size + i, sum, size - i);
+        }
     });
 }

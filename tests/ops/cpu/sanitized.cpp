@@ -151,6 +151,9 @@ void run_experts(int32_t dtype) {
                      probabilities.get() + row * chosen, chosen, alone.get(), 1);
     check(std::memcmp(alone.get(), out.get() + row * hidden, hidden * sizeof(float)) == 0, "experts, one row");
 
+    squadron_add_gated(logits.get(), out.get(), out.get(), rows, hidden, 2);
+    check_written(out, rows * hidden, "add_gated");
+
     const int64_t heads = 1 + below(5), kv_heads = 1 + below(3), head_dim = 1 + below(70), width = heads + 2 * kv_heads;
     auto qkv = random_array<T>(rows * width * head_dim);
     squadron_qk_norm(qkv.get(), random_array<T>(head_dim).get(), random_array<T>(head_dim).get(), rows, heads, kv_heads,

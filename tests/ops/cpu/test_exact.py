@@ -46,12 +46,19 @@ def linears(dtype: torch.dtype) -> Iterator[tuple[str, Callable[[Tensor], Tensor
     yield "silu_and_mul", cpu.silu_and_mul
     yield "rms_norm", lambda x: cpu.rms_norm(x, norm, 1e-6)
     yield "add_rms_norm", lambda x: cpu.add_rms_norm(x.float() / 3, x.clone(), norm, 1e-6)
+    yield "add_gated", lambda x: gated_sum(x, cpu.linear_float32(x, plain))
     yield "qk_norm", lambda x: normed_heads(x, norm[:38], norm[38:76])
     router = cpu.prepare_linear(torch.randn(12, IN).to(dtype) / 8)
     weights = [(torch.randn(80, IN).to(dtype) / 8, torch.randn(IN, 40).to(dtype)) for _ in range(8)]
     experts = cpu.prepare_experts(weights, 2, 4)
     yield "route", lambda x: torch.cat(routed(x, router), 1)
     yield "experts_tree", lambda x: cpu.experts_tree(x, *routed(x, router), experts)
+
+
+def gated_sum(x: Tensor, output: Tensor) -> Tensor:
+    total = output.clone()
+    cpu.add_gated(x[:, :1].float().contiguous(), output, total)
+    return total
 
 
 def normed_heads(x: Tensor, query_weight: Tensor, key_weight: Tensor) -> Tensor:
