@@ -1,13 +1,15 @@
-"""The layers between the cuts: RMS norm, the gated MLP, a decoder layer."""
+"""The layers between the cuts: RMS norm, a decoder layer."""
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from ops.interface import AttentionMetadata, Ops
-from parallel.attention import Attention
+from parallel.attention import Attention, QKNorm
 from parallel.group import Group
-from parallel.linear import MergedColumnParallelLinear, QKVParallelLinear, RowParallelLinear
+from parallel.linear import QKVParallelLinear, RowParallelLinear
+from parallel.mlp import GatedMLP
+from parallel.moe import MoE, MoEShape
 from parallel.weights import Weights
 
 
@@ -21,8 +23,8 @@ class LayerShape:
     num_kv_heads: int
     head_dim: int
     has_qkv_bias: bool
+    has_qk_norm: bool
     norm_eps: float
-    num_leaves: int  # virtual shards of the row-parallel linears
 
 
 class RMSNorm:
@@ -45,30 +47,36 @@ class RMSNorm:
 
 
 class DecoderLayer:
-    """Attention and MLP, each behind a norm, each adding to the residual stream.
+    """Attention and MLP (or experts), each behind a norm, each adding to the residual stream.
 
     What a layer adds last is handed on as `update`, for the next norm to add in the same pass.
     """
 
-    def __init__(self, shape: LayerShape, *, ops: Ops, group: Group) -> None:
+    def __init__(self, shape: LayerShape, moe: MoEShape | None, *, num_leaves: int, ops: Ops, group: Group) -> None:
+        """moe: what this layer has in the place of an MLP; num_leaves: virtual shards of what is summed over ranks."""
         num_heads, num_kv_heads, head_dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
         self.input_norm = RMSNorm(shape.norm_eps, ops=ops)
         self.qkv = QKVParallelLinear(
             num_heads, num_kv_heads, head_dim, has_bias=shape.has_qkv_bias, ops=ops, group=group
         )
+        self.qk_norm = QKNorm(self.qkv.num_kv_heads, shape.norm_eps, ops=ops) if shape.has_qk_norm else None
         self.attention = Attention(head_dim, ops=ops)
-        self.output = RowParallelLinear(num_heads * head_dim, num_leaves=shape.num_leaves, ops=ops, group=group)
+        self.output = RowParallelLinear(num_heads * head_dim, num_leaves=num_leaves, ops=ops, group=group)
         self.post_norm = RMSNorm(shape.norm_eps, ops=ops)
-        self.gate_up = MergedColumnParallelLinear(shape.intermediate_size, ops=ops, group=group)
-        self.down = RowParallelLinear(shape.intermediate_size, num_leaves=shape.num_leaves, ops=ops, group=group)
+        self.mlp = (
+            GatedMLP(shape.intermediate_size, num_leaves=num_leaves, ops=ops, group=group)
+            if moe is None
+            else MoE(moe, num_leaves=num_leaves, ops=ops, group=group)
+        )
 
     def load(self, weights: Weights, prefix: str) -> None:
         self.input_norm.load(weights, f"{prefix}.input_layernorm")
         self.qkv.load(weights, f"{prefix}.self_attn")
+        if self.qk_norm is not None:
+            self.qk_norm.load(weights, f"{prefix}.self_attn")
         self.output.load(weights, f"{prefix}.self_attn.o_proj")
         self.post_norm.load(weights, f"{prefix}.post_attention_layernorm")
-        self.gate_up.load(weights, f"{prefix}.mlp")
-        self.down.load(weights, f"{prefix}.mlp.down_proj")
+        self.mlp.load(weights, f"{prefix}.mlp")
 
     def __call__(
         self,
@@ -81,6 +89,6 @@ class DecoderLayer:
     ) -> Tensor:
         """update [T, D] float32 of the layer before, not yet in residual [T, D] dtype; returns this layer's."""
         normed = self.input_norm(residual) if update is None else self.input_norm.add(update, residual)
-        attended = self.attention(self.qkv(normed), positions, cos_sin, kv_cache, metadata)
-        normed = self.post_norm.add(self.output(attended), residual)
-        return self.down(self.gate_up(normed))
+        qkv = self.qkv(normed) if self.qk_norm is None else self.qk_norm(self.qkv(normed))
+        attended = self.attention(qkv, positions, cos_sin, kv_cache, metadata)
+        return self.mlp(self.post_norm.add(self.output(attended), residual))

@@ -38,4 +38,4 @@ def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads:
     heads = qkv.view(qkv.shape[0], -1, head_dim)
     num_heads = heads.shape[1] - 2 * num_kv_heads
     for part, weight in ((heads[:, :num_heads], query_weight), (heads[:, num_heads:-num_kv_heads], key_weight)):
-        part.copy_(rms_norm(part.reshape(-1, head_dim), weight, eps).view_as(part))
+        part.copy_(rms_norm(part.contiguous().view(-1, head_dim), weight, eps).view_as(part))

@@ -13,8 +13,7 @@ from cluster.plan import ARCHITECTURES, make_plan
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from parallel.errors import InvalidSharding
-from parallel.models import MODELS
-from parallel.models.qwen2 import Qwen2Config
+from parallel.models import MODELS, read
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
 
@@ -86,7 +85,7 @@ def test_takes_the_tensor_parallel_sizes_that_the_layers_take(checkpoint: Path, 
             num_key_value_heads=num_kv_heads,
             intermediate_size=intermediate_size,
         )
-        layers = Qwen2Config.from_hf(json.loads((checkpoint / "config.json").read_text()))
+        layers = read(json.loads((checkpoint / "config.json").read_text()))
         sizes = range(1, 18)
         expected = [size for size in sizes if not raises(InvalidSharding, partial(layers.check_sharding, size, 1))]
         planned = [

@@ -90,8 +90,11 @@ def test_a_gated_update_is_added(ops: Ops, device: torch.device) -> None:
 
 
 @dtypes
-def test_qk_norm_is_rms_norm_of_each_query_and_key_head(ops: Ops, device: torch.device, dtype: torch.dtype) -> None:
-    heads, kv_heads, head_dim = 5, 2, 24
+@pytest.mark.parametrize(("heads", "kv_heads"), [(5, 2), (4, 1), (1, 1)])
+def test_qk_norm_is_rms_norm_of_each_query_and_key_head(
+    ops: Ops, device: torch.device, dtype: torch.dtype, heads: int, kv_heads: int
+) -> None:
+    head_dim = 24
     qkv = (torch.randn(7, (heads + 2 * kv_heads) * head_dim, device=device) * 20).to(dtype)
     query_weight, key_weight = (torch.randn(head_dim, device=device).to(dtype) for _ in range(2))
     before = qkv.view(7, -1, head_dim).clone()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ops.interface import AttentionMetadata
-from parallel.models.qwen2 import Qwen2ForCausalLM
+from parallel.models.decoder import Decoder
 
 BLOCK = 16
 BLOCKS_EACH = 8  # per sequence
@@ -16,7 +16,7 @@ BLOCKS_EACH = 8  # per sequence
 class Runner:
     """One rank. Each sequence has BLOCKS_EACH blocks of its own, dealt out at random; cells nobody wrote to are NaN."""
 
-    model: Qwen2ForCausalLM
+    model: Decoder
     num_sequences: int
     caches: list[tuple[Tensor, Tensor]] = field(init=False)
     tables: Tensor = field(init=False)

@@ -6,8 +6,7 @@ import torch
 from ops import reference
 from parallel.errors import InvalidSharding, UnsupportedModel
 from parallel.group import SingleGroup
-from parallel.models import build, check_sharding
-from parallel.models.qwen2 import Qwen2Config, num_leaves
+from parallel.models import build, check_sharding, read
 from parallel.pipeline import Stage
 from tests.parallel.alone import Alone
 
@@ -33,17 +32,17 @@ def hf_config(**changes: Any) -> dict[str, Any]:
 
 
 def test_what_is_read() -> None:
-    config = Qwen2Config.from_hf(hf_config())
+    config = read(hf_config())
     assert (config.vocab_size, config.num_layers, config.max_positions) == (151936, 24, 32768)
     assert config.has_tied_embeddings
     assert (config.rope.kind, config.rope.theta) == ("default", 1e6)
-    assert (config.layer.head_dim, config.layer.num_leaves, config.layer.has_qkv_bias) == (64, 2, True)
-    assert Qwen2Config.from_hf(hf_config(head_dim=32)).layer.head_dim == 32
-    assert Qwen2Config.from_hf(hf_config(num_key_value_heads=None)).layer.num_kv_heads == 14
-    assert not Qwen2Config.from_hf(hf_config(tie_word_embeddings=None)).has_tied_embeddings
+    assert (config.layer.head_dim, config.num_leaves, config.layer.has_qkv_bias) == (64, 2, True)
+    assert read(hf_config(head_dim=32)).layer.head_dim == 32
+    assert read(hf_config(num_key_value_heads=None)).layer.num_kv_heads == 14
+    assert not read(hf_config(tie_word_embeddings=None)).has_tied_embeddings
     assert "model.layers.3.self_attn.q_proj.bias" in config.shapes()
     assert "lm_head.weight" not in config.shapes()
-    without = Qwen2Config.from_hf(hf_config(attention_bias=False, tie_word_embeddings=False)).shapes()
+    without = read(hf_config(attention_bias=False, tie_word_embeddings=False)).shapes()
     assert "model.layers.3.self_attn.q_proj.bias" not in without
     assert without["lm_head.weight"] == (151936, 896)
 
@@ -52,7 +51,8 @@ def test_what_is_read() -> None:
     ("heads", "intermediate", "leaves"), [(14, 4864, 2), (12, 8960, 4), (28, 18944, 4), (40, 13824, 8), (7, 512, 1)]
 )
 def test_leaves_are_the_largest_power_of_two_up_to_8_that_divides(heads: int, intermediate: int, leaves: int) -> None:
-    assert num_leaves(heads, intermediate) == leaves
+    changes = {"num_attention_heads": heads, "num_key_value_heads": 1, "intermediate_size": intermediate}
+    assert read(hf_config(**changes)).num_leaves == leaves
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,10 @@ def test_leaves_are_the_largest_power_of_two_up_to_8_that_divides(heads: int, in
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types names sliding_attention"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; 'silu' is"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config=.* is not supported; None is"),
-        ({"intermediate_size": None, "vocab_size": "many"}, "intermediate_size, vocab_size must be given as integers"),
+        (
+            {"intermediate_size": None, "vocab_size": "many"},
+            "intermediate_size=None, vocab_size='many' must be given as positive integers",
+        ),
         ({"num_key_value_heads": 4}, "14 heads cannot share 4 key-value heads evenly"),
         ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, "rope type 'longrope' is not supported"),
     ],
@@ -109,3 +112,100 @@ def test_build_refuses_the_same() -> None:
     with pytest.raises(InvalidSharding):
         stage = Stage(0, 25, SingleGroup())
         build(hf_config(), ops=reference, tp=SingleGroup(), stage=stage, dtype=dtype, device=device)
+
+
+def qwen3(**changes: Any) -> dict[str, Any]:
+    """The shape of Qwen3-0.6B."""
+    return hf_config(**({"architectures": ["Qwen3ForCausalLM"], "num_attention_heads": 16, "head_dim": 128} | changes))
+
+
+def qwen2_moe(**changes: Any) -> dict[str, Any]:
+    """The shape of Qwen1.5-MoE-A2.7B."""
+    sizes = {"num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408}
+    shared = {"architectures": ["Qwen2MoeForCausalLM"], "shared_expert_intermediate_size": 5632}
+    return hf_config(**(sizes | shared | changes))
+
+
+def qwen3_moe(**changes: Any) -> dict[str, Any]:
+    """The shape of Qwen3-30B-A3B."""
+    sizes = {"num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
+    return hf_config(**({"architectures": ["Qwen3MoeForCausalLM"], "norm_topk_prob": True} | sizes | changes))
+
+
+def test_qwen3_is_read() -> None:
+    config = read(qwen3())
+    assert (config.layer.head_dim, config.layer.has_qkv_bias, config.layer.has_qk_norm) == (128, False, True)
+    assert config.shapes()["model.layers.0.self_attn.o_proj.weight"] == (896, 2048)
+    assert config.shapes()["model.layers.23.self_attn.k_norm.weight"] == (128,)
+
+
+def test_experts_are_read() -> None:
+    config = read(qwen2_moe(mlp_only_layers=[3], decoder_sparse_step=2))
+    moe = config.moe_of(5)
+    assert moe is not None
+    assert (moe.num_experts, moe.num_chosen, moe.intermediate_size, moe.normalizes) == (60, 4, 1408, False)
+    assert [index for index in range(8) if config.moe_of(index)] == [1, 5, 7]
+    shapes = config.shapes()
+    assert shapes["model.layers.5.mlp.gate.weight"] == (60, 896)
+    assert shapes["model.layers.5.mlp.experts.59.down_proj.weight"] == (896, 1408)
+    assert shapes["model.layers.5.mlp.shared_expert.up_proj.weight"] == (5632, 896)
+    assert shapes["model.layers.5.mlp.shared_expert_gate.weight"] == (1, 896)
+    assert shapes["model.layers.3.mlp.gate_proj.weight"] == (4864, 896)
+    assert "model.layers.5.self_attn.q_proj.bias" in shapes
+    assert "model.layers.5.self_attn.q_proj.bias" not in read(qwen2_moe(qkv_bias=False)).shapes()
+    moe = read(qwen3_moe(num_experts=None, num_local_experts=64)).moe_of(0)  # as transformers 5 writes it
+    assert moe is not None
+    assert (moe.num_experts, moe.normalizes, moe.shared_intermediate_size) == (64, True, 0)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (qwen3(attention_bias=True), "attention_bias=True is not supported; False is"),
+        (qwen3(head_dim=None), "head_dim=None must be given as positive integers"),
+        (qwen3(use_sliding_window=True), "use_sliding_window=True is not supported; False is"),
+        (qwen3_moe(attention_bias=True), "attention_bias=True is not supported; False is"),
+        (qwen3_moe(num_experts=None), "num_experts=None must be given"),
+        (qwen3_moe(num_experts=0), "num_experts=0 must be given as positive integers"),
+        (qwen3_moe(num_experts=7), "num_experts_per_tok=8 exceeds num_experts=7"),
+        (qwen3_moe(norm_topk_prob="yes"), "norm_topk_prob='yes' is neither true nor false"),
+        (qwen3_moe(decoder_sparse_step=0), "decoder_sparse_step=0 is no positive integer"),
+        (qwen3_moe(mlp_only_layers=[24]), r"mlp_only_layers=\[24\] is no list of layers, 0 to 23"),
+        (qwen2_moe(mlp_only_layers="all"), "mlp_only_layers='all' is no list of layers"),
+        (qwen2_moe(shared_expert_intermediate_size=None), "shared_expert_intermediate_size=None must be given"),
+        (qwen2_moe(moe_intermediate_size=1.5), "moe_intermediate_size=1.5 must be given"),
+        (qwen2_moe(hidden_act="gelu"), "hidden_act='gelu' is not supported; 'silu' is"),
+    ],
+)
+def test_what_is_not_computed_of_the_others_is_refused(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedModel, match=message):
+        check_sharding(config, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "allowed"),
+    [
+        (qwen3(num_key_value_heads=8), {1, 2, 4, 8}),
+        (qwen2_moe(num_key_value_heads=16), {1, 2, 4}),  # of 60 experts
+        (qwen2_moe(num_experts=64, shared_expert_intermediate_size=2 * 2816 + 2), {1, 2}),
+        (qwen3_moe(num_key_value_heads=4), {1, 2, 4, 8}),
+        (qwen3_moe(intermediate_size=4863), {1, 2, 4, 8}),  # no layer has them
+        (qwen3_moe(intermediate_size=4866, mlp_only_layers=[0]), {1, 2}),
+        (qwen3_moe(intermediate_size=4866, decoder_sparse_step=2), {1, 2}),
+        (qwen3_moe(num_experts=11), {1}),
+    ],
+)
+def test_experts_are_dealt_out_evenly_too(config: dict[str, Any], allowed: set[int]) -> None:
+    for tp_size in range(1, 9):
+        if tp_size in allowed:
+            check_sharding(config, tp_size, 1)
+        else:
+            with pytest.raises(InvalidSharding, match=f"tensor_parallel_size={tp_size} .* can be cut into"):
+                check_sharding(config, tp_size, 1)
+
+
+def test_a_refused_sharding_names_the_experts() -> None:
+    with pytest.raises(
+        InvalidSharding, match=r"does not divide 16 attention heads, 60 experts, 5632 columns of the sha"
+    ):
+        check_sharding(qwen2_moe(), 8, 1)

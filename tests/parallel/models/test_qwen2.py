@@ -1,6 +1,4 @@
 import copy
-import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,23 +9,14 @@ from torch import Tensor
 
 import ops as backends
 from ops import reference
-from ops.interface import Ops
 from parallel.group import Group, SingleGroup
 from parallel.models import build
-from parallel.models.qwen2 import Qwen2ForCausalLM
 from parallel.pipeline import Stage
+from tests.parallel.models.saved import VOCAB, Saved, logits_in_steps, make, prompts, save
 from tests.parallel.ranks import CPU, run_ranks
 from tests.parallel.steps import Runner
 
-VOCAB = 300
 SINGLE = Stage(0, 1, None)
-
-
-@dataclass
-class Saved:
-    folder: str
-    hf_config: dict
-    model: transformers.Qwen2ForCausalLM
 
 
 @pytest.fixture(scope="module", params=["tied", "untied, in several files"])
@@ -48,49 +37,10 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         initializer_range=0.15,
     )
     model = transformers.Qwen2ForCausalLM(config).eval()
-    for name, parameter in model.named_parameters():
-        if "bias" in name or "norm" in name:
-            torch.nn.init.normal_(parameter, mean=float("norm" in name), std=0.3)
     folder = tmp_path_factory.mktemp("model")
-    model.save_pretrained(folder, max_shard_size="50MB" if is_tied else "100KB")
+    saved = save(model, folder, "50MB" if is_tied else "100KB")
     assert (folder / "model.safetensors").exists() == is_tied
-    return Saved(str(folder), json.loads((folder / "config.json").read_text()), model)
-
-
-def make(
-    saved: Saved, tp: Group, pp: Group, dtype: torch.dtype = torch.float32, ops: Ops = reference
-) -> Qwen2ForCausalLM:
-    stage = Stage(pp.rank, pp.size, pp if pp.size > 1 else None)
-    model = build(saved.hf_config, ops=ops, tp=tp, stage=stage, dtype=dtype, device=CPU)
-    model.load_weights(saved.folder)
-    return model
-
-
-def prompts() -> list[list[int]]:
-    generator = torch.Generator().manual_seed(3)
-    return [torch.randint(0, VOCAB, (size,), generator=generator).tolist() for size in (1, 17, 40, 100)]
-
-
-def logits_in_steps(model: Qwen2ForCausalLM) -> list[Tensor] | None:
-    """Every prompt's logits [tokens, V], computed in mixed steps of whole prompts, chunks and single tokens."""
-    sequences = prompts()
-    runner = Runner(model, len(sequences))
-    cuts = [[1], [1] * 17, [16, 1, 1, 22], [33, 60, 7]]
-    done = [0] * len(sequences)
-    parts: list[list[Tensor]] = [[] for _ in sequences]
-    while any(cuts):
-        rows = {
-            index: (done[index], sequences[index][done[index] : done[index] + cut.pop(0)])
-            for index, cut in enumerate(cuts)
-            if cut
-        }
-        logits = runner.step(rows)
-        for index, (_, tokens) in rows.items():
-            done[index] += len(tokens)
-        if logits is not None:
-            for index, part in zip(rows, logits.split([len(tokens) for _, tokens in rows.values()]), strict=True):
-                parts[index].append(part)
-    return [torch.cat(each) for each in parts] if parts[0] else None
+    return saved
 
 
 @pytest.mark.parametrize("tp_size", [1, 2, 4])
@@ -187,7 +137,7 @@ def test_a_rank_knows_what_it_holds_before_it_loads(saved: Saved) -> None:
 def test_a_rank_holds_its_own_slices_only(saved: Saved) -> None:
     def held(tp: Group, pp: Group) -> tuple[int, ...]:
         layers = make(saved, tp, pp).layers
-        return len(layers), layers[0].qkv.weight.numel(), layers[0].down.weight.numel()
+        return len(layers), layers[0].qkv.weight.numel(), layers[0].mlp.down.weight.numel()
 
     assert run_ranks(4, held, pp_size=2) == [(2, (32 + 32 + 32) * 128, 128 * 96 // 4)] * 8
 

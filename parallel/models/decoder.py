@@ -1,0 +1,91 @@
+"""A decoder-only language model, one rank's shard of it. Architectures differ in what their config.json makes of the layers."""
+
+import torch
+from torch import Tensor
+
+from ops.interface import AttentionMetadata, Ops
+from parallel.embedding import ParallelLMHead, VocabParallelEmbedding
+from parallel.group import Group
+from parallel.layers import DecoderLayer, RMSNorm
+from parallel.mesh import stage_layers
+from parallel.models.config import EMBEDDING, HEAD, DecoderConfig
+from parallel.pipeline import Stage
+from parallel.rotary import cos_sin_table
+from parallel.weights import Checkpoint, Dummy, Weights
+
+
+class Decoder:
+    """One rank's shard: its heads and columns of its stage's layers; embeddings on the first stage, the head on the last."""
+
+    def __init__(
+        self, config: DecoderConfig, *, ops: Ops, tp: Group, stage: Stage, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.config = config
+        self.ops = ops
+        self.stage = stage
+        self.dtype = dtype
+        self.device = device
+        self.layer_ids = stage_layers(config.num_layers, stage.rank, stage.size)
+        self.layers = [
+            DecoderLayer(config.layer, config.moe_of(index), num_leaves=config.num_leaves, ops=ops, group=tp)
+            for index in self.layer_ids
+        ]
+        self.num_layers = len(self.layers)
+        self.num_kv_heads = self.layers[0].qkv.num_kv_heads
+        self.head_dim = config.layer.head_dim
+        self.embedding = VocabParallelEmbedding(config.vocab_size, ops=ops, group=tp, dtype=dtype)
+        self.norm = RMSNorm(config.layer.norm_eps, ops=ops)
+        self.head = ParallelLMHead(config.vocab_size, ops=ops, group=tp)
+
+    def load_weights(self, folder: str) -> None:
+        """From the safetensors files of `folder`; raises InvalidCheckpoint."""
+        # Tied checkpoints may hold the head too; older ones hold the rotary frequencies, which follow from the config.
+        unused = {f"model.layers.{index}.self_attn.rotary_emb.inv_freq" for index in range(self.config.num_layers)}
+        if self.config.has_tied_embeddings:
+            unused.add(HEAD + ".weight")
+        self._load(Checkpoint(folder, self.config.shapes(), unused, self.dtype, self.device))
+
+    def load_dummy_weights(self, seed: int) -> None:
+        """Random ones, the same model whatever the sharding."""
+        self._load(Dummy(seed, self.config.shapes(), self.dtype, self.device))
+
+    def _load(self, weights: Weights) -> None:
+        self.cos_sin = cos_sin_table(self.config.rope, self.head_dim, self.config.max_positions).to(self.device)
+        if self.stage.is_first:
+            self.embedding.load(weights, EMBEDDING)
+        for index, layer in zip(self.layer_ids, self.layers, strict=True):
+            layer.load(weights, f"model.layers.{index}")
+        if self.stage.is_last:
+            self.norm.load(weights, "model.norm")
+            if self.config.has_tied_embeddings and self.stage.is_first:
+                self.head.weight = self.embedding.weight
+            else:
+                self.head.load(weights, EMBEDDING if self.config.has_tied_embeddings else HEAD)
+
+    def forward(
+        self,
+        input_ids: Tensor | None,
+        residual: Tensor | None,
+        positions: Tensor,
+        kv_caches: list[tuple[Tensor, Tensor]],
+        metadata: AttentionMetadata,
+    ) -> Tensor:
+        """The residual stream [T, D] dtype after this stage's layers.
+
+        input_ids [T] int32 on the first stage; elsewhere residual [T, D] dtype of the stage before, which is written to.
+        positions [T] int32; kv_caches: keys and values of each of this stage's layers.
+        """
+        if self.stage.is_first:
+            assert input_ids is not None
+            residual = self.embedding(input_ids)
+        assert residual is not None
+        update = None
+        for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
+            update = layer(update, residual, positions, self.cos_sin, kv_cache, metadata)
+        assert update is not None, "a stage has at least one layer"
+        self.ops.add(update, residual)
+        return residual
+
+    def logits(self, residual: Tensor) -> Tensor:
+        """residual [R, D] dtype of the last stage -> [R, V] float32, on each of its ranks."""
+        return self.head(self.norm(residual))

@@ -1,0 +1,14 @@
+"""Qwen3: heads of a size of their own, queries and keys normed head by head, no biases."""
+
+from typing import Any
+
+from parallel.models.config import DecoderConfig
+from parallel.models.read import Supported, read_decoder, require_integers
+
+SUPPORTED: Supported = {"attention_bias": (False, None)}  # it would also be one on the output
+
+
+def read(hf_config: dict[str, Any]) -> DecoderConfig:
+    """Raises UnsupportedModel."""
+    require_integers(hf_config, ("head_dim",))
+    return read_decoder(hf_config, has_qkv_bias=False, has_qk_norm=True, supported=SUPPORTED)

@@ -1,0 +1,111 @@
+"""Reads what architectures share of config.json; a refusal names the field, its value and what is supported."""
+
+from typing import Any
+
+from parallel.errors import UnsupportedModel
+from parallel.layers import LayerShape
+from parallel.models.config import DecoderConfig
+from parallel.moe import MoEShape
+from parallel.rotary import read_rope
+
+REQUIRED = (
+    "hidden_size",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "vocab_size",
+)
+
+# Fields that change what is computed, and the values that are computed here; the first is also meant if it is absent.
+Supported = dict[str, tuple[Any, ...]]
+SUPPORTED: Supported = {
+    "hidden_act": ("silu",),
+    "use_sliding_window": (False, None),
+    "quantization_config": (None,),
+    "mlp_bias": (False, None),
+}
+
+
+def read_decoder(
+    hf_config: dict[str, Any],
+    *,
+    has_qkv_bias: bool,
+    has_qk_norm: bool,
+    supported: Supported | None = None,
+    moe: MoEShape | None = None,
+) -> DecoderConfig:
+    """From config.json as a dictionary; raises UnsupportedModel. `supported`: of this architecture, beside SUPPORTED."""
+    require_integers(hf_config, REQUIRED)
+    for name, values in (SUPPORTED | (supported or {})).items():
+        if hf_config.get(name, values[0]) not in values:
+            raise UnsupportedModel(f"config.json: {name}={hf_config[name]!r} is not supported; {values[0]!r} is")
+    if "sliding_attention" in (hf_config.get("layer_types") or []):
+        raise UnsupportedModel("config.json: layer_types names sliding_attention; only full_attention is supported")
+    num_heads, num_layers = hf_config["num_attention_heads"], hf_config["num_hidden_layers"]
+    num_kv_heads = hf_config.get("num_key_value_heads") or num_heads
+    if num_heads % num_kv_heads:
+        raise UnsupportedModel(f"config.json: {num_heads} heads cannot share {num_kv_heads} key-value heads evenly")
+    layer = LayerShape(
+        hidden_size=hf_config["hidden_size"],
+        intermediate_size=hf_config["intermediate_size"],
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=hf_config.get("head_dim") or hf_config["hidden_size"] // num_heads,
+        has_qkv_bias=has_qkv_bias,
+        has_qk_norm=has_qk_norm,
+        norm_eps=hf_config.get("rms_norm_eps", 1e-6),
+    )
+    return DecoderConfig(
+        vocab_size=hf_config["vocab_size"],
+        num_layers=num_layers,
+        max_positions=hf_config["max_position_embeddings"],
+        has_tied_embeddings=hf_config.get("tie_word_embeddings", False),
+        rope=read_rope(hf_config),
+        layer=layer,
+        moe=moe,
+        sparse_step=_sparse_step(hf_config) if moe is not None else 1,
+        dense_layers=_dense_layers(hf_config, num_layers) if moe is not None else frozenset(),
+    )
+
+
+def read_moe(hf_config: dict[str, Any], *, num_experts: str, has_shared: bool) -> MoEShape:
+    """`num_experts`: the field that says how many there are. Raises UnsupportedModel."""
+    shared = ["shared_expert_intermediate_size"] if has_shared else []
+    require_integers(hf_config, (num_experts, "num_experts_per_tok", "moe_intermediate_size", *shared))
+    moe = MoEShape(
+        num_experts=hf_config[num_experts],
+        num_chosen=hf_config["num_experts_per_tok"],
+        intermediate_size=hf_config["moe_intermediate_size"],
+        normalizes=hf_config.get("norm_topk_prob", False),
+        shared_intermediate_size=hf_config["shared_expert_intermediate_size"] if has_shared else 0,
+    )
+    if not isinstance(moe.normalizes, bool):
+        raise UnsupportedModel(f"config.json: norm_topk_prob={moe.normalizes!r} is neither true nor false")
+    if moe.num_chosen > moe.num_experts:
+        raise UnsupportedModel(
+            f"config.json: num_experts_per_tok={moe.num_chosen} exceeds {num_experts}={moe.num_experts}"
+        )
+    return moe
+
+
+def require_integers(hf_config: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Raise UnsupportedModel unless each is a positive integer."""
+    wrong = [name for name in names if type(hf_config.get(name)) is not int or hf_config[name] < 1]
+    if wrong:
+        values = ", ".join(f"{name}={hf_config.get(name)!r}" for name in wrong)
+        raise UnsupportedModel(f"config.json: {values} must be given as positive integers")
+
+
+def _sparse_step(hf_config: dict[str, Any]) -> int:
+    step = hf_config.get("decoder_sparse_step", 1)
+    if type(step) is not int or step < 1:
+        raise UnsupportedModel(f"config.json: decoder_sparse_step={step!r} is no positive integer")
+    return step
+
+
+def _dense_layers(hf_config: dict[str, Any], num_layers: int) -> frozenset[int]:
+    indices = hf_config.get("mlp_only_layers") or []
+    if not isinstance(indices, list) or any(type(i) is not int or not 0 <= i < num_layers for i in indices):
+        raise UnsupportedModel(f"config.json: mlp_only_layers={indices!r} is no list of layers, 0 to {num_layers - 1}")
+    return frozenset(indices)

@@ -1,0 +1,73 @@
+"""Mixture of experts, dealt out over the ranks of a group: an expert is whole on one rank.
+
+Every rank routes every row, which takes one small linear, and computes those of its experts that were chosen. The sum over a
+row's experts is taken in one order whatever the number of ranks, as RowParallelLinear's is: the experts are cut into
+`num_leaves` leaves of neighbours; within a leaf they are added in order of id, the leaves meet in one balanced binary tree,
+of which a rank adds the subtree that it has and `all_reduce` the rest. What a layer exchanges is what a dense one does.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ops.interface import Ops
+from parallel.group import Group
+from parallel.linear import share
+from parallel.mlp import GatedMLP
+from parallel.weights import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class MoEShape:
+    """What is in the place of a layer's MLP, before it is cut."""
+
+    num_experts: int
+    num_chosen: int  # experts a row goes to
+    intermediate_size: int  # of an expert
+    normalizes: bool  # the chosen ones' probabilities are divided by their sum
+    shared_intermediate_size: int  # of the expert that every row goes to as well; 0: there is none
+
+
+class MoE:
+    """This rank's experts and its share of the shared one; the router and the shared one's gate are on every rank."""
+
+    def __init__(self, shape: MoEShape, *, num_leaves: int, ops: Ops, group: Group) -> None:
+        assert num_leaves % group.size == 0, f"{num_leaves} leaves over {group.size} ranks"
+        self.shape = shape
+        self.part = share(shape.num_experts, group)
+        self.num_leaves = num_leaves // group.size
+        self.ops = ops
+        self.group = group
+        has_shared = shape.shared_intermediate_size > 0
+        self.shared = (
+            GatedMLP(shape.shared_intermediate_size, num_leaves=num_leaves, ops=ops, group=group)
+            if has_shared
+            else None
+        )
+
+    def load(self, weights: Weights, prefix: str) -> None:
+        self.router = self.ops.prepare_linear(weights.read(f"{prefix}.gate.weight", slice(None)))
+        experts = self._read_experts(weights, f"{prefix}.experts")
+        self.experts = self.ops.prepare_experts(experts, self.part.start, self.num_leaves)
+        if self.shared is not None:
+            self.shared.load(weights, f"{prefix}.shared_expert")
+            self.shared_gate = self.ops.prepare_linear(weights.read(f"{prefix}.shared_expert_gate.weight", slice(None)))
+
+    def _read_experts(self, weights: Weights, prefix: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Gate and up, [2 * I, D], and down, [D, I], of each of this rank's."""
+        for index in range(self.part.start, self.part.stop):
+            gate, up, down = (
+                weights.read(f"{prefix}.{index}.{name}_proj.weight", slice(None)) for name in ("gate", "up", "down")
+            )
+            yield torch.cat((gate, up)), down
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [T, D] dtype -> [T, D] float32, the sum over all ranks."""
+        logits = self.ops.linear_float32(x, self.router)
+        ids, probabilities = self.ops.route(logits, self.shape.num_chosen, self.shape.normalizes)
+        total = self.group.all_reduce(self.ops.experts_tree(x, ids, probabilities, self.experts))
+        if self.shared is not None:
+            self.ops.add_gated(self.ops.linear_float32(x, self.shared_gate), self.shared(x), total)
+        return total
