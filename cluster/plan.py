@@ -5,10 +5,10 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.model_sizes import ModelSizes, read_sizes
 from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import InvalidConfig
 
-ARCHITECTURES = ("Qwen2ForCausalLM",)
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)  # the sums over a layer's ranks meet in one binary tree, of eight leaves at most
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -40,8 +40,8 @@ def make_plan(config: EngineConfig) -> Plan:
     """The plan, or InvalidConfig with what would work."""
     model = ModelConfig.load(config.model)
     max_model_len = resolve_max_model_len(config, model)
-    _check_architecture(model)
-    _check_grid(config, model)
+    sizes = read_sizes(model, config.model)
+    _check_grid(config, model, sizes)
     _check_files(config)
     dtype = model.torch_dtype if config.dtype == "auto" else config.dtype
     _check_dtype(config, dtype)
@@ -51,30 +51,27 @@ def make_plan(config: EngineConfig) -> Plan:
         tensor_parallel_size=config.tensor_parallel_size,
         pipeline_parallel_size=config.pipeline_parallel_size,
         max_model_len=max_model_len,
-        weight_bytes=_DTYPE_BYTES[dtype] * _num_weights(config, model, num_layers, kv_heads),
+        weight_bytes=_DTYPE_BYTES[dtype] * _num_weights(config, model, sizes, num_layers, kv_heads),
         cache_bytes_per_token=2 * num_layers * kv_heads * model.head_dim * _DTYPE_BYTES[dtype],
     )
     _check_cache(config, plan)
     return plan
 
 
-def _check_architecture(model: ModelConfig) -> None:
-    if model.architecture not in ARCHITECTURES:
-        raise InvalidConfig(f"architecture {model.architecture} is not served; {', '.join(ARCHITECTURES)} is")
-
-
-def _check_grid(config: EngineConfig, model: ModelConfig) -> None:
+def _check_grid(config: EngineConfig, model: ModelConfig, sizes: ModelSizes) -> None:
     tp, pp = config.tensor_parallel_size, config.pipeline_parallel_size
-    heads, kv_heads, columns = model.num_attention_heads, model.num_key_value_heads, _intermediate_size(config, model)
+    heads, kv_heads, others = model.num_attention_heads, model.num_key_value_heads, sizes.dealt_out
     possible = [
         size
         for size in TENSOR_PARALLEL_SIZES
-        if heads % size == 0 and columns % size == 0 and (size % kv_heads == 0 or kv_heads % size == 0)
+        if all(count % size == 0 for count in (heads, *others.values()))
+        and (size % kv_heads == 0 or kv_heads % size == 0)
     ]
     if tp not in possible:
+        counts = " and ".join(f"{count} {name}" for name, count in others.items())
         raise InvalidConfig(
             f"tensor_parallel_size={tp} does not divide the model's {heads} attention heads ({kv_heads} of keys and values) "
-            f"and {columns} MLP columns by {_either(list(TENSOR_PARALLEL_SIZES))}; use {_either(possible)}"
+            f"and {counts} by {_either(list(TENSOR_PARALLEL_SIZES))}; use {_either(possible)}"
         )
     if pp > model.num_hidden_layers:
         raise InvalidConfig(
@@ -125,22 +122,16 @@ def _check_cache(config: EngineConfig, plan: Plan) -> None:
         )
 
 
-def _num_weights(config: EngineConfig, model: ModelConfig, num_layers: int, kv_heads: int) -> int:
+def _num_weights(config: EngineConfig, model: ModelConfig, sizes: ModelSizes, num_layers: int, kv_heads: int) -> int:
+    """Of the rank that has the most; biases and the norms of heads, which are few, are left out."""
     tp = config.tensor_parallel_size
     hidden, head_dim = model.hidden_size, model.head_dim
     attention = 2 * hidden * (model.num_attention_heads // tp) * head_dim + 2 * hidden * kv_heads * head_dim
-    mlp = 3 * hidden * _intermediate_size(config, model) // tp
     embedding = model.vocab_size * hidden // tp
     is_tied = bool(model.hf_config.get("tie_word_embeddings"))
     num_embeddings = 1 if is_tied or config.pipeline_parallel_size > 1 else 2
-    return num_layers * (attention + mlp + 2 * hidden) + num_embeddings * embedding
-
-
-def _intermediate_size(config: EngineConfig, model: ModelConfig) -> int:
-    size = model.hf_config.get("intermediate_size")
-    if not isinstance(size, int):
-        raise InvalidConfig(f"{config.model}/config.json: intermediate_size={size!r} is not an integer")
-    return size
+    mlps = sizes.num_weights(num_layers, hidden, tp)
+    return num_layers * (attention + 2 * hidden) + mlps + num_embeddings * embedding
 
 
 def _either(sizes: list[int]) -> str:

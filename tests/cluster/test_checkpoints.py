@@ -10,8 +10,18 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from cluster.checkpoints import SHAPES, Shape, _to_bfloat16, make_checkpoint, make_folder, num_bytes
+from cluster.checkpoints import (
+    SHAPES,
+    Experts,
+    Shape,
+    _to_bfloat16,
+    make_checkpoint,
+    make_folder,
+    num_bytes,
+    tensor_shapes,
+)
 from engine.errors import InvalidConfig
+from parallel.models import read
 
 TINY = Shape(64, 3, 4, 2, 96, 768, True)
 
@@ -25,13 +35,26 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.safetensors"))}
 
 
-@pytest.mark.parametrize("is_tied", [True, False])
-def test_transformers_loads_every_weight(tmp_path: Path, is_tied: bool) -> None:
-    make_checkpoint(made(tmp_path / "made"), replace(TINY, tie_word_embeddings=is_tied))
+@pytest.mark.parametrize(
+    "shape",
+    [
+        TINY,
+        replace(TINY, tie_word_embeddings=False),
+        replace(TINY, head_dim=32, has_qk_norm=True),
+        replace(TINY, experts=Experts(4, 2, 48, False, 80)),
+        replace(TINY, head_dim=32, has_qk_norm=True, experts=Experts(4, 2, 48, True)),
+    ],
+    ids=["tied", "untied", "qwen3", "qwen2_moe", "qwen3_moe"],
+)
+def test_transformers_loads_every_weight(tmp_path: Path, shape: Shape) -> None:
+    make_checkpoint(made(tmp_path / "made"), shape)
     model, info = AutoModelForCausalLM.from_pretrained(tmp_path / "made", output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert model.dtype == torch.bfloat16
-    assert 0.019 < model.model.layers[1].mlp.up_proj.weight.float().std() < 0.021
+    up = model.model.layers[1].mlp.up_proj.weight if shape.experts is None else model.model.layers[1].mlp.gate.weight
+    assert 0.017 < up.float().std() < 0.023
+    assert model.config.model_type == shape.model_type
+    assert read(json.loads((tmp_path / "made/config.json").read_text())).shapes() == tensor_shapes(shape)
     assert (model.model.norm.weight == 1).all()
 
 
@@ -74,4 +97,13 @@ def test_does_not_write_over_a_checkpoint(tmp_path: Path) -> None:
 
 def test_the_shapes_have_the_published_numbers_of_weights() -> None:
     millions = {name: round(num_bytes(shape) / 2e6) for name, shape in SHAPES.items()}
-    assert millions == {"qwen2.5-0.5b": 494, "qwen2.5-1.5b": 1544, "qwen2.5-7b": 7616}
+    del millions["qwen3-moe-small"]
+    assert millions == {
+        "qwen2.5-0.5b": 494,
+        "qwen2.5-1.5b": 1544,
+        "qwen2.5-7b": 7616,
+        "qwen3-0.6b": 596,
+        "qwen3-4b": 4022,
+        "qwen1.5-moe-a2.7b": 14316,
+        "qwen3-30b-a3b": 30532,
+    }

@@ -1,6 +1,8 @@
 """Configurations that are possible, and the sentence that the others get."""
 
 import json
+import math
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -9,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.plan import ARCHITECTURES, make_plan
+from cluster.model_sizes import ARCHITECTURES
+from cluster.plan import make_plan
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from parallel.errors import InvalidSharding
@@ -94,6 +97,49 @@ def test_takes_the_tensor_parallel_sizes_that_the_layers_take(checkpoint: Path, 
         assert planned == expected
 
 
+@pytest.mark.parametrize(
+    "experts",
+    [
+        {"architectures": ["Qwen3ForCausalLM"]},
+        {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 12},
+        {"architectures": ["Qwen3MoeForCausalLM"], "num_local_experts": 16, "decoder_sparse_step": 2},
+        {"architectures": ["Qwen2MoeForCausalLM"], "num_experts": 16, "shared_expert_intermediate_size": 84},
+        {"architectures": ["Qwen2MoeForCausalLM"], "num_experts": 16, "mlp_only_layers": [1, 2]},
+    ],
+)
+def test_plans_other_architectures_as_the_layers_are(checkpoint: Path, experts: dict[str, object]) -> None:
+    for intermediate_size in (768, 98):
+        shared = {"shared_expert_intermediate_size": 160, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
+        edit(checkpoint, num_key_value_heads=1, head_dim=64, intermediate_size=intermediate_size, **(shared | experts))
+        layers = read(json.loads((checkpoint / "config.json").read_text()))
+        expected = [tp for tp in range(1, 18) if not raises(InvalidSharding, partial(layers.check_sharding, tp, 1))]
+        planned = [
+            tp
+            for tp in range(1, 18)
+            if not raises(InvalidConfig, partial(plan_of, checkpoint, tensor_parallel_size=tp))
+        ]
+        assert planned == expected
+        shapes = [
+            shape for name, shape in layers.shapes().items() if not re.search(r"bias|[qk]_norm|model\.norm", name)
+        ]
+        assert plan_of(checkpoint, dtype="float32").weight_bytes == 4 * sum(math.prod(shape) for shape in shapes)
+
+
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        ({"num_experts": None}, r"config\.json: num_experts=None is not a positive integer"),
+        ({"decoder_sparse_step": 0}, r"config\.json: decoder_sparse_step=0 is not a positive integer"),
+        ({"mlp_only_layers": "all"}, r"config\.json: mlp_only_layers='all' is no list of layers"),
+    ],
+)
+def test_refuses_experts_that_cannot_be(checkpoint: Path, field: dict[str, object], sentence: str) -> None:
+    experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
+    edit(checkpoint, architectures=["Qwen3MoeForCausalLM"], **(experts | field))
+    with pytest.raises(InvalidConfig, match=sentence):
+        plan_of(checkpoint)
+
+
 def raises(kind: type[Exception], call: Callable[[], object]) -> bool:
     try:
         call()
@@ -111,13 +157,13 @@ def test_the_checkpoints_dtype_counts_too(checkpoint: Path) -> None:
 
 def test_refuses_a_config_without_mlp(checkpoint: Path) -> None:
     edit(checkpoint, intermediate_size=None)
-    with pytest.raises(InvalidConfig, match=r"config\.json: intermediate_size=None is not an integer"):
+    with pytest.raises(InvalidConfig, match=r"config\.json: intermediate_size=None is not a positive integer"):
         plan_of(checkpoint)
 
 
 def test_refuses_other_architectures(checkpoint: Path) -> None:
     edit(checkpoint, architectures=["LlamaForCausalLM"])
-    with pytest.raises(InvalidConfig, match="LlamaForCausalLM is not served; Qwen2ForCausalLM is"):
+    with pytest.raises(InvalidConfig, match="LlamaForCausalLM is not served; Qwen2ForCausalLM, "):
         plan_of(checkpoint)
 
 
