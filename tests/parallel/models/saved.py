@@ -19,6 +19,36 @@ from tests.parallel.ranks import CPU
 from tests.parallel.steps import Runner
 
 VOCAB = 300
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.15,
+}
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
+
+
+def qwen3() -> transformers.PreTrainedModel:
+    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SIZES, head_dim=32, tie_word_embeddings=True))
+
+
+def qwen2_moe() -> transformers.PreTrainedModel:
+    """A layer without experts, and one expert a row goes to whatever the router says."""
+    shared = {"shared_expert_intermediate_size": 48, "mlp_only_layers": [1], "hidden_size": 128}
+    return transformers.Qwen2MoeForCausalLM(transformers.Qwen2MoeConfig(**(SIZES | EXPERTS | shared)))
+
+
+def qwen3_moe() -> transformers.PreTrainedModel:
+    """Experts in every second layer."""
+    more = {"head_dim": 32, "norm_topk_prob": True, "decoder_sparse_step": 2}
+    return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(**SIZES, **EXPERTS, **more))
+
+
+MAKERS = {"qwen3": qwen3, "qwen2_moe": qwen2_moe, "qwen3_moe": qwen3_moe}
 
 
 @dataclass
@@ -26,6 +56,16 @@ class Saved:
     folder: str
     hf_config: dict[str, Any]
     model: transformers.PreTrainedModel
+
+
+def make_and_save(name: str, folder: Path) -> Saved:
+    """The model of MAKERS[name], always the same one."""
+    torch.manual_seed(1)
+    model = MAKERS[name]().eval()
+    for parameter_name, parameter in model.named_parameters():
+        if parameter_name.endswith("mlp.gate.weight"):  # transformers makes routers of zeros
+            torch.nn.init.normal_(parameter, std=0.15)
+    return save(model, folder, "1GB")
 
 
 def save(model: transformers.PreTrainedModel, folder: Path, max_shard_size: str) -> Saved:
