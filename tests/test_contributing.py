@@ -1,0 +1,123 @@
+"""The worked examples of CONTRIBUTING.md, each written to a file and run: an architecture, a backend, a sampling step."""
+
+import importlib.util
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+import transformers
+
+from ops.interface import Ops
+from parallel.errors import UnsupportedModel
+from parallel.group import SingleGroup
+from parallel.models import MODELS, read
+from tests.parallel.models.saved import VOCAB, Saved, logits_in_steps, make, prompts, save
+from tests.parallel.ranks import run_ranks
+from tests.test_layers import breaches
+
+PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+BLOCK = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def example(path: str, folder: Path) -> ModuleType:
+    """The page's block that begins with the comment `path`, as a module."""
+    blocks = dict(BLOCK.findall(PAGE.read_text(encoding="utf-8")))
+    assert breaches(path, blocks[path]) == []
+    file = folder / Path(path).name
+    file.write_text(blocks[path], encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Saved:
+    """A small random Llama, and the example as what reads its config.json."""
+    assert "LlamaForCausalLM" not in MODELS, "the example must be one that is not there"
+    monkeypatch.setitem(MODELS, "LlamaForCausalLM", example("parallel/models/llama.py", tmp_path).read)
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=128,
+        initializer_range=0.15,
+    )
+    return save(transformers.LlamaForCausalLM(config).eval(), tmp_path / "model", "1GB")
+
+
+def expected(saved: Saved) -> list[torch.Tensor]:
+    with torch.inference_mode():
+        return [saved.model(torch.tensor([prompt])).logits[0] for prompt in prompts()]
+
+
+@pytest.mark.parametrize(("tp_size", "pp_size"), [(1, 1), (2, 2)])
+def test_the_architecture_has_the_logits_of_transformers(llama: Saved, tp_size: int, pp_size: int) -> None:
+    rank = run_ranks(tp_size, lambda tp, pp: logits_in_steps(make(llama, tp, pp)), pp_size=pp_size)[-1]
+    assert rank is not None
+    for got, want in zip(rank, expected(llama), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
+
+
+def test_the_architecture_refuses_what_it_does_not_compute(llama: Saved) -> None:
+    with pytest.raises(UnsupportedModel, match="attention_bias=True is not supported; False is"):
+        read(llama.hf_config | {"attention_bias": True})
+
+
+def test_the_backend_attends(llama: Saved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sdpa = example("ops/sdpa.py", tmp_path)
+    assert (sdpa.NAME, sdpa.EXACT) == ("sdpa", False)
+    for name, function in inspect.getmembers(Ops, inspect.isfunction):
+        if not name.startswith("_"):
+            wanted = list(inspect.signature(function).parameters)[1:]
+            assert list(inspect.signature(getattr(sdpa, name)).parameters) == wanted, name
+    calls: list[int] = []
+    attend = sdpa.paged_attention
+    monkeypatch.setattr(sdpa, "paged_attention", lambda query, *rest: calls.append(len(query)) or attend(query, *rest))
+    with torch.inference_mode():
+        logits = logits_in_steps(make(llama, SingleGroup(), SingleGroup(), ops=sdpa))
+    assert calls
+    assert logits is not None
+    for got, want in zip(logits, expected(llama), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
+
+
+def test_the_sampling_step_bans_what_is_far_below(tmp_path: Path) -> None:
+    apply_margin = example("ops/reference/margin.py", tmp_path).apply_margin
+    logits, margin = torch.randn(5, 40), torch.tensor([0.0, 0.5, 1.0, 2.0, torch.inf])
+    changed = logits.clone()
+    apply_margin(changed, margin)
+    near = logits >= logits.amax(1, keepdim=True) - margin[:, None]
+    assert torch.equal(changed, logits.masked_fill(~near, -torch.inf))
+    assert near.sum(1).tolist() == sorted(near.sum(1).tolist())
+    for row in range(5):
+        alone = logits[row : row + 1].clone()
+        apply_margin(alone, margin[row : row + 1])
+        assert torch.equal(alone[0], changed[row])
+    with pytest.raises(ValueError, match=r"margin has shape \[4\], not \[5\]"):
+        apply_margin(logits, margin[:4])
+
+
+def test_what_the_page_names_is_there() -> None:
+    paths = set(re.findall(r"`((?:[\w-]+/)+[\w.]+\.py)`", PAGE.read_text(encoding="utf-8")))
+    assert len(paths) > 15
+    assert [path for path in sorted(paths) if not (PAGE.parent / path).exists()] == []
