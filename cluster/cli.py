@@ -16,10 +16,11 @@ from tqdm import tqdm
 from cluster import bench, demo, trace
 from cluster.arguments import add_engine_options, engine_arguments, read_config_file
 from cluster.channel import LOOPBACK
-from cluster.checkpoints import SHAPES, make_checkpoint, make_folder, num_bytes
+from cluster.checkpoints import make_checkpoint, make_folder, num_bytes
 from cluster.launch import build_app, check_port, ray_cluster, serving
 from cluster.llm import LLM
 from cluster.plan import make_plan
+from cluster.shapes import SHAPES
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig, SquadronError
 from engine.sampling_params import SamplingParams

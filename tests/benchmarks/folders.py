@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from cluster.checkpoints import DEMO, SHAPES, make_checkpoint, make_folder, num_bytes
+from cluster.checkpoints import DEMO, make_checkpoint, make_folder, num_bytes
+from cluster.shapes import SHAPES
 
 SHAPE = "qwen2.5-0.5b"
 SEED = 0

@@ -10,16 +10,8 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from cluster.checkpoints import (
-    SHAPES,
-    Experts,
-    Shape,
-    _to_bfloat16,
-    make_checkpoint,
-    make_folder,
-    num_bytes,
-    tensor_shapes,
-)
+from cluster.checkpoints import _to_bfloat16, make_checkpoint, make_folder, num_bytes
+from cluster.shapes import SHAPES, Experts, Shape, tensor_shapes
 from engine.errors import InvalidConfig
 from parallel.models import read
 

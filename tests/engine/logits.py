@@ -20,7 +20,8 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
-from cluster.checkpoints import SHAPES, make_checkpoint
+from cluster.checkpoints import make_checkpoint
+from cluster.shapes import SHAPES
 from engine.config import EngineConfig, ModelConfig
 from engine.llm_engine import LLMEngine
 from engine.request import ExecuteModelRequest
