@@ -18,7 +18,7 @@ def random_experts(dtype: torch.dtype, device: torch.device) -> list[tuple[Tenso
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("rows", [0, 1, 37])
+@pytest.mark.parametrize("rows", [0, 1, 9])
 def test_route_takes_the_likeliest(ops: Ops, device: torch.device, rows: int, normalize: bool) -> None:
     logits = torch.randn(rows, 61, device=device) * 3
     ids, probabilities = ops.route(logits, CHOSEN, normalize)
@@ -69,8 +69,8 @@ def test_experts_are_weighted_and_added(ops: Ops, device: torch.device, dtype: t
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_experts_have_the_same_sum_however_many_ranks_share_them(ops: Ops, device: torch.device, ranks: int) -> None:
     experts = random_experts(torch.float32, device)
-    x = torch.randn(60, HIDDEN, device=device)
-    ids, weights = ops.route(torch.randn(60, EXPERTS, device=device), CHOSEN, False)
+    x = torch.randn(20, HIDDEN, device=device)
+    ids, weights = ops.route(torch.randn(20, EXPERTS, device=device), CHOSEN, False)
     whole = ops.experts_tree(x, ids, weights, ops.prepare_experts(experts, 0, 4))
     size = EXPERTS // ranks
     parts = [
@@ -80,6 +80,20 @@ def test_experts_have_the_same_sum_however_many_ranks_share_them(ops: Ops, devic
     assert torch.equal(add_tree(parts), whole)
     if ranks > 2:
         assert not torch.equal(sum(parts), whole), "these numbers do not tell a tree from a chain"
+
+
+def test_a_row_knows_nothing_of_those_that_go_to_its_experts_too(ops: Ops, device: torch.device) -> None:
+    if not ops.EXACT:
+        pytest.skip(f"the {ops.NAME} backend is not exact")
+    experts = ops.prepare_experts(random_experts(torch.bfloat16, device)[2:6], 2, 2)
+    x, logits = torch.randn(30, HIDDEN, device=device).bfloat16(), torch.randn(30, EXPERTS, device=device)
+    ids, weights = ops.route(logits, CHOSEN, True)
+    whole = ops.experts_tree(x, ids, weights, experts)
+    for rows in (slice(0, 1), slice(7, 12)):
+        alone = ops.route(logits[rows], CHOSEN, True)
+        assert torch.equal(alone[0], ids[rows])
+        assert torch.equal(alone[1], weights[rows])
+        assert torch.equal(ops.experts_tree(x[rows], *alone, experts), whole[rows])
 
 
 def test_a_gated_update_is_added(ops: Ops, device: torch.device) -> None:

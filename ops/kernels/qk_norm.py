@@ -1,0 +1,47 @@
+"""RMS norm of each query and key head, in place."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ops.interface import check_shape
+
+
+@triton.jit
+def qk_norm_kernel(
+    qkv,  # [T, HEADS, SIZE]
+    query_weight,
+    key_weight,
+    eps,
+    HEADS: tl.constexpr,
+    QUERY_HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Grid (T, query and key heads): the arithmetic of norm_kernel on one head."""
+    head = tl.program_id(1)
+    columns = tl.arange(0, BLOCK)
+    exists = columns < SIZE
+    cells = (tl.program_id(0).to(tl.int64) * HEADS + head) * SIZE + columns
+    value = tl.load(qkv + cells, mask=exists, other=0.0).to(tl.float32)
+    weight = tl.load((query_weight if head < QUERY_HEADS else key_weight) + columns, mask=exists, other=0.0)
+    scale = tl.rsqrt(tl.sum(value * value, 0) / SIZE + eps)
+    tl.store(qkv + cells, (value * scale * weight.to(tl.float32)).to(qkv.dtype.element_ty), mask=exists)
+
+
+def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
+    """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head; weights [head_dim] dtype."""
+    check_shape("qkv", qkv, (None, None))
+    check_shape("query_weight", query_weight, (None,), qkv.dtype)
+    num_rows, width = qkv.shape
+    size = query_weight.shape[0]
+    check_shape("key_weight", key_weight, (size,), qkv.dtype)
+    num_heads = width // size
+    if width % size or num_heads <= 2 * num_kv_heads:
+        raise ValueError(f"qkv has {width} columns; heads of {size}, {num_kv_heads} of keys, do not fit them")
+    if num_rows:
+        qk_norm_kernel[(num_rows, num_heads - num_kv_heads)](
+            qkv, query_weight, key_weight, eps,
+            HEADS=num_heads, QUERY_HEADS=num_heads - 2 * num_kv_heads, SIZE=size, BLOCK=triton.next_power_of_2(size),
+            num_warps=1,
+        )  # fmt: skip
