@@ -1,5 +1,7 @@
 """Every architecture but Qwen2, which has a file of its own: the logits of transformers, the same bits however it is cut."""
 
+import copy
+
 import pytest
 import torch
 
@@ -49,3 +51,16 @@ def test_an_exact_backend_gives_the_same_bits_however_it_is_cut(
     runner = Runner(make(saved, SingleGroup(), SingleGroup(), dtype, exact), len(prompts()))
     for index, (prompt, want) in enumerate(zip(prompts(), whole, strict=True)):
         assert torch.equal(runner.step({index: (0, prompt)}), want), "chunks, or the rows beside, have changed bits"
+
+
+def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(saved: Saved, expected: list[torch.Tensor]) -> None:
+    theirs = copy.deepcopy(saved.model).bfloat16()
+    got = logits_in_steps(make(saved, SingleGroup(), SingleGroup(), torch.bfloat16))
+    assert got is not None
+    usual = [theirs(torch.tensor([prompt])).logits[0].float() for prompt in prompts()]
+    # The median row's: rounding sends some rows to other experts, ours and theirs not the same ones.
+    error, theirs_error = (
+        torch.cat([(a - b).norm(dim=1) for a, b in zip(logits, expected, strict=True)]).median()
+        for logits in (got, usual)
+    )
+    assert error < 1.05 * theirs_error < 0.1 * torch.cat(expected).norm(dim=1).median()
