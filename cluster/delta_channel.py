@@ -2,7 +2,8 @@
 
 A frame is its length (4 bytes, big-endian) and as many bytes. The first frame of a connection is the gateway's token and the
 name that the engine gives the connection; the gateway answers with one byte, and never again. Every other frame is a msgpack
-list of `RequestOutput`. Whoever goes away is noticed by the end of the connection.
+`News`: deltas, or the replica's report on itself, which comes even when nothing else does. Whoever goes away is noticed by
+the end of the connection, whoever is frozen by its silence.
 """
 
 import asyncio
@@ -18,13 +19,30 @@ import msgspec
 
 from cluster.channel import set_tcp_options
 from engine.outputs import RequestOutput
+from engine.stats import EngineStats
 
 TOKEN_BYTES = 32
 NAME_BYTES = 16  # of a connection's name, in hexadecimal
 HELLO_SECONDS = 5.0
 MAX_FRAME_BYTES = 256 << 20
+MAX_UNSENT_BYTES = 256 << 20  # for a gateway that takes nothing any more
+# Silence is counted in turns of the gateway's own loop: a gateway that was itself stopped blames nobody. A pause of two
+# seconds, as starved machines have them, is not one yet.
+TURN_SECONDS = 0.1
+SILENT_TURNS = 27
 _LENGTH = struct.Struct(">I")
 _WELCOME = b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReport:
+    """How an engine replica is. `problem` is why it cannot answer now, a line; `pid` is its process on `node`."""
+
+    replica: str
+    node: str
+    pid: int
+    problem: str | None
+    stats: EngineStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +54,61 @@ class GatewayAddress:
     token: bytes = field(repr=False)
 
 
-class DeltaServer:
-    """The gateway's end. `on_deltas` and `on_lost` are called in the event loop, with the connection's name."""
+class News(msgspec.Struct, array_like=True):
+    """What one frame carries."""
 
-    def __init__(self, on_deltas: Callable[[list[RequestOutput], str], None], on_lost: Callable[[str], None]) -> None:
+    deltas: list[RequestOutput]
+    report: EngineReport | None = None
+
+
+class DeltaServer:
+    """The gateway's end. The callbacks are called in the event loop, with the connection's name.
+
+    `on_silent` is called, with the replica's last report, just before the connection is broken off for its silence.
+    """
+
+    def __init__(
+        self,
+        on_deltas: Callable[[list[RequestOutput], str], None],
+        on_lost: Callable[[str], None],
+        on_silent: Callable[[EngineReport], None],
+    ) -> None:
         self._on_deltas = on_deltas
         self._on_lost = on_lost
+        self._on_silent = on_silent
         self._token = secrets.token_bytes(TOKEN_BYTES)
-        self._decoder = msgspec.msgpack.Decoder(list[RequestOutput])
-        self._connections: dict[str, asyncio.StreamWriter] = {}
+        self._decoder = msgspec.msgpack.Decoder(News)
+        self._connections: dict[str, _Incoming] = {}
 
     async def start(self, host: str) -> GatewayAddress:
         """Listen on a free port of `host`, which the engines should reach, and nobody from outside."""
         self._server = await asyncio.start_server(self._serve, host, 0)
+        self._listening = asyncio.create_task(self._listen_for_silence())
         port: int = self._server.sockets[0].getsockname()[1]
         return GatewayAddress(host, port, self._token)
 
     async def close(self) -> None:
+        self._listening.cancel()
         self._server.close()
-        for writer in self._connections.values():
-            writer.close()
+        for incoming in self._connections.values():
+            incoming.writer.close()
         await self._server.wait_closed()
 
     def is_connected(self, connection: str) -> bool:
         return connection in self._connections
+
+    def reports(self) -> list[EngineReport]:
+        """The last report of each replica that is connected."""
+        return [incoming.report for incoming in self._connections.values() if incoming.report is not None]
+
+    async def _listen_for_silence(self) -> None:
+        while True:
+            await asyncio.sleep(TURN_SECONDS)
+            for incoming in self._connections.values():
+                incoming.num_silent_turns += 1
+                if incoming.num_silent_turns == SILENT_TURNS and incoming.report is not None:
+                    self._on_silent(incoming.report)
+                    incoming.writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -81,11 +130,15 @@ class DeltaServer:
         return None
 
     async def _receive(self, connection: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections[connection] = writer
+        incoming = self._connections[connection] = _Incoming(writer)
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
                 while True:
-                    self._on_deltas(self._decoder.decode(await _read_frame(reader, MAX_FRAME_BYTES)), connection)
+                    news = self._decoder.decode(await _read_frame(reader, MAX_FRAME_BYTES))
+                    incoming.num_silent_turns = 0
+                    incoming.report = news.report or incoming.report
+                    if news.deltas:
+                        self._on_deltas(news.deltas, connection)
         finally:
             del self._connections[connection]
             self._on_lost(connection)
@@ -114,7 +167,15 @@ class DeltaClient:
         """Send one step's deltas; those for a gateway that has gone are dropped: `on_lost` has told."""
         connection = self._connections.get(address)
         if connection is not None:
-            connection.writer.write(_frame(self._encoder.encode(deltas)))
+            connection.writer.write(_frame(self._encoder.encode(News(deltas))))
+            if connection.writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+                connection.writer.transport.abort()
+
+    def report(self, report: EngineReport) -> None:
+        """Tell every gateway how the replica is."""
+        frame = _frame(self._encoder.encode(News([], report)))
+        for connection in self._connections.values():
+            connection.writer.write(frame)
 
     async def close(self) -> None:
         watches = [connection.watch for connection in self._connections.values()]
@@ -149,6 +210,13 @@ class DeltaClient:
             del self._connections[address]
             writer.close()
             self._on_lost(address)
+
+
+@dataclass(slots=True)
+class _Incoming:
+    writer: asyncio.StreamWriter
+    num_silent_turns: int = 0
+    report: EngineReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

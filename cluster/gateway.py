@@ -2,124 +2,71 @@
 
 import asyncio
 import itertools
+import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, Self
+from collections.abc import AsyncGenerator, Coroutine
+from dataclasses import asdict, replace
+from typing import Any
 
+from cluster.admission import Admission, EngineCall, Engines, Refusal
+from cluster.api.errors import Unavailable
 from cluster.api.service import ChatPrompt, Prompt
-from cluster.delta_channel import DeltaServer, GatewayAddress
-from cluster.journal import EngineLost, EngineRefused, Journal
+from cluster.attempts import Attempts
+from cluster.delta_channel import SILENT_TURNS, TURN_SECONDS, DeltaServer, EngineReport, GatewayAddress
+from cluster.journal import EngineLost, Journal
 from engine.async_engine import Prompt as EnginePrompt
-from engine.errors import EngineDead, InputProcessingError, InvalidRequest, Overloaded, SquadronError
 from engine.outputs import RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.tokenizer import Message
 
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """What an engine replica needs to begin a request, or to go on with it where another one was lost."""
-
-    request_id: str  # the gateway's own, different from that of every other request there is
-    prompt: EnginePrompt
-    params: SamplingParams
-    gateway: GatewayAddress
-    attempt: int = 0
-    output_ids: list[list[int]] = field(default_factory=list)
-    priority: int = 0
-    cache_salt: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why an engine replica did not take a request. A value, since Ray wraps exceptions in its own."""
-
-    reason: Literal["invalid", "failed", "overloaded", "engine_dead"]
-    message: str
-    param: str | None = None
-    code: str = ""
-
-    @classmethod
-    def of(cls, error: SquadronError) -> Self:
-        match error:
-            case InvalidRequest():
-                return cls("invalid", error.message, error.param, error.code)
-            case InputProcessingError():
-                return cls("failed", str(error))
-            case Overloaded():
-                return cls("overloaded", str(error))
-            case _:
-                return cls("engine_dead", str(error))
-
-    def to_exception(self) -> Exception:
-        """The exception again; EngineDead as EngineRefused, since another replica may be alive."""
-        match self.reason:
-            case "invalid":
-                return InvalidRequest(self.message, param=self.param, code=self.code)
-            case "failed":
-                return InputProcessingError(self.message)
-            case "overloaded":
-                return Overloaded(self.message)
-            case "engine_dead":
-                return EngineRefused(self.message)
-
-
-class EngineCall(Protocol):
-    """One request's call to an engine replica, open for as long as the request is."""
-
-    async def result(self) -> Refusal | str:
-        """The name of the connection that the last delta has been sent on; raises EngineLost."""
-
-    def cancel(self) -> None:
-        """Have the replica abort the request; idempotent."""
-
-
-class Engines(Protocol):
-    """The engine replicas, whichever of them takes the next request."""
-
-    def generate(self, admission: Admission) -> EngineCall: ...
-
-    async def health(self) -> list[str]:
-        """What is wrong, a line each; nothing if requests can be taken."""
-
-    async def trace(self) -> list[dict[str, Any]]:
-        """A Chrome trace of each replica."""
-
-    async def why(self, request_id: str) -> dict[str, float] | None:
-        """Seconds by phase, of the replica that knows the request last."""
-
+logger = logging.getLogger("squadron.gateway")
 
 NUM_REQUESTS_REMEMBERED = 4096  # for `why`
-# A replica whose engine has stopped answers so at once, for the seconds until Serve has failed its health three times and
-# replaced it. Its refusals are no attempts while these pauses between them last.
-REFUSED_PAUSES = (1.0, 2.0, 4.0, 8.0)
+INTRODUCTION_SECONDS = 1.0  # between two, which reach the replicas that were started since
+SHUTDOWN_RETRY_AFTER = 10.0  # seconds
 
 
 class Gateway:
     """The `Service` behind the HTTP API and the handle. Lives in one event loop."""
 
-    def __init__(
-        self, engines: Engines, *, max_attempts: int, refused_pauses: tuple[float, ...] = REFUSED_PAUSES
-    ) -> None:
-        """`refused_pauses` in seconds; with one attempt there are none."""
+    def __init__(self, engines: Engines, *, max_attempts: int, patience: float = 60.0) -> None:
+        """`max_attempts`: see `Attempts`. `patience`: seconds that a request waits for a replica to take it."""
         self._engines = engines
         self._max_attempts = max_attempts
-        self._refused_pauses = refused_pauses if max_attempts > 1 else ()
+        self._patience = patience
         self._journals: dict[str, Journal] = {}  # by the gateway's own request id
         self._own_ids: OrderedDict[str, str] = OrderedDict()  # by the client's, for those who ask why
-        self._server = DeltaServer(self._on_deltas, self._on_lost)
+        self._server = DeltaServer(self._on_deltas, self._on_lost, self._on_silent)
         self._name = secrets.token_hex(8)
         self._count = itertools.count()
+        self._last_turn = asyncio.Lock()  # of the one request that makes its last attempt
+        self._is_draining = False
+        self._all_ended = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._address: GatewayAddress
 
     async def start(self, host: str) -> None:
         """Take deltas on a free port of `host`."""
         self._address = await self._server.start(host)
+        self._spawn(self._introduce())
 
     async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
         await self._server.close()
+
+    async def drain(self, grace: float) -> None:
+        """Take no more requests; those that run are finished, or after `grace` seconds ended with an error."""
+        self._is_draining = True
+        try:
+            async with asyncio.timeout(grace):
+                while self._journals:
+                    self._all_ended.clear()
+                    await self._all_ended.wait()
+        except TimeoutError:
+            for journal in self._journals.values():
+                journal.fail(_shutting_down())
 
     async def generate(
         self,
@@ -130,10 +77,13 @@ class Gateway:
         priority: int = 0,
         cache_salt: str | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """The request's deltas. Raises InvalidRequest, InputProcessingError, Overloaded, or EngineDead once no attempt is left.
+        """The request's deltas. Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while the gateway
+        shuts down, or EngineDead or RequestQuarantined once no attempt is left.
 
         Closing the generator early aborts the request.
         """
+        if self._is_draining:
+            raise _shutting_down()
         if params.seed is None and params.beam_width is None:
             # Drawn here, so that the next attempt samples what this one would have.
             params = replace(params, seed=secrets.randbits(63))
@@ -144,30 +94,33 @@ class Gateway:
         self._own_ids[request_id] = own_id
         if len(self._own_ids) > NUM_REQUESTS_REMEMBERED:
             self._own_ids.popitem(last=False)
-        num_lost = 0
-        pauses = iter(self._refused_pauses)
+        attempts = Attempts(journal, self._max_attempts, self._patience, self._last_turn)
         try:
             while True:
-                pause = 0.0
-                call = self._engines.generate(admission)
-                watch = asyncio.create_task(self._watch(call, journal))
                 try:
-                    async for delta in journal.read():
-                        yield delta
-                    return
+                    async with attempts.one():
+                        call = self._engines.generate(admission)
+                        watch = asyncio.create_task(self._watch(call, journal))
+                        try:
+                            async for delta in journal.read():
+                                attempts.gained()
+                                yield delta
+                            return
+                        finally:
+                            watch.cancel()
+                            call.cancel()
                 except EngineLost as lost:
-                    if isinstance(lost, EngineRefused):
-                        pause = next(pauses, 0.0)
-                    num_lost += not pause
-                    if num_lost >= self._max_attempts:
-                        raise EngineDead(f"the engine was lost and is restarting: {lost.reason}") from lost
-                finally:
-                    watch.cancel()
-                    call.cancel()
-                admission = replace(admission, attempt=journal.next_attempt(), output_ids=journal.output_ids)
-                await journal.rest(pause)
+                    await attempts.after(lost)
+                admission = replace(
+                    admission,
+                    attempt=journal.next_attempt(),
+                    prompt=journal.prompt_token_ids or admission.prompt,
+                    output_ids=journal.output_ids,
+                    cumulative_logprobs=journal.cumulative_logprobs,
+                )
         finally:
             del self._journals[own_id]
+            self._all_ended.set()
 
     def abort(self, request_id: str) -> None:
         """End every request of that id; their streams finish with "abort"."""
@@ -177,7 +130,20 @@ class Gateway:
 
     async def health(self) -> list[str]:
         """What is wrong, a line each; nothing if requests can be taken."""
-        return await self._engines.health()
+        if self._is_draining:
+            return ["the server is shutting down"]
+        reports = self._server.reports()
+        if any(report.problem is None for report in reports):
+            return []
+        return [f"{report.replica}: {report.problem}" for report in reports] or ["no engine replica is there"]
+
+    async def deep_health(self) -> list[str]:
+        """As `health`, having had every replica generate a token."""
+        return await self.health() or await self._engines.probe()
+
+    async def engines(self) -> list[dict[str, Any]]:
+        """Each replica's last report, a fifth of a second old at most."""
+        return [asdict(report) for report in self._server.reports()]
 
     async def trace(self) -> dict[str, Any]:
         """The last steps of every replica, each a process of the trace."""
@@ -214,3 +180,23 @@ class Gateway:
         for journal in self._journals.values():
             if journal.source == connection:
                 journal.fail(EngineLost("its connection ended"))
+
+    def _on_silent(self, report: EngineReport) -> None:
+        """Its requests go on elsewhere; and it must not come back, nor keep what was sent to it and not taken yet."""
+        seconds = SILENT_TURNS * TURN_SECONDS
+        logger.error("%s, process %d, is silent for %.1f s: it is killed", report.replica, report.pid, seconds)
+        self._spawn(self._engines.kill(report.replica))
+
+    async def _introduce(self) -> None:
+        while True:
+            self._engines.introduce(self._address)
+            await asyncio.sleep(INTRODUCTION_SECONDS)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _shutting_down() -> Unavailable:
+    return Unavailable("the server is shutting down", code="shutting_down", retry_after=SHUTDOWN_RETRY_AFTER)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from dataclasses import replace
 
 from engine.outputs import Accumulator, CompletionOutput, RequestOutput
 
@@ -19,6 +20,10 @@ class EngineRefused(EngineLost):
     """The replica is there, but its engine has stopped: it will answer so until it is replaced."""
 
 
+class RequestMoved(EngineLost):
+    """The replica is told to stop, and gives the request back."""
+
+
 class Journal:
     """One request, from its admission to its last delta, over as many attempts as that takes. Lives in one event loop.
 
@@ -29,10 +34,13 @@ class Journal:
     def __init__(self, request_id: str, num_choices: int) -> None:
         self.request_id = request_id  # the client's; the engine knows the request by another
         self.attempt = 0
-        self.source: str | None = None  # the connection that brings the current attempt, once that is known
-        self._prompt_token_ids: list[int] = []
+        self.source: str | None = None  # the connection that brings the current attempt, once a replica has taken it
+        self.has_gained = False  # tokens, in the current attempt
+        self.prompt_token_ids: list[int] = []  # as the first attempt's replica made them; empty before it told
         self._prompt: str | None = None
+        self._num_cached_tokens = 0
         self._output_ids: list[list[int]] = [[] for _ in range(num_choices)]
+        self._cumulative_logprobs = [0.0] * num_choices
         self._finished_choices: set[int] = set()
         self._finished = False
         self._pending: list[RequestOutput] = []
@@ -44,26 +52,40 @@ class Journal:
         """Tokens taken so far, one list a choice, as the next attempt is given them; empty before the first token."""
         return [list(token_ids) for token_ids in self._output_ids] if any(self._output_ids) else []
 
+    @property
+    def cumulative_logprobs(self) -> list[float]:
+        """Of the choices in `output_ids`, as far as the request asked for logprobs."""
+        return list(self._cumulative_logprobs) if any(self._output_ids) else []
+
     def accept(self, delta: RequestOutput, source: str) -> bool:
         """Take the delta if it is the next one of the current attempt; False for an old one or one that came before.
 
-        A delta that skips tokens fails the attempt: what is missing would never come.
+        One without outputs says that the replica has taken the request. One that skips tokens fails the attempt: what is
+        missing would never come.
         """
         if delta.attempt != self.attempt or self._finished or self._failure is not None:
             return False
         self.source = source
-        for output in delta.outputs:
+        if not (delta.outputs or delta.finished):
+            return True
+        open_ones = [output for output in delta.outputs if output.index not in self._finished_choices]
+        if not (open_ones or delta.finished):
+            return False
+        for output in open_ones:
             taken = len(self._output_ids[output.index])
-            if output.first_index < taken or output.index in self._finished_choices:
+            if output.first_index < taken:
                 return False
             if output.first_index > taken:
                 self.fail(EngineLost(f"choice {output.index} went on at token {output.first_index}, {taken} had come"))
                 return False
-        for output in delta.outputs:
+        for output in open_ones:
             self._output_ids[output.index].extend(output.token_ids)
+            self.has_gained |= bool(output.token_ids)
+            if output.cumulative_logprob is not None:
+                self._cumulative_logprobs[output.index] = output.cumulative_logprob
             if output.finished:
                 self._finished_choices.add(output.index)
-        self._append(delta)
+        self._append(replace(delta, outputs=open_ones))
         return True
 
     def fail(self, failure: Exception) -> None:
@@ -83,7 +105,7 @@ class Journal:
         ]
         self._append(
             RequestOutput(
-                self.request_id, self.attempt, self._prompt_token_ids, outputs, finished=True, prompt=self._prompt
+                self.request_id, self.attempt, self.prompt_token_ids, outputs, finished=True, prompt=self._prompt
             )
         )
 
@@ -91,6 +113,7 @@ class Journal:
         """Begin the next attempt; from now on deltas of the ones before are refused."""
         self.attempt += 1
         self.source = None
+        self.has_gained = False
         self._failure = None
         return self.attempt
 
@@ -113,20 +136,21 @@ class Journal:
                 raise self._failure
 
     def _append(self, delta: RequestOutput) -> None:
-        """Queue the delta for the reader, with the client's request id and the prompt, which the wire carries but once."""
-        self._prompt_token_ids = delta.prompt_token_ids or self._prompt_token_ids
-        self._prompt = delta.prompt if delta.prompt is not None else self._prompt
+        """Queue the delta for the reader, with the client's request id and what the first one said of the prompt."""
+        if not self.prompt_token_ids:
+            self.prompt_token_ids, self._prompt = delta.prompt_token_ids, delta.prompt
+            self._num_cached_tokens = delta.num_cached_tokens
         self._finished = delta.finished
         self._pending.append(
             RequestOutput(
                 request_id=self.request_id,
                 attempt=delta.attempt,
-                prompt_token_ids=self._prompt_token_ids,
+                prompt_token_ids=self.prompt_token_ids,
                 outputs=delta.outputs,
                 finished=delta.finished,
                 prompt=self._prompt,
                 prompt_logprobs=delta.prompt_logprobs,
-                num_cached_tokens=delta.num_cached_tokens,
+                num_cached_tokens=self._num_cached_tokens,
                 metrics=delta.metrics,
                 error=delta.error,
             )

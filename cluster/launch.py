@@ -23,7 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from cluster.deployment import MAX_ONGOING_REQUESTS, EngineDeployment, GatewayDeployment
+from cluster.engine_deployment import EngineDeployment
+from cluster.gateway_deployment import GatewayDeployment
 from cluster.placement import CPUS_PER_WORKER, make_bundles
 from cluster.plan import make_plan
 from engine.config import EngineConfig, explain
@@ -33,6 +34,8 @@ APP_NAME = "squadron"
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("engine", "parallel", "ops", "cluster")
 CPUS_BESIDE_WORKERS = 1  # logical ones, of gateways and drivers
+MAX_ONGOING_REQUESTS = 100_000  # admission is the engine's: Serve's own refusals are not what clients expect
+ENGINE_GRACE_SECONDS = 10.0  # for an engine that is replaced: its requests go on elsewhere after its step
 OBJECT_STORE_BYTES = 128 << 20  # weights come from disk and steps travel over sockets
 
 # What Ray reads from the environment when it starts; what is set already stays.
@@ -53,7 +56,8 @@ class AppConfig(BaseModel):
     engine: dict[str, Any]  # of an EngineConfig; a relative `model` is looked for in the repository's folder
     num_engines: int = Field(1, ge=1)
     num_gateways: int = Field(1, ge=1)
-    max_attempts: int = Field(1, ge=1)  # engine replicas that a request may be lost on, before its client hears of it
+    max_attempts: int = Field(3, ge=1)  # engine replicas lost in a row under a request, before its client hears of it
+    stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
     api_keys: tuple[str, ...] = ()  # none: everybody may ask
 
 
@@ -75,7 +79,9 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         max_constructor_retry_count=1,  # what stops it once stops it again
         health_check_period_s=1,
+        health_check_timeout_s=3,  # three in a row have to fail
         graceful_shutdown_wait_loop_s=0.2,
+        graceful_shutdown_timeout_s=ENGINE_GRACE_SECONDS,
         **make_bundles(engine_config),
     ).bind(engine_config)
     return serve.deployment(
@@ -85,6 +91,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         ray_actor_options={"num_cpus": 0.1},
         health_check_period_s=1,
         graceful_shutdown_wait_loop_s=0.2,
+        graceful_shutdown_timeout_s=config.stream_grace,
     ).bind(engines, engine_config.model_name, config.max_attempts, config.api_keys)
 
 

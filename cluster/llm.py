@@ -10,7 +10,7 @@ from typing import Any, Self
 import ray
 from tqdm import tqdm
 
-from cluster.deployment import make_executor
+from cluster.engine_deployment import make_executor
 from cluster.launch import ray_cluster
 from cluster.plan import make_plan
 from engine.async_engine import AsyncEngine

@@ -66,6 +66,7 @@ def make_group(
     *,
     prompt: str | None,
     output_ids: Seq[Seq[int]],
+    cumulative_logprobs: Seq[float],
     attempt: int,
     cache_salt: str | None,
     order: tuple[int, int],
@@ -105,6 +106,8 @@ def make_group(
     group.packed_params = pack_params(params, seed, num_candidates(group) if is_beam_search else 0)
     for seq in group.seqs:
         replay_text(group, seq, detokenizer)
+    for seq, cumulative_logprob in zip(group.seqs, cumulative_logprobs, strict=False):
+        seq.cumulative_logprob = cumulative_logprob
     return group
 
 

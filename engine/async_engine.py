@@ -80,6 +80,7 @@ class AsyncEngine:
         params: SamplingParams,
         *,
         output_ids: Sequence[Sequence[int]] = (),
+        cumulative_logprobs: Sequence[float] = (),
         attempt: int = 0,
         priority: int = 0,
         cache_salt: str | None = None,
@@ -101,6 +102,7 @@ class AsyncEngine:
                 params,
                 prompt=self._prompt_text(prompt, token_ids),
                 output_ids=output_ids,
+                cumulative_logprobs=cumulative_logprobs,
                 attempt=attempt,
                 priority=priority,
                 cache_salt=cache_salt,
@@ -176,6 +178,17 @@ class AsyncEngine:
             raise EngineDead(self._engine.dead)
         if self._stopping:
             raise EngineDead("the engine is shut down")
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether no request can be answered any more."""
+        return self._stopping or self._engine.dead is not None
+
+    def problem(self) -> str | None:
+        """Why no token can come now, a line; None while all is well. From any thread."""
+        if self._engine.recovering is not None:
+            return f"workers are restarting: {self._engine.recovering}"
+        return "the engine is shut down" if self._stopping else self._engine.dead
 
     def _check_queue(self) -> None:
         limit = self.config.max_num_queued_reqs

@@ -39,6 +39,10 @@ class EngineDead(SquadronError):
     """The engine has stopped for good; no request can be taken."""
 
 
+class RequestQuarantined(SquadronError):
+    """The request took down whoever worked on it, more than once; it is not tried again."""
+
+
 class Overloaded(SquadronError):
     """Too much waits already; the same request may be taken later."""
 

@@ -52,6 +52,7 @@ class LLMEngine:
         self.processor = OutputProcessor(tokenizer, model_config.vocab_size)
         self.recorder = Recorder()
         self.dead: str | None = None  # why the engine has given up
+        self.recovering: str | None = None  # from what, while workers are replaced
         self._groups: dict[str, SequenceGroup] = {}
         self._in_flight: deque[_InFlight] = deque()
         self._outputs: list[RequestOutput] = []  # of requests that ended between steps
@@ -106,6 +107,7 @@ class LLMEngine:
         *,
         prompt: str | None = None,
         output_ids: Seq[Seq[int]] = (),
+        cumulative_logprobs: Seq[float] = (),
         attempt: int = 0,
         priority: int = 0,
         cache_salt: str | None = None,
@@ -113,7 +115,8 @@ class LLMEngine:
     ) -> None:
         """Queue a request; raises InvalidRequest if it could never run, EngineDead if nothing can.
 
-        `output_ids` are the tokens each choice already has, from an earlier attempt: they count as outputs.
+        `output_ids` are the tokens each choice already has, from an earlier attempt: they count as outputs; and
+        `cumulative_logprobs` their sums, one a choice.
         """
         if self.dead is not None:
             raise EngineDead(self.dead)
@@ -128,6 +131,7 @@ class LLMEngine:
             params,
             prompt=prompt,
             output_ids=output_ids,
+            cumulative_logprobs=cumulative_logprobs,
             attempt=attempt,
             cache_salt=cache_salt,
             order=(self._num_arrivals + self._overtakes(priority), self._num_arrivals),
@@ -224,11 +228,14 @@ class LLMEngine:
         if self.recorder.num_recoveries > self.config.max_restarts:
             self._give_up(f"{lost}; max_restarts={self.config.max_restarts} are used up")
             return
+        self.recovering = str(lost)
         try:
             self._adopt(self.executor.restart())
         except (WorkerLost, InvalidConfig) as error:
             self._give_up(f"{lost}; the restart failed: {error}")
             return
+        finally:
+            self.recovering = None
         self._epoch += 1
         self.scheduler.requeue_all(self._empty_blocks())
         self.recorder.recovered(list(self._groups.values()))

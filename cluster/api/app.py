@@ -96,10 +96,15 @@ def build(
 
     @app.get("/health")
     async def health() -> Response:
-        problems = await service.health()
-        if problems:
-            raise Unavailable("; ".join(problems), code="not_ready", retry_after=HEALTH_RETRY_AFTER)
-        return _json(b'{"status":"ok"}')
+        return _healthy_unless(await service.health())
+
+    @app.get("/health/deep")
+    async def deep_health() -> Response:
+        return _healthy_unless(await service.deep_health())
+
+    @app.get("/debug/engines")
+    async def engines() -> Response:
+        return _json(msgspec.json.encode({"engines": await service.engines()}))
 
     @app.get("/debug/trace")
     async def trace() -> Response:
@@ -127,6 +132,12 @@ def build(
             raise ApiError(404, message, code="model_not_found", param="model")
 
     return app
+
+
+def _healthy_unless(problems: list[str]) -> Response:
+    if problems:
+        raise Unavailable("; ".join(problems), code="not_ready", retry_after=HEALTH_RETRY_AFTER)
+    return _json(b'{"status":"ok"}')
 
 
 def _json(body: bytes, headers: Mapping[str, str] | None = None) -> Response:

@@ -10,7 +10,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from engine.errors import EngineDead, InputProcessingError, InvalidRequest, Overloaded, SquadronError
+from engine.errors import (
+    EngineDead,
+    InputProcessingError,
+    InvalidRequest,
+    Overloaded,
+    RequestQuarantined,
+    SquadronError,
+)
 
 MAX_MESSAGE = 1000  # characters
 MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1, 120  # seconds; the openai client gives up where it is told more
@@ -58,7 +65,14 @@ class Unavailable(ApiError):
 
 
 # What the service may raise on purpose; anything else is a mistake of ours, and leaves a trace in the log.
-FORESEEN: tuple[type[SquadronError], ...] = (ApiError, InvalidRequest, InputProcessingError, Overloaded, EngineDead)
+FORESEEN: tuple[type[SquadronError], ...] = (
+    ApiError,
+    InvalidRequest,
+    InputProcessingError,
+    Overloaded,
+    EngineDead,
+    RequestQuarantined,
+)
 
 
 def as_api_error(error: Exception) -> ApiError:
@@ -70,6 +84,9 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(400, error.message, code=error.code, param=error.param)
         case InputProcessingError():
             return ApiError(500, f"The request failed: {error}", code="generation_failed")
+        case RequestQuarantined():
+            # The header keeps the openai client from sending it again.
+            return ApiError(500, str(error), code="request_quarantined", headers={"x-should-retry": "false"})
         case Overloaded():
             return ApiError(503, str(error), code="server_overloaded", retry_after=_spread(OVERLOAD_RETRY_AFTER))
         case EngineDead():

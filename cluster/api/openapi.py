@@ -40,6 +40,8 @@ def describe(version: str, *, needs_key: bool) -> dict[str, Any]:
         "/v1/models": {"get": _operation(_json(_reference("ModelList")))},
         "/v1/models/{model_id}": {"get": _operation(_json(_reference("ModelCard"))) | _in_path("model_id")},
         "/health": {"get": _operation(_json({"type": "object"})) | {"security": []}},
+        "/health/deep": {"get": _operation(_json({"type": "object"}))},
+        "/debug/engines": {"get": _operation(_json({"type": "object"}))},
         "/debug/trace": {"get": _operation(_json({"type": "object"}))},
         "/debug/why/{request_id}": {"get": _operation(_json({"type": "object"})) | _in_path("request_id")},
         "/version": {"get": _operation(_json({"type": "object"}))},

@@ -29,11 +29,17 @@ class Service(Protocol):
         The first delta carries prompt_token_ids, and prompt_logprobs where they were asked for; `prompt` is the prompt's
         text, decoded if it came as token ids. Closing the generator aborts the request. Raises, before the first delta,
         InvalidRequest for what only the engine can know (a prompt too long: `context_length_exceeded`) or Overloaded, and
-        at any time InputProcessingError, EngineDead or an ApiError.
+        at any time InputProcessingError, EngineDead, RequestQuarantined or an ApiError.
         """
 
     async def health(self) -> list[str]:
         """What is wrong, a line each; nothing if requests can be taken."""
+
+    async def deep_health(self) -> list[str]:
+        """As `health`, having had every rank of every engine work for a token."""
+
+    async def engines(self) -> list[dict[str, Any]]:
+        """How each engine is: `replica`, `node`, `pid`, `problem` (None or a line) and its `stats`."""
 
     async def trace(self) -> dict[str, Any]:
         """The last steps of every engine, as a Chrome trace."""

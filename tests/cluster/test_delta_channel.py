@@ -44,7 +44,7 @@ async def silent() -> AsyncIterator[tuple[SilentGateway, GatewayAddress]]:
 
 @pytest.fixture
 async def server() -> AsyncIterator[tuple[DeltaServer, GatewayAddress]]:
-    server = DeltaServer(lambda deltas, connection: None, lambda connection: None)
+    server = DeltaServer(lambda deltas, connection: None, lambda connection: None, lambda report: None)
     yield server, await server.start("127.0.0.1")
     await server.close()
 
@@ -81,7 +81,7 @@ async def test_many_requests_share_one_connection(client, server) -> None:
 
 async def test_a_vanished_node_is_noticed_at_both_ends(client, server) -> None:
     name = await client.connect(server[1])
-    for writer in (server[0]._connections[name], client._connections[server[1]].writer):
+    for writer in (server[0]._connections[name].writer, client._connections[server[1]].writer):
         end = writer.get_extra_info("socket")
         assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         silence = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from cluster.deployment import EngineDeployment
-from cluster.gateway import Admission, Gateway, Refusal
+from cluster.admission import Admission, Refusal
+from cluster.delta_channel import GatewayAddress
+from cluster.engine_deployment import EngineDeployment
+from cluster.gateway import Gateway
 from engine.config import EngineConfig
 from engine.errors import EngineDead
 from engine.sampling_params import SamplingParams
@@ -46,6 +48,9 @@ class Replicas:
 
     def generate(self, admission: Admission) -> Call:
         return Call(self._replicas[min(admission.attempt, len(self._replicas) - 1)].generate(admission))
+
+    def introduce(self, gateway: GatewayAddress) -> None:
+        pass
 
 
 @pytest.fixture

@@ -74,6 +74,12 @@ class ScriptedService:
     async def health(self) -> list[str]:
         return self.problems
 
+    async def deep_health(self) -> list[str]:
+        return self.problems
+
+    async def engines(self) -> list[dict[str, Any]]:
+        return [{"replica": "one", "problem": None}]
+
     async def trace(self) -> dict[str, Any]:
         return {"traceEvents": [{"name": "step 0"}]}
 

@@ -1,34 +1,33 @@
-"""The two deployments of the Serve application: the gateway, which clients talk to, and the engine, which owns the workers."""
+"""The Serve deployment of the engine, which owns the workers, answers the gateways and tells them how it is."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import logging
+import os
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
 import ray
-from fastapi import FastAPI
 from ray import serve
-from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
-from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
-from cluster import handle
-from cluster.api.app import build
-from cluster.delta_channel import DeltaClient, GatewayAddress
+from cluster.admission import Admission, EngineStopping, Refusal
+from cluster.delta_channel import DeltaClient, EngineReport, GatewayAddress
 from cluster.executor import RayExecutor
-from cluster.gateway import Admission, Gateway, Refusal
-from cluster.journal import EngineLost
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.errors import EngineDead, SquadronError
 from engine.executor import Executor
 from engine.outputs import RequestOutput
+from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
 
-HEALTH_SECONDS = 3.0
-MAX_ONGOING_REQUESTS = 100_000  # admission is the engine's: Serve's own refusals are not what clients expect
+logger = logging.getLogger("squadron.engine")
+
+REPORT_SECONDS = 0.2
+STUCK_SECONDS = 10.0  # without a step's end while requests wait for one
 
 
 def make_executor(config: EngineConfig) -> Executor:
@@ -41,19 +40,28 @@ class EngineDeployment:
 
     async def __init__(self, config: EngineConfig) -> None:  # type: ignore[misc]  # Serve awaits it
         self._loop = asyncio.get_running_loop()
+        self._name = _actor_name()
         self._running: dict[str, _Running] = {}
+        self._is_stopping = False
+        self._step = (0, time.monotonic())  # how many had ended, and when the last one did
         # Tokenizing would hold up the deltas. One thread, so that an abort stays behind its add.
         self._admissions = ThreadPoolExecutor(1, thread_name_prefix="admissions")
         self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._publish)
         self._client = DeltaClient(self._on_gateway_lost)
         await asyncio.to_thread(self._engine.start)
+        self._reporting = asyncio.create_task(self._report())
 
     async def generate(self, admission: Admission) -> Refusal | str:
         """Take a request and stay until its last delta has been sent; the name of the connection that it went over."""
         try:
+            self._check()
             connection = await self._client.connect(admission.gateway)
+        except SquadronError as error:
+            return Refusal.of(error)
         except OSError as error:
             return Refusal("engine_dead", f"it cannot reach the gateway: {error}")
+        taken = RequestOutput(admission.request_id, admission.attempt, [], [], finished=False)
+        self._client.send(admission.gateway, [taken])
         running = self._running[admission.request_id] = _Running(admission.gateway)
         try:
             await self._loop.run_in_executor(self._admissions, self._add, admission)
@@ -66,9 +74,25 @@ class EngineDeployment:
                 self._admissions.submit(self._engine.abort, admission.request_id)
         return connection
 
+    async def connect(self, gateway: GatewayAddress) -> None:
+        """Report to the gateway from now on."""
+        with suppress(OSError):
+            await self._client.connect(gateway)
+
     async def stats(self) -> dict[str, Any]:
         """The engine's `EngineStats`."""
         return asdict(self._engine.stats())
+
+    async def probe(self) -> str | None:
+        """Generate a token, by every rank; what went wrong, a line."""
+        params = SamplingParams(max_tokens=1, temperature=0, ignore_eos=True)
+        try:
+            async for output in self._engine.generate("probe", [0], params):
+                if output.error is not None:
+                    return output.error
+        except SquadronError as error:
+            return str(error)
+        return None
 
     async def trace(self) -> dict[str, Any]:
         """The last steps as a Chrome trace."""
@@ -95,11 +119,52 @@ class EngineDeployment:
         self._engine.check_health()
 
     async def __del__(self) -> None:
+        self._reporting.cancel()
         await asyncio.to_thread(self._engine.shutdown)
         for running in self._running.values():
             running.finish(EngineDead("the engine is shut down"))
         self._admissions.shutdown()
         await self._client.close()
+
+    async def _report(self) -> None:
+        """Tell the gateways how the replica is, and see whether it is to end."""
+        while True:
+            self._client.report(
+                EngineReport(self._name, _node_id(), os.getpid(), self._problem(), self._engine.stats())
+            )
+            if not self._is_stopping and _is_being_stopped():
+                self._hand_back()
+            if self._engine.is_dead and self._name:
+                await self._leave()
+            await asyncio.sleep(REPORT_SECONDS)
+
+    def _problem(self) -> str | None:
+        if self._is_stopping:
+            return "it is told to stop"
+        stats, now = self._engine.stats(), time.monotonic()
+        if stats.num_steps != self._step[0] or not stats.num_requests_running:
+            self._step = (stats.num_steps, now)
+        elif now - self._step[1] > STUCK_SECONDS:
+            return f"no step has ended for {now - self._step[1]:.0f} s"
+        return self._engine.problem()
+
+    def _hand_back(self) -> None:
+        """Another replica goes on with what runs here, from what the gateways have after this step."""
+        self._is_stopping = True
+        logger.info("told to stop: %d requests are given back", len(self._running))
+        for running in self._running.values():
+            running.fail(EngineStopping("its engine replica is told to stop"))
+
+    async def _leave(self) -> None:
+        """A replica that cannot answer any more is replaced as soon as its process has ended."""
+        await asyncio.sleep(REPORT_SECONDS)  # for the answers that are on their way
+        await asyncio.to_thread(self._engine.shutdown)
+        os._exit(1)
+
+    def _check(self) -> None:
+        if self._is_stopping:
+            raise EngineStopping("this engine replica is told to stop")
+        self._engine.check_health()
 
     def _add(self, admission: Admission) -> None:
         self._engine.add_request(
@@ -107,6 +172,7 @@ class EngineDeployment:
             admission.prompt,
             admission.params,
             output_ids=admission.output_ids,
+            cumulative_logprobs=admission.cumulative_logprobs,
             attempt=admission.attempt,
             priority=admission.priority,
             cache_salt=admission.cache_salt,
@@ -118,7 +184,7 @@ class EngineDeployment:
 
     def _send(self, deltas: list[RequestOutput]) -> None:
         by_gateway: dict[GatewayAddress, list[RequestOutput]] = {}
-        is_alive = self._is_alive()
+        is_alive = not self._engine.is_dead
         for delta in deltas:
             running = self._running.get(delta.request_id)
             if running is None:
@@ -131,13 +197,6 @@ class EngineDeployment:
                 running.finish()
         for gateway, news in by_gateway.items():
             self._client.send(gateway, news)
-
-    def _is_alive(self) -> bool:
-        try:
-            self._engine.check_health()
-        except EngineDead:
-            return False
-        return True
 
     def _on_gateway_lost(self, gateway: GatewayAddress) -> None:
         for running in self._running.values():
@@ -154,14 +213,14 @@ class _Running:
         self.is_finished = False  # the engine has forgotten it
         self._has_prompt = False
 
-    def finish(self, error: EngineDead | None = None) -> None:
+    def finish(self, error: SquadronError | None = None) -> None:
         self.is_finished = True
         if error is not None:
             self.fail(error)
         elif not self.done.done():
             self.done.set_result(None)
 
-    def fail(self, error: EngineDead) -> None:
+    def fail(self, error: SquadronError) -> None:
         if not self.done.done():
             self.done.set_exception(error)
 
@@ -173,83 +232,29 @@ class _Running:
         return replace(delta, metrics=None)
 
 
-class GatewayDeployment:
-    """The ingress: the HTTP API, and the methods that other Ray jobs call (see `cluster.handle`)."""
-
-    async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, engines: DeploymentHandle[Any], model_name: str, max_attempts: int, api_keys: tuple[str, ...]
-    ) -> None:
-        self._gateway = Gateway(_ServeEngines(engines), max_attempts=max_attempts)
-        await self._gateway.start(ray.util.get_node_ip_address())
-        self._model_name = model_name
-        self._api_keys = api_keys
-        self._model = await engines.model_info.remote()
-
-    def __serve_build_asgi_app__(self) -> FastAPI:
-        return build(self._gateway, model_name=self._model_name, api_keys=self._api_keys, **self._model)
-
-    async def generate(self, request: dict[str, Any]) -> dict[str, Any]:
-        return await handle.generate(self._gateway, request)
-
-    async def stream(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        async with aclosing(handle.stream(self._gateway, request)) as answers:
-            async for answer in answers:
-                yield answer
-
-    async def chat(self, request: dict[str, Any]) -> dict[str, Any]:
-        return await handle.chat(self._gateway, request)
-
-    async def abort(self, request_id: str) -> None:
-        """End the request on whichever gateway it is."""
-        me = serve.get_replica_context()
-        gateways = serve.get_deployment_handle(me.deployment, me.app_name)
-        await gateways.broadcast("abort_here", request_id).results_async()
-
-    async def abort_here(self, request_id: str) -> None:
-        self._gateway.abort(request_id)
+def _actor_name() -> str:
+    """Of this process' Serve replica; empty outside Serve."""
+    try:
+        serve.get_replica_context()
+    except RayServeException:
+        return ""
+    name: str = ray.get_runtime_context().get_actor_name()
+    return name
 
 
-class _ServeEngines:
-    """The engine replicas behind a Serve handle."""
-
-    def __init__(self, engines: DeploymentHandle[Any]) -> None:
-        self._engines = engines
-
-    def generate(self, admission: Admission) -> "_ServeCall":
-        return _ServeCall(self._engines.generate.remote(admission))
-
-    async def health(self) -> list[str]:
-        try:
-            answers = await self._engines.broadcast("stats").results_async(
-                timeout_s=HEALTH_SECONDS, return_exceptions=True
-            )
-        except (RayServeException, TimeoutError) as error:
-            return [f"no engine replica answers: {error}"]
-        if any(isinstance(answer, dict) for answer in answers):
-            return []
-        return ["every engine replica is down"]
-
-    async def trace(self) -> list[dict[str, Any]]:
-        traces: list[dict[str, Any]] = await self._engines.broadcast("trace").results_async(timeout_s=HEALTH_SECONDS)
-        return traces
-
-    async def why(self, request_id: str) -> dict[str, float] | None:
-        answers = await self._engines.broadcast("why", request_id).results_async(timeout_s=HEALTH_SECONDS)
-        return next((answer for answer in answers if answer is not None), None)
+def _node_id() -> str:
+    node_id: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
+    return node_id
 
 
-class _ServeCall:
-    """A call through Serve, so that it routes, counts and cancels the request."""
+def _is_being_stopped() -> bool:
+    """Whether Serve has told this process' replica to stop.
 
-    def __init__(self, response: DeploymentResponse[Any]) -> None:
-        self._response = response
-
-    async def result(self) -> Refusal | str:
-        try:
-            result: Refusal | str = await self._response
-        except (RayError, RayServeException) as error:
-            raise EngineLost(str(error).splitlines()[0]) from None
-        return result
-
-    def cancel(self) -> None:
-        self._response.cancel()
+    A deployment hears of it (by `__del__`) only once its requests have ended, which is what should come of it. Serve keeps
+    the knowledge to itself, so it is looked up where Serve has it; not found, the replica is killed after its grace, and its
+    requests go on elsewhere all the same.
+    """
+    for actor in ray._private.worker.global_worker.actors.values() if ray.is_initialized() else ():
+        if getattr(getattr(actor, "_replica_impl", None), "_shutting_down", False):
+            return True
+    return False

@@ -1,0 +1,98 @@
+"""What a gateway asks of an engine replica, and what it hears when it is refused."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, Self
+
+from cluster.delta_channel import GatewayAddress
+from cluster.journal import EngineRefused, RequestMoved
+from engine.async_engine import Prompt
+from engine.errors import InputProcessingError, InvalidRequest, Overloaded, SquadronError
+from engine.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What an engine replica needs to begin a request, or to go on with it where another one was lost."""
+
+    request_id: str  # the gateway's own, different from that of every other request there is
+    prompt: Prompt
+    params: SamplingParams
+    gateway: GatewayAddress
+    attempt: int = 0
+    output_ids: list[list[int]] = field(default_factory=list)
+    cumulative_logprobs: list[float] = field(default_factory=list)  # of each choice in output_ids
+    priority: int = 0
+    cache_salt: str | None = None
+
+
+class EngineStopping(SquadronError):
+    """The replica has been told to stop: another one should go on with its requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an engine replica did not take a request, or gave it back. A value, since Ray wraps exceptions in its own."""
+
+    reason: Literal["invalid", "failed", "overloaded", "moved", "engine_dead"]
+    message: str
+    param: str | None = None
+    code: str = ""
+
+    @classmethod
+    def of(cls, error: SquadronError) -> Self:
+        match error:
+            case InvalidRequest():
+                return cls("invalid", error.message, error.param, error.code)
+            case InputProcessingError():
+                return cls("failed", str(error))
+            case Overloaded():
+                return cls("overloaded", str(error))
+            case EngineStopping():
+                return cls("moved", str(error))
+            case _:
+                return cls("engine_dead", str(error))
+
+    def to_exception(self) -> Exception:
+        """The exception again; what another replica may mend as one of the EngineLost kinds."""
+        match self.reason:
+            case "invalid":
+                return InvalidRequest(self.message, param=self.param, code=self.code)
+            case "failed":
+                return InputProcessingError(self.message)
+            case "overloaded":
+                return Overloaded(self.message)
+            case "moved":
+                return RequestMoved(self.message)
+            case "engine_dead":
+                return EngineRefused(self.message)
+
+
+class EngineCall(Protocol):
+    """One request's call to an engine replica, open for as long as the request is."""
+
+    async def result(self) -> Refusal | str:
+        """The name of the connection that the last delta has been sent on; raises EngineLost."""
+
+    def cancel(self) -> None:
+        """Have the replica abort the request; idempotent."""
+
+
+class Engines(Protocol):
+    """The engine replicas, whichever of them takes the next request."""
+
+    def generate(self, admission: Admission) -> EngineCall: ...
+
+    def introduce(self, gateway: GatewayAddress) -> None:
+        """Have every replica connect to the gateway and report to it. Returns at once; to be called again and again."""
+
+    async def kill(self, replica: str) -> None:
+        """End the process of a replica that is silent; of no effect if it has gone."""
+
+    async def probe(self) -> list[str]:
+        """Have every replica generate a token; what went wrong, a line each."""
+
+    async def trace(self) -> list[dict[str, Any]]:
+        """A Chrome trace of each replica."""
+
+    async def why(self, request_id: str) -> dict[str, float] | None:
+        """Seconds by phase, of the replica that knows the request last."""

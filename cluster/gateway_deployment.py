@@ -1,0 +1,120 @@
+"""The Serve deployment of the gateway: what clients talk to, over HTTP or by handle."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from typing import Any
+
+import ray
+from fastapi import FastAPI
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle, DeploymentResponse
+
+from cluster import handle
+from cluster.admission import Admission, Refusal
+from cluster.api.app import build
+from cluster.delta_channel import GatewayAddress
+from cluster.gateway import Gateway
+from cluster.journal import EngineLost
+
+SERVE_NAMESPACE = "serve"  # where Serve names its actors
+ANSWER_SECONDS = 3.0  # for a question to every replica
+PROBE_SECONDS = 20.0  # for a token; requests that came before are served before
+
+
+class GatewayDeployment:
+    """The ingress: the HTTP API, and the methods that other Ray jobs call (see `cluster.handle`)."""
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, engines: DeploymentHandle[Any], model_name: str, max_attempts: int, api_keys: tuple[str, ...]
+    ) -> None:
+        self._gateway = Gateway(_ServeEngines(engines), max_attempts=max_attempts)
+        await self._gateway.start(ray.util.get_node_ip_address())
+        self._model_name = model_name
+        self._api_keys = api_keys
+        self._model = await engines.model_info.remote()
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        return build(self._gateway, model_name=self._model_name, api_keys=self._api_keys, **self._model)
+
+    async def generate(self, request: dict[str, Any]) -> dict[str, Any]:
+        return await handle.generate(self._gateway, request)
+
+    async def stream(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        async with aclosing(handle.stream(self._gateway, request)) as answers:
+            async for answer in answers:
+                yield answer
+
+    async def chat(self, request: dict[str, Any]) -> dict[str, Any]:
+        return await handle.chat(self._gateway, request)
+
+    async def drain(self, grace: float) -> None:
+        """See `Gateway.drain`."""
+        await self._gateway.drain(grace)
+
+    async def abort(self, request_id: str) -> None:
+        """End the request on whichever gateway it is."""
+        me = serve.get_replica_context()
+        gateways = serve.get_deployment_handle(me.deployment, me.app_name)
+        await gateways.broadcast("abort_here", request_id).results_async()
+
+    async def abort_here(self, request_id: str) -> None:
+        self._gateway.abort(request_id)
+
+
+class _ServeEngines:
+    """The engine replicas behind a Serve handle."""
+
+    def __init__(self, engines: DeploymentHandle[Any]) -> None:
+        self._engines = engines
+
+    def generate(self, admission: Admission) -> "_ServeCall":
+        return _ServeCall(self._engines.generate.remote(admission))
+
+    def introduce(self, gateway: GatewayAddress) -> None:
+        with suppress(RayServeException):  # no replica is there yet
+            self._engines.broadcast("connect", gateway)
+
+    async def kill(self, replica: str) -> None:
+        await asyncio.to_thread(_kill, replica)
+
+    async def probe(self) -> list[str]:
+        try:
+            answers = await self._engines.broadcast("probe").results_async(
+                timeout_s=PROBE_SECONDS, return_exceptions=True
+            )
+        except (RayServeException, TimeoutError):
+            return [f"not every engine replica gave a token within {PROBE_SECONDS:.0f} s"]
+        return [str(answer) for answer in answers if answer is not None] if answers else ["no engine replica is there"]
+
+    async def trace(self) -> list[dict[str, Any]]:
+        traces: list[dict[str, Any]] = await self._engines.broadcast("trace").results_async(timeout_s=ANSWER_SECONDS)
+        return traces
+
+    async def why(self, request_id: str) -> dict[str, float] | None:
+        answers = await self._engines.broadcast("why", request_id).results_async(timeout_s=ANSWER_SECONDS)
+        return next((answer for answer in answers if answer is not None), None)
+
+
+def _kill(replica: str) -> None:
+    with suppress(ValueError):  # it has gone
+        ray.kill(ray.get_actor(replica, namespace=SERVE_NAMESPACE))
+
+
+class _ServeCall:
+    """A call through Serve, so that it routes, counts and cancels the request."""
+
+    def __init__(self, response: DeploymentResponse[Any]) -> None:
+        self._response = response
+
+    async def result(self) -> Refusal | str:
+        try:
+            result: Refusal | str = await self._response
+        except (RayError, RayServeException) as error:
+            raise EngineLost(str(error).splitlines()[0]) from None
+        return result
+
+    def cancel(self) -> None:
+        self._response.cancel()
