@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cluster.admission import Admission, EngineStopping, Refusal
-from cluster.delta_channel import DeltaClient, EngineReport, GatewayAddress
+from cluster.admission import Admission, Refusal
+from cluster.delta_channel import DeltaClient, GatewayAddress
 from cluster.gateway import Gateway
 from cluster.journal import EngineLost
 from engine.errors import EngineDead, InvalidRequest
@@ -179,7 +179,7 @@ async def test_a_replica_that_is_not_replaced_yet_takes_no_attempt(make_gateway)
 async def test_refusals_come_to_an_end(make_gateway) -> None:
     stopped = Stopped()
     gateway = await make_gateway(stopped, max_attempts=2, patience=0.2)
-    with pytest.raises(EngineDead, match="took the request within 0 s: (max_restarts=3 are used up|nobody answered)"):
+    with pytest.raises(EngineDead, match=r"took the request within 0 s: (max_restarts=3 are used up|nobody answered)"):
         await tokens(gateway)
     assert len(stopped.admissions) > 1
 
