@@ -118,6 +118,11 @@ class EngineDeployment:
         """Raises EngineDead; Serve then replaces the replica."""
         self._engine.check_health()
 
+    async def stop(self) -> None:
+        """End the workers; what runs is given back."""
+        self._hand_back()
+        await asyncio.to_thread(self._engine.shutdown)
+
     async def __del__(self) -> None:
         self._reporting.cancel()
         await asyncio.to_thread(self._engine.shutdown)
@@ -134,7 +139,7 @@ class EngineDeployment:
             )
             if not self._is_stopping and _is_being_stopped():
                 self._hand_back()
-            if self._engine.is_dead and self._name:
+            if self._engine.is_dead and self._name and not self._is_stopping:
                 await self._leave()
             await asyncio.sleep(REPORT_SECONDS)
 

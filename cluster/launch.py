@@ -21,12 +21,14 @@ from typing import Any
 import ray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import serve
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from cluster.engine_deployment import EngineDeployment
 from cluster.gateway_deployment import GatewayDeployment
 from cluster.placement import CPUS_PER_WORKER, make_bundles
 from cluster.plan import make_plan
+from cluster.ray_processes import RayProcesses, attempt
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig
 
@@ -35,6 +37,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("engine", "parallel", "ops", "cluster")
 CPUS_BESIDE_WORKERS = 1  # logical ones, of gateways and drivers
 MAX_ONGOING_REQUESTS = 100_000  # admission is the engine's: Serve's own refusals are not what clients expect
+DRAIN_SECONDS = 15.0  # for requests that run when everything is to end
+STOP_SECONDS = 5.0  # for engines and their workers
 ENGINE_GRACE_SECONDS = 10.0  # for an engine that is replaced: its requests go on elsewhere after its step
 OBJECT_STORE_BYTES = 128 << 20  # weights come from disk and steps travel over sockets
 
@@ -138,17 +142,20 @@ def ray_cluster(address: str | None = None, *, num_workers: int = 1) -> Iterator
             )  # short: a socket's path has at most 107 bytes
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             environment = stack.enter_context(_token_authentication(folder))
-            context = ray.init(
-                address="local",
-                num_cpus=max(os.cpu_count() or 1, needed),
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                _temp_dir=str(folder),
-                **quiet,
-            )
+            processes = RayProcesses()
+            stack.callback(processes.shutdown)
+            with processes.starting():
+                context = ray.init(
+                    address="local",
+                    num_cpus=max(os.cpu_count() or 1, needed),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    _temp_dir=str(folder),
+                    **quiet,
+                )
         else:
             context = ray.init(address=address, **quiet)
-        stack.callback(ray.shutdown)
+            stack.callback(ray.shutdown)
         if callable(handler) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
         yield RayCluster(context.address_info["address"], environment)
@@ -172,8 +179,23 @@ def serving(
             raise InvalidConfig(_why_not_started(str(error))) from None
         yield handle
     finally:
+        attempt(functools.partial(_end, ends_serve=ends_serve), DRAIN_SECONDS + 2 * STOP_SECONDS)
+
+
+def _end(*, ends_serve: bool) -> None:
+    """Have the gateways finish what they have begun and refuse the rest, then the engines end their workers.
+
+    Without `ends_serve`, gateways go on refusing until the whole cluster ends: where Serve has no application any more, it
+    would tell clients that the page does not exist.
+    """
+    with contextlib.suppress(RayServeException, TimeoutError):  # nobody is there
+        gateways = serve.get_app_handle(APP_NAME)
+        gateways.broadcast("drain", DRAIN_SECONDS).results(timeout_s=DRAIN_SECONDS + 2, return_exceptions=True)
+        engines = serve.get_deployment_handle(EngineDeployment.__name__, APP_NAME)
+        engines.broadcast("stop").results(timeout_s=STOP_SECONDS, return_exceptions=True)
+    if ends_serve:
         serve.delete(APP_NAME)
-        if ends_serve and not serve.status().applications:
+        if not serve.status().applications:
             serve.shutdown()
 
 
