@@ -41,7 +41,7 @@ class RayProcesses:
         """End them all, in order if that is still possible."""
         attempt(ray.shutdown, _SHUTDOWN_SECONDS)
         for pid in self._pids & _children():
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # waited for already
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
 

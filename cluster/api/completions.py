@@ -80,7 +80,7 @@ async def completion_events(
     tally = Tally(call)
     usage = None if call.include_usage else UNSET
     first: dict[int, RequestOutput] = {}
-    offsets: dict[int, int] = {}  # characters that each choice has had
+    offsets: dict[int, int] = {}  # of each choice's next token
     async with aclosing(updates):
         async for update in updates:
             tally.add(update)
@@ -91,7 +91,7 @@ async def completion_events(
                 number = index * call.params.n + delta.index
                 echoed = first[index] if call.echo and number not in offsets else None
                 choice = _choice(call, index, delta, offset=offsets.get(number, 0), echoed=echoed)
-                offsets[number] = offsets.get(number, 0) + len(choice.text)
+                offsets[number] = _next_offset(choice.logprobs, offsets.get(number, 0))
                 if choice.text or choice.logprobs is not None or choice.finish_reason is not None:
                     events.append(event(Completion(call.id, call.created, model.name, [choice], usage)))
             if events:
@@ -122,6 +122,13 @@ def _choice(
         finish_reason(choice),
         choice.stop_reason,
     )
+
+
+def _next_offset(logprobs: CompletionLogprobs | None, offset: int) -> int:
+    """By the tokens' own texts, so that it depends on the tokens alone, not on how they came in events."""
+    if logprobs is None or not logprobs.tokens:
+        return offset
+    return logprobs.text_offset[-1] + len(logprobs.tokens[-1])
 
 
 def _prompt_text(output: RequestOutput) -> str:

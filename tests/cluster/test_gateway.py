@@ -69,6 +69,7 @@ class Replicas:
 
     def __init__(self, *replicas: Replica) -> None:
         self.replicas = list(replicas)
+        self.introduced: set[GatewayAddress] = set()
         self.killed: list[str] = []
 
     def generate(self, admission: Admission) -> Call:
@@ -76,7 +77,7 @@ class Replicas:
         return Call(replica, replica.answer(admission))
 
     def introduce(self, gateway: GatewayAddress) -> None:
-        self.gateway = gateway
+        self.introduced.add(gateway)
 
     async def kill(self, replica: str) -> None:
         self.killed.append(replica)
