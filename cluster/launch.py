@@ -8,7 +8,6 @@ import math
 import os
 import re
 import secrets
-import shutil
 import signal
 import socket
 import tempfile
@@ -28,7 +27,7 @@ from cluster.engine_deployment import EngineDeployment
 from cluster.gateway_deployment import GatewayDeployment
 from cluster.placement import CPUS_PER_WORKER, make_bundles
 from cluster.plan import make_plan
-from cluster.ray_processes import RayProcesses, attempt
+from cluster.ray_processes import RayProcesses, attempt, remove_folder
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig
 
@@ -140,7 +139,7 @@ def ray_cluster(address: str | None = None, *, num_workers: int = 1) -> Iterator
             folder = Path(
                 tempfile.mkdtemp(prefix="squadron-", dir="/tmp")
             )  # short: a socket's path has at most 107 bytes
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.callback(remove_folder, folder)
             environment = stack.enter_context(_token_authentication(folder))
             processes = RayProcesses()
             stack.callback(processes.shutdown)
@@ -179,7 +178,8 @@ def serving(
             raise InvalidConfig(_why_not_started(str(error))) from None
         yield handle
     finally:
-        attempt(functools.partial(_end, ends_serve=ends_serve), DRAIN_SECONDS + 2 * STOP_SECONDS)
+        address = ray.get_runtime_context().gcs_address
+        attempt(functools.partial(_end, ends_serve=ends_serve), DRAIN_SECONDS + 2 * STOP_SECONDS, cluster=address)
 
 
 def _end(*, ends_serve: bool) -> None:

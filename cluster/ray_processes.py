@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -14,6 +15,7 @@ import ray
 _POLL_SECONDS = 0.2
 _CONNECT_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 10.0
+_KILL_SECONDS = 5.0
 
 
 class RayProcesses:
@@ -38,31 +40,44 @@ class RayProcesses:
             self._pids = _children() - before
 
     def shutdown(self) -> None:
-        """End them all, in order if that is still possible."""
+        """End them all and what they have started, in order if that is still possible; returns when they have gone."""
         attempt(ray.shutdown, _SHUTDOWN_SECONDS)
-        for pid in self._pids & _children():
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # waited for already
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+        deadline = time.monotonic() + _KILL_SECONDS
+        while any([_kill_group(pid) for pid in self._pids]) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS / 10)
 
 
-def attempt(work: Callable[[], object], seconds: float) -> bool:
-    """Whether `work` ended well, in a thread of its own, within `seconds` and before the Ray cluster did."""
-    is_done = False
+def attempt(work: Callable[[], object], seconds: float, *, cluster: str | None = None) -> None:
+    """Do `work` in a thread of its own; it is left alone after `seconds`, or once the Ray cluster at that address has gone."""
 
     def run() -> None:
-        nonlocal is_done
         with contextlib.suppress(Exception):  # of whatever kind: Ray's way of saying that the cluster ends
             work()
-            is_done = True
 
-    address = ray.get_runtime_context().gcs_address if ray.is_initialized() else None
     thread = threading.Thread(target=run, name="ending", daemon=True)
     thread.start()
     deadline = time.monotonic() + seconds
-    while thread.is_alive() and time.monotonic() < deadline and (address is None or _answers(address)):
+    while thread.is_alive() and time.monotonic() < deadline and (cluster is None or _answers(cluster)):
         thread.join(_POLL_SECONDS)
-    return is_done
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove Ray's folder, into which Ray within this process may still be writing."""
+    deadline = time.monotonic() + _KILL_SECONDS
+    while folder.exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(_POLL_SECONDS / 10)
+
+
+def _kill_group(leader: int) -> bool:
+    """Whether anybody was left in the process group; the leader, a child of ours, is waited for."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(leader, os.WNOHANG)
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _answers(address: str) -> bool:

@@ -97,9 +97,7 @@ class Silent(Replica):
         return ""
 
 
-async def test_a_silent_replica_is_killed_and_its_requests_go_on(
-    make_gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_replica_is_killed_and_its_requests_go_on(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_channel, "TURN_SECONDS", 0.005)
     gateway = await make_gateway(Silent(), Replica(), max_attempts=2)
     assert await asyncio.wait_for(tokens(gateway), SECONDS) == REFERENCE
@@ -131,7 +129,11 @@ async def test_draining_finishes_what_runs_and_refuses_the_rest(make_gateway) ->
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="shutting down") as raised:
         await tokens(gateway)
-    assert (raised.value.status, raised.value.code, raised.value.headers) == (503, "shutting_down", {"retry-after": "10"})
+    assert (raised.value.status, raised.value.code, raised.value.headers) == (
+        503,
+        "shutting_down",
+        {"retry-after": "10"},
+    )
     assert await gateway.health() == ["the server is shutting down"]
     outputs = [first, *[news async for news in stream]]
     assert [token for news in outputs for token in news.outputs[0].token_ids] == REFERENCE

@@ -1,14 +1,15 @@
 """The `squadron` command as a user starts it: a process of its own."""
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
+
+import openai
+import pytest
 
 from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
 
@@ -44,36 +45,43 @@ def test_serve_says_why_the_engine_did_not_start(tmp_path: Path) -> None:
     assert line.startswith(f"squadron serve: {tmp_path}/model.safetensors cannot be read")
 
 
-def test_serve_until_it_is_terminated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("to_all", [False, True], ids=["to our process group", "to every process"])
+def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
+    """A signal to the group leaves Ray to us: what runs is finished. After one to everybody nothing is left behind either."""
     port = free_port()
-    command = [
-        *SQUADRON,
-        "serve",
-        str(DEMO),
-        "--port",
-        str(port),
-        "--api-key",
-        "secret",
-        "--served-model-name",
-        "small",
-    ]
+    options = ["--port", str(port), "--api-key", "secret", "--served-model-name", "small", "--device", "cpu"]
     mark = f"SQUADRON_TEST={tmp_path}"  # which every process below inherits
     environment = os.environ | dict([mark.split("=", 1)])
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [*SQUADRON, "serve", str(DEMO), *options],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         assert process.stdout is not None
         assert any(line.startswith(f"Ready: http://{LOOPBACK}:{port}/v1") for line in process.stdout)
-        request = urllib.request.Request(
-            f"http://{LOOPBACK}:{port}/v1/models", headers={"authorization": "Bearer secret"}
-        )
-        with urllib.request.urlopen(request, timeout=10) as response:
-            assert [model["id"] for model in json.load(response)["data"]] == ["small"]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 130
+        (folder,) = {Path(path).parent for path in values_of("RAY_AUTH_TOKEN_PATH", mark)}
+        assert folder.is_dir()
+        with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key="secret", max_retries=0) as client:
+            assert [model.id for model in client.models.list()] == ["small"]
+            stream = client.completions.create(
+                model="small", prompt="once", max_tokens=300, stream=True, extra_body={"ignore_eos": True}
+            )
+            received = [next(stream)]
+            if to_all:
+                for pid in processes_with(mark):
+                    os.kill(pid, signal.SIGTERM)
+            else:
+                os.killpg(process.pid, signal.SIGTERM)
+                received += list(stream)
+                assert received[-1].choices[0].finish_reason == "length"
+            assert process.wait(timeout=60) == 130
         assert process.stdout.read() == ""
         wait_until_gone(mark)
+        assert not folder.exists()
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -85,12 +93,26 @@ def test_serve_until_it_is_terminated(tmp_path: Path) -> None:
 def wait_until_gone(mark: str) -> None:
     """Wait for the end of every process that has `mark` in its environment."""
     deadline = time.monotonic() + GONE_SECONDS
-    while left := [process for process in Path("/proc").glob("[0-9]*") if has_mark(process, mark)]:
-        assert time.monotonic() < deadline, [(process / "cmdline").read_text() for process in left]
+    while left := processes_with(mark):
+        assert time.monotonic() < deadline, left
 
 
-def has_mark(process: Path, mark: str) -> bool:
+def processes_with(mark: str) -> list[int]:
+    """The processes that have this line in their environment."""
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if mark in environment_of(folder)]
+
+
+def values_of(name: str, mark: str) -> set[str]:
+    """What the processes that have `mark` in their environment have there as `name`."""
+    found = set()
+    for pid in processes_with(mark):
+        lines = (line.partition("=") for line in environment_of(Path(f"/proc/{pid}")))
+        found |= {value for key, _, value in lines if key == name}
+    return found
+
+
+def environment_of(process: Path) -> list[str]:
     try:
-        return mark.encode() in (process / "environ").read_bytes().split(b"\0")
+        return (process / "environ").read_bytes().decode(errors="replace").split("\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return False
+        return []

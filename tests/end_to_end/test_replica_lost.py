@@ -1,43 +1,123 @@
-"""The engine replica dies under a stream: its client is told, and the next request is answered."""
+"""Replicas die, freeze and are replaced under streams: the streams go on, with what they would have said."""
 
+import os
+import signal
+import socket
+import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import httpx
 import openai
 import pytest
 import ray
+from ray import serve
 
-from tests.end_to_end.conftest import Server
+from cluster.launch import APP_NAME, build_app
+from tests.end_to_end.conftest import ENGINE, LOOPBACK, Server
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 90.0
+BODY = {
+    "model": "demo",
+    "prompt": "once",
+    "max_tokens": 400,
+    "seed": 3,
+    "n": 2,
+    "logprobs": 1,
+    "stream": True,
+    "stream_options": {"include_usage": True},
+}
 
 
-def test_a_stream_ends_in_an_error_and_the_service_comes_back(server: Server) -> None:
-    stream = server.client().completions.create(
-        model="demo", prompt="once", max_tokens=1900, stream=True, extra_body={"ignore_eos": True}
-    )
-    received = iter(stream)
-    assert next(received).choices
-    kill_engine_replica()
-    with pytest.raises(openai.APIError) as raised:
-        for chunk in received:
-            assert not any(choice.finish_reason for choice in chunk.choices)
-    assert raised.value.code == "engine_restarting"
+@pytest.fixture(scope="module")
+def undisturbed(server: Server) -> Any:
     wait_until_healthy(server)
-    answer = server.client().completions.create(model="demo", prompt="once", max_tokens=3)
-    assert answer.choices[0].finish_reason in ("length", "stop")
+    return said_by(server, lambda: None)
 
 
-def kill_engine_replica() -> None:
+def test_a_stream_outlives_its_engine_replica(server: Server, undisturbed: Any) -> None:
+    assert said_by(server, lambda: os.kill(engine(server)["pid"], signal.SIGKILL)) == undisturbed
+    wait_until_healthy(server)
+
+
+def test_a_frozen_engine_replica_is_replaced(server: Server, undisturbed: Any) -> None:
+    pid = engine(server)["pid"]
+    assert said_by(server, lambda: os.kill(pid, signal.SIGSTOP)) == undisturbed
+    assert not os.path.exists(f"/proc/{pid}")
+    assert engine(server)["pid"] != pid
+
+
+def test_streams_outlive_an_update_of_everything(server: Server, undisturbed: Any) -> None:
+    """New engines, new gateways; a stream stays on the gateway that it is on."""
+    application = build_app({"engine": ENGINE | {"max_num_seqs": 128}})
+    assert said_by(server, lambda: serve.run(application, name=APP_NAME, route_prefix="/")) == undisturbed
+    wait_until_healthy(server)
+
+
+def test_a_token_comes_through_every_rank(server: Server) -> None:
+    assert httpx.get(f"{server.url}/health/deep", timeout=DEADLINE_SECONDS).json() == {"status": "ok"}
+
+
+def test_a_lost_gateway_is_no_clean_end(server: Server) -> None:
+    """Whatever the proxy makes of it: the chunked body is not ended, and the `openai` client raises."""
+    chunks = server.client().completions.create(**BODY)
+    with socket.create_connection((LOOPBACK, server.port), timeout=DEADLINE_SECONDS) as connection:
+        request = httpx.Request("POST", f"{server.url}/v1/completions", json=BODY)
+        head = [f"{name}: {value}" for name, value in request.headers.items()]
+        connection.sendall("\r\n".join(["POST /v1/completions HTTP/1.1", *head, "\r\n"]).encode() + request.content)
+        received = connection.recv(1 << 16)
+        next(chunks)
+        ray.kill(ray.get_actor(actor_of("GatewayDeployment"), namespace="serve"))
+        try:
+            while data := connection.recv(1 << 16):
+                received += data
+        except ConnectionResetError:
+            pass
+        with pytest.raises((openai.APIError, httpx.TransportError)):
+            assert not any(choice.finish_reason for chunk in chunks for choice in chunk.choices)
+    assert received.startswith(b"HTTP/1.1 200 ")
+    assert not received.endswith(b"0\r\n\r\n") and b"[DONE]" not in received
+    wait_until_healthy(server)
+    assert said_by(server, lambda: None)
+
+
+def said_by(server: Server, disturb: Callable[[], object]) -> Any:
+    """All that a client hears who gave `disturb` a cause once its stream had begun; in any pieces."""
+    choices: dict[int, list[Any]] = {0: ["", [], None], 1: ["", [], None]}
+    usage = None
+    for number, chunk in enumerate(server.client(timeout=DEADLINE_SECONDS).completions.create(**BODY)):
+        if number == 20:
+            disturbing = threading.Thread(target=disturb)
+            disturbing.start()
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            whole = choices[choice.index]
+            whole[0] += choice.text
+            whole[1] += (
+                zip(choice.logprobs.tokens, choice.logprobs.token_logprobs, strict=True) if choice.logprobs else []
+            )
+            whole[2] = choice.finish_reason or whole[2]
+    disturbing.join()
+    assert usage is not None and all(whole[2] for whole in choices.values())
+    return choices, usage.prompt_tokens, usage.completion_tokens
+
+
+def engine(server: Server) -> dict[str, Any]:
+    """The only engine's last report."""
+    (report,) = httpx.get(f"{server.url}/debug/engines", timeout=DEADLINE_SECONDS).json()["engines"]
+    return report
+
+
+def actor_of(deployment: str) -> str:
     (name,) = [
-        actor["name"]
-        for actor in ray.util.list_named_actors(all_namespaces=True)
-        if "#EngineDeployment#" in actor["name"]
+        actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True) if f"#{deployment}#" in actor["name"]
     ]
-    ray.kill(ray.get_actor(name, namespace="serve"))
+    return name
 
 
 def wait_until_healthy(server: Server) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while httpx.get(f"{server.url}/health", timeout=DEADLINE_SECONDS).status_code != 200:
         assert time.monotonic() < deadline, f"not healthy after {DEADLINE_SECONDS} s"
+        time.sleep(0.1)
