@@ -82,8 +82,8 @@ class Engines(Protocol):
 
     def generate(self, admission: Admission) -> EngineCall: ...
 
-    def introduce(self, gateway: GatewayAddress) -> None:
-        """Have every replica connect to the gateway and report to it. Returns at once; to be called again and again."""
+    async def introduce(self, gateway: GatewayAddress) -> None:
+        """Have every replica that is there connect to the gateway and report to it; to be called again and again."""
 
     async def kill(self, replica: str) -> None:
         """End the process of a replica that is silent; of no effect if it has gone."""

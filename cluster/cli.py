@@ -34,6 +34,7 @@ class ServerOptions(BaseModel):
     api_key: str | None = None
     num_engines: int = Field(1, ge=1)
     num_gateways: int = Field(1, ge=1)
+    max_attempts: int = Field(3, ge=1)
     ray_address: str | None = None
 
 
@@ -81,6 +82,13 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--api-key", default=suppress, metavar="KEY", help="what clients must show; default: nothing")
     group.add_argument("--num-engines", type=int, default=suppress, metavar="N", help="engine replicas (default: 1)")
     group.add_argument("--num-gateways", type=int, default=suppress, metavar="N", help="gateway replicas (default: 1)")
+    group.add_argument(
+        "--max-attempts",
+        type=int,
+        default=suppress,
+        metavar="N",
+        help="engine replicas lost in a row under a request before its client hears of it (default: 3)",
+    )
     group.add_argument(
         "--ray-address",
         default=suppress,
@@ -136,6 +144,7 @@ def _serve(options: argparse.Namespace) -> None:
         "engine": config.model_dump(),
         "num_engines": server.num_engines,
         "num_gateways": server.num_gateways,
+        "max_attempts": server.max_attempts,
         "api_keys": [] if server.api_key is None else [server.api_key],
     }
     print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)

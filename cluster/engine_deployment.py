@@ -78,6 +78,7 @@ class EngineDeployment:
         """Report to the gateway from now on."""
         with suppress(OSError):
             await self._client.connect(gateway)
+            self._client.report(self._describe())
 
     async def stats(self) -> dict[str, Any]:
         """The engine's `EngineStats`."""
@@ -134,14 +135,15 @@ class EngineDeployment:
     async def _report(self) -> None:
         """Tell the gateways how the replica is, and see whether it is to end."""
         while True:
-            self._client.report(
-                EngineReport(self._name, _node_id(), os.getpid(), self._problem(), self._engine.stats())
-            )
+            self._client.report(self._describe())
             if not self._is_stopping and _is_being_stopped():
                 self._hand_back()
             if self._engine.is_dead and self._name and not self._is_stopping:
                 await self._leave()
             await asyncio.sleep(REPORT_SECONDS)
+
+    def _describe(self) -> EngineReport:
+        return EngineReport(self._name, _node_id(), os.getpid(), self._problem(), self._engine.stats())
 
     def _problem(self) -> str | None:
         if self._is_stopping:
@@ -194,7 +196,7 @@ class EngineDeployment:
             running = self._running.get(delta.request_id)
             if running is None:
                 continue
-            if delta.error is not None and not is_alive:
+            if delta.error is not None and delta.error_code is None and not is_alive:
                 running.finish(EngineDead(delta.error))  # not for the client to hear: another replica may go on
                 continue
             by_gateway.setdefault(running.gateway, []).append(running.trim(delta))

@@ -47,8 +47,9 @@ class Gateway:
         self._address: GatewayAddress
 
     async def start(self, host: str) -> None:
-        """Take deltas on a free port of `host`."""
+        """Take deltas and reports on a free port of `host`."""
         self._address = await self._server.start(host)
+        await self._engines.introduce(self._address)
         self._spawn(self._introduce())
 
     async def close(self) -> None:
@@ -189,8 +190,8 @@ class Gateway:
 
     async def _introduce(self) -> None:
         while True:
-            self._engines.introduce(self._address)
             await asyncio.sleep(INTRODUCTION_SECONDS)
+            await self._engines.introduce(self._address)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

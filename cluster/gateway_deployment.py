@@ -31,10 +31,10 @@ class GatewayDeployment:
         self, engines: DeploymentHandle[Any], model_name: str, max_attempts: int, api_keys: tuple[str, ...]
     ) -> None:
         self._gateway = Gateway(_ServeEngines(engines), max_attempts=max_attempts)
-        await self._gateway.start(ray.util.get_node_ip_address())
         self._model_name = model_name
         self._api_keys = api_keys
         self._model = await engines.model_info.remote()
+        await self._gateway.start(ray.util.get_node_ip_address())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return build(self._gateway, model_name=self._model_name, api_keys=self._api_keys, **self._model)
@@ -73,9 +73,10 @@ class _ServeEngines:
     def generate(self, admission: Admission) -> "_ServeCall":
         return _ServeCall(self._engines.generate.remote(admission))
 
-    def introduce(self, gateway: GatewayAddress) -> None:
-        with suppress(RayServeException):  # no replica is there yet
-            self._engines.broadcast("connect", gateway)
+    async def introduce(self, gateway: GatewayAddress) -> None:
+        with suppress(RayServeException, TimeoutError):  # no replica is there yet, or one is frozen
+            response = self._engines.broadcast("connect", gateway)
+            await response.results_async(timeout_s=ANSWER_SECONDS, return_exceptions=True)
 
     async def kill(self, replica: str) -> None:
         await asyncio.to_thread(_kill, replica)

@@ -154,7 +154,12 @@ def _checked_messages(messages: Any) -> ChatPrompt:
 def _answer(output: RequestOutput) -> dict[str, Any]:
     error = None
     if output.error is not None:
-        error = {"message": output.error, "type": "server_error", "param": None, "code": "request_failed"}
+        error = {
+            "message": output.error,
+            "type": "server_error",
+            "param": None,
+            "code": output.error_code or "request_failed",
+        }
     return {
         "request_id": output.request_id,
         "prompt_token_ids": output.prompt_token_ids,

@@ -153,6 +153,7 @@ class Journal:
                 num_cached_tokens=self._num_cached_tokens,
                 metrics=delta.metrics,
                 error=delta.error,
+                error_code=delta.error_code,
             )
         )
         self._news.set()

@@ -1,5 +1,8 @@
 """What can go wrong, by whose fault: the caller's, the configuration's, a worker's."""
 
+# Codes of requests that end in an error of their own (`RequestOutput.error_code`).
+REQUEST_QUARANTINED = "request_quarantined"  # worker processes died of it
+
 
 class SquadronError(Exception):
     """Base of every error that Squadron raises on purpose."""

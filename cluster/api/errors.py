@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from engine.errors import (
+    REQUEST_QUARANTINED,
     EngineDead,
     InputProcessingError,
     InvalidRequest,
@@ -86,7 +87,7 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(500, f"The request failed: {error}", code="generation_failed")
         case RequestQuarantined():
             # The header keeps the openai client from sending it again.
-            return ApiError(500, str(error), code="request_quarantined", headers={"x-should-retry": "false"})
+            return ApiError(500, str(error), code=REQUEST_QUARANTINED, headers={"x-should-retry": "false"})
         case Overloaded():
             return ApiError(503, str(error), code="server_overloaded", retry_after=_spread(OVERLOAD_RETRY_AFTER))
         case EngineDead():

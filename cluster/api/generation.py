@@ -11,7 +11,7 @@ from typing import NamedTuple
 from cluster.api.errors import ApiError
 from cluster.api.responses import FinishReason, PromptTokensDetails, Usage
 from cluster.api.service import ChatPrompt, Prompt, Service
-from engine.errors import InvalidRequest
+from engine.errors import REQUEST_QUARANTINED, InvalidRequest, RequestQuarantined
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
 
@@ -104,7 +104,10 @@ class Tally:
             self._completion_tokens += len(delta.token_ids)
             self._num_open -= delta.finished
             if delta.finish_reason == "error":
-                raise ApiError(500, f"The request failed: {output.error}", code="generation_failed")
+                if output.error_code == REQUEST_QUARANTINED:
+                    raise RequestQuarantined(output.error)
+                code = output.error_code or "generation_failed"
+                raise ApiError(500, f"The request failed: {output.error}", code=code)
             if delta.finish_reason == "abort":
                 raise ApiError(500, "The request was aborted", code="request_aborted")
 

@@ -49,7 +49,7 @@ class Replicas:
     def generate(self, admission: Admission) -> Call:
         return Call(self._replicas[min(admission.attempt, len(self._replicas) - 1)].generate(admission))
 
-    def introduce(self, gateway: GatewayAddress) -> None:
+    async def introduce(self, gateway: GatewayAddress) -> None:
         pass
 
 

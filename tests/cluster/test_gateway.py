@@ -76,7 +76,7 @@ class Replicas:
         replica = self.replicas[min(admission.attempt, len(self.replicas) - 1)]
         return Call(replica, replica.answer(admission))
 
-    def introduce(self, gateway: GatewayAddress) -> None:
+    async def introduce(self, gateway: GatewayAddress) -> None:
         self.introduced.add(gateway)
 
     async def kill(self, replica: str) -> None:
