@@ -38,6 +38,7 @@ class Attempts:
         if self._is_last:
             await self._last_turn.acquire()
             self._has_turn = True
+            self._waits_since = asyncio.get_running_loop().time()
         timer = asyncio.get_running_loop().call_at(self._waits_since + self._patience, self._give_up)
         try:
             yield

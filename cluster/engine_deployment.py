@@ -48,6 +48,7 @@ class EngineDeployment:
         self._admissions = ThreadPoolExecutor(1, thread_name_prefix="admissions")
         self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._publish)
         self._client = DeltaClient(self._on_gateway_lost)
+        self._reporting: asyncio.Task[None] | None = None  # once the engine has started
         await asyncio.to_thread(self._engine.start)
         self._reporting = asyncio.create_task(self._report())
 
@@ -125,7 +126,8 @@ class EngineDeployment:
         await asyncio.to_thread(self._engine.shutdown)
 
     async def __del__(self) -> None:
-        self._reporting.cancel()
+        if self._reporting is not None:
+            self._reporting.cancel()
         await asyncio.to_thread(self._engine.shutdown)
         for running in self._running.values():
             running.finish(EngineDead("the engine is shut down"))

@@ -81,7 +81,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         num_replicas=config.num_engines,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         max_constructor_retry_count=1,  # what stops it once stops it again
-        health_check_period_s=1,
+        health_check_period_s=0.5,
         health_check_timeout_s=3,  # three in a row have to fail
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=ENGINE_GRACE_SECONDS,

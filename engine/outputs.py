@@ -100,8 +100,7 @@ class RequestOutput:
     """A request's news after a step. `LLMEngine.step` returns deltas; `accumulate` joins them.
 
     `attempt` counts the engine replicas that the request has been on; a journal takes only the current one's deltas.
-    `error` is set when, and only when, a choice's finish_reason is "error"; `error_code` is then one of `engine.errors`' codes, or
-    None. An error is final: another attempt would end no better.
+    `error` is set when, and only when, a choice's finish_reason is "error"; `error_code` may then be a code of `engine.errors`.
     """
 
     request_id: str

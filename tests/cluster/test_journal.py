@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -89,6 +90,49 @@ async def test_abort_finishes_what_is_open() -> None:
         (0, [], "abort"),
         (1, [1], "abort"),
     ]
+
+
+async def test_a_delta_without_outputs_says_that_a_replica_has_taken_the_request() -> None:
+    journal = Journal("mine", 1)
+    assert journal.accept(RequestOutput("own-1", 0, [], [], finished=False), "a")
+    assert (journal.source, journal.has_gained) == ("a", False)
+    assert journal.accept(delta(0, [1]), "a")
+    assert journal.has_gained
+    journal.next_attempt()
+    assert (journal.source, journal.has_gained) == (None, False)
+
+
+async def test_what_the_first_delta_said_of_the_prompt_stays() -> None:
+    """The next replica is given token ids, and may find more of them in its cache."""
+    journal = Journal("mine", 1)
+    assert journal.accept(replace(delta(0, [1]), num_cached_tokens=1, prompt="ab"), "a")
+    journal.next_attempt()
+    resumed = replace(delta(1, [2], attempt=1, finish=True), prompt_token_ids=[7, 8], prompt="AB", num_cached_tokens=2)
+    assert journal.accept(resumed, "b")
+    whole = await everything(journal)
+    assert (whole.prompt_token_ids, whole.prompt, whole.num_cached_tokens) == ([7, 8], "ab", 1)
+    assert journal.prompt_token_ids == [7, 8]
+
+
+async def test_sums_of_logprobs_are_kept_for_the_next_attempt() -> None:
+    journal = Journal("mine", 2)
+    assert journal.cumulative_logprobs == []
+    for index in range(2):
+        news = delta(0, [1], index=index)
+        news.outputs[0].cumulative_logprob = -1.5 - index
+        assert journal.accept(news, "a")
+    assert journal.cumulative_logprobs == [-1.5, -2.5]
+
+
+async def test_a_last_word_on_a_choice_that_has_ended_is_no_repeat() -> None:
+    journal = Journal("mine", 2)
+    ended = delta(0, [1], finish=True)
+    ended.finished = False
+    assert journal.accept(ended, "a")
+    last = delta(0, [2], index=1, finish=True)
+    last.outputs.insert(0, CompletionOutput(0, "", [], 1, finish_reason="stop"))
+    assert journal.accept(last, "a")
+    assert [choice.token_ids for choice in (await everything(journal)).outputs] == [[1], [2]]
 
 
 @pytest.mark.parametrize("seed", range(50))

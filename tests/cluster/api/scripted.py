@@ -31,6 +31,7 @@ class Script:
     waits: bool = False
     finishes: bool = True
     finish_reason: str = "stop"
+    error_code: str | None = None
     stop_reason: int | str | None = None
     prompt_text: str | None = "<7><8><9>"
     waiting: threading.Event = field(default_factory=threading.Event)
@@ -123,6 +124,7 @@ def _output(
         prompt_logprobs=of_prompt,
         num_cached_tokens=2,
         error="NaN in a row" if is_last and script.finish_reason == "error" else None,
+        error_code=script.error_code,
     )
 
 

@@ -9,6 +9,18 @@ def test_the_trace_is_passed_on(server):
     assert httpx.get(f"{server.url}/debug/trace").json() == {"traceEvents": [{"name": "step 0"}]}
 
 
+def test_every_engine_says_how_it_is(server):
+    answer = httpx.get(f"{server.url}/debug/engines").json()
+    assert answer == {"engines": [{"replica": "one", "problem": None}]}
+
+
+def test_deep_health(server):
+    assert httpx.get(f"{server.url}/health/deep").json() == {"status": "ok"}
+    server.service.problems.append("rank 3 is silent")
+    answer = httpx.get(f"{server.url}/health/deep")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (503, "rank 3 is silent")
+
+
 def test_why_tells_seconds_by_phase(server):
     answer = httpx.get(f"{server.url}/debug/why/known").json()
     assert answer == {"request_id": "known", "seconds": {"queue": 0.25, "decode": 0.75}}

@@ -100,5 +100,10 @@ def test_health(server: Running, http: httpx.Client) -> None:
     assert response.json()["error"]["code"] == "not_ready"
 
 
+def test_deep_health_and_the_engines_reports_are_not_for_everybody(guarded: httpx.Client) -> None:
+    assert guarded.get("/health/deep").status_code == 401
+    assert guarded.get("/debug/engines").status_code == 401
+
+
 def test_version(http: httpx.Client) -> None:
     assert http.get("/version").json() == {"version": VERSION}

@@ -12,7 +12,14 @@ from starlette.types import Message
 
 from cluster.api.app import build
 from cluster.api.errors import ApiError, Unavailable
-from engine.errors import EngineDead, InputProcessingError, InvalidRequest, Overloaded, WorkerLost
+from engine.errors import (
+    EngineDead,
+    InputProcessingError,
+    InvalidRequest,
+    Overloaded,
+    RequestQuarantined,
+    WorkerLost,
+)
 from tests.cluster.api.scripted import MODEL, Running, Script, ScriptedService, running
 
 ROUTES = ["/v1/chat/completions", "/v1/completions"]
@@ -48,6 +55,8 @@ def post(server: Running, route: str, fields: dict[str, object]) -> socket.socke
         (Script(["a", "b"], error=RuntimeError("a secret")), "internal_error"),
         (Script(["a", "b"], finishes=False), "generation_failed"),
         (Script(["a", "b"], finish_reason="error"), "generation_failed"),
+        (Script(["a", "b"], finish_reason="error", error_code="request_quarantined"), "request_quarantined"),
+        (Script(["a", "b"], error=RequestQuarantined("twice")), "request_quarantined"),
         (Script(["a", "b"], finish_reason="abort"), "request_aborted"),
     ],
 )
