@@ -30,7 +30,7 @@ SHUTDOWN_RETRY_AFTER = 10.0  # seconds
 class Gateway:
     """The `Service` behind the HTTP API and the handle. Lives in one event loop."""
 
-    def __init__(self, engines: Engines, *, max_attempts: int, patience: float = 60.0) -> None:
+    def __init__(self, engines: Engines, *, max_attempts: int, patience: float) -> None:
         """`max_attempts`: see `Attempts`. `patience`: seconds that a request waits for a replica to take it."""
         self._engines = engines
         self._max_attempts = max_attempts

@@ -28,9 +28,14 @@ class GatewayDeployment:
     """The ingress: the HTTP API, and the methods that other Ray jobs call (see `cluster.handle`)."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, engines: DeploymentHandle[Any], model_name: str, max_attempts: int, api_keys: tuple[str, ...]
+        self,
+        engines: DeploymentHandle[Any],
+        model_name: str,
+        api_keys: tuple[str, ...],
+        max_attempts: int,
+        patience: float,
     ) -> None:
-        self._gateway = Gateway(_ServeEngines(engines), max_attempts=max_attempts)
+        self._gateway = Gateway(_ServeEngines(engines), max_attempts=max_attempts, patience=patience)
         self._model_name = model_name
         self._api_keys = api_keys
         self._model = await engines.model_info.remote()

@@ -60,6 +60,7 @@ class AppConfig(BaseModel):
     num_engines: int = Field(1, ge=1)
     num_gateways: int = Field(1, ge=1)
     max_attempts: int = Field(3, ge=1)  # engine replicas lost in a row under a request, before its client hears of it
+    patience: float = Field(300, gt=0)  # seconds that a request waits for a replica: what a new one needs to start
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
     api_keys: tuple[str, ...] = ()  # none: everybody may ask
 
@@ -95,7 +96,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         health_check_period_s=1,
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=config.stream_grace,
-    ).bind(engines, engine_config.model_name, config.max_attempts, config.api_keys)
+    ).bind(engines, engine_config.model_name, config.api_keys, config.max_attempts, config.patience)
 
 
 def check_packages() -> None:

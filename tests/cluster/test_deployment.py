@@ -16,6 +16,7 @@ from engine.sampling_params import SamplingParams
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
 CONFIG = EngineConfig.create(model=str(DEMO), device="cpu", kv_cache_memory_bytes=8 << 20, max_restarts=0)
+SECONDS = 60  # more than anything here takes
 PARAMS = SamplingParams(max_tokens=400, seed=7, ignore_eos=True)
 
 
@@ -67,15 +68,25 @@ async def replicas() -> AsyncIterator[list[Replica]]:
 
 @pytest.fixture
 async def gateway(replicas: list[Replica]) -> AsyncIterator[Gateway]:
-    gateway = Gateway(Replicas(replicas), max_attempts=2)
+    gateway = Gateway(Replicas(replicas), max_attempts=2, patience=SECONDS)
     await gateway.start("127.0.0.1")
     yield gateway
     await gateway.close()
 
 
+class Broken:
+    """A worker whose every step fails, and the next one's would."""
+
+    def execute(self, request: object) -> None:
+        raise RuntimeError("broken")
+
+    def is_beyond_repair(self, error: Exception) -> bool:
+        return True
+
+
 async def give_up(replica: Replica) -> None:
     """The worker fails, and no restart is allowed."""
-    replica._engine._executor._worker = None
+    replica._engine._executor._worker = Broken()
 
 
 async def test_an_engine_that_gives_up_is_retried(gateway: Gateway, replicas: list[Replica]) -> None:
@@ -87,7 +98,7 @@ async def test_a_replica_that_is_stopped_is_retried(gateway: Gateway, replicas: 
 
 
 async def test_without_an_attempt_left_the_client_hears_why(replicas: list[Replica]) -> None:
-    gateway = Gateway(Replicas(replicas), max_attempts=1)
+    gateway = Gateway(Replicas(replicas), max_attempts=1, patience=SECONDS)
     await gateway.start("127.0.0.1")
     stream = gateway.generate("mine", "one two", PARAMS)
     await anext(stream)

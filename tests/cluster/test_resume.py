@@ -18,7 +18,7 @@ from cluster.api.app import build
 from cluster.gateway import Gateway
 from cluster.journal import EngineLost
 from engine.outputs import RequestOutput
-from tests.cluster.test_deployment import Replica, Replicas, replicas
+from tests.cluster.test_deployment import SECONDS, Replica, Replicas, replicas
 
 __all__ = ["replicas"]
 
@@ -41,7 +41,7 @@ class CutGateway(Gateway):
     """Loses the replica of every request once its first choice has so many tokens, whatever comes after them."""
 
     def __init__(self, replicas: Replicas) -> None:
-        super().__init__(replicas, max_attempts=3)
+        super().__init__(replicas, max_attempts=3, patience=SECONDS)
         self.cuts: list[int] = []
         self.num_cut = 0
 

@@ -26,6 +26,7 @@ BODY = {
     "n": 2,
     "logprobs": 1,
     "stream": True,
+    "extra_body": {"ignore_eos": True},
     "stream_options": {"include_usage": True},
 }
 
@@ -61,9 +62,9 @@ def test_a_token_comes_through_every_rank(server: Server) -> None:
 
 def test_a_lost_gateway_is_no_clean_end(server: Server) -> None:
     """Whatever the proxy makes of it: the chunked body is not ended, and the `openai` client raises."""
-    chunks = server.client().completions.create(**BODY)
+    chunks = server.client(timeout=DEADLINE_SECONDS).completions.create(**BODY)
     with socket.create_connection((LOOPBACK, server.port), timeout=DEADLINE_SECONDS) as connection:
-        request = httpx.Request("POST", f"{server.url}/v1/completions", json=BODY)
+        request = httpx.Request("POST", f"{server.url}/v1/completions", json=_plain(BODY))
         head = [f"{name}: {value}" for name, value in request.headers.items()]
         connection.sendall("\r\n".join(["POST /v1/completions HTTP/1.1", *head, "\r\n"]).encode() + request.content)
         received = connection.recv(1 << 16)
@@ -101,6 +102,12 @@ def said_by(server: Server, disturb: Callable[[], object]) -> Any:
     disturbing.join()
     assert usage is not None and all(whole[2] for whole in choices.values())
     return choices, usage.prompt_tokens, usage.completion_tokens
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """As they go over the wire."""
+    rest = {name: value for name, value in options.items() if name != "extra_body"}
+    return rest | options["extra_body"]
 
 
 def engine(server: Server) -> dict[str, Any]:
