@@ -20,7 +20,6 @@ from typing import Any
 import ray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import serve
-from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from cluster.engine_deployment import EngineDeployment
@@ -179,25 +178,32 @@ def serving(
             raise InvalidConfig(_why_not_started(str(error))) from None
         yield handle
     finally:
-        address = ray.get_runtime_context().gcs_address
-        attempt(functools.partial(_end, ends_serve=ends_serve), DRAIN_SECONDS + 2 * STOP_SECONDS, cluster=address)
+        if ray.is_initialized():
+            steps = [_drain_gateways, _stop_engines, *([_end_serve] if ends_serve else [])]
+            address = ray.get_runtime_context().gcs_address
+            attempt(steps, DRAIN_SECONDS + 2 * STOP_SECONDS, cluster=address)
 
 
-def _end(*, ends_serve: bool) -> None:
-    """Have the gateways finish what they have begun and refuse the rest, then the engines end their workers.
+def _drain_gateways() -> None:
+    """Have them finish what they have begun and refuse the rest.
 
-    Without `ends_serve`, gateways go on refusing until the whole cluster ends: where Serve has no application any more, it
-    would tell clients that the page does not exist.
+    They go on refusing until the whole cluster ends, or Serve: where Serve has no application any more, it tells clients that
+    the page does not exist.
     """
-    with contextlib.suppress(RayServeException, TimeoutError):  # nobody is there
-        gateways = serve.get_app_handle(APP_NAME)
-        gateways.broadcast("drain", DRAIN_SECONDS).results(timeout_s=DRAIN_SECONDS + 2, return_exceptions=True)
-        engines = serve.get_deployment_handle(EngineDeployment.__name__, APP_NAME)
-        engines.broadcast("stop").results(timeout_s=STOP_SECONDS, return_exceptions=True)
-    if ends_serve:
-        serve.delete(APP_NAME)
-        if not serve.status().applications:
-            serve.shutdown()
+    gateways = serve.get_app_handle(APP_NAME)
+    gateways.broadcast("drain", DRAIN_SECONDS).results(timeout_s=DRAIN_SECONDS + 2, return_exceptions=True)
+
+
+def _stop_engines() -> None:
+    """Have them end their workers."""
+    engines = serve.get_deployment_handle(EngineDeployment.__name__, APP_NAME)
+    engines.broadcast("stop").results(timeout_s=STOP_SECONDS, return_exceptions=True)
+
+
+def _end_serve() -> None:
+    serve.delete(APP_NAME)
+    if not serve.status().applications:
+        serve.shutdown()
 
 
 def _check_that_serve_is_ours_to_start() -> None:

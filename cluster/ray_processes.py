@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import ray
@@ -41,24 +41,31 @@ class RayProcesses:
 
     def shutdown(self) -> None:
         """End them all and what they have started, in order if that is still possible; returns when they have gone."""
-        attempt(ray.shutdown, _SHUTDOWN_SECONDS)
+        attempt([ray.shutdown], _SHUTDOWN_SECONDS)
         deadline = time.monotonic() + _KILL_SECONDS
         while any([_kill_group(pid) for pid in self._pids]) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS / 10)
 
 
-def attempt(work: Callable[[], object], seconds: float, *, cluster: str | None = None) -> None:
-    """Do `work` in a thread of its own; it is left alone after `seconds`, or once the Ray cluster at that address has gone."""
+def attempt(steps: Sequence[Callable[[], object]], seconds: float, *, cluster: str | None = None) -> None:
+    """Do the steps in a thread of their own, which is left alone after `seconds` or once the Ray cluster at `cluster` has gone.
+
+    No step begins without a connection to Ray: Ray would connect to whatever other cluster it finds on the machine.
+    """
+    is_wanted = True
 
     def run() -> None:
-        with contextlib.suppress(Exception):  # of whatever kind: Ray's way of saying that the cluster ends
-            work()
+        for step in steps:
+            if is_wanted and ray.is_initialized():
+                with contextlib.suppress(Exception):  # of whatever kind: Ray's way of saying that the cluster ends
+                    step()
 
     thread = threading.Thread(target=run, name="ending", daemon=True)
     thread.start()
     deadline = time.monotonic() + seconds
     while thread.is_alive() and time.monotonic() < deadline and (cluster is None or _answers(cluster)):
         thread.join(_POLL_SECONDS)
+    is_wanted = False
 
 
 def remove_folder(folder: Path) -> None:
