@@ -1,13 +1,16 @@
 """Is a configuration possible, and what does it need? Found out from the checkpoint's headers, before anything starts."""
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.manifest import check_small_parts
 from cluster.model_sizes import ModelSizes, read_sizes
+from cluster.model_tensors import needed_tensors, unused_tensors
+from cluster.weight_files import check_tensors, read_tensors
 from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import InvalidConfig
+from engine.manifest import Manifest
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)  # the sums over a layer's ranks meet in one binary tree, of eight leaves at most
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -42,7 +45,9 @@ def make_plan(config: EngineConfig) -> Plan:
     max_model_len = resolve_max_model_len(config, model)
     sizes = read_sizes(model, config.model)
     _check_grid(config, model, sizes)
-    _check_files(config)
+    _check_tokenizer(config)
+    if config.load_format != "dummy":
+        check_weights(config.model, model)
     dtype = model.torch_dtype if config.dtype == "auto" else config.dtype
     _check_dtype(config, dtype)
     num_layers = math.ceil(model.num_hidden_layers / config.pipeline_parallel_size)
@@ -56,6 +61,16 @@ def make_plan(config: EngineConfig) -> Plan:
     )
     _check_cache(config, plan)
     return plan
+
+
+def check_weights(model_folder: str, model: ModelConfig) -> None:
+    """Raise InvalidConfig unless the weight files' headers hold the model's tensors, and are as in the manifest."""
+    folder = Path(model_folder)
+    needed = needed_tensors(model, read_sizes(model, model_folder))
+    check_tensors(folder, read_tensors(folder), needed, unused_tensors(model))
+    manifest = Manifest.load(model_folder)
+    if manifest is not None:
+        check_small_parts(folder, manifest)
 
 
 def _check_grid(config: EngineConfig, model: ModelConfig, sizes: ModelSizes) -> None:
@@ -86,27 +101,10 @@ def _check_dtype(config: EngineConfig, dtype: str) -> None:
         raise InvalidConfig(f"dtype=float16{whose} is not computed on CPU; float32 or bfloat16 would work")
 
 
-def _check_files(config: EngineConfig) -> None:
-    folder = Path(config.model)
+def _check_tokenizer(config: EngineConfig) -> None:
     tokenizer = Path(config.tokenizer or config.model) / "tokenizer.json"
     if not tokenizer.exists():
         raise InvalidConfig(f"{tokenizer} does not exist; name a folder that holds one with tokenizer")
-    if config.load_format == "dummy":
-        return
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        try:
-            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
-            raise InvalidConfig(f"{index} has no weight_map: {error}") from None
-    else:
-        shards = ["model.safetensors"]
-    missing = [shard for shard in shards if not (folder / shard).exists()]
-    if missing:
-        raise InvalidConfig(
-            f"{folder / missing[0]} does not exist ({len(missing)} of {len(shards)} weight files are missing); "
-            "load_format=dummy serves random weights"
-        )
 
 
 def _check_cache(config: EngineConfig, plan: Plan) -> None:

@@ -28,6 +28,8 @@ class Shape:
     head_dim: int | None = None  # None: the hidden size over the heads
     has_qk_norm: bool = False  # as Qwen3 has, and then no biases
     experts: Experts | None = None
+    has_qkv_bias: bool | None = None  # None: unless it has norms there
+    dense_layers: frozenset[int] = frozenset()  # those that have an MLP, where the others have experts
 
     @property
     def model_type(self) -> str:
@@ -62,7 +64,7 @@ def tensor_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
             "input_layernorm.weight": (hidden,),
             **_attention(shape),
             "post_attention_layernorm.weight": (hidden,),
-            **(_mlp("mlp", hidden, shape.intermediate_size) if shape.experts is None else _moe(hidden, shape.experts)),
+            **_mlp_or_moe(shape, number),
         }
         tensors |= {f"model.layers.{number}.{name}": size for name, size in layer.items()}
     tensors["model.norm.weight"] = (hidden,)
@@ -75,15 +77,22 @@ def _attention(shape: Shape) -> dict[str, tuple[int, ...]]:
     hidden = shape.hidden_size
     head_dim = shape.head_dim or hidden // shape.num_attention_heads
     queries, keys = shape.num_attention_heads * head_dim, shape.num_key_value_heads * head_dim
+    has_bias = not shape.has_qk_norm if shape.has_qkv_bias is None else shape.has_qkv_bias
     tensors: dict[str, tuple[int, ...]] = {}
     for name, width in (("q", queries), ("k", keys), ("v", keys)):
         tensors[f"self_attn.{name}_proj.weight"] = (width, hidden)
-        if not shape.has_qk_norm:
+        if has_bias:
             tensors[f"self_attn.{name}_proj.bias"] = (width,)
     tensors["self_attn.o_proj.weight"] = (hidden, queries)
     if shape.has_qk_norm:
         tensors |= {"self_attn.q_norm.weight": (head_dim,), "self_attn.k_norm.weight": (head_dim,)}
     return tensors
+
+
+def _mlp_or_moe(shape: Shape, number: int) -> dict[str, tuple[int, ...]]:
+    if shape.experts is None or number in shape.dense_layers:
+        return _mlp("mlp", shape.hidden_size, shape.intermediate_size)
+    return _moe(shape.hidden_size, shape.experts)
 
 
 def _mlp(prefix: str, hidden: int, intermediate: int) -> dict[str, tuple[int, ...]]:

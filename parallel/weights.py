@@ -1,9 +1,13 @@
 """Where weights come from: safetensors files, of which each rank reads its own slices, or a seed."""
 
 import json
-from hashlib import blake2b
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -30,29 +34,74 @@ class Weights(Protocol):
 class Checkpoint:
     """The safetensors files of a folder in Hugging Face layout: one file, or several and an index.
 
-    `shapes` are the tensors that the model has; those in `unused` may also be there. Raises InvalidCheckpoint naming file
-    and tensor if one is missing, unknown, of another shape or not of floating point.
+    `shapes` are the tensors that the model has; those in `unused` may also be there. `digests` are the SHA-256 of some
+    tensors' bytes, in hexadecimal: those that are read are hashed meanwhile, and judged when the context ends without
+    another error. Raises InvalidCheckpoint naming file and tensor if one is missing, unknown, of another shape, not of
+    floating point, not finite, or changed.
     """
 
-    def __init__(self, folder: str, shapes: Shapes, unused: set[str], dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        folder: str,
+        shapes: Shapes,
+        unused: set[str],
+        dtype: torch.dtype,
+        device: torch.device,
+        digests: Mapping[str, str],
+    ) -> None:
         self.dtype = dtype
         self.device = device
-        self.tensors: dict[str, Any] = {}  # name -> safetensors slice
+        self.tensors: dict[str, StoredTensor] = {}
         for path, names in _files(Path(folder)).items():
             stored = _open(path)
             for name in sorted(names - stored.keys()):
                 raise InvalidCheckpoint(f"{path}: tensor {name} is missing, though {INDEX_FILE} says it is there")
             for name, tensor in stored.items():
                 if name not in unused:
-                    _check(path, name, tensor, shapes)
+                    _check(name, tensor, shapes)
             self.tensors |= stored
         for name in shapes:
             if name not in self.tensors:
                 raise InvalidCheckpoint(f"{folder}: tensor {name} is in none of the safetensors files")
+        _check_one_half_type({name: tensor for name, tensor in self.tensors.items() if name in shapes})
+        self._digests = digests
+        self._hashing: dict[str, Future[str]] = {}
+        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="hash")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            for name, hashing in self._hashing.items() if error is None else ():
+                if hashing.result() != self._digests[name]:
+                    raise InvalidCheckpoint(
+                        f"{self.tensors[name].path}: tensor {name} has changed since its SHA-256 was written down"
+                    )
+        finally:
+            self._threads.shutdown(cancel_futures=True)
 
     def read(self, name: str, rows: slice, columns: slice | None = None) -> Tensor:
-        part = self.tensors[name][rows if columns is None else (rows, columns)]
-        return part.to(self.device, self.dtype, copy=True, memory_format=torch.contiguous_format)
+        tensor = self.tensors[name]
+        if name in self._digests and name not in self._hashing:
+            self._hashing[name] = self._threads.submit(_digest, tensor.file, name)
+        part = tensor.file.get_slice(name)[rows if columns is None else (rows, columns)]
+        part = part.to(self.device, self.dtype, copy=True, memory_format=torch.contiguous_format)
+        if not _is_finite(part):
+            raise InvalidCheckpoint(f"{tensor.path}: tensor {name} holds NaN or infinity, as {part.dtype}")
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """Where a tensor is, and what it is said to be."""
+
+    path: Path
+    file: Any  # of safe_open
+    shape: tuple[int, ...]
+    dtype: str  # as safetensors has it
 
 
 class Dummy:
@@ -103,21 +152,48 @@ def _files(folder: Path) -> dict[Path, set[str]]:
     return files
 
 
-def _open(path: Path) -> dict[str, Any]:
+def _open(path: Path) -> dict[str, StoredTensor]:
     """The tensors of a file, unread."""
     try:
         file = safe_open(path, framework="pt")
-        return {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        names = list(file.keys())
+        slices = {name: file.get_slice(name) for name in names}
     except FileNotFoundError:
         raise InvalidCheckpoint(f"{path} is missing") from None
     except (SafetensorError, OSError) as error:
         raise InvalidCheckpoint(f"{path} cannot be read: {error}") from None
+    return {name: StoredTensor(path, file, tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
 
 
-def _check(path: Path, name: str, tensor: Any, shapes: Shapes) -> None:
+def _check(name: str, tensor: StoredTensor, shapes: Shapes) -> None:
     if name not in shapes:
-        raise InvalidCheckpoint(f"{path}: the model has no tensor {name}")
-    if tuple(tensor.get_shape()) != shapes[name]:
-        raise InvalidCheckpoint(f"{path}: {name} has shape {list(tensor.get_shape())}, not {list(shapes[name])}")
-    if tensor.get_dtype() not in FLOATS:
-        raise InvalidCheckpoint(f"{path}: {name} is {tensor.get_dtype()}; weights may be {', '.join(FLOATS)}")
+        raise InvalidCheckpoint(f"{tensor.path}: the model has no tensor {name}")
+    if tensor.shape != shapes[name]:
+        raise InvalidCheckpoint(f"{tensor.path}: {name} has shape {list(tensor.shape)}, not {list(shapes[name])}")
+    if tensor.dtype not in FLOATS:
+        raise InvalidCheckpoint(f"{tensor.path}: {name} is {tensor.dtype}; weights may be {', '.join(FLOATS)}")
+
+
+def _check_one_half_type(tensors: Mapping[str, StoredTensor]) -> None:
+    """bf16 read as fp16 is finite nonsense; nobody mixes them on purpose."""
+    halves = {kind: [name for name, tensor in tensors.items() if tensor.dtype == kind] for kind in ("F16", "BF16")}
+    rare, usual = sorted(halves, key=lambda kind: len(halves[kind]))
+    if halves[rare]:
+        name = halves[rare][0]
+        raise InvalidCheckpoint(
+            f"{tensors[name].path}: {name} is {rare}, and {len(halves[usual])} other tensors are {usual}"
+        )
+
+
+def _is_finite(values: Tensor) -> bool:
+    """One pass at the speed of memory, with no copy: NaN is both the least and the greatest of its like."""
+    if not values.numel():
+        return True
+    least, greatest = values.aminmax()
+    return bool(least.isfinite() & greatest.isfinite())
+
+
+def _digest(file: Any, name: str) -> str:
+    """SHA-256 of a tensor's bytes, in hexadecimal; leaves Python to other threads."""
+    data = file.get_tensor(name).reshape(-1).view(torch.uint8)
+    return sha256(data.numpy()).hexdigest()

@@ -14,6 +14,7 @@ import torch
 import ops
 from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import InvalidConfig
+from engine.manifest import Manifest
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 from engine.worker.cores import Cores
@@ -78,7 +79,10 @@ class Worker:
             if config.load_format == "dummy":
                 self._model.load_dummy_weights(config.seed)
             else:
-                self._model.load_weights(config.model)
+                # A stage's ranks share a node, so each tensor of its files is verified there once.
+                manifest = Manifest.load(config.model)
+                digests = {} if manifest is None else manifest.share(tp_rank, mesh.tp_size)
+                self._model.load_weights(config.model, digests)
 
     @property
     def report(self) -> str:

@@ -1,5 +1,7 @@
 """A decoder-only language model, one rank's shard of it. Architectures differ in what their config.json makes of the layers."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -37,13 +39,17 @@ class Decoder:
         self.norm = RMSNorm(config.layer.norm_eps, ops=ops)
         self.head = ParallelLMHead(config.vocab_size, ops=ops, group=tp)
 
-    def load_weights(self, folder: str) -> None:
-        """From the safetensors files of `folder`; raises InvalidCheckpoint."""
+    def load_weights(self, folder: str, digests: Mapping[str, str]) -> None:
+        """From the safetensors files of `folder`; raises InvalidCheckpoint.
+
+        `digests`: SHA-256 of tensors that this rank is to verify if it reads them, in hexadecimal.
+        """
         # Tied checkpoints may hold the head too; older ones hold the rotary frequencies, which follow from the config.
         unused = {f"model.layers.{index}.self_attn.rotary_emb.inv_freq" for index in range(self.config.num_layers)}
         if self.config.has_tied_embeddings:
             unused.add(HEAD + ".weight")
-        self._load(Checkpoint(folder, self.config.shapes(), unused, self.dtype, self.device))
+        with Checkpoint(folder, self.config.shapes(), unused, self.dtype, self.device, digests) as checkpoint:
+            self._load(checkpoint)
 
     def load_dummy_weights(self, seed: int) -> None:
         """Random ones, the same model whatever the sharding."""

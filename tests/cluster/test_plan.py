@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.model_sizes import ARCHITECTURES
+from cluster.model_sizes import ARCHITECTURES, read_sizes
+from cluster.model_tensors import needed_tensors, unused_tensors
 from cluster.plan import make_plan
-from engine.config import EngineConfig
+from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidConfig
 from parallel.errors import InvalidSharding
 from parallel.models import MODELS, read
@@ -91,9 +92,8 @@ def test_takes_the_tensor_parallel_sizes_that_the_layers_take(checkpoint: Path, 
         layers = read(json.loads((checkpoint / "config.json").read_text()))
         sizes = range(1, 18)
         expected = [size for size in sizes if not raises(InvalidSharding, partial(layers.check_sharding, size, 1))]
-        planned = [
-            size for size in sizes if not raises(InvalidConfig, partial(plan_of, checkpoint, tensor_parallel_size=size))
-        ]
+        plan_for = partial(plan_of, checkpoint, load_format="dummy")
+        planned = [size for size in sizes if not raises(InvalidConfig, partial(plan_for, tensor_parallel_size=size))]
         assert planned == expected
 
 
@@ -113,16 +113,15 @@ def test_plans_other_architectures_as_the_layers_are(checkpoint: Path, experts: 
         edit(checkpoint, num_key_value_heads=1, head_dim=64, intermediate_size=intermediate_size, **(shared | experts))
         layers = read(json.loads((checkpoint / "config.json").read_text()))
         expected = [tp for tp in range(1, 18) if not raises(InvalidSharding, partial(layers.check_sharding, tp, 1))]
-        planned = [
-            tp
-            for tp in range(1, 18)
-            if not raises(InvalidConfig, partial(plan_of, checkpoint, tensor_parallel_size=tp))
-        ]
+        plan_for = partial(plan_of, checkpoint, load_format="dummy")
+        planned = [tp for tp in range(1, 18) if not raises(InvalidConfig, partial(plan_for, tensor_parallel_size=tp))]
         assert planned == expected
         shapes = [
             shape for name, shape in layers.shapes().items() if not re.search(r"bias|[qk]_norm|model\.norm", name)
         ]
-        assert plan_of(checkpoint, dtype="float32").weight_bytes == 4 * sum(math.prod(shape) for shape in shapes)
+        model = ModelConfig.load(str(checkpoint))
+        assert needed_tensors(model, read_sizes(model, str(checkpoint))) == layers.shapes()
+        assert plan_for(dtype="float32").weight_bytes == 4 * sum(math.prod(shape) for shape in shapes)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +168,18 @@ def test_refuses_other_architectures(checkpoint: Path) -> None:
 
 def test_refuses_missing_weights_unless_they_are_dummies(checkpoint: Path) -> None:
     (checkpoint / "model.safetensors").unlink()
-    with pytest.raises(InvalidConfig, match=r"model.safetensors does not exist \(1 of 1 weight files are missing\)"):
+    with pytest.raises(InvalidConfig, match=r"model.safetensors does not exist, nor does model.safetensors.index.json"):
         plan_of(checkpoint)
     assert plan_of(checkpoint, load_format="dummy").weight_bytes > 0
     (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "x-1", "b": "x-2"}}))
     with pytest.raises(InvalidConfig, match=r"x-1 does not exist \(2 of 2 weight files are missing\)"):
         plan_of(checkpoint)
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize("changes", [{}, {"head_dim": 32}, {"attention_bias": False}, {"num_hidden_layers": 9}])
+def test_expects_the_tensors_that_the_layers_read(checkpoint: Path, changes: dict[str, object], is_tied: bool) -> None:
+    edit(checkpoint, tie_word_embeddings=is_tied, **changes)
+    model = ModelConfig.load(str(checkpoint))
+    assert needed_tensors(model, read_sizes(model, str(checkpoint))) == read(model.hf_config).shapes()
+    assert ("lm_head.weight" in unused_tensors(model)) == is_tied

@@ -15,7 +15,7 @@ SHAPES = {name: tuple(tensor.shape) for name, tensor in TENSORS.items()}
 
 
 def open_checkpoint(folder: Path, unused: set[str] = frozenset(), dtype: torch.dtype = torch.float32) -> Checkpoint:  # type: ignore[assignment]
-    return Checkpoint(str(folder), SHAPES, unused, dtype, CPU)
+    return Checkpoint(str(folder), SHAPES, unused, dtype, CPU, {})
 
 
 def save_index(folder: Path, files: dict[str, dict[str, Tensor]], **moved: str) -> None:

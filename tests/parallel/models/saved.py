@@ -80,7 +80,7 @@ def save(model: transformers.PreTrainedModel, folder: Path, max_shard_size: str)
 def make(saved: Saved, tp: Group, pp: Group, dtype: torch.dtype = torch.float32, ops: Ops = reference) -> Decoder:
     stage = Stage(pp.rank, pp.size, pp if pp.size > 1 else None)
     model = build(saved.hf_config, ops=ops, tp=tp, stage=stage, dtype=dtype, device=CPU)
-    model.load_weights(saved.folder)
+    model.load_weights(saved.folder, {})
     return model
 
 

@@ -1,0 +1,173 @@
+"""What safetensors files say of themselves: headers read and judged before anything starts, without reading a weight."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.errors import InvalidConfig
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+MAX_HEADER_BYTES = 100_000_000  # as the format has it
+LENGTH_BYTES = 8  # of the header's length, which a file begins with
+LFS_POINTER = b"version https://git-lfs"
+FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor as its file's header has it; `start` and `stop` in bytes of the file."""
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def read_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """Every tensor of a folder's weight files. Raises InvalidConfig naming the file, and the tensor where there is one."""
+    tensors: dict[str, StoredTensor] = {}
+    for path, promised in weight_files(folder).items():
+        stored = read_header(path)
+        for name in sorted(promised - stored.keys()):
+            raise InvalidConfig(f"{path}: tensor {name} is missing, though {INDEX_FILE} says it is there")
+        for name in sorted(tensors.keys() & stored.keys()):
+            raise InvalidConfig(f"{path}: tensor {name} is also in {tensors[name].path.name}")
+        tensors |= stored
+    return tensors
+
+
+def check_tensors(folder: Path, tensors: Mapping[str, StoredTensor], shapes: Shapes, unused: frozenset[str]) -> None:
+    """Raise InvalidConfig unless exactly the tensors of `shapes` are there; those of `unused` may be."""
+    for name, tensor in tensors.items():
+        if name in unused:
+            continue
+        if name not in shapes:
+            raise InvalidConfig(f"{tensor.path}: the model has no tensor {name}")
+        if tensor.shape != shapes[name]:
+            raise InvalidConfig(f"{tensor.path}: {name} has shape {list(tensor.shape)}, not {list(shapes[name])}")
+        if tensor.dtype not in FLOAT_BYTES:
+            raise InvalidConfig(f"{tensor.path}: {name} is {tensor.dtype}; weights may be {', '.join(FLOAT_BYTES)}")
+    for name in shapes:
+        if name not in tensors:
+            raise InvalidConfig(f"{folder}: tensor {name} is in none of the safetensors files")
+    _check_one_half_type({name: tensor for name, tensor in tensors.items() if name in shapes})
+
+
+def weight_files(folder: Path) -> dict[Path, set[str]]:
+    """The weight files of a folder, and the tensors that its index says are in each; raises InvalidConfig."""
+    if (folder / SINGLE_FILE).exists():
+        return {folder / SINGLE_FILE: set()}
+    index = folder / INDEX_FILE
+    if not index.exists():
+        raise InvalidConfig(
+            f"{folder / SINGLE_FILE} does not exist, nor does {INDEX_FILE}; load_format=dummy serves random weights"
+        )
+    try:
+        weight_map = list(json.loads(index.read_text(encoding="utf-8"))["weight_map"].items())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidConfig(f"{index} has no weight_map: {error!r}") from None
+    files: dict[Path, set[str]] = {}
+    for name, file in weight_map:
+        if not isinstance(file, str) or Path(file).name != file:
+            raise InvalidConfig(f"{index}: tensor {name} is said to be in {file!r}, which is no file of this folder")
+        files.setdefault(folder / file, set()).add(name)
+    missing = [path for path in sorted(files) if not path.exists()]
+    if missing:
+        raise InvalidConfig(
+            f"{missing[0]} does not exist ({len(missing)} of {len(files)} weight files are missing), and tensor "
+            f"{min(files[missing[0]])} is in it; load_format=dummy serves random weights"
+        )
+    return files
+
+
+def read_header(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of one file, in the order in which they lie there; raises InvalidConfig."""
+    size = path.stat().st_size
+    text = _header_text(path, size)
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfig(f"{path} is damaged: its header is not JSON ({error})") from None
+    if not isinstance(header, dict):
+        raise InvalidConfig(f"{path} is damaged: its header is {type(header).__name__}, not an object")
+    header.pop("__metadata__", None)
+    first = LENGTH_BYTES + len(text)
+    tensors = {name: _stored_tensor(path, name, entry, first) for name, entry in header.items()}
+    in_order = dict(sorted(tensors.items(), key=lambda item: (item[1].start, item[1].stop)))
+    _check_layout(path, in_order, first, size)
+    return in_order
+
+
+def header_bytes(path: Path) -> bytes:
+    """Length and header of a file whose header can be read, as they are."""
+    with path.open("rb") as file:
+        length = file.read(LENGTH_BYTES)
+        return length + file.read(int.from_bytes(length, "little"))
+
+
+def _header_text(path: Path, size: int) -> bytes:
+    if size == 0:
+        raise InvalidConfig(f"{path} is empty")
+    with path.open("rb") as file:
+        start = file.read(len(LFS_POINTER))
+        if start == LFS_POINTER:
+            raise InvalidConfig(f"{path} is a Git LFS pointer, not the weights; `git lfs pull` fetches them")
+        if len(start) < LENGTH_BYTES:
+            raise InvalidConfig(f"{path} is cut off: it has {size} bytes, fewer than the length of a header takes")
+        length = int.from_bytes(start[:LENGTH_BYTES], "little")
+        if length > MAX_HEADER_BYTES:
+            raise InvalidConfig(
+                f"{path} is damaged: it announces a header of {length} bytes, and {MAX_HEADER_BYTES} are the most"
+            )
+        if length > size - LENGTH_BYTES:
+            raise InvalidConfig(f"{path} is cut off: it announces a header of {length} bytes, and has {size} in all")
+        file.seek(LENGTH_BYTES)
+        return file.read(length)
+
+
+def _stored_tensor(path: Path, name: str, entry: Any, first: int) -> StoredTensor:
+    """`first`: the byte of the file that offsets count from."""
+    match entry:
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]} if (
+            all(isinstance(size, int) and size >= 0 for size in shape) and 0 <= start <= stop
+        ):
+            return StoredTensor(path, dtype, tuple(shape), first + start, first + stop)
+    raise InvalidConfig(f"{path} is damaged: its header says of tensor {name} {str(entry)[:200]}")
+
+
+def _check_layout(path: Path, tensors: Mapping[str, StoredTensor], first: int, size: int) -> None:
+    """Tensors follow each other without overlap or gap, are as long as shape and dtype say, and fill the file."""
+    end, before = first, "the header"
+    for name, tensor in tensors.items():
+        num_bytes = math.prod(tensor.shape) * FLOAT_BYTES.get(tensor.dtype, 0)
+        if tensor.dtype in FLOAT_BYTES and tensor.stop - tensor.start != num_bytes:
+            raise InvalidConfig(
+                f"{path} is damaged: tensor {name} has {tensor.stop - tensor.start} bytes, and {tensor.dtype} of shape "
+                f"{list(tensor.shape)} takes {num_bytes}"
+            )
+        if tensor.start != end:
+            how = "overlaps" if tensor.start < end else "does not follow"
+            raise InvalidConfig(f"{path} is damaged: tensor {name} {how} {before}")
+        if tensor.stop > size:
+            raise InvalidConfig(f"{path} is cut off: tensor {name} ends at byte {tensor.stop}, the file at byte {size}")
+        end, before = tensor.stop, f"tensor {name}"
+    if end != size:
+        raise InvalidConfig(f"{path} is damaged: {before} ends at byte {end}, the file at byte {size}")
+
+
+def _check_one_half_type(tensors: Mapping[str, StoredTensor]) -> None:
+    """bf16 read as fp16 is finite nonsense; nobody mixes them on purpose."""
+    halves = {kind: [name for name, tensor in tensors.items() if tensor.dtype == kind] for kind in ("F16", "BF16")}
+    rare, usual = sorted(halves, key=lambda kind: len(halves[kind]))
+    if halves[rare]:
+        name = halves[rare][0]
+        raise InvalidConfig(
+            f"{tensors[name].path}: {name} is {rare}, and {len(halves[usual])} other tensors are {usual}"
+        )
