@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 from tqdm import tqdm
 
-from cluster import bench, checkpoint_command, demo, trace
+from cluster import bench, chaos, checkpoint_command, demo, trace
 from cluster.arguments import add_engine_options, engine_arguments, read_config_file
 from cluster.channel import LOOPBACK
 from cluster.checkpoints import make_checkpoint, make_folder, num_bytes
@@ -63,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("trace", help="what the last steps of a running server did, and why it took so long")
     )
     bench.add_parser(commands)
+    chaos.add_options(
+        commands.add_parser("chaos", help="streams to a staging cluster under faults: is any lost, doubled or changed?")
+    )
     checkpoint_command.add_options(
         commands.add_parser(
             "checkpoint", help="verify a checkpoint's files, or write the manifest they are verified by"

@@ -1,0 +1,143 @@
+"""A client of streams that never asks twice, and keeps all that it was told and when."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from cluster.chaos.requests import ChaosRequest
+from cluster.chaos.transcript import Transcript
+from engine.errors import InvalidConfig, in_a_line
+
+CONNECT_SECONDS = 30.0
+SHOWN_BODY = 300  # characters of a refusal
+
+
+@dataclass(slots=True)
+class Stream:
+    """A request and what came of it; times are of time.monotonic()."""
+
+    request: ChaosRequest
+    sent: float
+    transcript: Transcript = field(default_factory=Transcript)
+    arrivals: list[float] = field(default_factory=list)  # of each event that brought part of an answer
+    ended: float | None = None
+    status: int | None = None  # of the answer
+    retry_after: str | None = None
+    error: str | None = None  # an exception of the connection, a refusal, or an error event
+
+    @property
+    def is_silently_cut(self) -> bool:
+        """It ended as if all were well, and all was not told."""
+        return self.ended is not None and self.error is None and not self.transcript.is_complete
+
+
+class ChaosClient:
+    """Of one server; a key goes into the authorization header."""
+
+    def __init__(self, url: str, *, api_key: str | None = None, silence_seconds: float = 120.0) -> None:
+        """`silence_seconds`: how long a stream may say nothing before it counts as lost."""
+        self._url = url.rstrip("/").removesuffix("/v1")
+        self._headers = {"content-type": "application/json"}
+        if api_key is not None:
+            self._headers["authorization"] = f"Bearer {api_key}"
+        self._silence_seconds = silence_seconds
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            # A connection for each stream, as different clients have: none is taken up again that a fault has cut.
+            connector=aiohttp.TCPConnector(limit=0, force_close=True),
+            headers=self._headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=self._silence_seconds),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def get(self, path: str) -> Any:
+        """A JSON answer; raises InvalidConfig."""
+        try:
+            async with self._session.get(self._url + path) as response:
+                if response.status != 200:
+                    raise InvalidConfig(f"{self._url}{path} answers {response.status}: {(await response.text())[:300]}")
+                return await response.json()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise InvalidConfig(f"{self._url}{path} does not answer: {in_a_line(error)}") from None
+
+    async def first_model(self) -> str:
+        """The name of the first model that the server lists; raises InvalidConfig."""
+        listed = await self.get("/v1/models")
+        try:
+            return str(listed["data"][0]["id"])
+        except (KeyError, IndexError, TypeError):
+            raise InvalidConfig(f"{self._url}/v1/models lists no models") from None
+
+    async def stream(self, request: ChaosRequest, *, drop_after: int | None = None) -> Stream:
+        """Ask once and read to the end; or break the connection off after so many bytes."""
+        stream = Stream(request, sent=time.monotonic())
+        body = msgspec.json.encode(request.body)
+        try:
+            async with self._session.post(self._url + request.path, data=body) as response:
+                stream.status = response.status
+                stream.retry_after = response.headers.get("retry-after")
+                if response.status != 200:
+                    stream.error = f"{response.status}: {(await response.text())[:SHOWN_BODY]}"
+                else:
+                    await _read(response, stream, drop_after)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            stream.error = stream.error or in_a_line(error)
+        except (ValueError, KeyError, TypeError) as error:
+            stream.error = stream.error or f"an event that makes no sense: {in_a_line(error)}"
+        stream.ended = time.monotonic()
+        return stream
+
+    async def send_all(
+        self,
+        requests: list[ChaosRequest],
+        *,
+        concurrency: int,
+        streams: list[Stream],
+        stop: asyncio.Event | None = None,
+    ) -> None:
+        """Send each request once, so many at once, into `streams`; with `stop`, in turn again until that is set."""
+        num_sent = 0
+
+        async def work() -> None:
+            nonlocal num_sent
+            while num_sent < len(requests) or (stop is not None and not stop.is_set()):
+                request = requests[num_sent % len(requests)]
+                num_sent += 1
+                streams.append(await self.stream(request))
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(concurrency, len(requests))):
+                tasks.create_task(work())
+
+
+async def _read(response: aiohttp.ClientResponse, stream: Stream, drop_after: int | None) -> None:
+    rest = b""
+    num_bytes = 0
+    async for data in response.content.iter_any():
+        now = time.monotonic()
+        num_bytes += len(data)
+        if drop_after is not None and num_bytes >= drop_after:
+            response.close()
+            return
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:") and line[5:].strip() != b"[DONE]":
+                _take(msgspec.json.decode(line[5:]), stream, now)
+
+
+def _take(event: dict[str, Any], stream: Stream, now: float) -> None:
+    if event.get("error") is not None:
+        stream.error = f"in the stream: {str(event['error'].get('message'))[:SHOWN_BODY]}"
+    elif stream.transcript.take(event):
+        stream.arrivals.append(now)

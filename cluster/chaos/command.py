@@ -1,0 +1,146 @@
+"""`squadron chaos --target URL`: streams to a server of one's own, while its operator, or a command, brings it faults."""
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tqdm import tqdm
+
+from cluster.chaos.client import ChaosClient, Stream
+from cluster.chaos.report import Fault, Report
+from cluster.chaos.requests import ChaosRequest, make_requests
+from cluster.chaos.transcript import Transcript
+from engine.errors import InvalidConfig
+
+FAULT_SECONDS = 60.0  # that a fault's command may take
+TICK_SECONDS = 0.5
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run)
+    parser.description = (
+        "Send the same streams twice: undisturbed, and while faults are delivered to the cluster; each must be the same to "
+        "the bit. For a staging cluster: faults are the operator's (a worker killed, a machine switched off), or those of "
+        "--fault-command. A key is taken from OPENAI_API_KEY. Status 1 if a stream was lost, duplicated or changed, or fewer "
+        "faults were delivered than named."
+    )
+    parser.add_argument("--target", required=True, metavar="URL", help="of the server, with /v1 or without")
+    parser.add_argument("--model", metavar="NAME", help="as the server calls it; default: the first that it lists")
+    parser.add_argument("--streams", type=_count, default=100, metavar="N", help="different requests (default: 100)")
+    parser.add_argument("--concurrency", type=_count, default=16, metavar="N", help="at once (default: 16)")
+    parser.add_argument("--max-tokens", type=_count, default=200, metavar="N", help="of each answer (default: 200)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the requests (default: 0)")
+    parser.add_argument(
+        "--fault-command", metavar="COMMAND", help="what a shell runs to deliver a fault; status 0 if it was one"
+    )
+    parser.add_argument("--faults", type=_count, default=3, metavar="N", help="by the command (default: 3)")
+    parser.add_argument("--interval", type=_seconds, default=10.0, metavar="S", help="between them (default: 10)")
+    parser.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=300.0,
+        metavar="S",
+        help="without a command: how long streams are sent while you deliver faults; with one: the most (default: 300)",
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="write figures and every stream's hash there, as JSON"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Raises InvalidConfig; SystemExit with status 1 if the run failed."""
+    if options.output is not None and not options.output.parent.is_dir():
+        raise InvalidConfig(f"cannot write {options.output}: there is no folder {options.output.parent}")
+    report = asyncio.run(_run(options))
+    print("\n".join(report.lines()))
+    if options.output is not None:
+        report.write(options.output)
+    if not report.has_passed:
+        sys.exit(1)
+
+
+async def _run(options: argparse.Namespace) -> Report:
+    async with ChaosClient(options.target, api_key=os.environ.get("OPENAI_API_KEY")) as client:
+        model = options.model or await client.first_model()
+        requests = make_requests(options.streams, model=model, max_tokens=options.max_tokens, seed=options.seed)
+        expected = await undisturbed(client, requests, options.concurrency)
+        faults: list[Fault] = []
+        streams: list[Stream] = []
+        stop = asyncio.Event()
+        if options.fault_command is None:
+            print(f"Deliver faults now; streams are sent for {options.seconds:.0f} s", flush=True)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_deliver(options, faults, stop))
+            tasks.create_task(show(streams, faults, stop, total=options.streams))
+            await client.send_all(requests, concurrency=options.concurrency, streams=streams, stop=stop)
+            stop.set()
+        num_named = 0 if options.fault_command is None else options.faults
+        return Report(f"chaos at {options.target}", num_named, faults, streams, expected)
+
+
+async def undisturbed(client: ChaosClient, requests: list[ChaosRequest], concurrency: int) -> dict[int, Transcript]:
+    """The transcript of each request, by index; raises InvalidConfig if any cannot be had even so."""
+    streams: list[Stream] = []
+    done = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(show(streams, [], done, total=len(requests), label="undisturbed"))
+        await client.send_all(requests, concurrency=concurrency, streams=streams)
+        done.set()
+    for stream in streams:
+        if not stream.transcript.is_complete:
+            why = stream.error or "the stream ended early"
+            raise InvalidConfig(
+                f"request {stream.request.index} ({stream.request.kind}) fails without any fault: {why}"
+            )
+    return {stream.request.index: stream.transcript for stream in streams}
+
+
+async def show(
+    streams: list[Stream], faults: list[Fault], done: asyncio.Event, *, total: int, label: str = "streams"
+) -> None:
+    """A bar of streams that have ended and faults delivered, until `done`."""
+    with tqdm(total=total, desc=label, unit="stream", disable=None) as bar:
+        while not done.is_set() or bar.n < len(streams):
+            bar.total = max(total, len(streams))
+            bar.set_postfix(faults=len(faults), refresh=False)
+            bar.update(len(streams) - bar.n)
+            await asyncio.sleep(TICK_SECONDS)
+
+
+async def _deliver(options: argparse.Namespace, faults: list[Fault], stop: asyncio.Event) -> None:
+    """Let the time pass, or run the command at its intervals; then stop the sending."""
+    deadline = time.monotonic() + options.seconds
+    if options.fault_command is None:
+        await asyncio.sleep(options.seconds)
+    while options.fault_command is not None and len(faults) < options.faults and time.monotonic() < deadline:
+        await asyncio.sleep(options.interval)
+        at = time.monotonic()
+        done = await asyncio.to_thread(_run_command, options.fault_command)
+        if done == 0:
+            faults.append(Fault(options.fault_command, at))
+        else:
+            print(f"the fault's command ended with status {done}", file=sys.stderr)
+    stop.set()
+
+
+def _run_command(command: str) -> int:
+    try:
+        return subprocess.run(command, shell=True, timeout=FAULT_SECONDS).returncode
+    except subprocess.TimeoutExpired:
+        return -1
+
+
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not float(text) > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return float(text)

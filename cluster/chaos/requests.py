@@ -1,0 +1,59 @@
+"""The requests of a run: every kind of answer that an interruption could change, the same ones for the same seed."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+KINDS = ("greedy", "seeded", "stop", "penalties", "choices", "logprobs", "chat")
+WORDS = (
+    "rain harbour seven lantern under march copper the river counts slow engine glass north of winter paper bird "
+    "quiet field before light and stone they carry morning away from old tower green little bridge"
+).split()
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosRequest:
+    """`body` is JSON for POST `path`; a stream with usage at its end."""
+
+    index: int
+    kind: str
+    path: str
+    body: dict[str, Any]
+
+
+def make_requests(num: int, *, model: str, max_tokens: int, seed: int = 0) -> list[ChaosRequest]:
+    """Kinds in turn; answers are as long as they may be, unless a stop string ends them in their second half."""
+    generator = random.Random(seed)
+    return [_make(index, KINDS[index % len(KINDS)], model, max_tokens, generator) for index in range(num)]
+
+
+def _make(index: int, kind: str, model: str, max_tokens: int, generator: random.Random) -> ChaosRequest:
+    text = " ".join(generator.choice(WORDS) for _ in range(generator.randint(4, 40)))
+    body: dict[str, Any] = {
+        "model": model,
+        "max_tokens": max_tokens,
+        "ignore_eos": True,
+        "temperature": 1.0,
+        "seed": generator.randrange(1 << 31),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if kind == "chat":
+        body |= {"messages": [{"role": "user", "content": text}], "logprobs": True, "top_logprobs": 2}
+        return ChaosRequest(index, kind, "/v1/chat/completions", body)
+    return ChaosRequest(index, kind, "/v1/completions", body | {"prompt": text} | _of_kind(kind, max_tokens))
+
+
+def _of_kind(kind: str, max_tokens: int) -> dict[str, Any]:
+    match kind:
+        case "greedy":
+            return {"temperature": 0}
+        case "stop":
+            return {"stop": ["e ", " t"], "min_tokens": max_tokens // 2}
+        case "penalties":
+            return {"presence_penalty": 0.7, "frequency_penalty": 0.4, "repetition_penalty": 1.1}
+        case "choices":
+            return {"n": 2, "logprobs": 0}
+        case "logprobs":
+            return {"logprobs": 3, "top_p": 0.9}
+    return {"logprobs": 0, "top_k": 50}

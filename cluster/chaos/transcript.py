@@ -1,0 +1,74 @@
+"""What a client was told, in a form that can be compared bit by bit and hashed."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Choice:
+    """One answer so far. A logprob is its float's bits, as hexadecimal."""
+
+    text: str = ""
+    tokens: list[str] = field(default_factory=list)  # where logprobs were asked for: each token's text and its logprobs
+    finish_reason: str | None = None
+    stop_reason: Any = None
+
+    @property
+    def pieces(self) -> list[str]:
+        """By token where those are known, else by character."""
+        return self.tokens or list(self.text)
+
+
+@dataclass(slots=True)
+class Transcript:
+    choices: dict[int, Choice] = field(default_factory=dict)
+    usage: tuple[int, int] | None = None  # tokens of the prompt and of the answers
+
+    @property
+    def is_complete(self) -> bool:
+        """The server has told how each choice ended, and what it all came to."""
+        return (
+            self.usage is not None
+            and bool(self.choices)
+            and all(choice.finish_reason is not None for choice in self.choices.values())
+        )
+
+    def take(self, event: dict[str, Any]) -> bool:
+        """Add a chunk of a stream of completions or chat completions; whether it brought part of an answer."""
+        usage = event.get("usage")
+        if usage is not None:
+            self.usage = usage["prompt_tokens"], usage["completion_tokens"]
+        for part in event["choices"]:
+            choice = self.choices.setdefault(part["index"], Choice())
+            choice.text += part["text"] if "text" in part else part["delta"].get("content") or ""
+            choice.tokens += _tokens(part.get("logprobs") or {})
+            choice.finish_reason = part.get("finish_reason") or choice.finish_reason
+            choice.stop_reason = part.get("stop_reason") or choice.stop_reason
+        return bool(event["choices"])
+
+    def digest(self) -> str:
+        """SHA-256 of all of it, in hexadecimal."""
+        choices = [
+            [index, choice.text, choice.tokens, choice.finish_reason, choice.stop_reason]
+            for index, choice in sorted(self.choices.items())
+        ]
+        return hashlib.sha256(json.dumps([choices, self.usage]).encode()).hexdigest()
+
+
+def _tokens(logprobs: dict[str, Any]) -> list[str]:
+    """A text for each token that tells it, its logprob and those of its rivals from all others."""
+    if "content" in logprobs:
+        return [
+            _token(entry["token"], entry["logprob"], [[top["token"], top["logprob"]] for top in entry["top_logprobs"]])
+            for entry in logprobs["content"]
+        ]
+    columns = zip(
+        logprobs.get("tokens", ()), logprobs.get("token_logprobs", ()), logprobs.get("top_logprobs", ()), strict=True
+    )
+    return [_token(token, logprob, sorted((top or {}).items())) for token, logprob, top in columns]
+
+
+def _token(text: str, logprob: float, rivals: list[Any]) -> str:
+    return json.dumps([text, logprob.hex(), [[rival, value.hex()] for rival, value in rivals]])

@@ -1,0 +1,53 @@
+"""`python -m tests.end_to_end.chaos T1 [T4 ...] [--quick]`: scenarios by their targets' names; status 1 if one fails."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from cluster.chaos.report import Report
+from tests.end_to_end.chaos import kills
+from tests.end_to_end.chaos.options import Options
+
+SCENARIOS: dict[str, Callable[[Options], Report]] = {
+    "T1": kills.kill_workers,
+    "T4": kills.kill_engines,
+    "T5": kills.kill_gateways,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.end_to_end.chaos", description=__doc__)
+    listed = "; ".join(str(scenario.__doc__).partition("\n")[0] for scenario in SCENARIOS.values())
+    parser.add_argument("scenario", nargs="+", choices=SCENARIOS, help=listed.replace("%", "%%"))
+    parser.add_argument("--quick", action="store_true", help="few streams and faults")
+    parser.add_argument("--without-recovery", action="store_true", help="no restart, one attempt: it must fail")
+    parser.add_argument("--streams", type=int, metavar="N", help="different requests")
+    parser.add_argument("--faults", type=int, metavar="N", help="to deliver")
+    parser.add_argument("--interval", type=float, metavar="S", help="between faults")
+    parser.add_argument("--seconds", type=float, metavar="S", help="of T8 and T21")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of requests and victims (default: 0)")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="write NAME.json there, with every stream's hash")
+    given = parser.parse_args()
+    options = Options(
+        quick=given.quick,
+        recovers=not given.without_recovery,
+        streams=given.streams,
+        faults=given.faults,
+        interval=given.interval,
+        seconds=given.seconds,
+        seed=given.seed,
+    )
+    has_passed = True
+    for name in given.scenario:
+        report = SCENARIOS[name](options)
+        print("\n".join(report.lines()), flush=True)
+        if given.output is not None:
+            given.output.mkdir(parents=True, exist_ok=True)
+            report.write(given.output / f"{name}.json")
+        has_passed &= report.has_passed
+    return 0 if has_passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

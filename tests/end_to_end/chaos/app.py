@@ -1,0 +1,52 @@
+"""A real application to be harmed: Ray, Serve, gateways, engines and workers, below this process."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray import serve
+
+from cluster.channel import LOOPBACK
+from cluster.launch import ROOT, build_app, ray_cluster, serving
+from tests.end_to_end.conftest import free_port
+
+DEMO = Path("configs/demo")
+FOUR_RANKS = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
+MANY = 1000  # restarts and attempts: what is measured is what a fault does, not how many are borne
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    url: str
+    args: dict[str, Any]  # of build_app
+
+    def stats(self) -> list[dict[str, Any]]:
+        """Each engine replica's `EngineStats`."""
+        engines = serve.get_deployment_handle("EngineDeployment", "squadron")
+        return list(engines.broadcast("stats").results(timeout_s=30))
+
+
+def app_args(engine: dict[str, Any], *, recovers: bool, **more: Any) -> dict[str, Any]:
+    """For build_app: the demo checkpoint; `recovers`: with no restart and one attempt a fault costs what it costs."""
+    given = {"model": str(DEMO), "device": "cpu", "kv_cache_memory_bytes": 64 << 20}
+    given["max_restarts"] = MANY if recovers else 0
+    return {"engine": given | engine, "max_attempts": MANY if recovers else 1} | more
+
+
+@contextlib.contextmanager
+def running(args: dict[str, Any]) -> Iterator[App]:
+    """The application, ready, on a Ray of this machine alone."""
+    ranks = args["engine"].get("tensor_parallel_size", 1) * args["engine"].get("pipeline_parallel_size", 1)
+    num_engines = args.get("num_engines", 1)
+    port = free_port()
+    with (
+        # Room for one engine more: a replica is replaced before the dead one's resources are given back.
+        ray_cluster(num_workers=(num_engines + 1) * (ranks + 1)),
+        serving(build_app(args), host=LOOPBACK, port=port),
+    ):
+        yield App(f"http://{LOOPBACK}:{port}", args)
+
+
+assert (ROOT / DEMO).is_dir()

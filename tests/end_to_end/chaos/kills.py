@@ -1,0 +1,43 @@
+"""Processes that die: workers (T1), engine replicas (T4), gateways (T5)."""
+
+import asyncio
+
+from cluster.chaos.report import Report
+from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, running
+from tests.end_to_end.chaos.options import Options
+from tests.end_to_end.chaos.processes import ENGINE, GATEWAY, WORKER
+from tests.end_to_end.chaos.run import Load, disturbed, kill_every
+
+
+def kill_workers(options: Options) -> Report:
+    """T1: kill -9 a random worker of TP=2 × PP=2 every 5 s under 500 streams."""
+    num_faults = options.pick(options.faults, 8, 2)
+    load = Load(options.pick(options.streams, 500, 20), seed=options.seed)
+    deliver = kill_every(options.interval or 5.0, WORKER, num_faults, seed=options.seed)
+    with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
+        return asyncio.run(disturbed("T1", app.url, load, num_faults=num_faults, deliver=deliver))
+
+
+def kill_engines(options: Options) -> Report:
+    """T4: kill -9 one of two engine replicas every 10 s under 200 streams, from clients that do not try again."""
+    num_faults = options.pick(options.faults, 5, 1)
+    load = Load(options.pick(options.streams, 200, 20), seed=options.seed)
+    deliver = kill_every(options.interval or (3.0 if options.quick else 10.0), ENGINE, num_faults, seed=options.seed)
+    with running(app_args({}, recovers=options.recovers, num_engines=2)) as app:
+        return asyncio.run(disturbed("T4", app.url, load, num_faults=num_faults, deliver=deliver))
+
+
+def kill_gateways(options: Options) -> Report:
+    """T5: kill -9 one of two gateways; its clients must be told, by an exception: no stream ends as if it were whole."""
+    num_faults = options.pick(options.faults, 3, 1)
+    load = Load(options.pick(options.streams, 100, 20), concurrency=32, seed=options.seed)
+    deliver = kill_every(options.interval or 5.0, GATEWAY, num_faults, seed=options.seed)
+    args = app_args({}, recovers=options.recovers, num_gateways=2)
+    with running(args) as app:
+        tolerated = frozenset({"lost"})
+        report = asyncio.run(
+            disturbed("T5", app.url, load, num_faults=num_faults, deliver=deliver, tolerated=tolerated)
+        )
+    if not report.counts["lost"]:
+        report.unmet.append("no stream was on a gateway that was killed")
+    return report

@@ -1,0 +1,20 @@
+"""What a scenario is run with."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """None: the scenario's own number, or its quick one."""
+
+    quick: bool = False
+    recovers: bool = True
+    streams: int | None = None
+    faults: int | None = None
+    interval: float | None = None  # seconds between faults
+    seconds: float | None = None  # of scenarios that last as long as one wants
+    seed: int = 0
+
+    def pick(self, given: int | None, full: int, quick: int) -> int:
+        """The number that was given, or else the scenario's."""
+        return given if given is not None else quick if self.quick else full

@@ -1,0 +1,91 @@
+"""Processes below this one, by what they call themselves; signals go to these alone."""
+
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+WORKER = "ray::WorkerActor"
+ENGINE = "ray::ServeReplica:squadron:EngineDeployment"
+GATEWAY = "ray::ServeReplica:squadron:GatewayDeployment"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process takes of the machine."""
+
+    memory_bytes: int  # resident, without what is shared
+    num_descriptors: int
+    num_threads: int
+
+
+def descendants(root: int) -> list[int]:
+    """Every process below `root`, which is not one of them."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                parents[int(entry.name)] = int(_stat(int(entry.name))[1])
+    below: list[int] = []
+    level = [root]
+    while level:
+        level = [pid for pid, parent in parents.items() if parent in level]
+        below += level
+    return below
+
+
+def find(title: str, root: int | None = None) -> list[int]:
+    """Processes below `root` (or this one) whose command line begins so, and which have not ended."""
+    return [pid for pid in descendants(root or os.getpid()) if title_of(pid).startswith(title) and is_alive(pid)]
+
+
+def title_of(pid: int) -> str:
+    """The command line; nothing if the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return _stat(pid)[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def send(pid: int, number: signal.Signals) -> bool:
+    """Whether the process was there to get the signal."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def renice(pid: int, nice: int) -> None:
+    """All its threads."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.setpriority(os.PRIO_PROCESS, int(task.name), nice)
+
+
+def usage(pid: int) -> Usage | None:
+    """None if the process has ended."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()
+        num_descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        num_threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
+    except OSError:
+        return None
+    return Usage((int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE"), num_descriptors, num_threads)
+
+
+def shared_memory() -> set[str]:
+    """What lies in /dev/shm."""
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent, and what follows in proc(5)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,0 +1,88 @@
+"""One run: the streams undisturbed, the same streams while faults are delivered, and what came of them."""
+
+import asyncio
+import itertools
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from cluster.chaos.client import ChaosClient, Stream
+from cluster.chaos.command import show, undisturbed
+from cluster.chaos.report import Fault, Report
+from cluster.chaos.requests import make_requests
+from tests.end_to_end.chaos.processes import find, send
+
+PATIENCE_SECONDS = 60.0  # for a process to kill
+POLL_SECONDS = 0.02
+
+Deliver = Callable[[list[Fault]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is sent."""
+
+    num_streams: int
+    concurrency: int = 64
+    max_tokens: int = 200
+    seed: int = 0
+    silence_seconds: float = 120.0
+
+
+async def disturbed(
+    name: str, url: str, load: Load, *, num_faults: int, deliver: Deliver, tolerated: frozenset[str] = frozenset()
+) -> Report:
+    """Streams are sent until all have been and `deliver` has returned."""
+    async with ChaosClient(url, silence_seconds=load.silence_seconds) as client:
+        requests = make_requests(
+            load.num_streams, model=await client.first_model(), max_tokens=load.max_tokens, seed=load.seed
+        )
+        expected = await undisturbed(client, requests, load.concurrency)
+        faults: list[Fault] = []
+        streams: list[Stream] = []
+        delivered, done = asyncio.Event(), asyncio.Event()
+
+        async def deliver_all() -> None:
+            try:
+                await deliver(faults)
+            finally:
+                delivered.set()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(show(streams, faults, done, total=load.num_streams, label=name))
+            tasks.create_task(deliver_all())
+            await client.send_all(requests, concurrency=load.concurrency, streams=streams, stop=delivered)
+            done.set()
+        return Report(name, num_faults, faults, streams, expected, tolerated)
+
+
+def kill_every(seconds: float, title: str, num: int, *, seed: int = 0) -> Deliver:
+    """SIGKILL for a process of that title, each as likely as the others, so many times."""
+    generator = random.Random(seed)
+
+    async def deliver(faults: list[Fault]) -> None:
+        for _ in range(num):
+            await asyncio.sleep(seconds)
+            pid = await some_process(title, generator)
+            if pid is None:
+                return
+            at = time.monotonic()
+            if send(pid, signal.SIGKILL):
+                faults.append(Fault(f"kill -9 {title} {pid}", at))
+
+    return deliver
+
+
+async def some_process(title: str, generator: random.Random) -> int | None:
+    """One of the processes of that title, once there is any; None if there is none for long."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for attempt in itertools.count():
+        pids = await asyncio.to_thread(find, title)
+        if pids:
+            return generator.choice(sorted(pids))
+        if time.monotonic() > deadline:
+            return None
+        await asyncio.sleep(POLL_SECONDS * min(attempt + 1, 25))
+    return None
