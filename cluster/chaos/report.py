@@ -127,7 +127,7 @@ def resume_times(streams: Sequence[Stream], faults: Sequence[float]) -> list[flo
     times = []
     for stream in streams:
         counted = -1.0  # the end of the silence that was counted last
-        for fault, following in zip(faults, [*faults[1:], float("inf")], strict=True):
+        for fault, following in pairwise([*faults, float("inf")]):
             silences = [
                 (min(end, following) - max(begin, fault), end)
                 for begin, end in pairwise(stream.arrivals)
