@@ -14,6 +14,7 @@ from cluster.chaos.transcript import Transcript
 from engine.errors import InvalidConfig, in_a_line
 
 CONNECT_SECONDS = 30.0
+FAILED_PAUSE_SECONDS = 0.5  # a server that is down is not to be flooded
 SHOWN_BODY = 300  # characters of a refusal
 
 
@@ -114,7 +115,10 @@ class ChaosClient:
             while num_sent < len(requests) or (stop is not None and not stop.is_set()):
                 request = requests[num_sent % len(requests)]
                 num_sent += 1
-                streams.append(await self.stream(request))
+                stream = await self.stream(request)
+                streams.append(stream)
+                if stream.error is not None:
+                    await asyncio.sleep(FAILED_PAUSE_SECONDS)
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(concurrency, len(requests))):

@@ -6,19 +6,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cluster.chaos.report import Report
-from tests.end_to_end.chaos import kills
+from tests.end_to_end.chaos import cache, drops, freezes, kills, nodes, poison, soak, updates
 from tests.end_to_end.chaos.options import Options
 
-SCENARIOS: dict[str, Callable[[Options], Report]] = {
-    "T1": kills.kill_workers,
-    "T4": kills.kill_engines,
-    "T5": kills.kill_gateways,
+SCENARIOS: dict[str, tuple[Callable[[Options], Report], ...]] = {
+    "T1": (kills.kill_workers,),
+    "T4": (kills.kill_engines,),
+    "T5": (kills.kill_gateways,),
+    "T6": (freezes.freeze_worker, freezes.freeze_engine),
+    "T7": (nodes.lose_node,),
+    "T8": (freezes.be_slow,),
+    "T10": (updates.update,),
+    "T11": (updates.terminate,),
+    "T12": (poison.poison_rows, poison.poison_processes),
+    "T16": (drops.drop_clients,),
+    "T20": (cache.starve,),
+    "T21": (soak.soak,),
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.end_to_end.chaos", description=__doc__)
-    listed = "; ".join(str(scenario.__doc__).partition("\n")[0] for scenario in SCENARIOS.values())
+    listed = " ".join(str(scenario.__doc__) for scenarios in SCENARIOS.values() for scenario in scenarios)
     parser.add_argument("scenario", nargs="+", choices=SCENARIOS, help=listed.replace("%", "%%"))
     parser.add_argument("--quick", action="store_true", help="few streams and faults")
     parser.add_argument("--without-recovery", action="store_true", help="no restart, one attempt: it must fail")
@@ -39,12 +48,12 @@ def main() -> int:
         seed=given.seed,
     )
     has_passed = True
-    for name in given.scenario:
-        report = SCENARIOS[name](options)
+    for scenario in (scenario for name in given.scenario for scenario in SCENARIOS[name]):
+        report = scenario(options)
         print("\n".join(report.lines()), flush=True)
         if given.output is not None:
             given.output.mkdir(parents=True, exist_ok=True)
-            report.write(given.output / f"{name}.json")
+            report.write(given.output / f"{report.name}.json")
         has_passed &= report.has_passed
     return 0 if has_passed else 1
 
