@@ -44,7 +44,7 @@ def running(args: dict[str, Any]) -> Iterator[App]:
     with (
         # Room for one engine more: a replica is replaced before the dead one's resources are given back.
         ray_cluster(num_workers=(num_engines + 1) * (ranks + 1)),
-        serving(build_app(args), host=LOOPBACK, port=port),
+        serving(build_app(args), host=LOOPBACK, port=port, ends_serve=True),
     ):
         yield App(f"http://{LOOPBACK}:{port}", args)
 
