@@ -21,6 +21,7 @@ class Fault:
 
     what: str
     at: float
+    interrupts: bool = True  # streams may have fallen silent by it
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class Report:
 
     @property
     def resume_seconds(self) -> list[float]:
-        return sorted(resume_times(self.streams, [fault.at for fault in self.faults]))
+        return sorted(resume_times(self.streams, [fault.at for fault in self.faults if fault.interrupts]))
 
     def lines(self) -> list[str]:
         """For people."""

@@ -28,7 +28,7 @@ def starve(options: Options) -> Report:
         streams = asyncio.run(_ask_again(app.url, load, requests))
         (stats,) = app.stats()
     preemptions = stats["num_preemptions_swap"] + stats["num_preemptions_recompute"]
-    faults = [Fault("preemption", streams[0].sent)] * preemptions
+    faults = [Fault("preemption", streams[0].sent, interrupts=False)] * preemptions
     report = Report("T20", 1, faults, streams, expected)
     report.figures |= {"blocks": f"{stats['num_gpu_blocks']} of {demand} needed", "preemptions": preemptions}
     return report

@@ -76,7 +76,7 @@ async def drop_some(
             if drop_after is None or stream.transcript.is_complete:
                 kept.append(stream)
             else:
-                faults.append(Fault(f"dropped after {drop_after} bytes", time.monotonic()))
+                faults.append(Fault(f"dropped after {drop_after} bytes", time.monotonic(), interrupts=False))
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(CONCURRENCY):

@@ -59,7 +59,7 @@ def _send_poison(url: str, num: int) -> Deliver:
             for _ in range(num):
                 stream = await client.stream(request)
                 if stream.error is not None:
-                    faults.append(Fault(f"poison: {stream.error}", stream.sent))
+                    faults.append(Fault(f"poison: {stream.error}", stream.sent, interrupts=False))
 
     return deliver
 
