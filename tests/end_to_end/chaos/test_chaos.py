@@ -1,0 +1,42 @@
+"""The short form of the harness: few faults, each of which would be seen, and the proof that a loss is."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.launch import ROOT
+
+TIMEOUT_SECONDS = 400
+
+
+def run(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    """Status, results, and what was printed, of a scenario in a process of its own: it starts its own Ray."""
+    command = [sys.executable, "-m", "tests.end_to_end.chaos", *arguments, "--quick", "--output", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    (file,) = folder.glob("*.json")
+    return done.returncode, json.loads(file.read_text()), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("scenario", "num_faults"), [("T1", 2), ("T4", 1), ("T6-worker", 1)], ids=["workers", "engine", "frozen worker"]
+)
+def test_nothing_is_lost_doubled_or_changed(tmp_path: Path, scenario: str, num_faults: int) -> None:
+    status, results, printed = run(tmp_path, scenario, "--interval", "2", "--faults", str(num_faults))
+    assert status == 0, printed
+    assert results["passed"]
+    assert len(results["faults"]) == num_faults
+    assert len(results["streams"]) >= 20
+    assert set(results["counts"].values()) == {0}
+    assert all(stream["sha256"] == stream["expected"] for stream in results["streams"])
+
+
+def test_without_recovery_the_loss_is_seen(tmp_path: Path) -> None:
+    status, results, printed = run(tmp_path, "T1", "--without-recovery", "--interval", "1", "--faults", "1")
+    assert status == 1, printed
+    assert not results["passed"]
+    assert results["counts"]["lost"] > 0
+    assert any("is restarting" in str(stream["error"]) for stream in results["streams"])
