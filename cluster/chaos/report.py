@@ -1,6 +1,7 @@
 """What a run under faults came to: figures, a verdict, and every stream's hash, printed and written as JSON."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -145,4 +146,4 @@ def resume_times(streams: Sequence[Stream], faults: Sequence[float]) -> list[flo
 
 def percentile(in_order: Sequence[float], share: float) -> float:
     """The smallest value that `share` of them do not exceed."""
-    return in_order[max(0, -(-len(in_order) * share // 1).__int__() - 1)]
+    return in_order[max(0, math.ceil(len(in_order) * share) - 1)]

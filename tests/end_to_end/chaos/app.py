@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ray import serve
@@ -12,7 +11,7 @@ from cluster.channel import LOOPBACK
 from cluster.launch import ROOT, build_app, ray_cluster, serving
 from tests.end_to_end.conftest import free_port
 
-DEMO = Path("configs/demo")
+DEMO = ROOT / "configs" / "demo"
 FOUR_RANKS = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
 MANY = 1000  # restarts and attempts: what is measured is what a fault does, not how many are borne
 
@@ -47,6 +46,3 @@ def running(args: dict[str, Any]) -> Iterator[App]:
         serving(build_app(args), host=LOOPBACK, port=port, ends_serve=True),
     ):
         yield App(f"http://{LOOPBACK}:{port}", args)
-
-
-assert (ROOT / DEMO).is_dir()

@@ -1,10 +1,12 @@
 """Requests that harm whoever computes them (T12): the neighbours must not notice, and the harm must end."""
 
 import asyncio
+import contextlib
 import signal
 import time
 
 from cluster.chaos.client import ChaosClient, Stream
+from cluster.chaos.command import undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest, make_requests
 from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, running
@@ -16,6 +18,7 @@ from tests.end_to_end.chaos.run import Deliver, Load, disturbed
 NEIGHBOURS = 63
 MAX_KILLED = 3  # groups that a request may take with it before it is left alone
 PATIENCE_SECONDS = 90.0
+BETWEEN_SECONDS = 3.0  # for the group to come back, and to compute for the poison
 
 
 def poison_rows(options: Options) -> Report:
@@ -65,30 +68,38 @@ def _send_poison(url: str, num: int) -> Deliver:
 
 
 async def _kill_with(url: str, seed: int) -> Report:
-    """The first request of all is the poison: whenever it has got a token, a worker is killed."""
+    """A long request alone, under which a worker is killed again and again; before and after it, others."""
     async with ChaosClient(url) as client:
-        requests = make_requests(8, model=await client.first_model(), max_tokens=64, seed=seed)
-        long = make_requests(1, model=await client.first_model(), max_tokens=1500, seed=seed)[0]
-        streams: list[Stream] = []
-        await client.send_all(requests, concurrency=8, streams=streams)
-        expected = {stream.request.index: stream.transcript for stream in streams}
-        poisoned = asyncio.create_task(client.stream(long))
-        faults: list[Fault] = []
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not poisoned.done() and time.monotonic() < deadline and len(faults) <= MAX_KILLED:
-            await asyncio.sleep(1.0)
-            pids = find(WORKER + ".run")
-            if pids and not poisoned.done():
-                send(pids[0], signal.SIGKILL)
-                faults.append(Fault(f"kill -9 {pids[0]}, as the poison would", time.monotonic()))
-                await asyncio.sleep(2.0)
-        is_given_up = poisoned.done() and poisoned.result().error is not None
-        error = poisoned.result().error if poisoned.done() else "it is still served"
+        model = await client.first_model()
+        requests = make_requests(8, model=model, max_tokens=64, seed=seed)
+        expected = await undisturbed(client, requests, len(requests))
+        poison = make_requests(1, model=model, max_tokens=1500, seed=seed)[0]
+        poisoned = asyncio.create_task(client.stream(poison))
+        faults = await _kill_until(poisoned)
         poisoned.cancel()
-        streams = []
-        await client.send_all(requests, concurrency=8, streams=streams)
+        with contextlib.suppress(asyncio.CancelledError):
+            await poisoned
+        streams: list[Stream] = []
+        await client.send_all(requests, concurrency=len(requests), streams=streams)
+    error = None if poisoned.cancelled() else poisoned.result().error
     report = Report("T12-process", 1, faults, streams, expected)
     report.figures |= {"groups killed": len(faults), "the poison's end": str(error)}
-    if not is_given_up or len(faults) > MAX_KILLED:
+    if error is None or len(faults) > MAX_KILLED:
         report.unmet.append(f"the request was not given up after {len(faults)} groups were killed under it")
     return report
+
+
+async def _kill_until(poisoned: "asyncio.Task[Stream]") -> list[Fault]:
+    """Kill a worker that runs steps, as often as there is one, until the request has ended or one kill too many was made."""
+    faults: list[Fault] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline and len(faults) <= MAX_KILLED:
+        await asyncio.wait([poisoned], timeout=BETWEEN_SECONDS)
+        if poisoned.done():
+            break
+        running = find(f"{WORKER}.run")
+        if running and send(running[0], signal.SIGKILL):
+            faults.append(
+                Fault(f"kill -9 {WORKER} {running[0]}, as the poison would", time.monotonic(), interrupts=False)
+            )
+    return faults
