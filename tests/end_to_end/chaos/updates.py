@@ -39,7 +39,8 @@ def update(options: Options) -> Report:
         "scale to 2": args,
         "rolling update": args | {"engine": args["engine"] | {"max_num_seqs": 128}},
     }
-    load = Load(options.pick(options.streams, 32, 8), concurrency=16, max_tokens=LONG_TOKENS, seed=options.seed)
+    tokens = SHORT_TOKENS if options.quick else LONG_TOKENS
+    load = Load(options.pick(options.streams, 32, 8), concurrency=8, max_tokens=tokens, seed=options.seed)
     with running(args) as app:
         deliver = _apply(steps, options.interval or 5.0)
         return asyncio.run(disturbed("T10", app.url, load, num_faults=len(steps), deliver=deliver))
