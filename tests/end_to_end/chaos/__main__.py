@@ -20,6 +20,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "T10": updates.update,
     "T11": updates.terminate,
     "T12-row": poison.poison_rows,
+    "T12-step": poison.poison_steps,
     "T12-process": poison.poison_processes,
     "T16": drops.drop_clients,
     "T20": cache.starve,

@@ -65,7 +65,7 @@ def _three_nodes(args: dict[str, Any]) -> Iterator[tuple[_Nodes, str]]:
     port = free_port()
     options = {"object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
     try:
-        cluster.add_node(num_cpus=HEAD_CPUS, _temp_dir=folder, **options)
+        cluster.add_node(num_cpus=HEAD_CPUS, temp_dir=folder, **options)
         ray.init(
             address=cluster.address,
             log_to_driver=False,

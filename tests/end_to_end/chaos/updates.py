@@ -28,6 +28,7 @@ from tests.end_to_end.conftest import free_port
 
 EXIT_SECONDS = 30.0
 LONG_TOKENS = 1500
+PROBE_SECONDS = 0.5  # between two new requests
 SHORT_TOKENS = 400  # of streams that a server which ends can still finish
 
 
@@ -82,15 +83,15 @@ async def _terminate(url: str, process: subprocess.Popen[str], num_streams: int,
         requests = make_requests(num_streams, model=model, max_tokens=SHORT_TOKENS, seed=seed)
         expected = await undisturbed(client, requests, num_streams)
         streams: list[Stream] = []
-        probes: list[Stream] = []
         sending = asyncio.create_task(client.send_all(requests, concurrency=num_streams, streams=streams))
         await asyncio.sleep(3 * POLL_SECONDS * num_streams)
         fault = Fault(f"SIGTERM squadron serve {process.pid}", time.monotonic())
         process.send_signal(signal.SIGTERM)
+        probing = []
         while not sending.done():
-            probes.append(await client.stream(requests[0]))
-            await asyncio.sleep(0.2)
-        await sending
+            probing.append(asyncio.create_task(client.stream(requests[0])))
+            await asyncio.wait([sending], timeout=PROBE_SECONDS)
+        probes = await asyncio.gather(*probing)
     taken = [stream for stream in probes if stream.status == 200]  # before the signal had got through
     answered = [stream for stream in probes if stream.status not in (None, 200)]
     report = Report("T11", 1, [fault], streams + taken, expected)
