@@ -77,7 +77,7 @@ def _apply(steps: dict[str, dict[str, Any]], seconds: float) -> Deliver:
 
 
 async def _terminate(url: str, process: subprocess.Popen[str], num_streams: int, seed: int) -> Report:
-    """All streams at once; SIGTERM when each has begun; then new requests, until nobody answers."""
+    """All streams at once; SIGTERM a moment after; then new requests, until nobody answers."""
     async with ChaosClient(url) as client:
         model = await client.first_model()
         requests = make_requests(num_streams, model=model, max_tokens=SHORT_TOKENS, seed=seed)
