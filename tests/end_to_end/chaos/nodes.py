@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import shutil
 import tempfile
@@ -25,7 +26,7 @@ from tests.end_to_end.chaos.run import Deliver, Load, disturbed
 from tests.end_to_end.conftest import free_port
 
 START_SECONDS = 180.0
-ENGINE_CPUS = DRIVER_CPUS + 4 * CPUS_PER_WORKER
+ENGINE_CPUS = math.ceil(DRIVER_CPUS + 4 * CPUS_PER_WORKER)
 HEAD_CPUS = 1  # for gateways and Serve; too few for an engine
 SETTLE_SECONDS = 2.0
 
