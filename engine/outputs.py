@@ -100,7 +100,7 @@ class RequestOutput:
     """A request's news after a step. `LLMEngine.step` returns deltas; `accumulate` joins them.
 
     `attempt` counts the engine replicas that the request has been on; a journal takes only the current one's deltas.
-    `error` is set when, and only when, a choice's finish_reason is "error".
+    `error` is set when, and only when, a choice's finish_reason is "error"; `error_code` may then be a code of `engine.errors`.
     """
 
     request_id: str
@@ -113,6 +113,7 @@ class RequestOutput:
     num_cached_tokens: int = 0
     metrics: RequestMetrics | None = None
     error: str | None = None
+    error_code: str | None = None
 
 
 def failed_request(request_id: str, attempt: int, prompt_token_ids: list[int], message: str) -> RequestOutput:
@@ -147,6 +148,7 @@ class Accumulator:
             num_cached_tokens=delta.num_cached_tokens,
             metrics=delta.metrics,
             error=delta.error,
+            error_code=delta.error_code,
         )
         return self.last
 
