@@ -3,10 +3,15 @@
 import importlib
 import logging
 import os
+import select
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from pathlib import Path
+from typing import Any, Protocol
+
+import ray
 
 from cluster.channel import ChannelError, Connection, ConnectionEnded, connect
 from cluster.messages import Message, StepDone, StepFailed, decode, encode
@@ -17,20 +22,36 @@ from engine.request import ExecuteModelRequest
 
 logger = logging.getLogger("squadron.worker")
 
+WORD_SECONDS = 0.2  # between two words on the line to the driver
+
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """Where the ranks meet: a store on rank 0's node."""
+class Facts:
+    """Which process this is, and where."""
 
-    host: str
-    port: int
+    pid: int
+    start_time: int  # in the machine's ticks: what tells it from a later process of the same number
+    machine: str  # the same for processes that can see each other in /proc, only
+    node_id: str  # Ray's
+    address: str  # of the node
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A rank in an epoch, and where its ranks meet: a store on rank 0's node."""
+
+    epoch: int
+    rank: int
+    host: str  # an address of this rank's node that the others can reach
+    num_ranks_here: int  # on the node
+    store_host: str
+    store_port: int
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What a worker says of itself once it has its weights: see `Worker.report` and `determine_num_available_blocks`."""
 
-    pid: int
     report: str
     num_gpu_blocks: int
     num_cpu_blocks: int
@@ -45,24 +66,47 @@ class StepWorker(Protocol):
     def blames_peer(self, error: Exception) -> bool:
         """Whether an error of `execute` may be another rank's doing."""
 
+    def is_beyond_repair(self, error: Exception) -> bool:
+        """Whether no later step can succeed in this process after an error of `execute`."""
+
 
 class WorkerActor:
-    """What Ray places and starts. Ray's calls do the start; then `run` never returns, and steps come by the channel."""
+    """What Ray places and starts; then it is a spare until it is given a seat.
+
+    Ray's calls do the start of an epoch (`take_seat`, `initialize_cache`), then `run` lasts as long as the epoch; steps come by
+    the channel. The next epoch begins with `take_seat` again, of the same rank, where only the ranks' groups are made anew.
+    """
 
     def __init__(self) -> None:
         # Not imported above: the driver, which needs this class too, has no need of torch.
         self._module: Any = importlib.import_module("engine.worker.worker")
+        self._worker: Any = None
+        self._epoch = -1
+        self._store: Any = None
+
+    def introduce(self) -> Facts:
+        return read_facts(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address())
+
+    def hold_line(self, address: str, token: bytes) -> None:
+        """Lay the line that lasts as long as the process: at its end the process exits, even from the middle of a step."""
+        hold_line(connect(address, token, "line"), self._abort)
 
     def open_store(self, host: str) -> int:
         """Rank 0 only: open the meeting point of all ranks; its port."""
         self._store = self._module.open_store(host)
         return int(self._store.port)
 
-    def load(self, config: EngineConfig, rank: int, host: str, meeting: Meeting, num_ranks_here: int) -> Loaded:
-        """Load the rank's shard; `host` is an address of this node. Raises InvalidConfig."""
-        store = self._store if rank == 0 else self._module.join_store(meeting.host, meeting.port)
-        self._worker = self._module.Worker(config, rank, store=store, host=host, num_ranks_here=num_ranks_here)
-        return Loaded(os.getpid(), self._worker.report, *self._worker.determine_num_available_blocks())
+    def take_seat(self, config: EngineConfig, seat: Seat) -> Loaded:
+        """Meet the other ranks; and load the rank's shard, unless it is there from the epoch before. Raises InvalidConfig."""
+        store = self._store if seat.rank == 0 else self._module.join_store(seat.store_host, seat.store_port)
+        self._epoch = seat.epoch
+        if self._worker is not None:
+            self._worker.rejoin(store, seat.host)
+        else:
+            self._worker = self._module.Worker(
+                config, seat.rank, store=store, host=seat.host, num_ranks_here=seat.num_ranks_here
+            )
+        return Loaded(self._worker.report, *self._worker.determine_num_available_blocks())
 
     def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int) -> float:
         """Seconds to swap a block."""
@@ -70,29 +114,54 @@ class WorkerActor:
         return seconds
 
     def run(self, address: str, token: bytes, rank: int) -> None:
-        """Run steps for as long as the driver is there. This call's end is how Ray tells of the process' end."""
+        """Run steps until the driver ends the epoch. Raises what leaves the process of no more use."""
         serve_steps(connect(address, token, str(rank)), self._worker)
 
+    def _abort(self, epoch: int) -> None:
+        """Called by the line's thread: the driver may give up an epoch while this rank waits for one that is gone."""
+        if epoch == self._epoch and self._worker is not None:
+            self._worker.abort()
 
-def serve_steps(connection: Connection, worker: StepWorker) -> NoReturn:
-    """Run steps. When the driver goes away the process exits, even from the middle of a step."""
-    threading.Thread(target=_exit_with_driver, args=(connection,), name="driver", daemon=True).start()
+
+def serve_steps(connection: Connection, worker: StepWorker) -> None:
+    """Run steps until the driver ends the connection; then it is closed. Raises the error that is beyond repair."""
     failed = False
-    while True:
-        for frame in _receive(connection):
-            request = decode(frame)
-            if not isinstance(request, ExecuteModelRequest):
-                raise ChannelError(f"the driver sent {type(request).__name__}")
-            if not failed:  # a step that failed has left the ranks at odds: none after it can be right
-                answer = _answer(worker, request)
-                failed = isinstance(answer, StepFailed)
-                connection.send(encode(answer))
-
-
-def _receive(connection: Connection) -> list[bytearray]:
     try:
-        return connection.receive()
+        while True:
+            for frame in connection.receive():
+                request = decode(frame)
+                if not isinstance(request, ExecuteModelRequest):
+                    raise ChannelError(f"the driver sent {type(request).__name__}")
+                if not failed:  # a step that failed has left the ranks at odds: none after it can be right
+                    answer = _answer(worker, request)
+                    failed = isinstance(answer, StepFailed)
+                    connection.send(encode(answer))
     except ConnectionEnded:
+        return
+    finally:
+        connection.close()
+
+
+def hold_line(line: Connection, abort: Callable[[int], None]) -> None:
+    """Say a word to the driver every so often, from a thread of its own, and do what it says: abort an epoch, or go."""
+    threading.Thread(target=_hold, args=(line, abort), name="line", daemon=True).start()
+
+
+def read_facts(node_id: str, address: str) -> Facts:
+    """Of this process."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    start_time = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return Facts(os.getpid(), start_time, f"{boot_id} {os.readlink('/proc/self/ns/pid')}", node_id, address)
+
+
+def _hold(line: Connection, abort: Callable[[int], None]) -> None:
+    try:
+        while True:
+            line.post(b"")
+            if select.select([line], [], [], WORD_SECONDS)[0]:
+                for frame in line.receive():
+                    abort(int(frame))
+    except BaseException:
         os._exit(1)
 
 
@@ -102,11 +171,7 @@ def _answer(worker: StepWorker, request: ExecuteModelRequest) -> Message:
         output = worker.execute(request)
     except Exception as error:
         logger.exception("step %d of epoch %d failed", request.step, request.epoch)
+        if worker.is_beyond_repair(error):
+            raise
         return StepFailed(request.epoch, request.step, in_a_line(error), worker.blames_peer(error))
     return output or StepDone(request.epoch, request.step, time.perf_counter_ns() - started)
-
-
-def _exit_with_driver(connection: Connection) -> None:
-    """A thread of its own, because a worker may be waiting for a dead peer."""
-    connection.wait_for_end()
-    os._exit(1)

@@ -21,6 +21,7 @@ class Admission:
     attempt: int = 0
     output_ids: list[list[int]] = field(default_factory=list)
     cumulative_logprobs: list[float] = field(default_factory=list)  # of each choice in output_ids
+    is_suspect: bool = False  # replicas were lost with it in flight, and it had gained nothing there
     priority: int = 0
     cache_salt: str | None = None
 

@@ -36,7 +36,9 @@ DESCRIPTIONS = {
     "scheduling_policy": "who is served first",
     "watermark": "share of the blocks kept free when a request is admitted",
     "max_num_queued_reqs": "requests that may wait; more get 503; default: no limit",
-    "max_restarts": "times that lost workers are replaced before the engine gives up",
+    "max_restarts": "times in a row that lost workers are replaced in vain before the engine gives up",
+    "num_spare_workers": "warm processes per node that wait to replace a dead worker (CPU)",
+    "elastic": "go on with fewer tensor-parallel ranks if a lost node is not made up for in 20 seconds",
     "disable_log_stats": "log no figures",
 }
 SHORT = {"tensor_parallel_size": "-tp", "pipeline_parallel_size": "-pp"}

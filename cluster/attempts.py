@@ -72,6 +72,11 @@ class Attempts:
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     @property
+    def is_suspect(self) -> bool:
+        """Whether the request may be what the last replica was lost of."""
+        return self._num_lost > 0
+
+    @property
     def _is_last(self) -> bool:
         return 0 < self._num_lost == self._max_attempts - 1
 

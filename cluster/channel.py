@@ -167,14 +167,17 @@ class Listener:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _greet(self, connection: Connection) -> str | None:
-        """The name that came with the right token; None if something else came, or nothing in time."""
+        """The name that came with the right token; None if something else came, or nothing in time.
+
+        What came right behind it is dropped: a line's words mean no more than the next ones.
+        """
         connection.set_limit(TOKEN_BYTES + MAX_NAME_BYTES, _HELLO_SECONDS)
         try:
             frames = connection.receive()
             frames = frames or connection.receive()
         except ChannelError:
             return None
-        if len(frames) != 1 or not hmac.compare_digest(bytes(frames[0][:TOKEN_BYTES]), self.token):
+        if not frames or not hmac.compare_digest(bytes(frames[0][:TOKEN_BYTES]), self.token):
             return None
         connection.set_limit(MAX_FRAME_BYTES, None)
         return frames[0][TOKEN_BYTES:].decode(errors="replace")

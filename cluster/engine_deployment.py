@@ -185,6 +185,7 @@ class EngineDeployment:
             attempt=admission.attempt,
             priority=admission.priority,
             cache_salt=admission.cache_salt,
+            is_suspect=admission.is_suspect,
         )
 
     def _publish(self, deltas: list[RequestOutput]) -> None:

@@ -1,20 +1,49 @@
 """`RayExecutor`: the executor of tensor- and pipeline-parallel ranks, each a Ray actor."""
 
+import logging
+import time
 from concurrent.futures import Future
 
 import ray
 
-from cluster.placement import CPUS_PER_WORKER, Placement, give_back, has_gpus, place
+from cluster.deadline import StepDeadline
+from cluster.placement import CPUS_PER_WORKER, PLACEMENT_SECONDS, Placement, give_back, has_gpus, place
+from cluster.step_channel import StepChannel
 from cluster.worker_group import WorkerGroup
+from cluster.worker_pool import NoPlace, WorkerPool
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig, WorkerLost
 from engine.executor import Capacity
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 
+logger = logging.getLogger("squadron.executor")
+
+ELASTIC_SECONDS = 20  # for another node to be found, before fewer ranks go on
+
+
+class Phases:
+    """Where the time of a start goes, for the log."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._parts: list[str] = []
+
+    def end(self, name: str) -> None:
+        now = time.monotonic()
+        self._parts.append(f"{name} {now - self._began:.2f} s")
+        self._began = now
+
+    def __str__(self) -> str:
+        return ", ".join(self._parts)
+
 
 class RayExecutor:
-    """An `Executor`. Ray places, starts and ends the workers; steps travel over `StepChannel`. One group is one epoch."""
+    """An `Executor`. Ray places, starts and ends the workers; steps travel over `StepChannel`. One group is one epoch.
+
+    A restart keeps the processes that get out of the lost step by themselves, with their weights; dead ones are replaced by
+    spares. GPU workers are all replaced: a lost peer leaves their device waiting.
+    """
 
     def __init__(self, config: EngineConfig, *, cpus_per_worker: float = CPUS_PER_WORKER) -> None:
         """`cpus_per_worker`: logical CPUs of Ray's, not threads."""
@@ -26,13 +55,16 @@ class RayExecutor:
         self._config = config
         self._cpus_per_worker = cpus_per_worker
         self._epoch = 0
+        self._deadline = StepDeadline()
         self._placement: Placement | None = None
+        self._pool: WorkerPool | None = None
         self._group: WorkerGroup | None = None
+        self._steps: StepChannel | None = None
 
     @property
     def worker_pids(self) -> list[int]:
         """The workers' process ids, in order of rank, each of its own node; none before `start` or after `shutdown`."""
-        return self._group.pids if self._group is not None else []
+        return [process.facts.pid for process in self._group.processes] if self._group is not None else []
 
     def start(self) -> Capacity:
         if not ray.is_initialized():
@@ -40,16 +72,16 @@ class RayExecutor:
         # Each worker could find a device for itself; all must find the same kind, and the one they were placed for.
         device = "cuda" if has_gpus(self._config) else "cpu"
         self._config = self._config.model_copy(update={"device": device})
-        self._placement = place(self._config, cpus_per_worker=self._cpus_per_worker)
         try:
-            return self._start_group(self._placement)
+            pool = self._place(PLACEMENT_SECONDS)
+            return self._start_group(pool, None, Phases())
         except BaseException:
             self.shutdown()
             raise
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
-        if self._group is not None and request.epoch == self._epoch:
-            return self._group.steps.submit(request)
+        if self._steps is not None and request.epoch == self._epoch:
+            return self._steps.submit(request)
         future: Future[SamplerOutput] = Future()
         future.set_exception(
             WorkerLost(0, f"step {request.step} is of epoch {request.epoch}, and this is epoch {self._epoch}")
@@ -57,22 +89,70 @@ class RayExecutor:
         return future
 
     def restart(self) -> Capacity:
-        assert self._placement is not None, "restart before start"
         self._epoch += 1
-        self._end_group()
-        return self._start_group(self._placement)
+        phases = Phases()
+        if self._pool is None:  # an attempt with fewer ranks has found no place
+            return self._start_group(self._place(PLACEMENT_SECONDS), None, phases)
+        before = self._group.capacity if self._group is not None else None
+        self._dissolve(self._pool)
+        phases.end("stopped")
+        try:
+            return self._start_group(self._pool, before, phases)
+        except NoPlace as error:
+            if not self._may_shrink:
+                raise
+            pool = self._shrink(error)
+            phases.end("placed anew")
+            return self._start_group(pool, None, phases)
 
     def shutdown(self) -> None:
-        self._end_group()
+        if self._pool is not None:
+            self._dissolve(self._pool)
+            self._pool.close()
+        self._pool = None
         if self._placement is not None and ray.is_initialized():
             give_back(self._placement)
         self._placement = None
 
-    def _start_group(self, placement: Placement) -> Capacity:
-        self._group = WorkerGroup(self._config, placement)
-        return self._group.capacity
+    @property
+    def _may_shrink(self) -> bool:
+        return self._config.elastic and self._config.tensor_parallel_size > 1
 
-    def _end_group(self) -> None:
-        if self._group is not None:
-            self._group.kill()
-        self._group = None
+    def _shrink(self, error: Exception) -> WorkerPool:
+        """Half the tensor-parallel ranks, or half of that, ...: as many as there is room for. Results do not depend on it."""
+        while self._may_shrink:
+            size = self._config.tensor_parallel_size // 2
+            logger.warning("going on with tensor_parallel_size=%d: %s", size, error)
+            self.shutdown()
+            self._config = self._config.model_copy(update={"tensor_parallel_size": size})
+            try:
+                return self._place(ELASTIC_SECONDS if self._may_shrink else PLACEMENT_SECONDS)
+            except InvalidConfig as no_room:
+                error = no_room
+        raise WorkerLost(0, str(error))
+
+    def _place(self, timeout: int) -> WorkerPool:
+        self._placement = place(self._config, cpus_per_worker=self._cpus_per_worker, timeout=timeout)
+        self._pool = WorkerPool(self._placement, self._config.num_spare_workers if self._config.device == "cpu" else 0)
+        return self._pool
+
+    def _dissolve(self, pool: WorkerPool) -> None:
+        """End the epoch; its processes are kept only if they are sound."""
+        if self._group is None:
+            return
+        sound = self._group.part()
+        keeps = self._config.device == "cpu"
+        pool.end([process for process in self._group.processes if not (keeps and process in sound)])
+        self._group = self._steps = None
+
+    def _start_group(self, pool: WorkerPool, before: Capacity | None, phases: Phases) -> Capacity:
+        processes = pool.fill(ELASTIC_SECONDS if self._may_shrink else PLACEMENT_SECONDS)
+        phases.end("started")
+        self._group = WorkerGroup(self._config, processes, self._epoch, self._deadline)
+        capacity = self._group.load(before)
+        phases.end("loaded")
+        self._steps = self._group.connect()
+        phases.end("connected")
+        pool.stock()
+        logger.info("epoch %d begins; %s", self._epoch, phases)
+        return capacity

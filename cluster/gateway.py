@@ -118,6 +118,7 @@ class Gateway:
                     prompt=journal.prompt_token_ids or admission.prompt,
                     output_ids=journal.output_ids,
                     cumulative_logprobs=journal.cumulative_logprobs,
+                    is_suspect=attempts.is_suspect,
                 )
         finally:
             del self._journals[own_id]

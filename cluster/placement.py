@@ -32,14 +32,6 @@ class Placement:
     bundles: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A machine of the cluster, by Ray's id and by its address."""
-
-    id: str
-    address: str
-
-
 def has_gpus(config: EngineConfig) -> bool:
     """Whether workers get a GPU each: if that is asked for, or nothing is and the cluster has enough of them."""
     if config.device != "auto":
@@ -82,12 +74,9 @@ def place(
     return Placement(group, is_own, cpus_per_worker, num_gpus, of_rank)
 
 
-def locate(placement: Placement, *, timeout: int = PLACEMENT_SECONDS) -> list[Node]:
-    """The node of each rank; raises InvalidConfig if a node has gone and no other has room within `timeout` seconds."""
-    _wait_for_room(placement.group, placement.group.bundle_specs, timeout)
-    of_bundle = placement_group_table(placement.group)["bundles_to_node_id"]
-    nodes = {node["NodeID"]: Node(node["NodeID"], node["NodeManagerAddress"]) for node in ray.nodes()}
-    return [nodes[of_bundle[bundle]] for bundle in placement.bundles]
+def is_placed(placement: Placement) -> bool:
+    """Whether all bundles are on nodes, as far as Ray knows; it takes a while to know that a node is gone."""
+    return bool(placement_group_table(placement.group)["state"] == "CREATED")
 
 
 def give_back(placement: Placement) -> None:
@@ -107,10 +96,11 @@ def _stage_bundles(config: EngineConfig, cpus_per_worker: float, num_gpus: int) 
 def _wait_for_room(group: PlacementGroup, bundles: list[Bundle], timeout: int) -> None:
     if group.wait(min(timeout, _PATIENCE_SECONDS)):
         return
-    logger.info("waiting for room for %s in the cluster; free are %s", bundles, _free())
+    logger.info("waiting for room for %s in the cluster; free are %s", bundles, free_resources())
     if not group.wait(timeout):
-        raise InvalidConfig(f"the cluster has no room for {bundles}, each on one node; free are {_free()}")
+        raise InvalidConfig(f"the cluster has no room for {bundles}, each on one node; free are {free_resources()}")
 
 
-def _free() -> Bundle:
+def free_resources() -> Bundle:
+    """CPUs and GPUs of the cluster that nobody has taken."""
     return {name: amount for name, amount in ray.available_resources().items() if name in ("CPU", "GPU")}

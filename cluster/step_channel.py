@@ -1,4 +1,4 @@
-"""The driver's end of the step channel: one epoch's connections, the steps in flight on them, and the first sign of a loss."""
+"""The driver's end of the step channel: one epoch's connections, the steps in flight on them, and the first sign of trouble."""
 
 import contextlib
 import dataclasses
@@ -6,14 +6,16 @@ import logging
 import selectors
 import socket
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from cluster.channel import ChannelError, Connection, ConnectionEnded
+from cluster.deadline import StepDeadline
 from cluster.messages import StepDone, StepFailed, decode, encode
-from engine.errors import WorkerLost, in_a_line
+from engine.errors import StepFailure, StepRaised, WorkerLost, in_a_line
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 
@@ -21,11 +23,13 @@ logger = logging.getLogger("squadron.executor")
 
 # A rank's death shows as a failed collective on its peers too, perhaps first: so long its own sign is waited for.
 _ROOT_CAUSE_SECONDS = 0.3
+_TICK_SECONDS = 0.5  # between two looks at the deadline
 
 
 @dataclass(slots=True)
 class _StepInFlight:
     future: Future[SamplerOutput]
+    num_tokens: int
     execute_ns: dict[int, int] = field(default_factory=dict)  # by rank, of those that have answered
     output: SamplerOutput | None = None
 
@@ -33,47 +37,48 @@ class _StepInFlight:
 class StepChannel:
     """Broadcasts steps, gathers answers. `connections` and `nodes` (their nodes' names, for the log) are in rank order."""
 
-    def __init__(self, connections: list[Connection], nodes: list[str]) -> None:
+    def __init__(self, connections: list[Connection], nodes: list[str], deadline: StepDeadline) -> None:
         self._connections = connections
         self._nodes = nodes
+        self._deadline = deadline
         self._submitting = threading.Lock()
         self._lock = threading.Lock()  # of all below
         self._in_flight: dict[int, _StepInFlight] = {}  # by step
-        self._lost: WorkerLost | None = None
+        self._oldest_since = 0.0  # when the oldest step in flight became that
+        self._failure: StepFailure | None = None
         self._suspected = False
         self._wake_reader, self._woken = socket.socketpair()
         self._reader = threading.Thread(target=self._read, name="steps", daemon=True)
         self._reader.start()
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
-        """Send a step to every rank; its future ends in the last stage's output, or in WorkerLost."""
+        """Send a step to every rank; its future ends in the last stage's output, or in a StepFailure."""
         future: Future[SamplerOutput] = Future()
         future.set_running_or_notify_cancel()  # a step cannot be taken back
         frame = encode(request)
         with self._submitting:
             with self._lock:
-                if self._lost is not None:
-                    future.set_exception(self._lost)
+                if self._failure is not None:
+                    future.set_exception(self._failure)
                     return future
-                self._in_flight[request.step] = _StepInFlight(future)
+                if not self._in_flight:
+                    self._oldest_since = time.monotonic()
+                self._in_flight[request.step] = _StepInFlight(future, len(request.input_ids))
             self._post(frame)
         return future
 
     def lose(self, rank: int, reason: str) -> None:
         """Fail every step in flight, and all later ones; the first call counts, and none after `stop`."""
-        self._end(WorkerLost(rank, reason), is_news=True)
+        with self._lock:
+            step = self._oldest_unanswered(rank)
+        self._end(WorkerLost(rank, reason, step), is_news=True)
 
     def stop(self) -> None:
         """Take no more steps, and think nothing of workers that go away from now on."""
         self._end(WorkerLost(0, "the workers were stopped"), is_news=False)
 
-    def wait_for_ends(self, seconds: float) -> bool:
-        """Whether every worker has gone, after at most so long."""
-        self._reader.join(seconds)
-        return not self._reader.is_alive()
-
     def close(self) -> None:
-        """Stop, and end every connection; a worker that is still there exits by itself."""
+        """Stop, and end every connection, upon which its worker leaves its loop."""
         self.stop()
         for connection in self._connections:
             connection.end()
@@ -81,17 +86,19 @@ class StepChannel:
         self._wake_reader.close()
         self._woken.close()
 
-    def _end(self, loss: WorkerLost, *, is_news: bool) -> None:
+    def _end(self, failure: StepFailure, *, is_news: bool) -> None:
         with self._lock:
-            if self._lost is not None:
+            if self._failure is not None:
                 return
-            self._lost = loss
+            self._failure = failure
             in_flight, self._in_flight = self._in_flight, {}
         if is_news:
-            when = f"step {min(in_flight)} in flight" if in_flight else "no step in flight"
-            logger.error("worker %d on node %s lost, %s: %s", loss.rank, self._nodes[loss.rank], when, loss.reason)
+            what = "lost" if isinstance(failure, WorkerLost) else "raised"
+            when = "no step in flight" if failure.step is None else f"step {failure.step} in flight"
+            node = self._nodes[failure.rank]
+            logger.error("worker %d on node %s %s, %s: %s", failure.rank, node, what, when, failure.reason)
         for entry in in_flight.values():
-            entry.future.set_exception(loss)
+            entry.future.set_exception(failure)
 
     def _post(self, frame: bytes) -> None:
         """Send a frame to every rank without waiting; what a socket does not take now, and its end, is left to the reader."""
@@ -110,7 +117,9 @@ class StepChannel:
                 selector.register(connection, selectors.EVENT_READ, rank)
             num_open = len(self._connections)
             while num_open:
-                for key, events in selector.select():
+                began = time.monotonic()
+                ready = selector.select(_TICK_SECONDS)
+                for key, events in ready:
                     if key.data is None:
                         self._woken.recv(64)
                         _watch_for_room(selector)
@@ -118,6 +127,7 @@ class StepChannel:
                         selector.unregister(key.fileobj)
                         self._connections[key.data].close()
                         num_open -= 1
+                self._check_deadline(slept=time.monotonic() - began - _TICK_SECONDS)
 
     def _serve(self, selector: selectors.BaseSelector, rank: int, events: int) -> bool:
         """Do what a rank's socket is ready for; False if it has ended."""
@@ -141,16 +151,16 @@ class StepChannel:
                 self._finish(rank, output.step, int(output.execute_ns[0]), output)
             case StepDone() as done:
                 self._finish(rank, done.step, done.execute_ns, None)
-            case StepFailed() as failure if failure.is_collective:
-                self._suspect(rank, failure.reason)
-            case StepFailed() as failure:
-                self.lose(rank, failure.reason)
+            case StepFailed() as failed if failed.is_collective:
+                self._suspect(StepRaised(rank, failed.reason, failed.step))
+            case StepFailed() as failed:
+                self._end(StepRaised(rank, failed.reason, failed.step), is_news=True)
             case other:
                 raise ChannelError(f"a worker sent {type(other).__name__}")
 
     def _finish(self, rank: int, step: int, execute_ns: int, output: SamplerOutput | None) -> None:
         with self._lock:
-            if self._lost is not None:
+            if self._failure is not None:
                 return
             entry = self._in_flight.get(step)
             if entry is None:
@@ -162,16 +172,37 @@ class StepChannel:
             if entry.output is None:
                 raise ChannelError(f"no rank had an output of step {step}")
             del self._in_flight[step]
+            now = time.monotonic()
+            self._deadline.took(entry.num_tokens, now - self._oldest_since)
+            self._oldest_since = now
         times = np.array([entry.execute_ns[rank] for rank in range(len(self._connections))], np.int64)
         entry.future.set_result(dataclasses.replace(entry.output, execute_ns=times))
 
-    def _suspect(self, rank: int, reason: str) -> None:
-        """A peer's death or this rank's own trouble: believe it unless a better reason comes soon."""
+    def _suspect(self, failure: StepRaised) -> None:
+        """A peer's trouble or this rank's own: believe it unless a better reason comes soon."""
         if not self._suspected:
             self._suspected = True
-            timer = threading.Timer(_ROOT_CAUSE_SECONDS, self.lose, (rank, reason))
+            timer = threading.Timer(_ROOT_CAUSE_SECONDS, self._end, (failure,), {"is_news": True})
             timer.daemon = True
             timer.start()
+
+    def _check_deadline(self, slept: float) -> None:
+        """Lose the first rank that has not answered the oldest step in time; what this thread overslept does not count."""
+        with self._lock:
+            self._oldest_since += max(slept, 0.0)
+            if not self._in_flight:
+                return
+            step = min(self._in_flight)
+            entry = self._in_flight[step]
+            seconds = time.monotonic() - self._oldest_since
+            if seconds < self._deadline.limit(entry.num_tokens):
+                return
+            rank = next(rank for rank in range(len(self._connections)) if rank not in entry.execute_ns)
+        self.lose(rank, f"it lives, but has not answered step {step} for {seconds:.1f} s")
+
+    def _oldest_unanswered(self, rank: int) -> int | None:
+        """The step that a rank is at; with the lock held."""
+        return min((step for step, entry in self._in_flight.items() if rank not in entry.execute_ns), default=None)
 
 
 def _watch_for_room(selector: selectors.BaseSelector) -> None:

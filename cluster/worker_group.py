@@ -1,104 +1,141 @@
-"""One epoch's workers: Ray actors that are started together, serve steps together and go together."""
+"""One epoch: worker processes that take their seats together, serve steps together, and part when one of them is lost."""
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.exceptions import RayError, RayTaskError
 
-from cluster.actor import Loaded, Meeting, WorkerActor
+from cluster.actor import Loaded, Seat
 from cluster.channel import LOOPBACK, Connection, Listener
-from cluster.placement import Node, Placement, locate
+from cluster.deadline import StepDeadline
+from cluster.ray_errors import reason_of, result_of
 from cluster.step_channel import StepChannel
+from cluster.worker_process import CONNECT_SECONDS, WorkerProcess
 from engine.config import EngineConfig
-from engine.errors import InvalidConfig, SquadronError, WorkerLost, in_a_line
+from engine.errors import WorkerLost
+from engine.executor import Capacity
 from engine.worker.capacity import make_capacity, smallest
 
 logger = logging.getLogger("squadron.executor")
 
-CONNECT_SECONDS = 30.0
-KILL_SECONDS = 10.0
+LEAVE_SECONDS = 2.0  # for a worker to get out of a lost epoch's step
 
 
 class WorkerGroup:
-    """`steps` is the way to the workers, `capacity` what they can hold, `pids` their process ids, on their nodes."""
+    """`steps` is the way to the workers, `capacity` what they can hold, `processes` they themselves, in order of rank."""
 
-    def __init__(self, config: EngineConfig, placement: Placement) -> None:
-        """Start them; raises InvalidConfig or WorkerLost, and leaves nothing behind then."""
-        self._actors: list[Any] = []
-        try:
-            nodes = locate(placement)
-            self._start_actors(placement)
-            loaded = self._load(config, nodes)
-            self.pids = [worker.pid for worker in loaded]
-            num_gpu_blocks, num_cpu_blocks = smallest([(each.num_gpu_blocks, each.num_cpu_blocks) for each in loaded])
-            seconds = self._call(lambda actor, rank: actor.initialize_cache.remote(num_gpu_blocks, num_cpu_blocks))
-            self.capacity = make_capacity(config, num_gpu_blocks, num_cpu_blocks, max(seconds))
-            self.steps = self._connect(nodes)
-        except BaseException:
-            self._kill_actors()
-            raise
+    def __init__(
+        self, config: EngineConfig, processes: Sequence[WorkerProcess], epoch: int, deadline: StepDeadline
+    ) -> None:
+        """Of processes that are up; `load` and `connect` make the group of them."""
+        self.processes = processes
+        self.capacity: Capacity | None = None
+        self.steps: StepChannel | None = None
+        self._config = config
+        self._epoch = epoch
+        self._deadline = deadline
+        self._calls: dict[int, Any] = {}  # by rank, what Ray was asked for last
 
-    def kill(self) -> None:
-        """Kill every worker; returns when they are gone."""
-        self.steps.stop()
-        self._kill_actors()
-        if not self.steps.wait_for_ends(KILL_SECONDS):
-            logger.warning("workers are still there %.0f s after they were killed", KILL_SECONDS)
-        self.steps.close()
+    def load(self, before: Capacity | None) -> Capacity:
+        """Seat the processes; `before`: the capacity that those which were seated before have a cache of.
 
-    def _start_actors(self, placement: Placement) -> None:
-        actor_class = ray.remote(WorkerActor)
-        for bundle in placement.bundles:
-            options = actor_class.options(
-                num_cpus=placement.num_cpus,
-                num_gpus=placement.num_gpus,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(placement.group, bundle),
-            )
-            self._actors.append(options.remote())
-
-    def _load(self, config: EngineConfig, nodes: list[Node]) -> list[Loaded]:
-        is_one_node = len(set(nodes)) == 1
-        hosts = [LOOPBACK if is_one_node else node.address for node in nodes]
-        num_ranks = Counter(nodes)
-        meeting = Meeting(hosts[0], _result(0, self._actors[0].open_store.remote(hosts[0])))
-        loaded: list[Loaded] = self._call(
-            lambda actor, rank: actor.load.remote(config, rank, hosts[rank], meeting, num_ranks[nodes[rank]])
+        Raises InvalidConfig or WorkerLost.
+        """
+        loaded = self._take_seats()
+        num_gpu_blocks, num_cpu_blocks = smallest([(each.num_gpu_blocks, each.num_cpu_blocks) for each in loaded])
+        is_as_before = before is not None and num_gpu_blocks == before.num_gpu_blocks
+        seconds = self._call(
+            lambda process, rank: process.actor.initialize_cache.remote(num_gpu_blocks, num_cpu_blocks),
+            [rank for rank, process in enumerate(self.processes) if not (is_as_before and process.is_seated)],
         )
-        for rank, (node, worker) in enumerate(zip(nodes, loaded, strict=True)):
-            logger.info("worker %d, process %d on node %s: %s", rank, worker.pid, node.address, worker.report)
-        return loaded
+        for process in self.processes:
+            process.is_seated = True
+        if is_as_before and before is not None:
+            self.capacity = before
+        else:
+            self.capacity = make_capacity(self._config, num_gpu_blocks, num_cpu_blocks, max(seconds))
+        return self.capacity
 
-    def _connect(self, nodes: list[Node]) -> StepChannel:
+    def connect(self) -> StepChannel:
+        """Begin to take steps; raises WorkerLost."""
+        nodes = [process.facts.address for process in self.processes]
         here = ray.get_runtime_context().get_node_id()
-        listener = Listener(None if all(node.id == here for node in nodes) else ray.util.get_node_ip_address())
+        is_here = all(process.facts.node_id == here for process in self.processes)
+        listener = Listener(None if is_here else ray.util.get_node_ip_address())
         try:
-            runs = [actor.run.remote(listener.address, listener.token, rank) for rank, actor in enumerate(self._actors)]
-            steps = StepChannel(_accept(listener, runs), [node.address for node in nodes])
+            for rank, process in enumerate(self.processes):
+                self._calls[rank] = process.actor.run.remote(listener.address, listener.token, rank)
+            runs = [self._calls[rank] for rank in range(len(self.processes))]
+            self.steps = StepChannel(_accept(listener, runs), nodes, self._deadline)
         finally:
             listener.close()
-        for rank, run in enumerate(runs):
-            run.future().add_done_callback(partial(_report_end, steps, rank))
-        return steps
+        for rank, process in enumerate(self.processes):
+            process.on_loss = partial(self.steps.lose, rank)
+            self._calls[rank].future().add_done_callback(partial(_report_end, process))
+            if process.is_lost:
+                self.steps.lose(rank, "its process ended")
+        return self.steps
 
-    def _call(self, start: Callable[[Any, int], Any]) -> list[Any]:
-        """start(actor, rank) on every rank, and the results; the first failure ends the wait for the others."""
-        calls = [start(actor, rank) for rank, actor in enumerate(self._actors)]
+    def part(self) -> list[WorkerProcess]:
+        """Take no more steps; the processes that got out of whatever they did, sound: they can take their seats again."""
+        for process in self.processes:
+            process.on_loss = _ignore  # what becomes of it now shows in its calls
+        if self.steps is not None:
+            self.steps.stop()
+        for process in self.processes:
+            process.abort(self._epoch)
+        if self.steps is not None:
+            self.steps.close()
+        calls = list(self._calls.values())
+        ended, _ = ray.wait(calls, num_returns=len(calls), timeout=LEAVE_SECONDS) if calls else ([], [])
+        stuck = {rank for rank, call in self._calls.items() if call not in ended or not self._is_sound(call)}
+        return [process for rank, process in enumerate(self.processes) if rank not in stuck and not process.is_lost]
+
+    def _take_seats(self) -> list[Loaded]:
+        facts = [process.facts for process in self.processes]
+        is_one_node = len({fact.node_id for fact in facts}) == 1
+        hosts = [LOOPBACK if is_one_node else fact.address for fact in facts]
+        num_ranks = Counter(fact.node_id for fact in facts)
+        (port,) = self._call(lambda process, rank: process.actor.open_store.remote(hosts[0]), [0])
+        for process in self.processes:
+            process.is_loading = True
+        loaded: list[Loaded] = self._call(
+            lambda process, rank: process.actor.take_seat.remote(
+                self._config, Seat(self._epoch, rank, hosts[rank], num_ranks[facts[rank].node_id], hosts[0], port)
+            ),
+            list(range(len(facts))),
+        )
+        for rank, (process, fact, worker) in enumerate(zip(self.processes, facts, loaded, strict=True)):
+            process.is_loading = False
+            if not process.is_seated:
+                logger.info("worker %d, process %d on node %s: %s", rank, fact.pid, fact.address, worker.report)
+        return loaded
+
+    def _call(self, start: Callable[[WorkerProcess, int], Any], ranks: list[int]) -> list[Any]:
+        """start(process, rank) on these ranks, and the results; the first failure ends the wait for the others."""
+        calls = [start(self.processes[rank], rank) for rank in ranks]
+        self._calls |= dict(zip(ranks, calls, strict=True))
         waiting = list(calls)
         while waiting:
             (ended,), waiting = ray.wait(waiting)
-            _result(calls.index(ended), ended)
-        return [_result(rank, call) for rank, call in enumerate(calls)]
+            result_of(ranks[calls.index(ended)], ended)
+        return [result_of(rank, call) for rank, call in zip(ranks, calls, strict=True)]
 
-    def _kill_actors(self) -> None:
-        for actor in self._actors if ray.is_initialized() else []:
-            ray.kill(actor)
+    def _is_sound(self, call: Any) -> bool:
+        """Whether a process is of use after the call: a `run` raises only what is beyond repair."""
+        try:
+            ray.get(call)
+        except RayTaskError:
+            return self.steps is None
+        except RayError:
+            return False
+        return True
 
 
 def _accept(listener: Listener, runs: list[Any]) -> list[Connection]:
@@ -113,36 +150,18 @@ def _accept(listener: Listener, runs: list[Any]) -> list[Connection]:
             missing = min(set(range(len(runs))) - connections.keys())
             ended, _ = ray.wait(runs, timeout=0)
             if ended:
-                _result(runs.index(ended[0]), ended[0])
+                result_of(runs.index(ended[0]), ended[0])
             if time.monotonic() > deadline:
                 raise WorkerLost(missing, f"it did not connect within {CONNECT_SECONDS:.0f} s") from None
     return [connections[rank] for rank in range(len(runs))]
 
 
-def _report_end(steps: StepChannel, rank: int, run: "Future[None]") -> None:
-    """Called by Ray when a worker's `run` has ended, which it does with its process only."""
+def _ignore(reason: str) -> None:
+    return
+
+
+def _report_end(process: WorkerProcess, run: "Future[None]") -> None:
+    """Called by Ray when a worker's `run` has ended: with its epoch, with its process, or with an error beyond repair."""
     error = run.exception()
-    steps.lose(rank, _reason(error) if isinstance(error, RayError) else "its loop ended")
-
-
-def _result(rank: int, call: Any) -> Any:
-    """The result of a rank's call; raises InvalidConfig or WorkerLost for whatever the call raised."""
-    try:
-        return ray.get(call)
-    except RayError as error:
-        raise _cause(rank, error) from None
-
-
-def _cause(rank: int, error: RayError) -> SquadronError:
-    if isinstance(error, RayTaskError) and isinstance(error.cause, InvalidConfig):
-        return InvalidConfig(str(error.cause))
-    return WorkerLost(rank, _reason(error))
-
-
-def _reason(error: RayError) -> str:
-    if isinstance(error, RayTaskError):
-        return in_a_line(error.cause)
-    if isinstance(error, RayActorError) and error.actor_init_failed:
-        # A traceback follows, and what was raised is its last line.
-        return str(error).strip().splitlines()[-1]
-    return in_a_line(error)
+    if isinstance(error, RayError):
+        process.lose(reason_of(error))

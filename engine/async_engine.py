@@ -84,9 +84,11 @@ class AsyncEngine:
         attempt: int = 0,
         priority: int = 0,
         cache_salt: str | None = None,
+        is_suspect: bool = False,
     ) -> None:
         """Tokenize, check and queue, from any thread; `request_id` must be unique among those that run.
 
+        `is_suspect`: engines' processes died with the request in flight; see `LLMEngine.add_request`.
         Raises InvalidRequest, InputProcessingError, Overloaded or EngineDead at once.
         """
         arrival_time = time.monotonic()
@@ -107,6 +109,7 @@ class AsyncEngine:
                 priority=priority,
                 cache_salt=cache_salt,
                 arrival_time=arrival_time,
+                is_suspect=is_suspect,
             )
         )
 

@@ -40,7 +40,13 @@ class EngineConfig(BaseModel):
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     watermark: float = Field(0.01, ge=0, lt=1)  # share of blocks kept free when a new request is admitted
     max_num_queued_reqs: int | None = Field(None, ge=1)
-    max_restarts: int = Field(3, ge=0)  # lost worker groups that are replaced before the engine gives up
+    max_restarts: int = Field(
+        3, ge=0
+    )  # restarts of lost workers in a row, none of them a success, before the engine gives up
+    num_spare_workers: int = Field(
+        1, ge=0
+    )  # idle processes per node, 0.2 GB each, ready to be a dead CPU worker's next
+    elastic: bool = False  # go on with fewer tensor-parallel ranks where a lost node is not made up for
     disable_log_stats: bool = False
 
     @classmethod

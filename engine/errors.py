@@ -2,6 +2,7 @@
 
 # Codes of requests that end in an error of their own (`RequestOutput.error_code`).
 REQUEST_QUARANTINED = "request_quarantined"  # worker processes died of it
+STEP_FAILED = "step_failed"  # every step with it raised an exception
 
 
 class SquadronError(Exception):
@@ -29,13 +30,31 @@ class InputProcessingError(SquadronError):
     """Something of one request alone failed (tokenizer, processors, sampling); that request ends, the batch goes on."""
 
 
-class WorkerLost(SquadronError):
-    """A worker died or failed; `rank` is the first one known to, `reason` one line on how."""
+class StepFailure(SquadronError):
+    """A step did not end, nor will any after it before the executor's `restart`: see the two kinds.
 
-    def __init__(self, rank: int, reason: str) -> None:
-        super().__init__(f"worker {rank} lost: {reason}")
+    `rank` is the first one known to have failed, `reason` one line on how, `step` the one it was at; None: at none.
+    """
+
+    def __init__(self, message: str, rank: int, reason: str, step: int | None) -> None:
+        super().__init__(message)
         self.rank = rank
         self.reason = reason
+        self.step = step
+
+
+class WorkerLost(StepFailure):
+    """A worker's process died, froze, hangs, or can compute no more."""
+
+    def __init__(self, rank: int, reason: str, step: int | None = None) -> None:
+        super().__init__(f"worker {rank} lost: {reason}", rank, reason, step)
+
+
+class StepRaised(StepFailure):
+    """A step raised an exception on a worker whose process is all right: what was in the step may be to blame."""
+
+    def __init__(self, rank: int, reason: str, step: int) -> None:
+        super().__init__(f"step {step} raised on worker {rank}: {reason}", rank, reason, step)
 
 
 class EngineDead(SquadronError):

@@ -21,8 +21,8 @@ class Capacity:
 class Executor(Protocol):
     """Runs steps in the order of submission, on one worker or many.
 
-    `depth` is how many steps the engine keeps in flight. A future ends in a `SamplerOutput` or in `WorkerLost`; after a
-    `WorkerLost` every later step of that epoch ends so too, until `restart` begins the next epoch with an empty cache.
+    `depth` is how many steps the engine keeps in flight. A future ends in a `SamplerOutput`, or in a `StepFailure`, in which
+    every later step of that epoch ends too, until `restart` begins the next epoch. What the cache holds then is nobody's.
     """
 
     depth: int
@@ -36,7 +36,7 @@ class Executor(Protocol):
         """Queue one step; never blocks on the step's work."""
 
     def restart(self) -> Capacity:
-        """Replace every worker; steps submitted from now on carry the next epoch. Raises WorkerLost if it fails."""
+        """Replace lost workers; steps submitted from now on carry the next epoch, even if it fails: then with WorkerLost."""
 
     def shutdown(self) -> None:
         """Stop the workers; idempotent."""

@@ -12,11 +12,20 @@ from engine import admission
 from engine.batch import build_request
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
-from engine.errors import EngineDead, InvalidConfig, InvalidRequest, WorkerLost
+from engine.errors import (
+    REQUEST_QUARANTINED,
+    STEP_FAILED,
+    EngineDead,
+    InvalidConfig,
+    InvalidRequest,
+    StepFailure,
+    WorkerLost,
+)
 from engine.executor import Capacity, Executor
 from engine.output_processor import OutputProcessor
 from engine.outputs import Phase, RequestOutput, SamplerOutput
 from engine.recorder import Recorder
+from engine.recovery import RestartBudget, Suspects
 from engine.sampling_params import SamplingParams
 from engine.scheduler import PreemptionCosts, Scheduler, SchedulerOutputs
 from engine.sequence import SequenceGroup
@@ -53,6 +62,9 @@ class LLMEngine:
         self.recorder = Recorder()
         self.dead: str | None = None  # why the engine has given up
         self.recovering: str | None = None  # from what, while workers are replaced
+        self.budget = RestartBudget(config.max_restarts)
+        self._suspects = Suspects()
+        self._failed_at: float | None = None  # until a step ends well again
         self._groups: dict[str, SequenceGroup] = {}
         self._in_flight: deque[_InFlight] = deque()
         self._outputs: list[RequestOutput] = []  # of requests that ended between steps
@@ -91,13 +103,13 @@ class LLMEngine:
             self._in_flight.append(step)
         if not self._in_flight:
             return self._take_outputs()
-        step, waited_since = self._in_flight.popleft(), time.monotonic()
+        waited_since = time.monotonic()
         try:
-            output = step.future.result()
-        except WorkerLost as lost:
-            self._recover(lost)
+            output = self._in_flight[0].future.result()
+        except StepFailure as failure:
+            self._recover(failure)
             return self._take_outputs()
-        return self._take_outputs() + self._process(step, output, waited_since)
+        return self._take_outputs() + self._process(self._in_flight.popleft(), output, waited_since)
 
     def add_request(
         self,
@@ -112,11 +124,12 @@ class LLMEngine:
         priority: int = 0,
         cache_salt: str | None = None,
         arrival_time: float | None = None,
+        is_suspect: bool = False,
     ) -> None:
         """Queue a request; raises InvalidRequest if it could never run, EngineDead if nothing can.
 
         `output_ids` are the tokens each choice already has, from an earlier attempt: they count as outputs; and
-        `cumulative_logprobs` their sums, one a choice.
+        `cumulative_logprobs` their sums, one a choice. `is_suspect`: other engines' processes died with it in flight.
         """
         if self.dead is not None:
             raise EngineDead(self.dead)
@@ -148,6 +161,7 @@ class LLMEngine:
             return
         self._groups[request_id] = group
         self.scheduler.add(group)
+        self._suspects.arrived(group, is_suspect=is_suspect)
 
     def check_request(self, prompt_token_ids: list[int], params: SamplingParams) -> int:
         """See `admission.check_request`. Depends on nothing that changes while the engine runs: any thread may ask."""
@@ -161,10 +175,10 @@ class LLMEngine:
                 seq.finish_reason = "abort"
             self._remove(group)
 
-    def fail_request(self, request_id: str, message: str) -> None:
+    def fail_request(self, request_id: str, message: str, code: str | None = None) -> None:
         """End a request with an error, told by the next step; its neighbours go on."""
         group = self._groups[request_id]
-        self._outputs.append(self.processor.fail(group, message))
+        self._outputs.append(self.processor.fail(group, message, code))
         self._remove(group)
 
     def fail_all(self, message: str) -> list[RequestOutput]:
@@ -213,33 +227,71 @@ class LLMEngine:
             if told.finished:
                 self._remove(group)
         self.recorder.processed(step.plan, record, waited_since)
+        self.budget.stepped()
+        self._suspects.review()
+        if self._failed_at is not None:
+            logger.info("epoch %d: resumed after %.2f s", self._epoch, record.processed - self._failed_at)
+            self._failed_at = None
         return [told for _, told in news]
 
     def _remove(self, group: SequenceGroup) -> None:
         del self._groups[group.request_id]
         self.scheduler.finish(group)
         self.recorder.finished(group)
+        self._suspects.review()
 
-    def _recover(self, lost: WorkerLost) -> None:
-        """A lost worker is a preemption of everybody: new workers, next epoch, and all sequences wait again."""
+    def _recover(self, failure: StepFailure) -> None:
+        """A failed step is a preemption of everybody: the next epoch begins, all sequences wait again, the guilty one ends."""
+        logger.error("epoch %d: %s; %d requests in the engine", self._epoch, failure, len(self._groups))
+        self._failed_at = time.monotonic()
+        is_death = isinstance(failure, WorkerLost)
+        failed = [entry for step in self._in_flight if step.plan.step == failure.step for entry in step.plan.scheduled]
+        guilty = self._suspects.judge(failed, self._groups.values(), is_death=is_death)
         self._in_flight.clear()
-        logger.error("epoch %d: %s; %d requests in the engine", self._epoch, lost, len(self._groups))
-        self.recorder.num_recoveries += 1
-        if self.recorder.num_recoveries > self.config.max_restarts:
-            self._give_up(f"{lost}; max_restarts={self.config.max_restarts} are used up")
+        if guilty is not None:
+            self.budget.convicted()
+        self.recovering = str(failure)
+        has_workers = self._restart(failure)
+        self.recovering = None
+        if not has_workers:
             return
-        self.recovering = str(lost)
-        try:
-            self._adopt(self.executor.restart())
-        except (WorkerLost, InvalidConfig) as error:
-            self._give_up(f"{lost}; the restart failed: {error}")
-            return
-        finally:
-            self.recovering = None
-        self._epoch += 1
         self.scheduler.requeue_all(self._empty_blocks())
         self.recorder.recovered(list(self._groups.values()))
+        if guilty is not None:
+            self._quarantine(guilty, failure)
         self._refuse_what_no_longer_fits()
+
+    def _restart(self, failure: StepFailure) -> bool:
+        """Begin the next epoch, with other workers where some are lost; False if the engine has given up."""
+        while True:
+            if isinstance(failure, WorkerLost):
+                self.recorder.num_recoveries += 1
+                pause = self.budget.take()
+                if pause is None:
+                    self._give_up(f"{failure}; max_restarts={self.config.max_restarts} are used up")
+                    return False
+                time.sleep(pause)
+            else:
+                self.recorder.num_failed_steps += 1
+            self._epoch += 1
+            try:
+                self._adopt(self.executor.restart())
+                return True
+            except WorkerLost as lost:
+                logger.error("epoch %d: the restart failed: %s", self._epoch, lost)
+                failure = lost
+            except InvalidConfig as error:
+                self._give_up(f"{failure}; the restart failed: {error}")
+                return False
+
+    def _quarantine(self, group: SequenceGroup, failure: StepFailure) -> None:
+        self.recorder.num_quarantined += 1
+        if isinstance(failure, WorkerLost):
+            message = f"worker processes died whenever this request was computed ({failure}); it is not tried again"
+            self.fail_request(group.request_id, message, REQUEST_QUARANTINED)
+        else:
+            message = f"each step with this request failed ({failure.reason})"
+            self.fail_request(group.request_id, message, STEP_FAILED)
 
     def _refuse_what_no_longer_fits(self) -> None:
         """New workers may have found less memory than those before."""

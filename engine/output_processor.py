@@ -52,9 +52,9 @@ class OutputProcessor:
         """The only output of a request that had ended when it came."""
         return _request_output(group, [decoding.concluded(seq) for seq in group.seqs])
 
-    def fail(self, group: SequenceGroup, message: str) -> RequestOutput:
+    def fail(self, group: SequenceGroup, message: str, code: str | None = None) -> RequestOutput:
         """End what of a request still runs; returns its last output."""
-        group.error = message
+        group.error, group.error_code = message, code
         for seq in group.live:
             seq.finish_reason = "error"
         return _request_output(group, [decoding.concluded(seq) for seq in group.seqs if seq.finish_reason == "error"])
@@ -156,4 +156,5 @@ def _request_output(group: SequenceGroup, gained: list[CompletionOutput]) -> Req
         group.num_cached_tokens,
         group.metrics,
         group.error,
+        group.error_code,
     )

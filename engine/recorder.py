@@ -22,6 +22,8 @@ class Recorder:
     def __init__(self) -> None:
         self.timeline = Timeline()
         self.num_recoveries = 0
+        self.num_failed_steps = 0
+        self.num_quarantined = 0
         self._finished: OrderedDict[str, RequestMetrics] = OrderedDict()
         self._num_steps = 0
         self._num_prompt_tokens = 0
@@ -116,6 +118,8 @@ class Recorder:
             num_blocks_swapped_in=self._num_blocks_swapped_in,
             num_blocks_copied=self._num_blocks_copied,
             num_recoveries=self.num_recoveries,
+            num_failed_steps=self.num_failed_steps,
+            num_quarantined=self.num_quarantined,
             schedule_seconds=self._schedule_seconds,
             build_seconds=self._build_seconds,
             execute_seconds=self._execute_seconds,

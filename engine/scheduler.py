@@ -205,6 +205,8 @@ class Scheduler:
 
     def _admit_waiting(self, plan: SchedulerOutputs) -> None:
         for group in list(self.waiting):
+            if group.is_held:
+                continue
             live = group.live
             if any(seq.num_pending for seq in live):
                 return  # preempted while in flight: its last token is not known yet

@@ -124,6 +124,8 @@ class SequenceGroup:
     has_bias: bool = False  # logit_bias, min_tokens or bad_words
     wants_rare_columns: bool = False  # any of the sampling columns that most requests leave empty
     error: str | None = None
+    error_code: str | None = None
+    is_held: bool = False  # not to be admitted: see engine.recovery
 
     @property
     def live(self) -> list[Sequence]:

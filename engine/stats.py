@@ -26,7 +26,9 @@ class EngineStats:
     num_blocks_swapped_out: int
     num_blocks_swapped_in: int
     num_blocks_copied: int
-    num_recoveries: int
+    num_recoveries: int  # lost workers replaced
+    num_failed_steps: int  # raised an exception
+    num_quarantined: int  # requests that were to blame for either
     schedule_seconds: float
     build_seconds: float
     execute_seconds: float  # waited for the workers

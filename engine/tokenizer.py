@@ -46,7 +46,10 @@ class Tokenizer:
         return self._encode(self.render_chat(messages), add_special_tokens=False)
 
     def render_chat(self, messages: Sequence[Message]) -> str:
-        """The conversation in the checkpoint's chat template; raises InvalidRequest with the template's own complaint."""
+        """The conversation in the checkpoint's chat template.
+
+        Raises InvalidRequest with the template's own complaint, InputProcessingError if it trips over the messages.
+        """
         if self._template is None:
             raise InvalidRequest("the model has no chat template; use completions", param="messages")
         for index, message in enumerate(messages):
@@ -56,6 +59,8 @@ class Tokenizer:
             return self._template.render(messages=messages, add_generation_prompt=True, **special)
         except jinja2.TemplateError as error:
             raise InvalidRequest(f"the chat template refuses these messages: {error}", param="messages") from None
+        except Exception as error:  # whatever a template does with what it did not expect is this request's own trouble
+            raise InputProcessingError(f"the chat template failed: {type(error).__name__}: {error}") from error
 
     def encode_word(self, word: str) -> list[int]:
         """The token ids of a word as it stands, for bad_words."""

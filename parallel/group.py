@@ -4,6 +4,8 @@ CPU ranks of one machine meet in shared memory where they can (`shm_group`), els
 """
 
 import socket
+import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,6 +19,8 @@ from ops.tree import add_tree
 from parallel import shm_group
 from parallel.errors import GroupError
 from parallel.mesh import Mesh
+
+POLL_SECONDS = 0.002
 
 
 class Group(Protocol):
@@ -43,6 +47,9 @@ class Group(Protocol):
     def barrier(self) -> None:
         """Return once every rank has called."""
 
+    def abort(self) -> None:
+        """From any thread: whoever waits in a collective of the group, on any rank, gets a GroupError. It is of no more use."""
+
 
 class SingleGroup:
     """One rank alone: nothing to exchange."""
@@ -67,6 +74,56 @@ class SingleGroup:
 
     def barrier(self) -> None:
         return
+
+    def abort(self) -> None:
+        return
+
+
+class RejoinableGroup:
+    """A group whose ranks may part and meet again, some of them in other processes: layers keep this one all the while."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+        self._group: Group | None = None
+
+    def join(self, group: Group) -> None:
+        """Use `group` from now on; the one before is left."""
+        assert (group.rank, group.size) == (self.rank, self.size)
+        self._group = group
+
+    def leave(self) -> None:
+        """Leave the group, so that nobody waits for this rank in it; no collective may be under way here."""
+        self._group = None
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        return self._joined.all_reduce(x)
+
+    def all_gather(self, x: Tensor, dim: int) -> Tensor:
+        return self._joined.all_gather(x, dim)
+
+    def broadcast(self, x: Tensor, src: int) -> Tensor:
+        return self._joined.broadcast(x, src)
+
+    def send(self, x: Tensor, dst: int) -> None:
+        self._joined.send(x, dst)
+
+    def recv(self, shape: tuple[int, ...], dtype: torch.dtype, src: int) -> Tensor:
+        return self._joined.recv(shape, dtype, src)
+
+    def barrier(self) -> None:
+        self._joined.barrier()
+
+    def abort(self) -> None:
+        group = self._group  # another thread may leave it meanwhile
+        if group is not None:
+            group.abort()
+
+    @property
+    def _joined(self) -> Group:
+        if self._group is None:
+            raise GroupError(f"rank {self.rank} of {self.size} has left its group")
+        return self._group
 
 
 class TorchGroup:
@@ -105,6 +162,10 @@ class TorchGroup:
     def barrier(self) -> None:
         self._finish(self._start(self._process_group.barrier))
 
+    def abort(self) -> None:
+        """NCCL's; gloo has none that wakes who waits: it waits for a rank that lives until the time limit."""
+        self._process_group.abort()
+
     def _gather(self, x: Tensor) -> list[Tensor]:
         parts = [torch.empty_like(x) for _ in range(self.size)]
         self._finish(self._start(self._process_group.allgather, [parts], [x]))
@@ -124,17 +185,53 @@ class TorchGroup:
 
 
 def connect(
-    mesh: Mesh, rank: int, store: dist.Store, device: torch.device, timeout: timedelta, hostname: str
+    mesh: Mesh,
+    rank: int,
+    store: dist.Store,
+    device: torch.device,
+    timeout: timedelta,
+    hostname: str,
+    aborted: threading.Event | None = None,
 ) -> tuple[Group, Group]:
     """This rank's tensor-parallel and pipeline groups; every rank of the mesh must call it.
 
     `store` is how the ranks find each other (`open_store`); `hostname` an address of this machine that they can reach;
-    `timeout` bounds every collective.
+    `timeout` bounds every collective. Once `aborted` is set, nobody waits here any longer for ranks that have not come, where
+    the ranks are to share memory.
     """
     pp_rank, tp_rank = mesh.coordinates(rank)
-    tp = _group(f"tp.{pp_rank}", tp_rank, mesh.tp_size, store, device, timeout, hostname)
-    pp = _group(f"pp.{tp_rank}", pp_rank, mesh.pp_size, store, device, timeout, hostname)
+    abortable = AbortableStore(store, aborted or threading.Event(), timeout)
+    tp = _group(f"tp.{pp_rank}", tp_rank, mesh.tp_size, store, abortable, device, timeout, hostname)
+    pp = _group(f"pp.{tp_rank}", pp_rank, mesh.pp_size, store, abortable, device, timeout, hostname)
     return tp, pp
+
+
+class AbortableStore:
+    """A store whose `get` can be got out of: torch's own waits until its time limit."""
+
+    def __init__(self, store: dist.Store, aborted: threading.Event, timeout: timedelta) -> None:
+        self._store = store
+        self._aborted = aborted
+        self._timeout = timeout
+
+    def under(self, prefix: str) -> "AbortableStore":
+        return AbortableStore(dist.PrefixStore(prefix, self._store), self._aborted, self._timeout)
+
+    def set(self, key: str, value: str) -> None:
+        self._store.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        """Raises GroupError."""
+        deadline = time.monotonic() + self._timeout.total_seconds()
+        try:
+            while not self._store.check([key]):
+                if self._aborted.wait(POLL_SECONDS) or time.monotonic() > deadline:
+                    raise GroupError(f"not all ranks have come: {key} is not set")
+            return bytes(self._store.get(key))
+        except GroupError:
+            raise
+        except RuntimeError as error:
+            raise GroupError(f"the meeting point is gone: {error}") from error
 
 
 def open_store(host: str, port: int, is_master: bool, timeout: timedelta) -> dist.Store:
@@ -152,13 +249,20 @@ def open_store(host: str, port: int, is_master: bool, timeout: timedelta) -> dis
 
 
 def _group(
-    name: str, rank: int, size: int, store: dist.Store, device: torch.device, timeout: timedelta, hostname: str
+    name: str,
+    rank: int,
+    size: int,
+    store: dist.Store,
+    abortable: AbortableStore,
+    device: torch.device,
+    timeout: timedelta,
+    hostname: str,
 ) -> Group:
     if size == 1:
         return SingleGroup()
     prefixed = dist.PrefixStore(name, store)
     if device.type == "cpu":
-        shared = shm_group.join(rank, size, dist.PrefixStore("shm", prefixed), timeout)
+        shared = shm_group.join(rank, size, abortable.under(f"shm.{name}"), timeout)
         if shared is not None:
             return shared
     if device.type == "cuda":

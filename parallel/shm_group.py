@@ -1,7 +1,7 @@
 """Collectives between CPU ranks of one machine through shared memory: tens of times faster than a loopback socket.
 
 The ranks map one file, which has no name by the time they use it: nothing stays behind, however they end. A rank that dies
-is noticed within a tenth of a second, one that is frozen at the time limit.
+is noticed within a tenth of a second, and so is an abort; a rank that is frozen, at the time limit.
 """
 
 import os
@@ -18,6 +18,7 @@ from parallel.errors import GroupError
 
 FOLDER = Path("/dev/shm")
 _NO_ROOM = -(1 << 31)
+_ABORTED = _NO_ROOM + 1
 
 
 class Store(Protocol):
@@ -87,12 +88,17 @@ class ShmGroup:
     def barrier(self) -> None:
         self._check(self._kernels.squadron_shm_barrier(self._memory, self._milliseconds))
 
+    def abort(self) -> None:
+        self._kernels.squadron_shm_abort(self._memory)
+
     def _check(self, status: int) -> None:
         """Raise GroupError unless the call succeeded (src/api.h tells what it returns)."""
         if status == 0:
             return
         if status == _NO_ROOM:
             reason = f"{FOLDER} is full"
+        elif status == _ABORTED:
+            reason = "the group was aborted"
         elif status > 0:
             reason = f"rank {status - 1} is gone"
         else:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,9 +64,13 @@ class Worker:
         self._max_model_len = resolve_max_model_len(config, model_config)
         self._hidden_size = model_config.hidden_size
         mesh = Mesh(config.tensor_parallel_size, config.pipeline_parallel_size)
-        tp, pp = group.connect(mesh, rank, store, device, COLLECTIVE_TIMEOUT, host)
         stage_rank, tp_rank = mesh.coordinates(rank)
-        self._stage = Stage(stage_rank, mesh.pp_size, pp)
+        self._mesh, self._rank, self._device = mesh, rank, device
+        self._tp = group.RejoinableGroup(tp_rank, mesh.tp_size)
+        self._pp = group.RejoinableGroup(stage_rank, mesh.pp_size)
+        self._aborted = threading.Event()
+        self._join_groups(store, host)
+        self._stage = Stage(stage_rank, mesh.pp_size, self._pp)
         self._speaks = self._stage.is_last and tp_rank == 0
         dtype = getattr(torch, model_config.torch_dtype if config.dtype == "auto" else config.dtype)
         advice = "raise tensor_parallel_size or pipeline_parallel_size"
@@ -74,7 +79,7 @@ class Worker:
             if dtype is torch.float16 and self._ops.NAME == "cpu":
                 raise InvalidConfig("dtype=float16 is not computed on CPU; float32 or bfloat16 would work")
             self._model = models.build(
-                model_config.hf_config, ops=self._ops, tp=tp, stage=self._stage, dtype=dtype, device=device
+                model_config.hf_config, ops=self._ops, tp=self._tp, stage=self._stage, dtype=dtype, device=device
             )
             if config.load_format == "dummy":
                 self._model.load_dummy_weights(config.seed)
@@ -120,11 +125,28 @@ class Worker:
         num_moved = min(16, num_gpu_blocks, num_cpu_blocks)
         return self._runner.measure_swap(num_moved) / num_moved if num_moved else 0.0
 
+    def rejoin(self, store: Any, host: str) -> None:
+        """Meet the other ranks again, some of them new, at another store; weights and cache stay as they are."""
+        self._tp.leave()
+        self._pp.leave()
+        self._aborted.clear()
+        self._join_groups(store, host)
+
+    def abort(self) -> None:
+        """From any thread: get this rank, and all that wait for it, out of what they do together, with an error."""
+        self._aborted.set()
+        self._tp.abort()
+        self._pp.abort()
+
     def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
-        """Run one step; None unless this is the last stage's first rank."""
+        """Run one step; None unless this is the last stage's first rank. An error is every rank's: none is left waiting."""
         started = time.perf_counter_ns()
-        with torch.inference_mode():
-            output = self._runner.run(request)
+        try:
+            with torch.inference_mode():
+                output = self._runner.run(request)
+        except Exception:
+            self.abort()
+            raise
         if output is None:
             return None
         return dataclasses.replace(output, execute_ns=np.array([time.perf_counter_ns() - started], np.int64))
@@ -132,6 +154,15 @@ class Worker:
     def blames_peer(self, error: Exception) -> bool:
         """Whether an error of `execute` may be another rank's doing: a collective failed."""
         return isinstance(error, GroupError)
+
+    def is_beyond_repair(self, error: Exception) -> bool:
+        """Whether the device has failed: then no later step can succeed in this process."""
+        return isinstance(error, torch.AcceleratorError) and not isinstance(error, torch.OutOfMemoryError)
+
+    def _join_groups(self, store: Any, host: str) -> None:
+        tp, pp = group.connect(self._mesh, self._rank, store, self._device, COLLECTIVE_TIMEOUT, host, self._aborted)
+        self._tp.join(tp)
+        self._pp.join(pp)
 
     @property
     def _cache_shape(self) -> CacheShape:

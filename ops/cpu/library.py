@@ -40,6 +40,7 @@ _SIGNATURES = {
     "squadron_shm_max_ranks": (_INT32, []),
     "squadron_shm_join": (_POINTER, [_INT32] * 3),
     "squadron_shm_leave": (None, [_POINTER]),
+    "squadron_shm_abort": (None, [_POINTER]),
     "squadron_shm_barrier": (_INT32, [_POINTER, _INT64]),
     "squadron_shm_all_reduce": (_INT32, [_POINTER] * 3 + [_INT64] * 2),
     "squadron_shm_all_gather": (_INT32, [_POINTER] * 3 + [_INT64] * 3),

@@ -12,6 +12,7 @@ import numpy as np
 
 from cluster.actor import serve_steps
 from cluster.channel import Listener, connect
+from cluster.deadline import StepDeadline
 from cluster.step_channel import StepChannel
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
@@ -32,6 +33,9 @@ class IdleWorker:
     def blames_peer(self, error: Exception) -> bool:
         return False
 
+    def is_beyond_repair(self, error: Exception) -> bool:
+        return True
+
 
 def run_worker(address: str, token: bytes, rank: int) -> None:
     serve_steps(connect(address, token, str(rank)), IdleWorker(rank))
@@ -49,7 +53,7 @@ def measure(num_ranks: int, num_steps: int, host: str | None) -> np.ndarray:
     connections = dict(listener.accept(time.monotonic() + 60) for _ in processes)
     listener.close()
     in_order = [connections[str(rank)] for rank in range(num_ranks)]
-    channel = StepChannel(in_order, ["here"] * num_ranks)
+    channel = StepChannel(in_order, ["here"] * num_ranks, StepDeadline())
     requests = [decode_step(step, num_seqs=16) for step in range(WARM_UP_STEPS + num_steps)]
     seconds = []
     for request in requests:

@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import NoReturn
 
 import numpy as np
 import pytest
 
-from cluster.actor import serve_steps
+from cluster.actor import hold_line, serve_steps
 from cluster.channel import TOKEN_BYTES, ChannelError, Connection, ConnectionEnded, Listener, connect
+from cluster.deadline import StepDeadline
 from cluster.messages import StepDone, StepFailed, decode, encode
 from cluster.step_channel import StepChannel
-from engine.errors import WorkerLost
+from engine.errors import StepRaised, WorkerLost
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 from tests.engine.worker.steps import decode_step, make_output
@@ -219,13 +219,23 @@ class EchoWorker:
     def blames_peer(self, error: Exception) -> bool:
         return isinstance(error, RuntimeError)
 
+    def is_beyond_repair(self, error: Exception) -> bool:
+        return False
 
-def run_worker(address: str, token: bytes, rank: int) -> NoReturn:
+
+def run_worker(address: str, token: bytes, rank: int) -> None:
+    """Serve steps for as long as the line lasts, and no longer than the steps' connection."""
+    hold_line(connect(address, token, f"line {rank}"), print)
     serve_steps(connect(address, token, str(rank)), EchoWorker(rank))
 
 
 @pytest.fixture
-def channel() -> Iterator[tuple[StepChannel, list[int]]]:
+def deadline() -> StepDeadline:
+    return StepDeadline()
+
+
+@pytest.fixture
+def channel(deadline: StepDeadline) -> Iterator[tuple[StepChannel, list[int]]]:
     """Three ranks, each a process; and their process ids."""
     listener = Listener(None)
     context = get_context("forkserver")
@@ -233,11 +243,13 @@ def channel() -> Iterator[tuple[StepChannel, list[int]]]:
     processes = [context.Process(target=run_worker, args=(listener.address, listener.token, rank)) for rank in range(3)]
     for process in processes:
         process.start()
-    connections = dict(listener.accept(time.monotonic() + SECONDS) for _ in processes)
+    connections = dict(listener.accept(time.monotonic() + SECONDS) for _ in range(2 * len(processes)))
     listener.close()
-    steps = StepChannel([connections[str(rank)] for rank in range(3)], ["node-a", "node-a", "node-b"])
+    steps = StepChannel([connections[str(rank)] for rank in range(3)], ["node-a", "node-a", "node-b"], deadline)
     yield steps, [process.pid or 0 for process in processes]
     steps.close()
+    for rank in range(3):
+        connections[f"line {rank}"].close()
     for process in processes:
         process.join(SECONDS)
         assert process.exitcode is not None
@@ -286,8 +298,9 @@ class TestStepChannel:
 
     def test_exception_names_its_rank(self, channel: tuple[StepChannel, list[int]]) -> None:
         steps, _ = channel
-        error = lost(lambda: steps.submit(with_tokens(0, 0, 13, 0)).result(SECONDS))
-        assert (error.rank, error.reason) == (1, "ValueError: unlucky")
+        with pytest.raises(StepRaised) as caught:
+            steps.submit(with_tokens(0, 0, 13, 0)).result(SECONDS)
+        assert (caught.value.rank, caught.value.step, caught.value.reason) == (1, 0, "ValueError: unlucky")
 
     def test_root_cause_comes_before_its_consequence(self, channel: tuple[StepChannel, list[int]]) -> None:
         steps, pids = channel
@@ -297,11 +310,38 @@ class TestStepChannel:
 
     def test_failed_collective_alone_is_reported_too(self, channel: tuple[StepChannel, list[int]]) -> None:
         steps, _ = channel
-        error = lost(lambda: steps.submit(with_tokens(0, 0, 0, 14)).result(SECONDS))
-        assert (error.rank, error.reason) == (2, "RuntimeError: a peer has gone")
+        with pytest.raises(StepRaised) as caught:
+            steps.submit(with_tokens(0, 0, 0, 14)).result(SECONDS)
+        assert (caught.value.rank, caught.value.reason) == (2, "RuntimeError: a peer has gone")
+
+    def test_the_step_that_a_lost_rank_was_at(self, channel: tuple[StepChannel, list[int]]) -> None:
+        steps, pids = channel
+        futures = [steps.submit(with_tokens(4, 0, 15, 0)), steps.submit(with_tokens(5, 0, 0, 15))]
+        os.kill(pids[1], signal.SIGKILL)
+        assert lost(lambda: futures[1].result(SECONDS)).step == 4
 
     def test_workers_leave_with_the_driver_even_from_a_step(self, channel: tuple[StepChannel, list[int]]) -> None:
         steps, _ = channel
         future = steps.submit(with_tokens(0, 15, 15, 15))
-        steps.close()  # the fixture sees that the processes have gone
+        steps.close()  # the fixture ends the lines, and sees that the processes have gone
         assert lost(lambda: future.result(SECONDS)).reason == "the workers were stopped"
+
+
+class TestDeadline:
+    @pytest.fixture
+    def deadline(self) -> StepDeadline:
+        return StepDeadline(first_seconds=0.2, floor_seconds=0.2)
+
+    def test_a_rank_that_lives_but_does_not_answer_is_lost(self, channel: tuple[StepChannel, list[int]]) -> None:
+        steps, _ = channel
+        error = lost(lambda: steps.submit(with_tokens(7, 0, 15, 0)).result(SECONDS))
+        assert error.rank == 1 and error.step == 7
+        assert error.reason.startswith("it lives, but has not answered step 7 for ")
+
+    def test_the_limit_follows_the_slowest_steps(self) -> None:
+        deadline = StepDeadline(first_seconds=600, floor_seconds=30)
+        assert deadline.limit(1) == 600
+        deadline.took(1, 0.01)
+        deadline.took(100, 2.0)
+        deadline.took(1000, 0.5)
+        assert 30 + 19 * 2.0 < deadline.limit(100) <= 30 + 20 * 2.0

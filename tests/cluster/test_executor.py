@@ -1,31 +1,45 @@
 """Workers as Ray actors: the same tokens as one rank in process, and what becomes of a group that loses one."""
 
+import itertools
 import logging
 import os
+import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from cluster.actor import Loaded, Seat, WorkerActor
 from cluster.executor import RayExecutor
-from cluster.placement import Placement, locate, make_bundles, place
-from engine.config import EngineConfig
-from engine.errors import InvalidConfig, WorkerLost
+from cluster.placement import make_bundles, place
+from engine.config import EngineConfig, ModelConfig
+from engine.errors import REQUEST_QUARANTINED, InvalidConfig, StepRaised, WorkerLost
 from engine.executor import Executor
+from engine.llm_engine import LLMEngine
+from engine.outputs import RequestOutput, SamplerOutput
+from engine.request import ExecuteModelRequest
+from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
+from tests.engine.demo import Request, answers, tokens_and_text
 from tests.engine.worker.steps import Part, generate, ints, make_step, pairs
+from tests.engine.workloads import TOKENIZER
 
 ROOT = Path(__file__).parents[2]
 PROMPTS = [list(range(40, 77)), [5, 6, 7], list(range(300, 316))]
 SECONDS = 60  # more than any step takes
+DEADLY = 13  # a token id
 
 
 def make_config(**changes: object) -> EngineConfig:
@@ -127,11 +141,133 @@ def test_killed_worker_is_lost_and_replaced(expected: list[list[int]], caplog: p
         (line,) = caplog.messages
         assert re.match(r"worker 0 on node \S+ lost, step 0 in flight: ", line)
         assert executor.restart().num_gpu_blocks == 32
-        assert not set(old_pids) & set(executor.worker_pids)
-        assert not any(is_alive(pid) for pid in old_pids)
+        assert executor.worker_pids[1] == old_pids[1], "the other process is kept, with its weights"
+        assert executor.worker_pids[0] != old_pids[0] and not is_alive(old_pids[0])
         with pytest.raises(WorkerLost, match="of epoch 0, and this is epoch 1"):
             executor.submit(make_step(2, [Part([1], 0, [1])])).result(SECONDS)
         assert run(executor, epoch=1) == expected
+
+
+def test_a_frozen_worker_is_found_and_replaced(expected: list[list[int]]) -> None:
+    with started(make_config(pipeline_parallel_size=2, num_spare_workers=0)) as executor:
+        frozen, other = executor.worker_pids
+        os.kill(frozen, signal.SIGSTOP)
+        with pytest.raises(WorkerLost, match=r"worker 0 lost: stopped by a signal, no sign of life for \d\.\d s"):
+            executor.submit(make_step(0, [Part(PROMPTS[0], 0, [1, 2, 3])])).result(SECONDS)
+        executor.restart()
+        assert not is_alive(frozen) and executor.worker_pids[1] == other
+        assert run(executor, epoch=1) == expected
+
+
+def test_a_starved_worker_and_a_short_pause_are_no_alarm(expected: list[list[int]]) -> None:
+    burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        with started(make_config(pipeline_parallel_size=2, num_spare_workers=0)) as executor:
+            starved, paused = executor.worker_pids
+            os.setpriority(os.PRIO_PROCESS, starved, 19)
+            os.kill(paused, signal.SIGSTOP)
+            resume = threading.Timer(1.5, os.kill, (paused, signal.SIGCONT))
+            resume.start()
+            assert run(executor) == expected
+            resume.join()
+            assert executor.worker_pids == [starved, paused]
+    finally:
+        burner.kill()
+        burner.wait()
+
+
+def test_an_exception_restarts_no_process(expected: list[list[int]]) -> None:
+    with started(make_config(tensor_parallel_size=2, pipeline_parallel_size=2)) as executor:
+        pids = executor.worker_pids
+        for epoch in range(3):
+            bad = make_step(epoch, [Part([1], 0, [1])], epoch=epoch, carried_step=100, carried_rows=pairs((0, 0)))
+            with pytest.raises(StepRaised, match=rf"step {epoch} raised on worker [01]: ValueError: carried rows"):
+                executor.submit(bad).result(SECONDS)
+            executor.restart()
+            assert run(executor, epoch=epoch + 1) == expected
+        assert executor.worker_pids == pids
+
+
+@contextmanager
+def engine_on(executor: Executor, config: EngineConfig) -> Iterator[LLMEngine]:
+    engine = LLMEngine(config, ModelConfig.load(config.model), TOKENIZER, executor)
+    try:
+        engine.start()
+        yield engine
+    finally:
+        executor.shutdown()
+
+
+def requests(count: int) -> list[Request]:
+    """Of every kind that has something to lose; none with the deadly token."""
+    rng = random.Random(0)
+    kinds: list[dict[str, object]] = [
+        {"temperature": 0.0},
+        {"seed": 1, "logprobs": 2},
+        {"seed": 2, "n": 2},
+        {"seed": 3, "frequency_penalty": 0.5},
+        {"seed": 4, "stop": ["e"]},
+    ]
+    params = {"max_tokens": 40, "ignore_eos": True, "logit_bias": {DEADLY: -100.0}}
+    return [
+        ([rng.randrange(20, 200) for _ in range(rng.randint(3, 60))], SamplingParams(**params, **kinds[index % 5]))
+        for index in range(count)
+    ]
+
+
+def test_streams_go_on_with_the_tokens_they_would_have_had() -> None:
+    config = make_config(num_gpu_blocks_override=200, tensor_parallel_size=2, pipeline_parallel_size=2)
+    with engine_on(LocalExecutor(make_config(num_gpu_blocks_override=200)), config) as engine:
+        expected = [tokens_and_text(answer) for answer in answers(engine, requests(20))]
+    executor = RayExecutor(config)
+    with engine_on(executor, config) as engine:
+        step, num_steps, signals = engine.step, itertools.count(), {8: signal.SIGKILL, 40: signal.SIGSTOP}
+
+        def step_with_faults() -> list[RequestOutput]:
+            number = next(num_steps)
+            if number in signals:
+                os.kill(executor.worker_pids[number % 4], signals[number])
+            return step()
+
+        engine.step = step_with_faults  # type: ignore[method-assign]
+        assert [tokens_and_text(answer) for answer in answers(engine, requests(20))] == expected
+        assert engine.stats().num_recoveries == 2
+
+
+class DeadlyWorker:
+    """A worker that dies of a token."""
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._worker, name)
+
+    def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
+        if DEADLY in request.input_ids:
+            os.kill(os.getpid(), signal.SIGKILL)
+        output: SamplerOutput | None = self._worker.execute(request)
+        return output
+
+
+class DeadlyActor(WorkerActor):
+    def take_seat(self, config: EngineConfig, seat: Seat) -> Loaded:
+        loaded = super().take_seat(config, seat)
+        if seat.rank == 1 and not isinstance(self._worker, DeadlyWorker):
+            self._worker = DeadlyWorker(self._worker)
+        return loaded
+
+
+def test_what_kills_its_worker_is_quarantined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.worker_process.WorkerActor", DeadlyActor)
+    config = make_config(num_gpu_blocks_override=200, tensor_parallel_size=2)
+    with engine_on(LocalExecutor(make_config(num_gpu_blocks_override=200)), config) as engine:
+        expected = [tokens_and_text(answer) for answer in answers(engine, requests(15))]
+    with engine_on(RayExecutor(config), config) as engine:
+        told = answers(engine, [*requests(15), ([3, 4, DEADLY], SamplingParams())])
+        assert [tokens_and_text(answer) for answer in told[:-1]] == expected
+        assert told[-1].error_code == REQUEST_QUARANTINED
+        assert engine.stats().num_recoveries == 2
 
 
 def test_tensor_parallel_ranks_run_ahead_and_fail_with_a_reason() -> None:
@@ -143,7 +279,9 @@ def test_tensor_parallel_ranks_run_ahead_and_fail_with_a_reason() -> None:
         token = int(first.result(SECONDS).token_ids[0])
         known = executor.submit(make_step(2, [unknown], input_ids=ints(token)))
         assert ahead.result(SECONDS).token_ids.tolist() == known.result(SECONDS).token_ids.tolist()
-        with pytest.raises(WorkerLost, match=r"worker [01] lost: ValueError: step 8 carries rows of step 3"):
+        with pytest.raises(
+            StepRaised, match=r"step 8 raised on worker [01]: ValueError: step 8 carries rows of step 3"
+        ):
             executor.submit(make_step(8, [unknown], carried_step=3, carried_rows=pairs((0, 0)))).result(SECONDS)
 
 
@@ -165,15 +303,6 @@ def test_start_refuses_in_a_sentence(changes: dict[str, object], message: str) -
 def test_no_room_in_the_cluster() -> None:
     with pytest.raises(InvalidConfig, match=r"no room for \[\{'CPU': 6.0\}\]"):
         place(make_config(tensor_parallel_size=2), cpus_per_worker=3.0, timeout=1)
-
-
-def test_a_group_that_is_not_ours_stays_while_it_waits_for_room() -> None:
-    group = placement_group([{"CPU": 6.0}])
-    replicas = Placement(group, is_own=False, num_cpus=3.0, num_gpus=0, bundles=[0, 0])
-    with pytest.raises(InvalidConfig, match=r"no room for \[\{'CPU': 6.0\}\]"):
-        locate(replicas, timeout=1)
-    assert placement_group_table(group)["state"] == "PENDING"
-    remove_placement_group(group)
 
 
 def test_stages_are_bundles_and_a_replica_uses_its_own() -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from engine.errors import WorkerLost
+from engine.errors import StepFailure, StepRaised, WorkerLost
 from engine.executor import Capacity
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
@@ -77,6 +77,10 @@ class HistoryExecutor:
         self.epoch = 0
         self.num_steps = 0
         self.crash_at: set[int] = set()  # steps that end in WorkerLost, whatever their epoch
+        self.raise_at: set[int] = set()  # steps that raise
+        self.deadly: set[int] = set()  # token ids: a step that reads one ends in WorkerLost
+        self.raising: set[int] = set()  # token ids: a step that reads one raises
+        self.num_restarts = 0
         self.poison: set[int] = set()  # steps whose first row is not finite
 
     def start(self) -> Capacity:
@@ -84,11 +88,12 @@ class HistoryExecutor:
         self.second = np.zeros_like(self.first)
         self.host = np.zeros((2, self.capacity.num_cpu_blocks, BLOCK_SIZE), np.uint64)
         self.samples: deque[tuple[int, np.ndarray]] = deque(maxlen=self.depth + 1)
-        self.is_lost = False
+        self.failure: StepFailure | None = None
         return self.capacity
 
     def restart(self) -> Capacity:
         self.epoch += 1
+        self.num_restarts += isinstance(self.failure, WorkerLost)
         return self.start()
 
     def shutdown(self) -> None:
@@ -98,14 +103,21 @@ class HistoryExecutor:
         future: Future[SamplerOutput] = Future()
         assert request.epoch == self.epoch
         self.num_steps += 1
-        if self.is_lost or request.step in self.crash_at:
-            self.crash_at.discard(request.step)
-            self.is_lost = True
-            future.set_exception(WorkerLost(0, "crashed on purpose"))
+        self.failure = self.failure or self._fail(request)
+        if self.failure is not None:
+            future.set_exception(self.failure)
         else:
             with np.errstate(over="ignore"):
                 future.set_result(self.execute(request))
         return future
+
+    def _fail(self, request: ExecuteModelRequest) -> StepFailure | None:
+        tokens = set(request.input_ids.tolist())
+        if request.step in self.crash_at or tokens & self.deadly:
+            return WorkerLost(0, "crashed on purpose", request.step)
+        if request.step in self.raise_at or tokens & self.raising:
+            return StepRaised(0, "ValueError: raised on purpose", request.step)
+        return None
 
     def execute(self, request: ExecuteModelRequest) -> SamplerOutput:
         self._move_blocks(request)

@@ -20,6 +20,7 @@ def undisturbed(requests):
 
 @pytest.mark.parametrize("shard", range(10))
 def test_answers_depend_on_the_request_alone(shard):
+    num_blamed = 0
     for seed in range(shard, NUM_WORKLOADS, 10):
         rng = random.Random(seed)
         requests = random_requests(rng, rng.randint(1, 8))
@@ -27,12 +28,17 @@ def test_answers_depend_on_the_request_alone(shard):
         engine = make_engine(random_knobs(rng))
         if rng.random() < 0.2:
             engine.executor.crash_at = {rng.randint(1, 120) for _ in range(4)}
+            engine.executor.raise_at = {rng.randint(1, 120)}
         got = run(engine, requests, rng)
         for request in requests:
             told = got[request.request_id]
-            assert was_refused(told.error) or essence(told) == essence(expected[request.request_id]), (seed, request)
+            if told.error_code is not None:  # in flight, alone, at two crashes of a workload with four
+                num_blamed += 1
+            elif not was_refused(told.error):
+                assert essence(told) == essence(expected[request.request_id]), (seed, request)
         assert engine.scheduler.blocks.device.num_free == engine.scheduler.blocks.device.num_usable
         assert engine.scheduler.blocks.host.num_free == engine.scheduler.blocks.host.num_usable
+    assert num_blamed <= 2
 
 
 def test_undisturbed_answers_are_the_models_own():

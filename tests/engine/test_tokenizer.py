@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from engine.errors import InvalidConfig, InvalidRequest
+from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.tokenizer import Tokenizer
 from tests.engine.workloads import DEMO, TOKENIZER
 
@@ -48,6 +48,14 @@ def test_what_a_template_complains_about_is_the_callers_error(tmp_path):
         (tmp_path / name).write_bytes((Path(DEMO) / name).read_bytes())
     (tmp_path / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
     with pytest.raises(InvalidRequest, match="roles must alternate"):
+        Tokenizer(str(tmp_path)).encode_chat(CONVERSATIONS[0])
+
+
+def test_what_a_template_trips_over_is_its_requests_own_trouble(tmp_path):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((Path(DEMO) / name).read_bytes())
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0]['content'] / 2 }}")
+    with pytest.raises(InputProcessingError, match="the chat template failed: TypeError"):
         Tokenizer(str(tmp_path)).encode_chat(CONVERSATIONS[0])
 
 

@@ -9,6 +9,7 @@ from engine.errors import InvalidRequest
 from engine.executor import Capacity
 from engine.llm_engine import LLMEngine
 from engine.outputs import Accumulator, RequestOutput
+from engine.recovery import RestartBudget
 from engine.sampling_params import SamplingParams
 from engine.tokenizer import Tokenizer
 from tests.doubles.history_executor import HistoryExecutor, hidden_states, next_token
@@ -51,6 +52,7 @@ def make_engine(knobs: Knobs) -> LLMEngine:
     )
     config = EngineConfig.create(**({"model": DEMO, "max_num_seqs": 32, "max_restarts": 100} | knobs.overrides))
     engine = LLMEngine(config, model, TOKENIZER, executor)
+    engine.budget = RestartBudget(config.max_restarts, backoff_seconds=(0.0,))
     engine.start()
     return engine
 

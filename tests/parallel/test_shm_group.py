@@ -160,3 +160,15 @@ def test_without_room_there_is_no_group_and_nothing_stays_behind(monkeypatch: py
     before = set(os.listdir(shm_group.FOLDER))
     assert join_all(2) == [None, None]
     assert not [name for name in set(os.listdir(shm_group.FOLDER)) - before if name.startswith("squadron-")]
+
+
+def test_an_abort_ends_every_wait() -> None:
+    def wait_in_a_ring(group: ShmGroup) -> str:
+        if group.rank == 2:
+            group.abort()
+            return "aborted"
+        with pytest.raises(GroupError, match="the group was aborted"):
+            group.recv((3,), torch.float32, (group.rank + 2) % 3)
+        return "told"
+
+    assert run_ranks(3, wait_in_a_ring) == ["told", "told", "aborted"]

@@ -111,7 +111,7 @@ SQUADRON_API void squadron_token_logprobs(const float* logits, int64_t rows, int
 // --- shm.cpp: collectives between processes of one machine -------------------------------------------------------------
 //
 // Those that return int32 return 0; 1 + r if rank r is gone; -1 - r if it was silent for so many milliseconds; the least
-// number there is if /dev/shm is full.
+// number there is if /dev/shm is full, the one after it if the group was aborted.
 
 // Size of the file for so many ranks (at most squadron_shm_max_ranks), and how much of its beginning must be reserved.
 SQUADRON_API int64_t squadron_shm_bytes(int32_t size);
@@ -121,6 +121,9 @@ SQUADRON_API int32_t squadron_shm_max_ranks();
 // Maps the file (zeros at first), which the caller keeps open, and locks this rank's byte of it; null if that fails.
 SQUADRON_API squadron::SharedMemory* squadron_shm_join(int32_t file, int32_t rank, int32_t size);
 SQUADRON_API void squadron_shm_leave(squadron::SharedMemory* shared);
+
+// From any thread: whoever waits in this group, in any of its processes, stops waiting.
+SQUADRON_API void squadron_shm_abort(squadron::SharedMemory* shared);
 
 SQUADRON_API int32_t squadron_shm_barrier(squadron::SharedMemory* shared, int64_t milliseconds);
 

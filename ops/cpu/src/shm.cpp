@@ -4,7 +4,8 @@
 // its part of a chunk, arrives, waits for the others to arrive, and reads theirs. By the time it writes to a slot again every
 // rank has arrived once more, hence read what was there. And for each rank a ring of slots to the next rank, for messages
 // that nobody waits for. A waiting rank spins briefly, then sleeps on the counter; every now and then it looks whether the
-// one it waits for still holds its lock on the file, which the kernel drops with the last of its process.
+// one it waits for still holds its lock on the file, which the kernel drops with the last of its process, and whether the
+// group was aborted.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
@@ -26,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t SLOT_BYTES = 1 << 18, RING_SLOTS = 32, PAGE = 4096;
 constexpr int MAX_RANKS = 64, SPINS = 4000;
-constexpr auto LOOK_AROUND = std::chrono::milliseconds(50);  // between two looks at the peer's lock
+constexpr auto LOOK_AROUND = std::chrono::milliseconds(50);  // between two looks at the peer's lock and at `is_aborted`
 
 // Counts up; whoever waits for it to pass a number may sleep.
 struct alignas(64) Counter {
@@ -57,6 +58,7 @@ struct alignas(64) Counter {
 
 struct RankCounters {
     Counter arrived, written, read;  // written, read: slots of the ring to the next rank
+    alignas(64) std::atomic<bool> is_aborted;  // rank 0's stands for the group
 };
 
 int64_t counters_bytes(int size) { return (size * (int64_t)sizeof(RankCounters) + PAGE - 1) / PAGE * PAGE; }
@@ -64,7 +66,7 @@ int64_t slots_end(int size) { return counters_bytes(size) + 2 * size * SLOT_BYTE
 int64_t file_bytes(int size) { return slots_end(size) + size * RING_SLOTS * SLOT_BYTES; }
 
 // What a call returns: 0, or what failed it.
-constexpr int32_t NO_ROOM = INT32_MIN;
+constexpr int32_t NO_ROOM = INT32_MIN, ABORTED = INT32_MIN + 1;
 int32_t died(int rank) { return 1 + rank; }
 int32_t silent(int rank) { return -1 - rank; }
 
@@ -89,6 +91,8 @@ class SharedMemory {
         read([&](int peer) { return slot(parity, peer); });
         return 0;
     }
+
+    void abort() { counters(0).is_aborted.store(true); }
 
     int32_t send(const char* x, int64_t bytes, Clock::time_point deadline) {
         const int next = (rank + 1) % size;
@@ -122,6 +126,7 @@ class SharedMemory {
     int32_t wait(Counter& counter, uint32_t target, int peer, Clock::time_point deadline) {
         while (!counter.wait(target)) {
             if (counter.has_reached(target)) return 0;
+            if (counters(0).is_aborted.load()) return ABORTED;
             if (!is_alive(peer)) return counter.has_reached(target) ? 0 : died(peer);
             if (Clock::now() >= deadline) return silent(peer);
         }
@@ -191,6 +196,8 @@ SQUADRON_API SharedMemory* squadron_shm_join(int32_t file, int32_t rank, int32_t
 }
 
 SQUADRON_API void squadron_shm_leave(SharedMemory* shared) { delete shared; }
+
+SQUADRON_API void squadron_shm_abort(SharedMemory* shared) { shared->abort(); }
 
 SQUADRON_API int32_t squadron_shm_barrier(SharedMemory* shared, int64_t milliseconds) {
     return shared->exchange(deadline_in(milliseconds), [](char*) {}, [](auto) {});

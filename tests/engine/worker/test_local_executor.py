@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.config import EngineConfig
-from engine.errors import InvalidConfig, WorkerLost
+from engine.errors import InvalidConfig, StepRaised, WorkerLost
 from engine.worker.local_executor import LocalExecutor
 from tests.engine.worker.steps import Part, generate, make_step, pairs
 
@@ -43,12 +43,12 @@ def test_runs_steps_in_order(executor: LocalExecutor) -> None:
     assert len({int(output.token_ids[0]) for output in outputs}) == 1
 
 
-def test_exception_loses_the_epoch_and_restart_begins_the_next(executor: LocalExecutor) -> None:
+def test_exception_ends_the_epoch_and_restart_begins_the_next(executor: LocalExecutor) -> None:
     executor.start()
     expected = generate(lambda request: executor.submit(request).result(), PROMPTS, 4)
     futures = [executor.submit(step) for step in (bad_step(7), make_step(8, [Part([1], 0, [1])]))]
     for future in futures:
-        with pytest.raises(WorkerLost, match="worker 0 lost: ValueError: step 7 carries rows of step 100"):
+        with pytest.raises(StepRaised, match="step 7 raised on worker 0: ValueError: step 7 carries rows of step 100"):
             future.result()
     assert executor.restart().num_gpu_blocks == 32
     assert generate(lambda request: executor.submit(request).result(), PROMPTS, 4, epoch=1, first_step=9) == expected

@@ -1,0 +1,146 @@
+"""A worker's process as the driver sees it: its Ray actor, the line to it that lasts as long as it lives, and its end."""
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from cluster.actor import Facts, WorkerActor, read_facts
+from cluster.channel import Connection, ConnectionEnded, Listener
+from cluster.placement import Placement
+
+logger = logging.getLogger("squadron.executor")
+
+CONNECT_SECONDS = 30.0
+
+
+class WorkerProcess:
+    """Starts with its actor; `facts` and `line` are there once it is `attach`ed."""
+
+    def __init__(self, placement: Placement, bundle: int, *, is_spare: bool = False) -> None:
+        """Have Ray start it in a bundle of the group. A spare takes none of the bundle's resources, even in use."""
+        self.bundle = bundle
+        self.is_loading = False  # reads weights: it may be silent for longer
+        self.is_seated = False  # has a rank, its weights and a cache
+        self.ended = threading.Event()
+        self.on_loss: Callable[[str], None] = _warn  # told once why the process is of no more use
+        options = ray.remote(WorkerActor).options(
+            num_cpus=0 if is_spare else placement.num_cpus,
+            num_gpus=placement.num_gpus,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(placement.group, bundle),
+        )
+        self.actor: Any = options.remote()
+        self.introduction: Any = self.actor.introduce.remote()  # ready when the process is
+        self.facts: Facts
+        self.line: Connection
+        self._pidfd: int | None = None
+        self._attaching = threading.Lock()
+        self._closing = threading.Lock()
+        self.is_attached = False
+        self._is_lost = False
+
+    def attach(self) -> bool:
+        """Wait for the process and lay the line; False if that was done before. Raises RayError or OSError."""
+        with self._attaching:
+            if self.is_attached:
+                return False
+            facts: Facts = ray.get(self.introduction)
+            is_on_this_node = facts.node_id == ray.get_runtime_context().get_node_id()
+            listener = Listener(None if is_on_this_node else ray.util.get_node_ip_address())
+            try:
+                holding = self.actor.hold_line.remote(listener.address, listener.token)
+                _, self.line = listener.accept(time.monotonic() + CONNECT_SECONDS)
+                ray.get(holding)
+            finally:
+                listener.close()
+            self.facts = facts
+            self._pidfd = _open_pidfd(facts)
+            self.is_attached = True
+            return True
+
+    @property
+    def is_lost(self) -> bool:
+        return self._is_lost or self.ended.is_set()
+
+    @property
+    def is_on_this_machine(self) -> bool:
+        return self._pidfd is not None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped it: certain, but known of processes of this machine only."""
+        if not self.is_on_this_machine:
+            return False
+        try:
+            return state_of(self.facts.pid) == "T"
+        except OSError:
+            return False
+
+    def abort(self, epoch: int) -> None:
+        """Have it get out of whatever collective of that epoch it is in."""
+        with contextlib.suppress(ConnectionEnded):
+            self.line.post(str(epoch).encode())
+
+    def lose(self, reason: str) -> None:
+        """The process is of no more use: tell why, and see to its end."""
+        if not self._is_lost:
+            self._is_lost = True
+            self.on_loss(reason)
+            self.kill()
+
+    def kill(self) -> None:
+        """At once where the process is on this machine (Ray takes five seconds for a stopped one), else by Ray."""
+        self._is_lost = True
+        with self._closing:
+            if self._pidfd is not None and not self.ended.is_set():
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        if ray.is_initialized():
+            ray.kill(self.actor)
+
+    def close(self) -> None:
+        """After its end: give the descriptors back."""
+        self.line.close()
+        with self._closing:
+            if self._pidfd is not None and not self.ended.is_set():
+                os.close(self._pidfd)
+            self.ended.set()
+
+
+def _warn(reason: str) -> None:
+    logger.warning("a worker without a rank was lost: %s", reason)
+
+
+def state_of(pid: int) -> str:
+    """A process' state as in proc(5): R, S, D, T (stopped by a signal), t (by a debugger), Z; raises OSError."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _open_pidfd(facts: Facts) -> int | None:
+    """A handle of the process, if it is one of this machine; it stays the process', should the number be used again."""
+    if facts.machine != read_facts("", "").machine:
+        return None
+    try:
+        pidfd = os.pidfd_open(facts.pid)
+    except OSError:
+        return None
+    if read_start_time(facts.pid) == facts.start_time:
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def read_start_time(pid: int) -> int | None:
+    """When the process began, in ticks since the machine did; None if there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return None

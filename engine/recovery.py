@@ -1,0 +1,158 @@
+"""What the engine does about steps that fail: how often workers are replaced, and which request is to blame.
+
+A step fails because of the workers (killed from outside, out of memory), of the moment, or of a request in it, which would fail
+every step that it is in. So, after a failure, everybody is computed again, and the requests of the failed step are marked
+with how far they had come. One that gets past its mark is cleared. Those that fail again at their mark stand trial: they
+are held back, and let go a few at a time, the newest first, while those go on that have proved themselves by a token. When
+a step fails in which a single request is in doubt, it is that one's doing: it ends with an error, and nobody else notices.
+
+A death weighs more than an exception. After the first one, requests that have not had a token here yet are tried at once,
+each alone: what kills a process does so in its first step, most likely, and two deaths are enough then.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from engine.scheduler import ScheduledSequence
+from engine.sequence import SequenceGroup
+
+MAX_TRIALS = 64  # suspects are tried in so many parts at most
+BACKOFF_SECONDS = (0.0, 0.5, 1.0, 2.0, 4.0)  # before the first restart in a row, the second, ... and all others
+PROGRESS_STEPS = 8  # steps after which a restart counts as a success
+MAX_CONVICTIONS = 3  # in a row: if the next one fails too, it is not the requests
+
+
+class RestartBudget:
+    """How many restarts may follow one another without success."""
+
+    def __init__(self, max_restarts: int, backoff_seconds: Sequence[float] = BACKOFF_SECONDS) -> None:
+        self._max_restarts = max_restarts
+        self._backoff_seconds = backoff_seconds
+        self._num_in_a_row = 0
+        self._num_steps = 0
+        self._num_convictions = 0
+
+    def take(self) -> float | None:
+        """Seconds to wait before the next restart; None if there may be none."""
+        self._num_steps = 0
+        if self._num_in_a_row == self._max_restarts:
+            return None
+        self._num_in_a_row += 1
+        return self._backoff_seconds[min(self._num_in_a_row, len(self._backoff_seconds)) - 1]
+
+    def stepped(self) -> None:
+        """A step has ended well."""
+        self._num_steps += 1
+        if self._num_steps == PROGRESS_STEPS:
+            self._num_in_a_row = self._num_convictions = 0
+
+    def convicted(self) -> None:
+        """The failures in a row had a reason, which is gone."""
+        self._num_convictions += 1
+        if self._num_convictions <= MAX_CONVICTIONS:
+            self._num_in_a_row = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """How far a request had come when its step failed, and the positions that the step computed of it."""
+
+    progress: int  # tokens of all its sequences
+    start: int
+    end: int
+
+    def meets(self, other: Self) -> bool:
+        """Whether both failures may be of the same tokens."""
+        return self.progress == other.progress and self.start < other.end and other.start < self.end
+
+
+class Suspects:
+    """Holds requests back (`SequenceGroup.is_held`) and lets them go."""
+
+    def __init__(self) -> None:
+        self._marks: dict[SequenceGroup, _Mark] = {}
+        self._waiting: list[SequenceGroup] = []  # for their trial, the next one last
+        self._on_trial: list[SequenceGroup] = []
+        # In no failed step, but without a token yet: not to be there at a trial.
+        self._bystanders: list[SequenceGroup] = []
+        self._num_at_once = 1
+
+    def arrived(self, group: SequenceGroup, *, is_suspect: bool) -> None:
+        """A new request. `is_suspect`: other engines were lost with it, so it stands trial from the start."""
+        if is_suspect:
+            self._marks[group] = _Mark(_progress(group), 0, sys.maxsize)
+            self._hold([*self._waiting, group], [], num_at_once=1)
+        elif self._on_trial:
+            group.is_held = True
+            self._bystanders.append(group)
+
+    def judge(
+        self, failed: Iterable[ScheduledSequence], everybody: Iterable[SequenceGroup], *, is_death: bool
+    ) -> SequenceGroup | None:
+        """Of a step that failed with these in it: the request that is to blame; None while that is not known."""
+        marks = _marks(failed)
+        tried = [group for group in marks if group in self._on_trial]
+        again = [group for group, mark in marks.items() if group in self._marks and mark.meets(self._marks[group])]
+        new = [group for group in marks if group.metrics.first_token_time is None]
+        self._marks |= marks
+        doubtful = sorted({*again, *new}, key=lambda group: group.order[1])
+        self._on_trial = [group for group in self._on_trial if group not in doubtful]
+        if again == doubtful and len(doubtful) == 1 and (tried or not is_death):
+            self._let_go()
+            return doubtful[0]
+        if tried:
+            self._hold([*self._waiting, *doubtful], everybody, num_at_once=1)
+        elif again or (new and is_death):
+            suspects = [group for group in doubtful if group in again or not again]
+            self._hold([*self._waiting, *suspects], everybody, num_at_once=-(-len(suspects) // MAX_TRIALS))
+        return None
+
+    def review(self) -> None:
+        """Clear those on trial that got past their mark, or are gone; let the next ones go."""
+        if not self._marks:
+            return
+        self._marks = {
+            group: mark
+            for group, mark in self._marks.items()
+            if not group.finished and _progress(group) == mark.progress
+        }
+        self._on_trial = [group for group in self._on_trial if group in self._marks]
+        self._waiting = [group for group in self._waiting if group in self._marks]
+        self._let_go()
+
+    def _hold(self, suspects: list[SequenceGroup], everybody: Iterable[SequenceGroup], num_at_once: int) -> None:
+        self._num_at_once = num_at_once
+        self._waiting = suspects
+        known = {*suspects, *self._on_trial, *self._bystanders}
+        self._bystanders += [
+            group for group in everybody if group.metrics.first_token_time is None and group not in known
+        ]
+        for group in (*suspects, *self._bystanders):
+            group.is_held = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """The next ones for their trial, unless one goes on; the bystanders after the last."""
+        while self._waiting and len(self._on_trial) < self._num_at_once:
+            self._on_trial.append(self._waiting.pop())
+            self._on_trial[-1].is_held = False
+        if not self._on_trial:
+            for group in self._bystanders:
+                group.is_held = False
+            self._bystanders = []
+
+
+def _marks(failed: Iterable[ScheduledSequence]) -> dict[SequenceGroup, _Mark]:
+    marks: dict[SequenceGroup, _Mark] = {}
+    for entry in failed:
+        group, start, end = entry.group, entry.start, entry.start + entry.num_tokens
+        if not group.finished:
+            known = marks.get(group, _Mark(_progress(group), start, end))
+            marks[group] = _Mark(known.progress, min(known.start, start), max(known.end, end))
+    return marks
+
+
+def _progress(group: SequenceGroup) -> int:
+    return sum([len(seq.token_ids) for seq in group.seqs])

@@ -1,0 +1,94 @@
+"""Rows that are not numbers, and requests that a real worker cannot compute: they end alone, on either backend."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from engine.errors import STEP_FAILED
+from engine.llm_engine import LLMEngine
+from engine.outputs import RequestOutput
+from engine.sampling_params import SamplingParams
+from tests.engine.demo import answers, demo_engine, every_bit
+from tests.engine.workloads import DEMO
+
+POISON = 300  # a token id that only the poisoned prompt has
+BACKENDS = ["reference", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def untied(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The demo checkpoint with a head of its own, so that a token's embedding is in no other row's logits."""
+    folder = tmp_path_factory.mktemp("untied")
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"):
+        shutil.copyfile(Path(DEMO) / name, folder / name)
+    config = json.loads((Path(DEMO) / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    weights = load_file(Path(DEMO) / "model.safetensors")
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
+    save_file(weights, folder / "model.safetensors")
+    return str(folder)
+
+
+@contextmanager
+def poisoned_engine(model: str, backend: str) -> Iterator[LLMEngine]:
+    """With NaN for the poison's embedding, and a cache so small that blocks change hands all the time."""
+    with demo_engine(model=model, ops_backend=backend, num_gpu_blocks_override=24, max_model_len=128) as engine:
+        ops = engine.executor._worker._ops
+        whole = ops.embedding
+
+        def embedding(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return whole(ids, weight).masked_fill((ids == POISON)[:, None], torch.nan)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ops, "embedding", embedding)
+            yield engine
+
+
+def requests(count: int) -> list[tuple[list[int], SamplingParams]]:
+    prompts = [[20 + (7 * n + k) % 200 for k in range(5 + 9 * n % 60)] for n in range(count)]
+    return [(prompt, SamplingParams(seed=n, max_tokens=12, ignore_eos=True)) for n, prompt in enumerate(prompts)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_row_of_nan_ends_its_request_and_touches_no_other(untied: str, backend: str) -> None:
+    good = requests(12)
+    poisons = [([5, 6, POISON, *range(30, 70)], SamplingParams(max_tokens=12))] * 6
+    with demo_engine(model=untied, ops_backend=backend, num_gpu_blocks_override=24, max_model_len=128) as engine:
+        expected = [every_bit(answer) for answer in answers(engine, good)]
+    with poisoned_engine(untied, backend) as engine:
+        mixed = [request for pair in zip(good, poisons * 2, strict=True) for request in pair]
+        told = answers(engine, mixed)
+        assert [every_bit(answer) for answer in told[::2]] == expected
+        assert {answer.error for answer in told[1::2]} == {
+            "the model gave no finite probabilities for this request's next token"
+        }
+        assert engine.stats().num_recoveries == engine.stats().num_failed_steps == 0
+
+
+def test_what_makes_the_worker_raise_ends_alone(untied: str) -> None:
+    with demo_engine(model=untied) as engine:
+        good = requests(8)
+        expected = [every_bit(answer) for answer in answers(engine, good)]
+        ops = engine.executor._worker._ops
+        whole = ops.embedding
+
+        def embedding(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            if (ids == POISON).any():
+                raise OverflowError("poison")
+            return whole(ids, weight)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ops, "embedding", embedding)
+            told: list[RequestOutput] = answers(engine, [*good, ([1, POISON], SamplingParams())])
+        assert [every_bit(answer) for answer in told[:-1]] == expected
+        assert (told[-1].error, told[-1].error_code) == (
+            "each step with this request failed (OverflowError: poison)",
+            STEP_FAILED,
+        )
+        assert engine.stats().num_recoveries == 0 and engine.stats().num_failed_steps == 3

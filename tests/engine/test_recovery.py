@@ -1,0 +1,132 @@
+"""Requests that fail every step they are in end alone, with few restarts; and restarts are not for ever."""
+
+import random
+
+import pytest
+
+from engine.errors import REQUEST_QUARANTINED, STEP_FAILED
+from engine.recovery import BACKOFF_SECONDS, MAX_CONVICTIONS, PROGRESS_STEPS, RestartBudget
+from engine.sampling_params import SamplingParams
+from tests.engine.test_llm_engine import finish
+from tests.engine.workloads import Knobs, Request, essence, make_engine, run
+
+POISON = 36  # a token id that no other request's prompt has; answers may
+KNOBS = [Knobs(depth=depth, runs_ahead=ahead) for depth, ahead in ((1, False), (2, True), (2, False))]
+
+
+def neighbours(count: int, *, max_tokens: int = 12) -> list[Request]:
+    params = {"max_tokens": max_tokens, "ignore_eos": True, "logit_bias": {POISON: -100.0}}
+    return [
+        Request(
+            f"r{n}", [n % 35, *[(n * 7 + k) % 35 for k in range(n % 20)]], SamplingParams(seed=n, **params), 0, None
+        )
+        for n in range(count)
+    ]
+
+
+def poisoned(name: str = "poison") -> Request:
+    params = SamplingParams(seed=1, max_tokens=30, ignore_eos=True)
+    return Request(name, [3, 4, POISON, 5], params, 0, None)
+
+
+def alone(requests: list[Request]) -> dict[str, object]:
+    return {
+        request.request_id: essence(run(make_engine(Knobs()), [request])[request.request_id]) for request in requests
+    }
+
+
+@pytest.mark.parametrize("knobs", KNOBS, ids=str)
+@pytest.mark.parametrize("place", [0, 31, 63])
+def test_what_kills_the_process_is_quarantined_after_two_restarts(knobs: Knobs, place: int) -> None:
+    others = neighbours(63)
+    expected = alone(others)
+    engine = make_engine(knobs)
+    engine.executor.deadly = {POISON}
+    answers = run(engine, [*others[:place], poisoned(), *others[place:]])
+    assert engine.executor.num_restarts <= 2
+    assert answers["poison"].error_code == REQUEST_QUARANTINED
+    assert {name: essence(answer) for name, answer in answers.items() if name != "poison"} == expected
+    assert engine.dead is None
+
+
+@pytest.mark.parametrize("knobs", KNOBS, ids=str)
+def test_what_raises_fails_alone_and_restarts_nothing_fifty_times(knobs: Knobs) -> None:
+    others = neighbours(63, max_tokens=30)
+    expected = alone(others)
+    engine = make_engine(knobs)
+    engine.executor.raising = {POISON}
+    poisons = [poisoned(f"poison{n}") for n in range(50)]
+    mixed = [*others, *poisons]
+    random.Random(0).shuffle(mixed)
+    answers = run(engine, mixed)
+    assert engine.executor.num_restarts == 0
+    assert {answers[poison.request_id].error_code for poison in poisons} == {STEP_FAILED}
+    assert "raised on purpose" in str(answers["poison7"].error)
+    assert {request.request_id: essence(answers[request.request_id]) for request in others} == expected
+
+
+def test_one_failure_is_nobodys_fault() -> None:
+    requests = neighbours(20)
+    expected = alone(requests)
+    engine = make_engine(Knobs(depth=2, runs_ahead=True))
+    engine.executor.raise_at, engine.executor.crash_at = {3}, {9}
+    answers = run(engine, requests)
+    assert {name: essence(answer) for name, answer in answers.items()} == expected
+    stats = engine.stats()
+    assert (stats.num_failed_steps, stats.num_recoveries, stats.num_quarantined) == (1, 1, 0)
+
+
+def test_a_killer_that_comes_again_and_again_does_not_stop_the_engine() -> None:
+    engine = make_engine(Knobs(overrides={"max_restarts": 3}))
+    engine.executor.deadly = {POISON}
+    others = neighbours(4)
+    expected = alone(others)
+    for number in range(4):
+        answers = run(engine, [poisoned(f"poison{number}"), others[number]])
+        assert answers[f"poison{number}"].error_code == REQUEST_QUARANTINED
+        assert essence(answers[f"r{number}"]) == expected[f"r{number}"]
+    assert engine.dead is None and engine.executor.num_restarts <= 8
+
+
+def test_suspects_from_elsewhere_are_tried_alone() -> None:
+    engine = make_engine(Knobs())
+    engine.executor.deadly = {POISON}
+    suspects, good = [poisoned("bad"), *neighbours(5)], neighbours(1)[0]
+    for request in suspects:
+        engine.add_request(request.request_id, request.prompt, request.params, is_suspect=True)
+    engine.add_request("good", good.prompt, good.params)
+    answers = finish(engine)
+    expected = alone(neighbours(5))
+    assert essence(answers["good"]) == expected["r0"]
+    assert engine.executor.num_restarts == 1
+    assert {name: essence(answers[name]) for name in expected} == expected
+    assert answers["bad"].error_code == REQUEST_QUARANTINED
+
+
+def test_an_abort_of_the_one_on_trial_lets_the_next_one_go() -> None:
+    engine = make_engine(Knobs())
+    requests = neighbours(3)
+    for request in requests:
+        engine.add_request(request.request_id, request.prompt, request.params, is_suspect=True)
+    assert [group.is_held for group in engine.scheduler.waiting].count(False) == 1
+    engine.abort_request(next(group.request_id for group in engine.scheduler.waiting if not group.is_held))
+    assert [group.is_held for group in engine.scheduler.waiting].count(False) == 1
+
+
+def test_the_budget_is_for_restarts_in_a_row() -> None:
+    budget = RestartBudget(3)
+    for _ in range(20):
+        assert budget.take() == BACKOFF_SECONDS[0]
+        for _ in range(PROGRESS_STEPS):
+            budget.stepped()
+    assert [budget.take() for _ in range(4)] == [*BACKOFF_SECONDS[:3], None]
+
+
+def test_convictions_excuse_failures_but_not_for_ever() -> None:
+    budget = RestartBudget(2)
+    for _ in range(MAX_CONVICTIONS):
+        assert budget.take() is not None and budget.take() is not None
+        budget.convicted()
+    assert budget.take() is not None and budget.take() is not None
+    budget.convicted()
+    assert budget.take() is None
