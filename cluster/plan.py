@@ -14,6 +14,9 @@ from engine.manifest import Manifest
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)  # the sums over a layer's ranks meet in one binary tree, of eight leaves at most
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+# Of a quantized weight: its code, and its part in the scale (2 bytes) of a group of 64.
+_QUANTIZED_BYTES = {"int8": 1 + 2 / 64, "int4": 1 / 2 + 2 / 64}
+_EMBEDDING_QUANTIZATION = "int8"  # whichever the layers have
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,14 @@ def make_plan(config: EngineConfig) -> Plan:
         check_weights(config.model, model)
     dtype = model.torch_dtype if config.dtype == "auto" else config.dtype
     _check_dtype(config, dtype)
+    _check_quantization(config)
     num_layers = math.ceil(model.num_hidden_layers / config.pipeline_parallel_size)
     kv_heads = math.ceil(model.num_key_value_heads / config.tensor_parallel_size)
     plan = Plan(
         tensor_parallel_size=config.tensor_parallel_size,
         pipeline_parallel_size=config.pipeline_parallel_size,
         max_model_len=max_model_len,
-        weight_bytes=_DTYPE_BYTES[dtype] * _num_weights(config, model, sizes, num_layers, kv_heads),
+        weight_bytes=_weight_bytes(config, model, sizes, dtype, num_layers, kv_heads),
         cache_bytes_per_token=2 * num_layers * kv_heads * model.head_dim * _DTYPE_BYTES[dtype],
     )
     _check_cache(config, plan)
@@ -101,6 +105,13 @@ def _check_dtype(config: EngineConfig, dtype: str) -> None:
         raise InvalidConfig(f"dtype=float16{whose} is not computed on CPU; float32 or bfloat16 would work")
 
 
+def _check_quantization(config: EngineConfig) -> None:
+    if config.quantization is not None and config.device == "cuda":
+        raise InvalidConfig(
+            f"quantization={config.quantization} is not computed on cuda; device=cpu, or no quantization, would work"
+        )
+
+
 def _check_tokenizer(config: EngineConfig) -> None:
     tokenizer = Path(config.tokenizer or config.model) / "tokenizer.json"
     if not tokenizer.exists():
@@ -120,7 +131,9 @@ def _check_cache(config: EngineConfig, plan: Plan) -> None:
         )
 
 
-def _num_weights(config: EngineConfig, model: ModelConfig, sizes: ModelSizes, num_layers: int, kv_heads: int) -> int:
+def _weight_bytes(
+    config: EngineConfig, model: ModelConfig, sizes: ModelSizes, dtype: str, num_layers: int, kv_heads: int
+) -> int:
     """Of the rank that has the most; biases and the norms of heads, which are few, are left out."""
     tp = config.tensor_parallel_size
     hidden, head_dim = model.hidden_size, model.head_dim
@@ -128,8 +141,14 @@ def _num_weights(config: EngineConfig, model: ModelConfig, sizes: ModelSizes, nu
     embedding = model.vocab_size * hidden // tp
     is_tied = bool(model.hf_config.get("tie_word_embeddings"))
     num_embeddings = 1 if is_tied or config.pipeline_parallel_size > 1 else 2
-    mlps = sizes.num_weights(num_layers, hidden, tp)
-    return num_layers * (attention + 2 * hidden) + mlps + num_embeddings * embedding
+    matrices = num_layers * attention + sizes.num_weights(num_layers, hidden, tp)
+    plain: float = _DTYPE_BYTES[dtype]
+    of_layers = of_embeddings = plain
+    if config.quantization is not None:
+        of_layers = _QUANTIZED_BYTES[config.quantization]
+        of_embeddings = _QUANTIZED_BYTES[_EMBEDDING_QUANTIZATION]
+    norms = 2 * hidden * num_layers
+    return math.ceil(matrices * of_layers + norms * plain + num_embeddings * embedding * of_embeddings)
 
 
 def _either(sizes: list[int]) -> str:

@@ -8,33 +8,53 @@ the model's (float32, bfloat16, float16). Index tensors are int32. Sums are take
 """
 
 import importlib
-from typing import cast
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
 import torch
 
-from ops.interface import Ops
+from ops.interface import Ops, Quantization
 
 MODULES = {"reference": "ops.reference", "cpu": "ops.cpu", "triton": "ops.kernels"}
 DEVICES = {"cpu": "cpu", "triton": "cuda"}  # backends for one type of device only
 FASTEST = {"cpu": "cpu", "cuda": "triton"}  # by type of device
+QUANTIZING_DEVICES = ("cpu",)
+# Embedding tables and the head lose more by four bits than their bytes are worth.
+EMBEDDING_QUANTIZATION: Quantization = "int8"
 
 
 class UnavailableBackend(ValueError):
     """A backend was asked for that cannot run here; the message says why and what can."""
 
 
-def select(name: str, device: torch.device) -> Ops:
-    """The backend called `name` for `device`; its NAME says which it is.
+def select(name: str, device: torch.device, quantization: Quantization | None = None) -> Ops:
+    """The backend called `name` for `device`; its NAME says which it is. Its prepare_* quantize weights as is said.
 
     "auto" is the fastest one that can run (`unavailable_reason` says why it is not a faster one); any other name is that
     backend or `UnavailableBackend`.
     """
+    if quantization is not None and device.type not in QUANTIZING_DEVICES:
+        raise UnavailableBackend(
+            f"quantization={quantization} is not computed on {device.type}; device=cpu, or no quantization, would work"
+        )
     if name == "auto":
         fastest = FASTEST.get(device.type, "reference")
         name = fastest if unavailable_reason(fastest, device) is None else "reference"
     elif (reason := unavailable_reason(name, device)) is not None:
         raise UnavailableBackend(f"the {name} backend cannot run on {device.type}: {reason}; use reference")
-    return cast(Ops, importlib.import_module(MODULES[name]))
+    backend = importlib.import_module(MODULES[name])
+    return cast(Ops, backend if quantization is None else _quantizing(backend, quantization))
+
+
+def _quantizing(backend: Any, quantization: Quantization) -> SimpleNamespace:
+    """The backend's functions, every prepare_* told how to store weights."""
+    functions = {name: getattr(backend, name) for name in backend.__all__}
+    for name in functions:
+        if name.startswith("prepare_"):
+            stored = EMBEDDING_QUANTIZATION if name == "prepare_embedding" else quantization
+            functions[name] = partial(functions[name], quantization=stored)
+    return SimpleNamespace(**functions)
 
 
 def unavailable_reason(name: str, device: torch.device) -> str | None:

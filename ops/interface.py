@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 # A weight in whatever layout a backend wants; made once by prepare_*, read by the matching op only.
 Prepared = Any
+
+# How prepare_* store a weight: as codes of 8 or 4 bits and a scale for each group of inputs, see ops/reference/quantization.py.
+# None: as it is.
+Quantization = Literal["int8", "int4"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,8 @@ class Ops(Protocol):
     NAME: str
     EXACT: bool  # results of a row depend on neither the rows beside it nor the tensor-parallel size
 
-    def prepare_linear(self, weight: Tensor) -> Prepared:
-        """weight [out, in] dtype."""
+    def prepare_linear(self, weight: Tensor, quantization: Quantization | None = None) -> Prepared:
+        """weight [out, in] dtype. If quantized, the ops compute with what the codes stand for, activations as they are."""
 
     def linear(self, x: Tensor, weight: Prepared, bias: Tensor | None) -> Tensor:
         """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one cast."""
@@ -38,16 +42,21 @@ class Ops(Protocol):
     def linear_float32(self, x: Tensor, weight: Prepared) -> Tensor:
         """As linear, without bias, and not cast: [T, out] float32 (the head's logits)."""
 
-    def embedding(self, ids: Tensor, weight: Prepared) -> Tensor:
-        """Rows ids [T] int32 of a weight [rows, D] given to prepare_linear -> [T, D] float32: an embedding tied to the head."""
+    def prepare_embedding(self, weight: Tensor, quantization: Quantization | None = None) -> Prepared:
+        """weight [rows, D] dtype, for embedding, for linear_float32, or for both where the head is tied to the embedding."""
 
-    def prepare_gate_up(self, weight: Tensor) -> Prepared:
+    def embedding(self, ids: Tensor, weight: Prepared) -> Tensor:
+        """Rows ids [T] int32 of a weight [rows, D] -> [T, D] float32."""
+
+    def prepare_gate_up(self, weight: Tensor, quantization: Quantization | None = None) -> Prepared:
         """weight [2 * I, D] dtype, gate's rows first."""
 
     def gate_up_silu(self, x: Tensor, weight: Prepared) -> Tensor:
         """silu(x @ gate.T) * (x @ up.T); x [T, D] dtype -> [T, I] dtype. Both products in float32, cast once."""
 
-    def prepare_tree_linear(self, weight: Tensor, num_leaves: int) -> Prepared:
+    def prepare_tree_linear(
+        self, weight: Tensor, num_leaves: int, quantization: Quantization | None = None
+    ) -> Prepared:
         """weight [out, in] dtype of a row-parallel linear; `in` is cut into num_leaves (a power of two) equal leaves."""
 
     def linear_tree(self, x: Tensor, weight: Prepared) -> Tensor:
@@ -56,7 +65,13 @@ class Ops(Protocol):
     def silu_and_mul(self, x: Tensor) -> Tensor:
         """x [T, 2 * I] dtype -> silu(x[:, :I]) * x[:, I:], [T, I] dtype."""
 
-    def prepare_experts(self, experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int) -> Prepared:
+    def prepare_experts(
+        self,
+        experts: Iterable[tuple[Tensor, Tensor]],
+        first: int,
+        num_leaves: int,
+        quantization: Quantization | None = None,
+    ) -> Prepared:
         """The experts with ids from `first` on: each one's gate and up [2 * I, D] dtype, gate's rows first, and down [D, I].
 
         They are cut into num_leaves (a power of two) equal leaves of neighbours. They are read one at a time.

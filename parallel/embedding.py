@@ -23,7 +23,7 @@ class VocabParallelEmbedding:
         self.dtype = dtype
 
     def load(self, weights: Weights, name: str) -> None:
-        self.weight = self.ops.prepare_linear(read_vocab_rows(weights, name, self.part, self.vocab_size))
+        self.weight = self.ops.prepare_embedding(read_vocab_rows(weights, name, self.part, self.vocab_size))
 
     def __call__(self, input_ids: Tensor) -> Tensor:
         """input_ids [T] int32 -> [T, D] dtype. Exact: all ranks but one add zeros."""
@@ -35,7 +35,7 @@ class VocabParallelEmbedding:
 
 
 class ParallelLMHead:
-    """Logits over the vocabulary, in float32, on every rank; its `weight` (of prepare_linear) may be the embedding's."""
+    """Logits over the vocabulary, in float32, on every rank; its `weight` (of prepare_embedding) may be the embedding's."""
 
     def __init__(self, vocab_size: int, *, ops: Ops, group: Group) -> None:
         padded = -(-vocab_size // PADDING) * PADDING
@@ -45,7 +45,7 @@ class ParallelLMHead:
         self.group = group
 
     def load(self, weights: Weights, name: str) -> None:
-        self.weight = self.ops.prepare_linear(read_vocab_rows(weights, name, self.part, self.vocab_size))
+        self.weight = self.ops.prepare_embedding(read_vocab_rows(weights, name, self.part, self.vocab_size))
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [R, D] dtype -> [R, V] float32, contiguous."""

@@ -48,12 +48,14 @@ class MoE:
         )
 
     def load(self, weights: Weights, prefix: str) -> None:
-        self.router = self.ops.prepare_linear(weights.read(f"{prefix}.gate.weight", slice(None)))
+        # Never quantized: small, and what is chosen by it is chosen for good.
+        self.router = self.ops.prepare_linear(weights.read(f"{prefix}.gate.weight", slice(None)), quantization=None)
         experts = self._read_experts(weights, f"{prefix}.experts")
         self.experts = self.ops.prepare_experts(experts, self.part.start, self.num_leaves)
         if self.shared is not None:
             self.shared.load(weights, f"{prefix}.shared_expert")
-            self.shared_gate = self.ops.prepare_linear(weights.read(f"{prefix}.shared_expert_gate.weight", slice(None)))
+            gate = weights.read(f"{prefix}.shared_expert_gate.weight", slice(None))
+            self.shared_gate = self.ops.prepare_linear(gate, quantization=None)
 
     def _read_experts(self, weights: Weights, prefix: str) -> Iterator[tuple[Tensor, Tensor]]:
         """Gate and up, [2 * I, D], and down, [D, I], of each of this rank's."""

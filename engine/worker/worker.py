@@ -75,7 +75,7 @@ class Worker:
         dtype = getattr(torch, model_config.torch_dtype if config.dtype == "auto" else config.dtype)
         advice = "raise tensor_parallel_size or pipeline_parallel_size"
         with _refusals_in_a_sentence(), out_of_memory_advice("the weights were loaded", advice):
-            self._ops = ops.select(config.ops_backend, device)
+            self._ops = ops.select(config.ops_backend, device, config.quantization)
             if dtype is torch.float16 and self._ops.NAME == "cpu":
                 raise InvalidConfig("dtype=float16 is not computed on CPU; float32 or bfloat16 would work")
             self._model = models.build(
@@ -101,6 +101,8 @@ class Worker:
             exact += f"; {fastest} cannot run: {ops.unavailable_reason(fastest, model.device)}"
         nice = f" at nice {os.nice(0)}" if os.nice(0) > 0 else ""
         dtype = str(model.dtype).removeprefix("torch.")
+        if self._config.quantization is not None:
+            dtype += f" with {self._config.quantization} weights"
         return f"{name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}), {self._cores}{nice}"
 
     def determine_num_available_blocks(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Linears on packed weights: linear, linear_float32, gate_up_silu and linear_tree."""
+"""Linears on packed weights, quantized or not: linear, linear_float32, gate_up_silu and linear_tree."""
 
 import ctypes
 from dataclasses import dataclass
@@ -8,8 +8,10 @@ from torch import Tensor
 
 from ops.cpu.checks import sizes
 from ops.cpu.library import dtype_number, library
-from ops.interface import check_shape
+from ops.interface import Quantization, check_shape
 
+_CODES = {None: 0, "int8": 1, "int4": 2}  # Codes of src/quantized.h
+_QUAD = 4  # as there
 _SAME_DTYPE, _SUM_FLOAT32, _SILU_MUL = range(3)
 
 
@@ -23,6 +25,7 @@ class _PackedWeight(ctypes.Structure):
         ("leaves", ctypes.c_int64),
         ("dtype", ctypes.c_int32),
         ("gated", ctypes.c_int32),
+        ("codes", ctypes.c_int32),
     )
 
 
@@ -34,29 +37,34 @@ class PackedWeight:
     out_features: int
     in_features: int
     num_leaves: int
-    padded: bool  # leaves of odd length are a zero longer: bfloat16 is multiplied in pairs
+    padding: int  # zeros behind each leaf: bfloat16 is multiplied in pairs, and codes are stored by fours
     data: Tensor  # owns the memory
     address: int  # of `description`
     description: _PackedWeight
 
 
-def prepare_linear(weight: Tensor) -> PackedWeight:
+def prepare_linear(weight: Tensor, quantization: Quantization | None = None) -> PackedWeight:
     """weight [out, in] dtype."""
-    return _pack(weight, num_leaves=1, gated=False)
+    return _pack(weight, 1, quantization, gated=False)
 
 
-def prepare_gate_up(weight: Tensor) -> PackedWeight:
+def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) -> PackedWeight:
+    """weight [rows, D] dtype."""
+    return _pack(weight, 1, quantization, gated=False)
+
+
+def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> PackedWeight:
     """weight [2 * I, D] dtype, gate's rows first."""
     if weight.shape[0] % 2:
         raise ValueError(f"weight has {weight.shape[0]} rows; gate and up have as many each")
-    return _pack(weight, num_leaves=1, gated=True)
+    return _pack(weight, 1, quantization, gated=True)
 
 
-def prepare_tree_linear(weight: Tensor, num_leaves: int) -> PackedWeight:
+def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> PackedWeight:
     """weight [out, in] dtype; `in` is cut into num_leaves (a power of two up to 128) equal leaves."""
     if num_leaves not in (1, 2, 4, 8, 16, 32, 64, 128) or weight.shape[1] % num_leaves:
         raise ValueError(f"{weight.shape[1]} inputs cannot be cut into {num_leaves} leaves, a power of two up to 128")
-    return _pack(weight, num_leaves, gated=False)
+    return _pack(weight, num_leaves, quantization, gated=False)
 
 
 def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
@@ -82,17 +90,17 @@ def linear_tree(x: Tensor, weight: PackedWeight) -> Tensor:
 
 
 def embedding(ids: Tensor, weight: PackedWeight) -> Tensor:
-    """Rows ids [T] int32 of a weight [rows, D] that prepare_linear was given -> [T, D] float32."""
+    """Rows ids [T] int32 of a weight [rows, D] that prepare_embedding was given -> [T, D] float32."""
     check_shape("ids", ids, (None,), torch.int32)
     if weight.description.gated or weight.num_leaves > 1:
-        raise ValueError("embedding takes a weight of prepare_linear")
+        raise ValueError("embedding takes a weight of prepare_embedding")
     result = torch.empty((ids.shape[0], weight.description.in_features))
     wrong = library().squadron_unpack_rows(
         weight.address, ids.data_ptr(), ids.shape[0], result.data_ptr(), torch.get_num_threads()
     )
     if wrong >= 0:
         raise ValueError(f"ids[{wrong}] is {ids[wrong]}; the weight has {weight.out_features} rows")
-    return result[:, : weight.in_features].contiguous() if weight.padded else result
+    return result[:, : weight.in_features].contiguous() if weight.padding else result
 
 
 def _multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int, dtype: torch.dtype) -> Tensor:
@@ -100,8 +108,8 @@ def _multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int,
         raise ValueError("a weight of prepare_gate_up is for gate_up_silu, and no other is")
     num_rows, _ = sizes("x", x, 2)
     check_shape("x", x, (num_rows, weight.in_features), weight.dtype)
-    if weight.padded:
-        x = _pad_leaves(x, weight.num_leaves)
+    if weight.padding:
+        x = _pad_leaves(x, weight.num_leaves, weight.padding)
     result = torch.empty((num_rows, weight.out_features), dtype=dtype)
     library().squadron_linear(
         weight.address,
@@ -115,16 +123,18 @@ def _multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int,
     return result
 
 
-def _pack(weight: Tensor, num_leaves: int, gated: bool) -> PackedWeight:
+def _pack(weight: Tensor, num_leaves: int, quantization: Quantization | None, *, gated: bool) -> PackedWeight:
     rows, in_features = sizes("weight", weight, 2)
-    padded = weight.dtype == torch.bfloat16 and in_features // num_leaves % 2 == 1
-    source = _pad_leaves(weight, num_leaves) if padded else weight
+    step = _QUAD if quantization else 4 // weight.element_size()
+    padding = -(in_features // num_leaves) % step
+    source = _pad_leaves(weight, num_leaves, padding) if padding else weight
     description = _PackedWeight(
         out_features=rows // 2 if gated else rows,
         in_features=source.shape[1],
         leaves=num_leaves,
         dtype=dtype_number(weight),
         gated=gated,
+        codes=_CODES[quantization],
     )
     address = ctypes.addressof(description)
     data = torch.empty(library().squadron_packed_bytes(address), dtype=torch.uint8)
@@ -132,11 +142,11 @@ def _pack(weight: Tensor, num_leaves: int, gated: bool) -> PackedWeight:
     library().squadron_advise_huge_pages(data.data_ptr(), data.numel())
     library().squadron_pack(address, source.data_ptr(), torch.get_num_threads())
     return PackedWeight(
-        weight.dtype, description.out_features, in_features, num_leaves, padded, data, address, description
+        weight.dtype, description.out_features, in_features, num_leaves, padding, data, address, description
     )
 
 
-def _pad_leaves(x: Tensor, num_leaves: int) -> Tensor:
-    """x [rows, in] with a zero after each leaf."""
+def _pad_leaves(x: Tensor, num_leaves: int, padding: int) -> Tensor:
+    """x [rows, in] with `padding` zeros after each leaf."""
     leaves = x.view(x.shape[0], num_leaves, -1)
-    return torch.nn.functional.pad(leaves, (0, 1)).view(x.shape[0], -1)
+    return torch.nn.functional.pad(leaves, (0, padding)).view(x.shape[0], -1)

@@ -10,7 +10,13 @@ from torch import Tensor
 from ops.cpu.checks import sizes
 from ops.cpu.library import library
 from ops.cpu.linear import PackedWeight, prepare_gate_up, prepare_linear
-from ops.interface import check_shape
+from ops.interface import Quantization, check_shape
+
+_MULTIPLES = {
+    None: "odd numbers are not computed in bfloat16",
+    "int8": "only multiples of 4 are computed in int8",
+    "int4": "only multiples of 4 are computed in int4",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +31,17 @@ class Experts:
     num_leaves: int
 
 
-def prepare_experts(experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int) -> Experts:
-    """Each one's gate and up [2 * I, D] dtype and down [D, I], of the same even sizes; their number is a multiple of leaves."""
+def prepare_experts(
+    experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int, quantization: Quantization | None = None
+) -> Experts:
+    """Each one's gate and up [2 * I, D] dtype and down [D, I], of the same even sizes; their number is a multiple of leaves.
+
+    Quantized, the sizes are multiples of four.
+    """
     gate_up, down = [], []
     for gate_up_weight, down_weight in experts:
-        gate_up.append(prepare_gate_up(gate_up_weight))
-        down.append(prepare_linear(down_weight))
+        gate_up.append(prepare_gate_up(gate_up_weight, quantization))
+        down.append(prepare_linear(down_weight, quantization))
     if num_leaves not in (1, 2, 4, 8, 16, 32, 64, 128) or not gate_up or len(gate_up) % num_leaves:
         raise ValueError(f"{len(gate_up)} experts cannot be cut into {num_leaves} leaves, a power of two up to 128")
     hidden, inner = gate_up[0].in_features, gate_up[0].out_features
@@ -38,8 +49,8 @@ def prepare_experts(experts: Iterable[tuple[Tensor, Tensor]], first: int, num_le
         found = up.in_features, up.out_features, output.in_features, output.out_features
         if found != (hidden, inner, inner, hidden):
             raise ValueError(f"experts of {hidden} and {inner} columns: one takes and gives {list(found)}")
-        if up.padded or output.padded:
-            raise ValueError(f"experts of {hidden} and {inner} columns: odd numbers are not computed in bfloat16")
+        if up.padding or output.padding:
+            raise ValueError(f"experts of {hidden} and {inner} columns: {_MULTIPLES[quantization]}")
     addresses = ctypes.c_void_p * len(gate_up)
     return Experts(
         gate_up,

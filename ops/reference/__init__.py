@@ -7,7 +7,15 @@ in an order that depends on the number of rows, and of threads: a row's last bit
 from ops.reference.activation import gate_up_silu, prepare_gate_up, silu_and_mul
 from ops.reference.attention import paged_attention
 from ops.reference.blocks import copy_blocks, swap_blocks
-from ops.reference.linear import embedding, linear, linear_float32, linear_tree, prepare_linear, prepare_tree_linear
+from ops.reference.linear import (
+    embedding,
+    linear,
+    linear_float32,
+    linear_tree,
+    prepare_embedding,
+    prepare_linear,
+    prepare_tree_linear,
+)
 from ops.reference.logits import apply_allowed, apply_bias, apply_penalties
 from ops.reference.logprobs import token_logprobs
 from ops.reference.moe import add_gated, experts_tree, prepare_experts, route
@@ -35,6 +43,7 @@ __all__ = [
     "linear_float32",
     "linear_tree",
     "paged_attention",
+    "prepare_embedding",
     "prepare_experts",
     "prepare_gate_up",
     "prepare_linear",

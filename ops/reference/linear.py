@@ -1,17 +1,26 @@
-"""Linear layers: weights are kept as float32, so that products of any model dtype are summed in float32."""
+"""Linear layers: weights are kept as float32, so that products of any model dtype are summed in float32.
+
+Quantized weights are kept as the numbers that their codes stand for.
+"""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.interface import Quantization, check_shape
+from ops.reference.quantization import quantize
 from ops.tree import add_tree
 
 
-def prepare_linear(weight: Tensor) -> Tensor:
+def prepare_linear(weight: Tensor, quantization: Quantization | None = None) -> Tensor:
     """weight [out, in] dtype -> the same, float32 and contiguous (no copy if it is so already)."""
     check_shape("weight", weight, (None, None))
-    return weight.float()
+    return quantize(weight, quantization)
+
+
+def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) -> Tensor:
+    """weight [rows, D] dtype -> as prepare_linear."""
+    return prepare_linear(weight, quantization)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -31,13 +40,13 @@ def embedding(ids: Tensor, weight: Tensor) -> Tensor:
     return F.embedding(ids, weight)
 
 
-def prepare_tree_linear(weight: Tensor, num_leaves: int) -> Tensor:
+def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> Tensor:
     """weight [out, in] -> [num_leaves, out, in / num_leaves] float32: a leaf's product is the same on whichever rank."""
     check_shape("weight", weight, (None, None))
     num_out, num_in = weight.shape
     if num_leaves < 1 or num_leaves & (num_leaves - 1) or num_in % num_leaves:
         raise ValueError(f"{num_in} inputs cannot be cut into {num_leaves} leaves, a power of two that divides them")
-    return weight.float().view(num_out, num_leaves, -1).transpose(0, 1).contiguous()
+    return quantize(weight, quantization, num_leaves).view(num_out, num_leaves, -1).transpose(0, 1).contiguous()
 
 
 def linear_tree(x: Tensor, weight: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.interface import Quantization, check_shape
 from ops.reference.activation import gate_up_silu, prepare_gate_up
 from ops.reference.linear import linear_float32, prepare_linear
 from ops.tree import add_tree
@@ -21,8 +21,12 @@ class Experts:
     num_leaves: int
 
 
-def prepare_experts(experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int) -> Experts:
-    weights = [(prepare_gate_up(gate_up), prepare_linear(down)) for gate_up, down in experts]
+def prepare_experts(
+    experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int, quantization: Quantization | None = None
+) -> Experts:
+    weights = [
+        (prepare_gate_up(gate_up, quantization), prepare_linear(down, quantization)) for gate_up, down in experts
+    ]
     if num_leaves < 1 or num_leaves & (num_leaves - 1) or not weights or len(weights) % num_leaves:
         raise ValueError(f"{len(weights)} experts cannot be cut into {num_leaves} leaves, a power of two")
     return Experts(weights, first, num_leaves)

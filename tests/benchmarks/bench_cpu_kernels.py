@@ -2,20 +2,21 @@
 
 The floor of a kernel is the larger of its bytes over the read bandwidth of a large array and its multiply-adds over the rate
 of torch's 2048 x 2048 x 2048 bfloat16 product, both measured in the same run, before and after; other work on the machine
-spoils all of it. Shapes are Qwen2.5-0.5B's, weights bfloat16 and more than the caches hold. Times are medians.
+spoils all of it. Shapes are Qwen2.5-0.5B's, weights more than the caches hold: in bfloat16, and quantized. Times are medians.
 """
 
 import argparse
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from ops import cpu
+from ops import EMBEDDING_QUANTIZATION, cpu
 from ops.interface import AttentionMetadata
 from tests.benchmarks.floors import Probe
 
@@ -23,6 +24,8 @@ HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE, VOCAB = 896, 24, 14, 2,
 QKV = (HEADS + 2 * KV_HEADS) * HEAD_DIM
 LEAVES = 2  # the largest power of two up to 8 that divides the heads
 BLOCK = 16
+BITS = {None: 16, "int8": 8 + 16 / 64, "int4": 4 + 16 / 64}  # a weight: of its code, and its share of a group's scale
+ANY = "any"  # quantization of a kernel that has no weight to be quantized
 UNCACHED = 128 << 20  # bytes of weights and caches that pass by before one is read again
 
 
@@ -33,6 +36,7 @@ class Kernel:
     num_bytes: float
     num_flops: float
     per_step: int  # how often a step calls it
+    quantization: str | None = None  # of its weight
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument(
+        "--quantization", nargs="*", choices=[str(name) for name in BITS], default=["None", "int8", "int4"]
+    )
     parser.add_argument("--only", default="", help="batches whose name contains this")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -70,26 +77,38 @@ def main() -> None:
     with torch.inference_mode():
         for batch in BATCHES:
             if arguments.only in batch.name:
-                print_batch(batch, probe, arguments.repeats)
+                quantizations = [name for name in BITS if str(name) in arguments.quantization]
+                print_batch(batch, quantizations, probe, arguments.repeats)
 
 
-def print_batch(batch: Batch, probe: Probe, repeats: int) -> None:
+def print_batch(batch: Batch, quantizations: Sequence[str | None], probe: Probe, repeats: int) -> None:
     before = probe.measure()
-    measured = [(kernel, median_time(kernel, repeats)) for kernel in kernels(batch)]
+    measured = [(kernel, median_time(kernel, repeats)) for kernel in kernels(batch, quantizations)]
     machine = before.mean(probe.measure())
     print(f"\n{batch.name}: read {machine.bandwidth / 1e9:.1f} GB/s, product {machine.product_rate / 1e9:.0f} GFLOP/s")
     print(f"  {'kernel':24} {'us':>10} {'floor us':>10} {'achieved':>9}   us a step")
-    total = total_floor = 0.0
-    for kernel, seconds in measured:
-        floor = max(kernel.num_bytes / machine.bandwidth, kernel.num_flops / machine.product_rate)
-        total += seconds * kernel.per_step
-        total_floor += floor * kernel.per_step
+    floors = [
+        max(kernel.num_bytes / machine.bandwidth, kernel.num_flops / machine.product_rate) for kernel, _ in measured
+    ]
+    for (kernel, seconds), floor in zip(measured, floors, strict=True):
         share = f"{seconds * 1e6:10.1f} {floor * 1e6:10.1f} {floor / seconds:9.0%}"
         print(f"  {kernel.name:24} {share} {seconds * kernel.per_step * 1e6:11.0f}")
-    print(f"  {'step':24} {total * 1e6:10.0f} {total_floor * 1e6:10.0f} {total_floor / total:9.0%}")
+    for quantization in quantizations:
+        of_step = [
+            (kernel.per_step * seconds, kernel.per_step * floor)
+            for (kernel, seconds), floor in zip(measured, floors, strict=True)
+            if kernel.quantization in (ANY, head_quantization(quantization) if "head" in kernel.name else quantization)
+        ]
+        total, total_floor = (sum(column) for column in zip(*of_step, strict=True))
+        name = f"step {quantization or ''}"
+        print(f"  {name:24} {total * 1e6:10.0f} {total_floor * 1e6:10.0f} {total_floor / total:9.0%}")
 
 
-def kernels(batch: Batch) -> Iterator[Kernel]:
+def head_quantization(quantization: str | None) -> str | None:
+    return quantization and EMBEDDING_QUANTIZATION
+
+
+def kernels(batch: Batch, quantizations: Sequence[str | None]) -> Iterator[Kernel]:
     rows, sampled = batch.rows, len(batch.query_lens)
     update, residual = torch.randn(rows, HIDDEN), torch.randn(rows, HIDDEN).bfloat16()
     norm = torch.ones(HIDDEN, dtype=torch.bfloat16)
@@ -99,14 +118,15 @@ def kernels(batch: Batch) -> Iterator[Kernel]:
         rows * HIDDEN * (4 + 2),
         0,
         2 * LAYERS,
+        ANY,
     )
-    bias = torch.zeros(QKV, dtype=torch.bfloat16)
-    yield linear("qkv", rows, QKV, HIDDEN, cpu.prepare_linear, lambda x, weight: cpu.linear(x, weight, bias))
     yield from attention(batch)
-    yield linear("o, tree", rows, HIDDEN, HEADS * HEAD_DIM, tree, cpu.linear_tree)
-    yield linear("gate_up_silu", rows, 2 * INTERMEDIATE, HIDDEN, cpu.prepare_gate_up, cpu.gate_up_silu)
-    yield linear("down, tree", rows, HIDDEN, INTERMEDIATE, tree, cpu.linear_tree)
-    yield linear("head", sampled, VOCAB, HIDDEN, cpu.prepare_linear, cpu.linear_float32, per_step=1)
+    for quantization in quantizations:
+        yield from linears(rows, quantization)
+    for quantization in dict.fromkeys(map(head_quantization, quantizations)):
+        yield linear(
+            "head", sampled, VOCAB, HIDDEN, cpu.prepare_embedding, cpu.linear_float32, quantization, per_step=1
+        )
     logits = torch.randn(sampled, VOCAB)
     index, ones = torch.zeros(sampled, dtype=torch.int32), torch.ones(sampled)
     columns = (index, ones, 0 * ones, torch.arange(sampled), index, index)
@@ -116,6 +136,7 @@ def kernels(batch: Batch) -> Iterator[Kernel]:
         logits.numel() * 4,
         0,
         1,
+        ANY,
     )
     for name, filters in {"all": columns, "top_p": (index + 50, 0.9 * ones, *columns[2:])}.items():
         yield Kernel(
@@ -124,6 +145,7 @@ def kernels(batch: Batch) -> Iterator[Kernel]:
             logits.numel() * 4,
             0,
             0,
+            ANY,
         )
     yield Kernel(
         "token_logprobs",
@@ -131,11 +153,19 @@ def kernels(batch: Batch) -> Iterator[Kernel]:
         logits.numel() * 4,
         0,
         0,
+        ANY,
     )
 
 
-def tree(weight: Tensor) -> object:
-    return cpu.prepare_tree_linear(weight, LEAVES)
+def linears(rows: int, quantization: str | None) -> Iterator[Kernel]:
+    """Those of a layer."""
+    bias = torch.zeros(QKV, dtype=torch.bfloat16)
+    biased = partial(cpu.linear, bias=bias)
+    tree = partial(cpu.prepare_tree_linear, num_leaves=LEAVES)
+    yield linear("qkv", rows, QKV, HIDDEN, cpu.prepare_linear, biased, quantization)
+    yield linear("o, tree", rows, HIDDEN, HEADS * HEAD_DIM, tree, cpu.linear_tree, quantization)
+    yield linear("gate_up_silu", rows, 2 * INTERMEDIATE, HIDDEN, cpu.prepare_gate_up, cpu.gate_up_silu, quantization)
+    yield linear("down, tree", rows, HIDDEN, INTERMEDIATE, tree, cpu.linear_tree, quantization)
 
 
 def linear(
@@ -143,15 +173,19 @@ def linear(
     rows: int,
     out: int,
     width: int,
-    prepare: Callable[[Tensor], object],
-    op: Callable[[Tensor, object], Tensor],
+    prepare: Callable[..., object],
+    op: Callable[..., Tensor],
+    quantization: str | None,
     per_step: int = LAYERS,
 ) -> Kernel:
     weight = torch.randn(out, width).mul_(0.02).bfloat16()
-    weights = itertools.cycle([prepare(weight) for _ in range(max(1, UNCACHED // (2 * weight.numel())))])
+    num_bytes = weight.numel() * BITS[quantization] / 8
+    copies = [prepare(weight, quantization=quantization) for _ in range(max(1, int(UNCACHED / num_bytes)))]
+    weights = itertools.cycle(copies)
     x = torch.randn(rows, width).bfloat16()
     calls = ((lambda weight=weight: op(x, weight)) for weight in weights)
-    return Kernel(name, calls, 2 * weight.numel(), 2 * rows * weight.numel(), per_step)
+    name = f"{name} {quantization or ''}"
+    return Kernel(name, calls, num_bytes, 2 * rows * weight.numel(), per_step, quantization)
 
 
 def attention(batch: Batch) -> Iterator[Kernel]:
@@ -188,6 +222,7 @@ def attention(batch: Batch) -> Iterator[Kernel]:
         2 * qkv.numel(),
         0,
         LAYERS,
+        ANY,
     )
     yield Kernel(
         "paged_attention",
@@ -198,6 +233,7 @@ def attention(batch: Batch) -> Iterator[Kernel]:
         cache_bytes,
         4 * HEADS * HEAD_DIM * int((positions + 1).sum()),
         LAYERS,
+        ANY,
     )
 
 

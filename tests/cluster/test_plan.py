@@ -10,12 +10,15 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import torch
 
+import ops
 from cluster.model_sizes import ARCHITECTURES, read_sizes
 from cluster.model_tensors import needed_tensors, unused_tensors
 from cluster.plan import make_plan
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidConfig
+from engine.worker.worker import Worker
 from parallel.errors import InvalidSharding
 from parallel.models import MODELS, read
 
@@ -47,6 +50,26 @@ def test_weights_are_those_of_the_file() -> None:
     assert 0.98 < plan_of().weight_bytes / size < 1.0  # the header and the biases apart
 
 
+@pytest.mark.parametrize(("quantization", "least", "most"), [("int8", 0.515, 0.53), ("int4", 0.27, 0.30)])
+def test_quantized_weights_take_what_their_codes_and_scales_take(quantization: str, least: float, most: float) -> None:
+    quantized = plan_of(quantization=quantization)
+    assert least < quantized.weight_bytes / plan_of().weight_bytes < most
+    assert quantized.cache_bytes_per_token == plan_of().cache_bytes_per_token
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_the_bytes_of_quantized_weights_are_those_that_a_worker_holds(quantization: str) -> None:
+    if (reason := ops.unavailable_reason("cpu", torch.device("cpu"))) is not None:
+        pytest.skip(reason)
+    model = Worker(EngineConfig.create(model=str(DEMO), quantization=quantization, ops_backend="cpu"))._model
+    packed = [
+        weight.weight for layer in model.layers for weight in (layer.qkv, layer.output, layer.gate_up, layer.down)
+    ]
+    held = sum(weight.data.numel() for weight in (*packed, model.head.weight))
+    assert model.head.weight is model.embedding.weight
+    assert 0.98 < held / plan_of(quantization=quantization).weight_bytes < 1.0  # norms and biases apart
+
+
 def test_the_cache_shrinks_with_both_degrees_until_heads_are_replicated() -> None:
     alone = plan_of().cache_bytes_per_token
     assert alone == 2 * 4 * 2 * 64 * 2  # keys and values, layers, heads, width, bytes
@@ -70,6 +93,10 @@ def test_the_cache_shrinks_with_both_degrees_until_heads_are_replicated() -> Non
         (
             {"dtype": "float16", "device": "cpu"},
             "dtype=float16 is not computed on CPU; float32 or bfloat16 would work",
+        ),
+        (
+            {"quantization": "int4", "device": "cuda"},
+            "quantization=int4 is not computed on cuda; device=cpu, or no quantization, would work",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 // Linears on packed weights: x [rows, in] times weight.T, with what follows it fused.
 //
-// An element is the sum of its leaves, added pairwise as a balanced binary tree; a leaf is one chain over its part of k.
+// An element is the sum of its leaves, added pairwise as a balanced binary tree; a leaf is one chain over its part of k, or a
+// chain of its groups' sums where the weight is quantized.
 // Neither depends on the other rows, on how columns are sharded, or on which thread does what.
 #include <algorithm>
 
@@ -25,10 +26,11 @@ struct Linear {
     void* out;
     Output output;
 
-    const T* panel_data(int64_t panel) const { return (const T*)weight.data + panel * weight.panel_size(); }
+    const char* panel_data(int64_t panel) const { return (const char*)weight.data + panel * weight.panel_bytes(); }
+    int64_t tile_height() const { return weight.codes == PLAIN ? TILE_ROWS<T> : QUANTIZED_ROWS; }
     int64_t row_blocks() const;
     void multiply_panel(int64_t panel, Range block, int64_t next_panel) const;
-    void sum_leaves(int64_t panel, Range tile, const T* next) const;
+    void sum_leaves(int64_t panel, Range tile, const char* next) const;
     void finish(const float* sums, int64_t panel, Range tile) const;
 };
 
@@ -36,15 +38,15 @@ struct Linear {
 template <class T>
 int64_t Linear<T>::row_blocks() const {
     const int64_t fitting = CACHED_BYTES / (weight.in_features * (int64_t)sizeof(T));
-    const int64_t block = std::max<int64_t>(1, fitting / TILE_ROWS<T>) * TILE_ROWS<T>;
+    const int64_t block = std::max<int64_t>(1, fitting / tile_height()) * tile_height();
     return (rows + block - 1) / block;
 }
 
 // One panel's columns of a block of rows, in tiles of nearly equal height. The first of several tiles fetches the next panel;
-// a single one leaves that to the hardware.
+// a single one leaves that to the hardware, or to multiply_leaf.
 template <class T>
 void Linear<T>::multiply_panel(int64_t panel, Range block, int64_t next_panel) const {
-    const int64_t count = block.end - block.begin, tiles = (count + TILE_ROWS<T> - 1) / TILE_ROWS<T>;
+    const int64_t count = block.end - block.begin, tiles = (count + tile_height() - 1) / tile_height();
     for (int64_t i = 0; i < tiles; i++) {
         const Range part = share(count, (int)i, (int)tiles);
         const bool fetches = i == 0 && tiles > 1 && next_panel >= 0;
@@ -54,15 +56,19 @@ void Linear<T>::multiply_panel(int64_t panel, Range block, int64_t next_panel) c
 
 // The balanced tree as a stack: leaf n closes as many subtrees as n has trailing ones.
 template <class T>
-void Linear<T>::sum_leaves(int64_t panel, Range tile, const T* next) const {
-    alignas(64) float sums[MAX_TREE_DEPTH][TILE_ROWS<T> * TILE_COLUMNS];
-    const int64_t length = weight.in_features / weight.leaves, tile_rows = tile.end - tile.begin;
+void Linear<T>::sum_leaves(int64_t panel, Range tile, const char* next) const {
+    alignas(64) float sums[MAX_TREE_DEPTH][std::max(TILE_ROWS<T>, QUANTIZED_ROWS) * TILE_COLUMNS];
+    const int64_t length = weight.leaf_length(), tile_rows = tile.end - tile.begin;
+    const int64_t bytes = weight.panel_bytes() / weight.leaves;  // of a leaf
     int depth = 0;
     for (int64_t leaf = 0; leaf < weight.leaves; leaf++) {
-        const int64_t k = leaf * length, offset = k * TILE_COLUMNS;
-        multiply_tile(tile_rows, x + tile.begin * weight.in_features + k, weight.in_features, panel_data(panel) + offset,
-                      length / STEP<T>, sums[depth], TILE_COLUMNS, false,
-                      next != nullptr ? (const char*)(next + offset) : nullptr);
+        const T* a = x + tile.begin * weight.in_features + leaf * length;
+        const char* data = panel_data(panel) + leaf * bytes;
+        if (weight.codes == PLAIN)
+            multiply_tile(tile_rows, a, weight.in_features, (const T*)data, length / STEP<T>, sums[depth], TILE_COLUMNS,
+                          false, next != nullptr ? next + leaf * bytes : nullptr);
+        else
+            multiply_leaf((Codes)weight.codes, tile_rows, a, weight.in_features, data, length, sums[depth]);
         for (int64_t n = leaf; n & 1; n >>= 1, depth--)
             for (int64_t i = 0; i < tile_rows * TILE_COLUMNS; i += LANES)
                 store(sums[depth - 1] + i, load(sums[depth - 1] + i) + load(sums[depth] + i));

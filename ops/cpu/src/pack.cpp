@@ -9,14 +9,6 @@
 namespace squadron {
 namespace {
 
-// Which row of the weight stands in a panel's column; -1: none.
-int64_t source_row(const PackedWeight& weight, int64_t panel, int column) {
-    const bool is_up = weight.gated && column >= LANES;
-    const int64_t row = panel * weight.columns_per_panel() + (is_up ? column - LANES : column);
-    if (row >= weight.out_features) return -1;
-    return is_up ? weight.out_features + row : row;
-}
-
 // Rows of 4-byte steps become columns, LANES by LANES.
 template <class T>
 void pack_panel(const PackedWeight& weight, const T* source, int64_t panel) {
@@ -28,7 +20,7 @@ void pack_panel(const PackedWeight& weight, const T* source, int64_t panel) {
             const int64_t count = std::min<int64_t>(LANES, steps - step);
             Words words[LANES] = {};
             for (int lane = 0; lane < LANES; lane++) {
-                const int64_t row = source_row(weight, panel, half * LANES + lane);
+                const int64_t row = weight.source_row(panel, half * LANES + lane);
                 if (row >= 0) words[lane] = (Words)load((const float*)(source + row * weight.in_features) + step, count);
             }
             transpose(words);
@@ -51,13 +43,15 @@ void unpack_row(const PackedWeight& weight, int64_t row, float* target) {
 using namespace squadron;
 
 SQUADRON_API int64_t squadron_packed_bytes(const PackedWeight* weight) {
-    return weight->panels() * weight->panel_size() * (weight->dtype == BFLOAT16 ? 2 : 4);
+    return weight->panels() * weight->panel_bytes();
 }
 
 SQUADRON_API void squadron_pack(const PackedWeight* weight, const void* source, int32_t threads) {
     with_dtype(weight->dtype, [&](auto type) {
-        for_each(weight->panels(), 1, threads,
-                 [&](int64_t panel) { pack_panel(*weight, (const decltype(type)*)source, panel); });
+        for_each(weight->panels(), 1, threads, [&](int64_t panel) {
+            const auto* rows = (const decltype(type)*)source;
+            weight->codes == PLAIN ? pack_panel(*weight, rows, panel) : quantize_panel(*weight, rows, panel);
+        });
     });
 }
 
@@ -67,7 +61,8 @@ SQUADRON_API int64_t squadron_unpack_rows(const PackedWeight* weight, const int3
         if (ids[i] < 0 || ids[i] >= weight->out_features) return i;
     with_dtype(weight->dtype, [&](auto type) {
         for_each(count, 8, threads, [&](int64_t i) {
-            unpack_row<decltype(type)>(*weight, ids[i], out + i * weight->in_features);
+            float* row = out + i * weight->in_features;
+            weight->codes == PLAIN ? unpack_row<decltype(type)>(*weight, ids[i], row) : dequantize_row(*weight, ids[i], row);
         });
     });
     return -1;

@@ -1,0 +1,135 @@
+// Weights into codes and scales. A group's codes depend on its own numbers alone, and every level computes the same ones:
+// those of ops/reference/quantization.py.
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+
+#include "linear.h"
+
+namespace squadron {
+namespace {
+
+constexpr int NUM_CANDIDATES = 8;  // scales that are tried for a group of INT4
+
+float to_bfloat16(float x) {
+    bfloat16 rounded;
+    store(&rounded, broadcast(x), 1);
+    return to_float(rounded);
+}
+
+// codes <- values / scale, to the nearest in [lowest, highest], as floats; returns the sum of the squared errors.
+float encode(const float* values, float scale, float lowest, float highest, float* codes) {
+    alignas(64) float squares[GROUP];
+    const Vec inverse = broadcast(1.0f / scale);
+    for (int64_t i = 0; i < GROUP; i += LANES) {
+        const Vec value = load(values + i), nearest = round_to_integers(value * inverse);
+        const Vec code = smallest(broadcast(highest), largest(broadcast(lowest), nearest));
+        const Vec error = value - code * broadcast(scale);
+        store(codes + i, code);
+        store(squares + i, error * error);
+    }
+    for (int64_t i = 16; i < GROUP; i += 16)
+        for (int j = 0; j < 16; j++) squares[j] += squares[i + j];
+    for (int half = 8; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) squares[j] += squares[half + j];
+    return squares[0];
+}
+
+// The extreme of greatest magnitude becomes -8, a little less, or is cut off: whatever makes the squared error least.
+float encode_int4(const float* values, float peak, float* codes) {
+    alignas(64) float candidate[GROUP];
+    float best = 0.0f, best_scale = 0.0f;
+    for (int i = 0; i < NUM_CANDIDATES; i++) {
+        const float scale = to_bfloat16(peak / -(7.0f + 0.5f * (float)i));
+        const float error = encode(values, scale, -8.0f, 7.0f, candidate);
+        if (i > 0 && error >= best) continue;
+        best = error, best_scale = scale;
+        std::copy_n(candidate, GROUP, codes);
+    }
+    return best_scale;
+}
+
+// values [GROUP], codes [GROUP]; returns the scale. All zero if the numbers are hardly more; NaN if they are not all finite.
+float quantize_group(Codes kind, const float* values, float* codes) {
+    float high = 0.0f, low = 0.0f;
+    bool is_finite = true;
+    for (int64_t i = 0; i < GROUP; i++) {
+        high = std::max(high, values[i]);
+        low = std::min(low, values[i]);
+        is_finite &= std::fabs(values[i]) <= FLT_MAX;
+    }
+    const float peak = high >= -low ? high : low, largest_code = kind == INT8 ? 127.0f : 16.0f;
+    std::fill_n(codes, GROUP, 0.0f);
+    if (!is_finite) return std::numeric_limits<float>::quiet_NaN();
+    if (std::fabs(peak) < largest_code * FLT_MIN) return 0.0f;
+    if (kind == INT4) return encode_int4(values, peak, codes);
+    const float scale = to_bfloat16(std::fabs(peak) / 127.0f);
+    encode(values, scale, -127.0f, 127.0f, codes);
+    return scale;
+}
+
+// Where in a group's codes one is: its byte, and for INT4 the first of its four bits.
+struct Place {
+    int64_t byte;
+    int shift;
+};
+
+Place place_of(Codes kind, int64_t k, int column) {
+    const int half = column / LANES, lane = column % LANES;
+    if (kind == INT8) return {k / 2 * VECTOR_BYTES + lane / 4 * 16 + half * 8 + lane % 4 * 2 + k % 2, 0};
+    const int nibble = (int)(k / 2 % 2) * 2 + half;
+    return {k / QUAD * VECTOR_BYTES + lane * 4 + k % 2 * 2 + nibble / 2, nibble % 2 * 4};
+}
+
+}  // namespace
+
+template <class T>
+void quantize_panel(const PackedWeight& weight, const T* source, int64_t panel) {
+    const Codes kind = (Codes)weight.codes;
+    const int64_t length = weight.leaf_length();
+    char* target = (char*)weight.data + panel * weight.panel_bytes();
+    std::fill_n(target, weight.panel_bytes(), (char)0);
+    for (int64_t leaf = 0; leaf < weight.leaves; leaf++)
+        for (int64_t begin = 0; begin < length; begin += GROUP) {
+            const int64_t count = std::min(GROUP, length - begin);
+            char* group_codes = target + SCALE_BYTES;
+            for (int column = 0; column < TILE_COLUMNS; column++) {
+                const int64_t row = weight.source_row(panel, column);
+                if (row < 0) continue;
+                alignas(64) float values[GROUP] = {}, codes[GROUP];
+                const T* numbers = source + row * weight.in_features + leaf * length + begin;
+                for (int64_t k = 0; k < count; k++) values[k] = to_float(numbers[k]);
+                const float scale = quantize_group(kind, values, codes);
+                store((bfloat16*)target + column, broadcast(scale), 1);
+                for (int64_t k = 0; k < count; k++) {
+                    const Place place = place_of(kind, k, column);
+                    const int code = (int)codes[k];
+                    group_codes[place.byte] = (char)(kind == INT8 ? code : group_codes[place.byte] | (code & 15) << place.shift);
+                }
+            }
+            target += group_bytes(kind, count);
+        }
+}
+
+template void quantize_panel(const PackedWeight&, const float*, int64_t);
+template void quantize_panel(const PackedWeight&, const bfloat16*, int64_t);
+
+void dequantize_row(const PackedWeight& weight, int64_t row, float* target) {
+    const Codes kind = (Codes)weight.codes;
+    const int column = (int)(row % TILE_COLUMNS);
+    const char* group = (const char*)weight.data + row / TILE_COLUMNS * weight.panel_bytes();
+    for (int64_t leaf = 0; leaf < weight.leaves; leaf++)
+        for (int64_t begin = 0; begin < weight.leaf_length(); begin += GROUP) {
+            const int64_t count = std::min(GROUP, weight.leaf_length() - begin);
+            const float scale = to_float(((const bfloat16*)group)[column]);
+            for (int64_t k = 0; k < count; k++) {
+                const Place place = place_of(kind, k, column);
+                const int8_t byte = (int8_t)group[SCALE_BYTES + place.byte];
+                *target++ = scale * (float)(kind == INT8 ? byte : (int8_t)(byte << (4 - place.shift)) >> 4);
+            }
+            group += group_bytes(kind, count);
+        }
+}
+
+}  // namespace squadron
