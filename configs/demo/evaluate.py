@@ -1,4 +1,7 @@
-"""Asks a checkpoint the held-out questions and counts the answers that are exactly right."""
+"""Asks a checkpoint the held-out questions and counts the answers that are exactly right.
+
+By transformers, or by Squadron's own engine on the CPU: with --squadron, and with --quantization, which only it has.
+"""
 
 import argparse
 import json
@@ -8,17 +11,26 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from cluster.llm import LLM
+from engine.sampling_params import SamplingParams
+
 HERE = Path(__file__).parent
 BATCH_SIZE = 64
+MAX_TOKENS = 256
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=HERE)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--squadron", action="store_true", help="ask Squadron's engine")
+    parser.add_argument("--quantization", choices=("int8", "int4"), help="ask Squadron's engine, its weights quantized")
     arguments = parser.parse_args()
     torch.set_num_threads(2)
-    evaluate(arguments.folder, getattr(torch, arguments.dtype))
+    if arguments.squadron or arguments.quantization:
+        evaluate_squadron(arguments.folder, arguments.dtype, arguments.quantization)
+    else:
+        evaluate(arguments.folder, getattr(torch, arguments.dtype))
 
 
 def evaluate(folder: Path, dtype: torch.dtype) -> float:
@@ -27,6 +39,15 @@ def evaluate(folder: Path, dtype: torch.dtype) -> float:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     records = read_held_out(folder / "heldout.jsonl")
     return report(records, answer(model, tokenizer, [record["messages"] for record in records]))
+
+
+def evaluate_squadron(folder: Path, dtype: str, quantization: str | None) -> float:
+    """The same of Squadron's engine, computing in `dtype` with weights in it or quantized."""
+    records = read_held_out(folder / "heldout.jsonl")
+    with LLM(str(folder), dtype=dtype, quantization=quantization, device="cpu") as llm:
+        params = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
+        outputs = llm.chat([record["messages"] for record in records], params)
+    return report(records, [output.outputs[0].text for output in outputs])
 
 
 def read_held_out(path: Path) -> list[dict]:
@@ -47,7 +68,7 @@ def answer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, conversat
         batch = order[start : start + BATCH_SIZE]
         inputs = tokenizer([prompts[index] for index in batch], return_tensors="pt", padding=True, padding_side="left")
         inputs.pop("token_type_ids", None)
-        outputs = model.generate(**inputs, do_sample=False, max_new_tokens=256)
+        outputs = model.generate(**inputs, do_sample=False, max_new_tokens=MAX_TOKENS)
         texts = tokenizer.batch_decode(outputs[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
         for index, text in zip(batch, texts, strict=True):
             answers[index] = text

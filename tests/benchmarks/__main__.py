@@ -1,8 +1,9 @@
 """Every benchmark, or those that are named: `make bench`, or `python -m tests.benchmarks [--quick] [ITEM ...]`.
 
 W1-W3 are done by Squadron and by transformers in turn, on random bf16 weights of Qwen2.5-0.5B's shape, between two
-measurements of what the machine can do. W4 is many requests of mixed lengths on the demo checkpoint, with steps built ahead of
-their predecessors' results and without; W4-0.5b is the same on the larger shape. Figures are medians.
+measurements of what the machine can do; with --quantization, by Squadron with quantized weights, beside itself without. W4 is
+many requests of mixed lengths on the demo checkpoint, with steps built ahead of their predecessors' results and without;
+W4-0.5b is the same on the larger shape. Figures are medians.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ import ops
 from cluster.bench.report import environment
 from cluster.checkpoints import DEMO
 from tests.benchmarks.folders import SHAPE, cached_folder
-from tests.benchmarks.peers import Squadron, Transformers
+from tests.benchmarks.peers import Peer, Squadron, Transformers
 from tests.benchmarks.works import COMPARISONS, compare, mixed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +49,7 @@ def main() -> int:
     os.sched_setaffinity(0, cpus)  # what the engine, torch and every process below go by
     torch.set_num_threads(len(cpus))
     report: dict[str, Any] = {**environment(), "commit": _commit(), "threads": len(cpus), "backend": _backend()}
-    report |= {"quick": options.quick, "repeats": repeats, "items": {}}
+    report |= {"quick": options.quick, "quantization": options.quantization, "repeats": repeats, "items": {}}
     print(_heading(report), flush=True)
     results = report["items"]
     for item in (item for item in MODULES if item in options.items):
@@ -56,10 +58,16 @@ def main() -> int:
     compared = {item: work for item, work in COMPARISONS.items() if item in options.items}
     if compared:
         folder = cached_folder("demo" if options.quick else SHAPE)
-        with Squadron(folder) as ours:
-            peers = {"squadron": ours, "transformers": Transformers(folder)}
+        with ExitStack() as stack:
+            peers: dict[str, Peer] = {
+                "squadron": stack.enter_context(Squadron(folder, quantization=options.quantization))
+            }
+            if options.quantization:
+                peers["bfloat16"] = stack.enter_context(Squadron(folder))
+            peers["transformers"] = Transformers(folder)
             for item, work in compared.items():
-                results[item] = compare(work.smaller() if options.quick else work, peers, folder, repeats)
+                smaller = work.smaller() if options.quick else work
+                results[item] = compare(smaller, peers, folder, repeats, options.quantization)
                 _write(options.output, report)
     for item in (item for item in MIXED if item in options.items):
         results[item] = mixed(cached_folder(MIXED[item]), 24 if options.quick else 256, repeats)
@@ -113,6 +121,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("items", nargs="*", metavar="ITEM", help=f"of {', '.join(ITEMS)}; default: all but W4-0.5b")
     parser.add_argument("--quick", action="store_true", help="a smoke test: small works, once, on the demo checkpoint")
+    parser.add_argument("--quantization", choices=("int8", "int4"), help="of Squadron's weights in W1-W3")
     parser.add_argument("--repeats", type=int, metavar="N", help="runs of each work (default: 5)")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="and CPUs (default: 2)")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "benchmarks.json", metavar="FILE")

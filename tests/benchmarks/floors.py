@@ -16,7 +16,9 @@ import torch
 from engine.config import ModelConfig
 from ops.cpu import build
 
-BYTES_PER_WEIGHT = 2  # bfloat16
+BYTES_PER_WEIGHT = 2  # bfloat16, as is the cache
+# Of a weight's code, and its part in the scale of a group of 64; embeddings and the head have at least 8 bits.
+QUANTIZED_BYTES = {"int8": 1 + 2 / 64, "int4": 1 / 2 + 2 / 64}
 PROBE_ROUNDS = 5
 ARRAY_ELEMENTS = 32 << 20  # of 8 bytes: no cache holds it
 PRODUCT_SIZE = 2048
@@ -55,9 +57,11 @@ class Model:
     head_weights: int
     cache_bytes: int  # a token
     pair_operations: int  # of a query's product with a key and of the weight with its value, in all layers and heads
+    layer_bytes: float = BYTES_PER_WEIGHT  # a weight
+    head_bytes: float = BYTES_PER_WEIGHT
 
     @classmethod
-    def load(cls, folder: str) -> Self:
+    def load(cls, folder: str, quantization: str | None = None) -> Self:
         model = ModelConfig.load(folder)
         heads, key_value = model.num_attention_heads * model.head_dim, model.num_key_value_heads * model.head_dim
         attention = model.hidden_size * (2 * heads + 2 * key_value)
@@ -67,13 +71,16 @@ class Model:
             head_weights=model.vocab_size * model.hidden_size,
             cache_bytes=model.num_hidden_layers * 2 * key_value * BYTES_PER_WEIGHT,
             pair_operations=model.num_hidden_layers * 4 * heads,
+            layer_bytes=QUANTIZED_BYTES[quantization] if quantization else BYTES_PER_WEIGHT,
+            head_bytes=QUANTIZED_BYTES["int8"] if quantization else BYTES_PER_WEIGHT,
         )
 
     def floor_seconds(self, steps: Sequence[Step], machine: Machine) -> float:
         """No step can be done sooner than its weights and cache are read, nor than its matrix products are computed."""
         total = 0.0
         for step in steps:
-            read = BYTES_PER_WEIGHT * (self.layer_weights + self.head_weights) + step.context * self.cache_bytes
+            weights = self.layer_bytes * self.layer_weights + self.head_bytes * self.head_weights
+            read = weights + step.context * self.cache_bytes
             computed = 2 * (step.rows * self.layer_weights + step.sampled * self.head_weights)
             computed += step.pairs * self.pair_operations
             total += max(read / machine.bandwidth, computed / machine.product_rate)

@@ -62,8 +62,13 @@ COMPARISONS = {
 }
 
 
-def compare(work: Comparison, peers: Mapping[str, Peer], folder: str, repeats: int) -> dict[str, Any]:
-    """Tokens a second of each run of each peer, and what the machine could do before and after."""
+def compare(
+    work: Comparison, peers: Mapping[str, Peer], folder: str, repeats: int, quantization: str | None
+) -> dict[str, Any]:
+    """Tokens a second of each run of each peer, and what the machine could do before and after.
+
+    The floor is that of weights quantized so.
+    """
     vocab_size = ModelConfig.load(folder).vocab_size
     random = np.random.default_rng(SEED)
     exactly = Lengths(work.input_len, work.input_len)
@@ -83,7 +88,7 @@ def compare(work: Comparison, peers: Mapping[str, Peer], folder: str, repeats: i
                 rates[name].append(work.rate(run(peer, work.output_len)))
                 bar.update()
     after = probe.measure()
-    floor = work.floor(Model.load(folder), before.mean(after))
+    floor = work.floor(Model.load(folder, quantization), before.mean(after))
     return {"work": str(work), "before": _machine(before), "after": _machine(after), "floor": floor, "tok_per_s": rates}
 
 

@@ -125,8 +125,8 @@ void dequantize_row(const PackedWeight& weight, int64_t row, float* target) {
             const float scale = to_float(((const bfloat16*)group)[column]);
             for (int64_t k = 0; k < count; k++) {
                 const Place place = place_of(kind, k, column);
-                const int8_t byte = (int8_t)group[SCALE_BYTES + place.byte];
-                *target++ = scale * (float)(kind == INT8 ? byte : (int8_t)(byte << (4 - place.shift)) >> 4);
+                const uint8_t byte = (uint8_t)group[SCALE_BYTES + place.byte];
+                *target++ = scale * (float)(kind == INT8 ? (int8_t)byte : (int8_t)(byte << (4 - place.shift)) >> 4);
             }
             group += group_bytes(kind, count);
         }

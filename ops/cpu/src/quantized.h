@@ -60,11 +60,11 @@ template <Codes codes, class T>
 inline void load_columns(const char* group_codes, int64_t step, CodeColumns<T>& columns) {
     for (int half = 0; half < 2; half++) {
         if (codes == INT8) {
-            Shorts pairs;
+            Halves pairs;
             for (int i = 0; i < LANES / 4; i++)
                 std::memcpy((char*)&pairs + 8 * i, group_codes + step * VECTOR_BYTES + 16 * i + 8 * half, 8);
             columns.first[half] = to_floats((Shorts)(pairs << 8) >> 8);
-            columns.second[half] = to_floats(pairs >> 8);
+            columns.second[half] = to_floats((Shorts)pairs >> 8);
         } else {
             const Words words = load_bits<Words>(group_codes + step / 2 * VECTOR_BYTES);
             const int shift = (int)(step % 2) * 8 + half * 4;

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -9,12 +10,14 @@ from torch import Tensor
 
 from ops import cpu
 from ops.cpu.linear import PackedWeight
-from ops.interface import AttentionMetadata
+from ops.interface import AttentionMetadata, Quantization
 from ops.tree import add_tree
 
 pytestmark = pytest.mark.skipif(cpu.unavailable_reason() is not None, reason=str(cpu.unavailable_reason()))
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+QUANTIZATIONS = (None, "int8", "int4")
+quantizations = pytest.mark.parametrize("quantization", QUANTIZATIONS)
 MAX_ROWS = 70
 OUT, IN = 83, 304
 
@@ -37,12 +40,14 @@ def linears(dtype: torch.dtype) -> Iterator[tuple[str, Callable[[Tensor], Tensor
         torch.randn(2 * OUT, IN).to(dtype),
         torch.randn(OUT).to(dtype),
     )
-    plain, gated, tree = cpu.prepare_linear(weight), cpu.prepare_gate_up(gate_up), cpu.prepare_tree_linear(weight, 8)
     norm = torch.randn(IN).to(dtype)
-    yield "linear", lambda x: cpu.linear(x, plain, bias)
-    yield "linear_float32", lambda x: cpu.linear_float32(x, plain)
-    yield "gate_up_silu", lambda x: cpu.gate_up_silu(x, gated)
-    yield "linear_tree", lambda x: cpu.linear_tree(x, tree)
+    for stored in QUANTIZATIONS:
+        plain, tree = cpu.prepare_linear(weight, stored), cpu.prepare_tree_linear(weight, 8, stored)
+        gated = cpu.prepare_gate_up(gate_up, stored)
+        yield f"linear, {stored}", partial(cpu.linear, weight=plain, bias=bias)
+        yield f"linear_float32, {stored}", partial(cpu.linear_float32, weight=plain)
+        yield f"gate_up_silu, {stored}", partial(cpu.gate_up_silu, weight=gated)
+        yield f"linear_tree, {stored}", partial(cpu.linear_tree, weight=tree)
     yield "silu_and_mul", cpu.silu_and_mul
     yield "rms_norm", lambda x: cpu.rms_norm(x, norm, 1e-6)
     yield "add_rms_norm", lambda x: cpu.add_rms_norm(x.float() / 3, x.clone(), norm, 1e-6)
@@ -104,27 +109,34 @@ def test_threads_change_nothing(two_threads: None, dtype: torch.dtype, rows: int
 
 
 @dtypes
+@quantizations
 @pytest.mark.parametrize("cut", [1, 16, 40, 82])
-def test_a_column_knows_nothing_of_the_columns_beside_it(dtype: torch.dtype, cut: int) -> None:
+def test_a_column_knows_nothing_of_the_columns_beside_it(
+    dtype: torch.dtype, cut: int, quantization: Quantization | None
+) -> None:
     weight, bias, x = torch.randn(OUT, IN).to(dtype), torch.randn(OUT).to(dtype), torch.randn(9, IN).to(dtype)
-    whole = cpu.linear(x, cpu.prepare_linear(weight), bias)
-    parts = [cpu.linear(x, cpu.prepare_linear(weight[s]), bias[s]) for s in (slice(cut), slice(cut, None))]
+    halves = slice(cut), slice(cut, None)
+    whole = cpu.linear(x, cpu.prepare_linear(weight, quantization), bias)
+    parts = [cpu.linear(x, cpu.prepare_linear(weight[s], quantization), bias[s]) for s in halves]
     assert same_bits(torch.cat(parts, 1), whole)
     gate, up = torch.randn(2, OUT, IN).to(dtype)
-    gated = cpu.gate_up_silu(x, cpu.prepare_gate_up(torch.cat((gate, up))))
-    shards = [torch.cat((gate[s], up[s])) for s in (slice(cut), slice(cut, None))]
-    assert same_bits(torch.cat([cpu.gate_up_silu(x, cpu.prepare_gate_up(shard)) for shard in shards], 1), gated)
+    gated = cpu.gate_up_silu(x, cpu.prepare_gate_up(torch.cat((gate, up)), quantization))
+    shards = [cpu.prepare_gate_up(torch.cat((gate[s], up[s])), quantization) for s in halves]
+    assert same_bits(torch.cat([cpu.gate_up_silu(x, shard) for shard in shards], 1), gated)
 
 
 @dtypes
-@pytest.mark.parametrize("leaf", [38, 7], ids=["even", "odd"])
+@quantizations
+@pytest.mark.parametrize("leaf", [38, 7, 130], ids=["even", "odd", "groups and a rest"])
 @pytest.mark.parametrize("size", [2, 4, 8])
-def test_ranks_that_add_as_a_tree_agree_with_one(dtype: torch.dtype, size: int, leaf: int) -> None:
+def test_ranks_that_add_as_a_tree_agree_with_one(
+    dtype: torch.dtype, size: int, leaf: int, quantization: Quantization | None
+) -> None:
     weight, x = torch.randn(OUT, 8 * leaf).to(dtype), torch.randn(11, 8 * leaf).to(dtype)
-    whole = cpu.linear_tree(x, cpu.prepare_tree_linear(weight, 8))
+    whole = cpu.linear_tree(x, cpu.prepare_tree_linear(weight, 8, quantization))
     ranks = zip(x.chunk(size, dim=1), weight.chunk(size, dim=1), strict=True)
     partials = [
-        cpu.linear_tree(part.contiguous(), cpu.prepare_tree_linear(shard.contiguous(), 8 // size))
+        cpu.linear_tree(part.contiguous(), cpu.prepare_tree_linear(shard.contiguous(), 8 // size, quantization))
         for part, shard in ranks
     ]
     assert same_bits(add_tree(partials), whole)

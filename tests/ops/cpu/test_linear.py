@@ -5,18 +5,24 @@ import pytest
 import torch
 
 from ops import cpu
+from ops.interface import Quantization
+from ops.reference.quantization import quantize
 
 pytestmark = pytest.mark.skipif(cpu.unavailable_reason() is not None, reason=str(cpu.unavailable_reason()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("quantization", [None, "int8", "int4"])
 @pytest.mark.parametrize("size", [(1, 1), (31, 2), (32, 33), (65, 130), (7, 1999)])
-@pytest.mark.parametrize("rows", [1, 14, 15, 29, 64])
-def test_odd_sizes_against_float64(dtype: torch.dtype, size: tuple[int, int], rows: int) -> None:
+@pytest.mark.parametrize("rows", [1, 2, 4, 14, 15, 29, 64, 70])
+def test_odd_sizes_against_float64(
+    dtype: torch.dtype, size: tuple[int, int], rows: int, quantization: Quantization | None
+) -> None:
     weight, bias, x = torch.randn(size).to(dtype), torch.randn(size[0]).to(dtype), torch.randn(rows, size[1]).to(dtype)
-    want = x.double() @ weight.double().T
-    limit = 4e-7 * (x.double().abs() @ weight.double().abs().T)
-    packed = cpu.prepare_linear(weight)
+    stored = quantize(weight, quantization).double()
+    want = x.double() @ stored.T
+    limit = 4e-7 * (x.double().abs() @ stored.abs().T)
+    packed = cpu.prepare_linear(weight, quantization)
     assert ((cpu.linear_float32(x, packed) - want).abs() <= limit).all()
     with_bias = cpu.linear(x, packed, bias)
     rounding = torch.finfo(dtype).eps * (want + bias.double()).abs()
@@ -46,10 +52,11 @@ def test_embedding_gives_the_rows_that_were_packed(dtype: torch.dtype, size: tup
         cpu.embedding(ids.index_fill(0, torch.tensor([3]), size[0]), packed)
 
 
-def test_packed_weights_take_no_more_than_whole_panels() -> None:
+@pytest.mark.parametrize(("quantization", "bits"), [(None, 16), ("int8", 8 + 16 / 64), ("int4", 4 + 16 / 64)])
+def test_packed_weights_take_no_more_than_whole_panels(quantization: Quantization | None, bits: float) -> None:
     for rows, width in [(1152, 896), (896, 4864), (151_936, 64)]:
-        packed = cpu.prepare_linear(torch.zeros(rows, width, dtype=torch.bfloat16))
-        assert packed.data.numel() == rows * width * 2
+        packed = cpu.prepare_linear(torch.zeros(rows, width, dtype=torch.bfloat16), quantization)
+        assert packed.data.numel() == rows * width * bits / 8
 
 
 def test_a_weight_is_for_its_own_op() -> None:
