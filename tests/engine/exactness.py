@@ -1,6 +1,6 @@
 """The promise of exactness on the demo checkpoint, measured: how many requests, how many differ.
 
-    python -m tests.engine.exactness [X2 X3 X4 T20] [--requests 300]
+    python -m tests.engine.exactness [X2 X3 X4 T20] [--requests 300] [--quantization int4]
 
 On the C++ kernels in bfloat16, tokens, text, finish reasons and logprobs must be the same to the bit as when each request ran
 alone on an engine with room for everything. X2: in random batches. X3: chunks of 1, 7, 64 and whole, cache hit and miss,
@@ -18,7 +18,7 @@ from tests.engine.demo import Request, answers, demo_engine, every_bit, held_out
 from tests.engine.test_demo_exactness import KINDS
 
 MAX_TOKENS = 24
-KERNELS = {"ops_backend": "cpu", "dtype": "bfloat16"}
+KERNELS: dict[str, object] = {"ops_backend": "cpu", "dtype": "bfloat16"}
 
 
 def make_requests(count: int) -> list[Request]:
@@ -96,7 +96,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"of {', '.join(CHECKS)}; default: all")
     parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--quantization", choices=("int8", "int4"))
     arguments = parser.parse_args()
+    KERNELS["quantization"] = arguments.quantization
     requests = make_requests(arguments.requests)
     expected = alone(requests)
     total = 0
