@@ -16,7 +16,7 @@ INT4_DIVISORS = [7.0 + 0.5 * step for step in range(8)]
 
 
 def quantize(weight: Tensor, quantization: Quantization | None, num_leaves: int = 1) -> Tensor:
-    """weight [rows, in] -> what it is stored as, float32 of the same shape; `in` is cut into num_leaves equal leaves.
+    """weight [rows, in] -> what it is stored as, [rows, in] float32, contiguous; `in` is cut into num_leaves equal leaves.
 
     A group that holds a NaN or an infinity becomes NaN.
     """
@@ -28,7 +28,7 @@ def quantize(weight: Tensor, quantization: Quantization | None, num_leaves: int 
     groups = leaves.view(num_rows, -1, GROUP)
     stored = (_quantize_int8 if quantization == "int8" else _quantize_int4)(groups)
     stored = torch.where(groups.isfinite().all(-1, keepdim=True), stored, torch.nan)
-    return stored.view(num_rows, num_leaves, -1)[:, :, :leaf].reshape(num_rows, num_in)
+    return stored.view(num_rows, num_leaves, -1)[:, :, :leaf].reshape(num_rows, num_in).contiguous()
 
 
 def _quantize_int8(groups: Tensor) -> Tensor:

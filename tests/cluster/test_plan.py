@@ -62,10 +62,10 @@ def test_the_bytes_of_quantized_weights_are_those_that_a_worker_holds(quantizati
     if (reason := ops.unavailable_reason("cpu", torch.device("cpu"))) is not None:
         pytest.skip(reason)
     model = Worker(EngineConfig.create(model=str(DEMO), quantization=quantization, ops_backend="cpu"))._model
-    packed = [
-        weight.weight for layer in model.layers for weight in (layer.qkv, layer.output, layer.gate_up, layer.down)
+    linears = [
+        linear for layer in model.layers for linear in (layer.qkv, layer.output, layer.mlp.gate_up, layer.mlp.down)
     ]
-    held = sum(weight.data.numel() for weight in (*packed, model.head.weight))
+    held = sum(layer.weight.data.numel() for layer in (*linears, model.head))
     assert model.head.weight is model.embedding.weight
     assert 0.98 < held / plan_of(quantization=quantization).weight_bytes < 1.0  # norms and biases apart
 

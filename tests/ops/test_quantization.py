@@ -123,3 +123,13 @@ def test_every_product_is_with_what_is_stored(
     gate, up = want.chunk(2, 1)
     got = ops.gate_up_silu(x, ops.prepare_gate_up(weight, quantization))
     assert_rounded_once(got, torch.nn.functional.silu(gate) * up)
+
+
+@quantizations
+def test_experts_are_those_of_what_is_stored(ops: Ops, device: torch.device, quantization: Quantization) -> None:
+    experts = [(torch.randn(2 * 96, 72, device=device), torch.randn(72, 96, device=device)) for _ in range(4)]
+    kept = [(quantize(gate_up, quantization), quantize(down, quantization)) for gate_up, down in experts]
+    x, logits = torch.randn(9, 72, device=device), torch.randn(9, 4, device=device)
+    routed = ops.route(logits, 2, True)
+    got = ops.experts_tree(x, *routed, ops.prepare_experts(experts, 0, 4, quantization))
+    torch.testing.assert_close(got, ops.experts_tree(x, *routed, ops.prepare_experts(kept, 0, 4)), rtol=1e-5, atol=1e-3)

@@ -129,7 +129,7 @@ void run_experts(int32_t dtype) {
     std::vector<Array<char>> data;
     for (int64_t i = 0; i < 2 * count; i++) {
         const bool gated = i < count;
-        PackedWeight weight{nullptr, gated ? inner : hidden, gated ? hidden : inner, 1, dtype, gated};
+        PackedWeight weight{nullptr, gated ? inner : hidden, gated ? hidden : inner, 1, dtype, gated, PLAIN};
         const auto source = random_array<T>(2 * hidden * inner);
         data.emplace_back(new char[squadron_packed_bytes(&weight)]);
         weight.data = data.back().get();
