@@ -97,14 +97,18 @@ class WorkerProcess:
             self.kill()
 
     def kill(self) -> None:
-        """At once where the process is on this machine (Ray takes five seconds for a stopped one), else by Ray."""
+        """At once where the process is on this machine: Ray sees it end. Elsewhere by Ray, in the background: `ray.kill` has
+        been seen never to return, for an actor that was dying already.
+        """
         self._is_lost = True
         with self._closing:
-            if self._pidfd is not None and not self.ended.is_set():
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            if self._pidfd is not None:
+                if not self.ended.is_set():
+                    with contextlib.suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                return
         if ray.is_initialized():
-            ray.kill(self.actor)
+            threading.Thread(target=ray.kill, args=(self.actor,), name="kill", daemon=True).start()
 
     def close(self) -> None:
         """After its end: give the descriptors back."""
