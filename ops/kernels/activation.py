@@ -16,7 +16,9 @@ def silu_kernel(x, output, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     exists = columns < SIZE
     gate = tl.load(x + row * (2 * SIZE) + columns, mask=exists, other=0.0).to(tl.float32)
     up = tl.load(x + row * (2 * SIZE) + SIZE + columns, mask=exists, other=0.0).to(tl.float32)
-    tl.store(output + row * SIZE + columns, (gate / (1.0 + tl.exp(-gate)) * up).to(output.dtype.element_ty), mask=exists)
+    tl.store(
+        output + row * SIZE + columns, (gate / (1.0 + tl.exp(-gate)) * up).to(output.dtype.element_ty), mask=exists
+    )
 
 
 def silu_and_mul(x: Tensor) -> Tensor:

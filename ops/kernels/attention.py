@@ -47,7 +47,7 @@ def decode_kernel(
     STAGES: tl.constexpr,
 ):
     """An item is a split of a sequence's keys, for one key-value head. A sequence of one split is finished here."""
-    begins, query_lens, lens = _sequences(query_starts, context_lens, num_sequences, SEQUENCES)
+    query_lens, lens = _sequences(query_starts, context_lens, num_sequences, SEQUENCES)
     ends = tl.cumsum(tl.where(query_lens == 1, tl.cdiv(lens, SPLIT), 0), 0)
     num_items = tl.max(ends, 0) * KV_HEADS
     rows = tl.arange(0, ROWS)
@@ -154,7 +154,7 @@ def prefill_kernel(
 ):
     """An item is ROWS // GROUP tokens of a sequence, for one key-value head; the last tokens' first: they see the most keys."""
     TOKENS: tl.constexpr = ROWS // GROUP
-    begins, query_lens, lens = _sequences(query_starts, context_lens, num_sequences, SEQUENCES)
+    query_lens, _ = _sequences(query_starts, context_lens, num_sequences, SEQUENCES)
     ends = tl.cumsum(tl.where(query_lens > 1, tl.cdiv(query_lens, TOKENS), 0), 0)
     num_tiles = tl.max(ends, 0)
     rows = tl.arange(0, ROWS)
@@ -201,12 +201,12 @@ def prefill_kernel(
 
 @triton.jit
 def _sequences(query_starts, context_lens, num_sequences, SEQUENCES: tl.constexpr):
-    """Each sequence's first row, number of rows, and context: [SEQUENCES], zeros at the end."""
+    """Each sequence's number of rows and its context: [SEQUENCES], zeros at the end."""
     ids = tl.arange(0, SEQUENCES)
     exists = ids < num_sequences
     begins = tl.load(query_starts + ids, mask=exists, other=0)
     query_lens = tl.load(query_starts + ids + 1, mask=exists, other=0) - begins
-    return begins, query_lens, tl.load(context_lens + ids, mask=exists, other=0)
+    return query_lens, tl.load(context_lens + ids, mask=exists, other=0)
 
 
 @triton.jit

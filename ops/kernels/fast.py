@@ -1,4 +1,4 @@
-"""The GPU backend with cuBLAS's matrix products: the order of their sums, and so the last bits of a row, depends on the rows beside it.
+"""The GPU backend with cuBLAS's matrix products, the order of whose sums depends on the number of rows: it is not exact.
 
 All that is not a product is `ops.kernels`'. Gate and up are cast before the activation.
 """

@@ -1,8 +1,8 @@
 """Linear layers whose elements are each summed in one order, whatever the number of rows.
 
 The weight's rows are the rows of the tensor cores' product and x's its columns, so that one row of x and thousands are
-multiplied by the same instruction, and only the product's width differs: an element takes its inputs in order, sixteen at a time.
-A leaf of a tree linear is a program's whole sum; leaves meet in a second kernel, as a balanced binary tree.
+multiplied by the same instruction, and only the product's width differs: an element takes its inputs in order, sixteen at a
+time. A leaf of a tree linear is a program's whole sum; leaves meet in a second kernel, as a balanced binary tree.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,9 @@ def linear_kernel(
     if GATED:
         acc = acc / (1.0 + tl.exp(-acc)) * up_acc
     cells = (leaf.to(tl.int64) * num_rows + rows)[None, :] * NUM_OUT + outs[:, None]
-    tl.store(output + cells, acc.to(output.dtype.element_ty), mask=(outs < NUM_OUT)[:, None] & (rows < num_rows)[None, :])
+    tl.store(
+        output + cells, acc.to(output.dtype.element_ty), mask=(outs < NUM_OUT)[:, None] & (rows < num_rows)[None, :]
+    )
 
 
 @triton.jit(do_not_specialize=["size"])
@@ -79,7 +81,9 @@ def add_leaves_kernel(leaves, output, size, NUM_LEAVES: tl.constexpr, BLOCK: tl.
     """leaves [NUM_LEAVES, size] float32 -> [size]: neighbours first. A sum of two has one order only."""
     cells = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     leaf_ids = tl.arange(0, NUM_LEAVES)
-    sums = tl.load(leaves + leaf_ids[:, None] * size.to(tl.int64) + cells[None, :], mask=(cells < size)[None, :], other=0.0)
+    sums = tl.load(
+        leaves + leaf_ids[:, None] * size.to(tl.int64) + cells[None, :], mask=(cells < size)[None, :], other=0.0
+    )
     for level in tl.static_range(8):
         if (NUM_LEAVES >> level) > 1:
             sums = tl.sum(tl.reshape(sums, [NUM_LEAVES >> (level + 1), 2, BLOCK]), 1)
@@ -178,10 +182,13 @@ def _multiply(
 
 
 def linear_options(dtype: torch.dtype, num_rows: int, is_gated: bool) -> dict[str, int]:
-    """The tile for so many rows. OUTS is what Hopper's tensor cores take at once, or twice that; ROWS may be any width."""
+    """The tile for so many rows. OUTS is what Hopper's tensor cores take at once, or twice that; ROWS may be any width.
+
+    INPUTS, which a program multiplies at once, are as many for any number of rows.
+    """
     if dtype == torch.float32:
         return {"OUTS": 64, "ROWS": 16, "INPUTS": 32, "STAGES": 2, "num_warps": 4}
     if num_rows > 64:
         return {"OUTS": 64 if is_gated else 128, "ROWS": 128, "INPUTS": 64, "STAGES": 3, "num_warps": 8}
     rows = max(16, triton.next_power_of_2(num_rows))
-    return {"OUTS": 64, "ROWS": rows, "INPUTS": 64 if is_gated else 128, "STAGES": 4, "num_warps": 4}
+    return {"OUTS": 64, "ROWS": rows, "INPUTS": 64, "STAGES": 4 if is_gated else 6, "num_warps": 4}

@@ -189,7 +189,9 @@ def draw_kernel(
     filled, total = _running_sums(sums, row, NUM_CHUNKS * CHUNK // BLOCK, BLOCKS)
     target = number * total
     blocks = tl.arange(0, BLOCKS)
-    has_mass = tl.load(sums + row * (NUM_CHUNKS * CHUNK // BLOCK) + blocks, blocks < NUM_CHUNKS * CHUNK // BLOCK, 0.0) > 0
+    has_mass = (
+        tl.load(sums + row * (NUM_CHUNKS * CHUNK // BLOCK) + blocks, blocks < NUM_CHUNKS * CHUNK // BLOCK, 0.0) > 0
+    )
     block = tl.sum((filled <= target).to(tl.int32), 0)
     # Nothing is in a block without mass, wherever the last bits of running sums would have it.
     block = tl.maximum(tl.max(tl.where(has_mass & (blocks <= block), blocks, -1), 0), 0)
@@ -251,9 +253,7 @@ def sample(
     mass_kernel[(num_rows, num_chunks)](
         logits, temperature, thresholds, chunk_largest, masses, sums, VOCAB=vocab_size, CHUNKS=chunks, **sizes
     )
-    top_p_kernel[(num_rows,)](
-        masses, sums, temperature, top_p, smallest, last_ids, BLOCKS=blocks, **sizes, num_warps=8
-    )
+    top_p_kernel[(num_rows,)](masses, sums, temperature, top_p, smallest, last_ids, BLOCKS=blocks, **sizes, num_warps=8)
     keep_kernel[(num_rows, num_chunks)](masses, sums, temperature, top_p, min_p, smallest, last_ids, **sizes)
     draw_kernel[(num_rows,)](
         masses, sums, temperature, seed, choice, position, chunk_largest, chunk_ids, tokens,

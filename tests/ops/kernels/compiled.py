@@ -28,7 +28,10 @@ from ops.interface import AttentionMetadata
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MAX_SHARED = {80: 163 << 10, 90: 227 << 10}  # bytes a program may have
 BF16, FP16, FP32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
-SMALL, LARGE = (14, 2, 64), (28, 4, 128)  # heads, key-value heads, head size: of the models with 0.5 and 7 billion weights
+SMALL, LARGE = (
+    (14, 2, 64),
+    (28, 4, 128),
+)  # heads, key-value heads, head size: of the models with 0.5 and 7 billion weights
 NUM_TOKENS, NUM_SEQUENCES, NUM_SAMPLED, VOCAB = 300, 64, 64, 151936
 
 
@@ -119,7 +122,12 @@ def attention_cases(dtype: torch.dtype, cache_dtype: torch.dtype, shape: tuple[i
     query = kernels.rotary_and_cache(qkv, tokens, meta(4096, head_dim, dtype=FP32), tokens, cache, cache)
     yield f"rotary {name}"
     metadata = AttentionMetadata(
-        ints(NUM_SEQUENCES + 1), ints(NUM_SEQUENCES), ints(NUM_SEQUENCES, 200), tokens, max_query_len=200, max_context_len=3200
+        ints(NUM_SEQUENCES + 1),
+        ints(NUM_SEQUENCES),
+        ints(NUM_SEQUENCES, 200),
+        tokens,
+        max_query_len=200,
+        max_context_len=3200,
     )
     kernels.paged_attention(query, cache, cache, metadata, 0.1)
     yield f"attention {name}"
@@ -158,7 +166,9 @@ def measure(case: str, kernel: Any) -> Compiled:
         usage = run_tool("cuobjdump", "-res-usage", file.name)
         code = run_tool("nvdisasm", "-c", file.name)
     registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", usage).groups()
-    products = re.findall(r"(wgmma)\.mma_async\S*?\.(m64)n\d+(k\d+\.\S+)|(mma)\.sync\.aligned\.(\w+)(\.\S+)", kernel.asm["ptx"])
+    products = re.findall(
+        r"(wgmma)\.mma_async\S*?\.(m64)n\d+(k\d+\.\S+)|(mma)\.sync\.aligned\.(\w+)(\.\S+)", kernel.asm["ptx"]
+    )
     return Compiled(
         case=case,
         kernel=kernel.name,
@@ -184,7 +194,9 @@ def main() -> None:
 
 def print_table(arch: int) -> None:
     print(f"sm_{arch}, Triton {triton.__version__}")
-    print(f"{'case':<30} {'kernel':<20} {'registers':>9} {'spills':>6} {'stack':>5} {'shared':>7}  products", flush=True)
+    print(
+        f"{'case':<30} {'kernel':<20} {'registers':>9} {'spills':>6} {'stack':>5} {'shared':>7}  products", flush=True
+    )
     for each in compile_all(arch, every=True):
         numbers = f"{each.registers:>9} {each.spills:>6} {each.stack:>5} {each.shared:>7}"
         print(f"{each.case:<30} {each.kernel:<20} {numbers}  {', '.join(sorted(each.products))}", flush=True)

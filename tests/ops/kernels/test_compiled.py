@@ -27,7 +27,9 @@ def print_compiled(arch: int) -> None:
 def start(arch: int) -> subprocess.Popen[str]:
     """A process of its own: interpreted or not is settled when kernels are imported, and one architecture a process."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    return subprocess.Popen([sys.executable, "-c", CHILD, str(arch)], env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(arch)], env=environment, stdout=subprocess.PIPE, text=True
+    )
 
 
 def test_nothing_spills_and_each_row_meets_the_same_instruction() -> None:
