@@ -19,11 +19,13 @@ from ops.kernels.linear import (
     prepare_tree_linear,
 )
 from ops.kernels.logprobs import token_logprobs
-from ops.kernels.norm import add, add_rms_norm, rms_norm
+from ops.kernels.moe import experts_tree, prepare_experts, route
+from ops.kernels.norm import add, add_rms_norm, qk_norm, rms_norm
 from ops.kernels.penalties import apply_penalties
 from ops.kernels.rotary import rotary_and_cache
 from ops.kernels.sampling import sample
 from ops.reference.logits import apply_allowed, apply_bias
+from ops.reference.moe import add_gated
 
 NAME = "triton"
 EXACT = True
@@ -32,22 +34,27 @@ __all__ = [
     "EXACT",
     "NAME",
     "add",
+    "add_gated",
     "add_rms_norm",
     "apply_allowed",
     "apply_bias",
     "apply_penalties",
     "copy_blocks",
     "embedding",
+    "experts_tree",
     "gate_up_silu",
     "linear",
     "linear_float32",
     "linear_tree",
     "paged_attention",
+    "prepare_experts",
     "prepare_gate_up",
     "prepare_linear",
     "prepare_tree_linear",
+    "qk_norm",
     "rms_norm",
     "rotary_and_cache",
+    "route",
     "sample",
     "silu_and_mul",
     "swap_blocks",
