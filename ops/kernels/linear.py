@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.interface import Quantization, check_shape
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -98,22 +98,35 @@ class TreeWeight:
     num_leaves: int
 
 
-def prepare_linear(weight: Tensor) -> Tensor:
+def refuse_quantization(quantization: Quantization | None) -> None:
+    if quantization is not None:
+        raise ValueError(f"weights are not quantized to {quantization} on a GPU")
+
+
+def prepare_linear(weight: Tensor, quantization: Quantization | None = None) -> Tensor:
     """weight [out, in] dtype, kept as it is."""
+    refuse_quantization(quantization)
     check_shape("weight", weight, (None, None))
     return weight
 
 
-def prepare_gate_up(weight: Tensor) -> Tensor:
+def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) -> Tensor:
+    """weight [rows, D] dtype, kept as it is."""
+    return prepare_linear(weight, quantization)
+
+
+def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> Tensor:
     """weight [2 * I, D] dtype, gate's rows first; kept as it is."""
+    refuse_quantization(quantization)
     check_shape("weight", weight, (None, None))
     if weight.shape[0] % 2:
         raise ValueError(f"weight has {weight.shape[0]} rows; gate and up have as many each")
     return weight
 
 
-def prepare_tree_linear(weight: Tensor, num_leaves: int) -> TreeWeight:
+def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> TreeWeight:
     """weight [out, in] dtype, kept as it is."""
+    refuse_quantization(quantization)
     check_shape("weight", weight, (None, None))
     if num_leaves not in (1, 2, 4, 8, 16, 32, 64, 128) or weight.shape[1] % num_leaves:
         raise ValueError(f"{weight.shape[1]} inputs cannot be cut into {num_leaves} leaves, a power of two up to 128")

@@ -5,15 +5,19 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.interface import Quantization, check_shape
 from ops.kernels.linear import gate_up_silu, linear_float32, prepare_gate_up, prepare_linear
 from ops.reference.moe import Experts
 from ops.tree import add_tree
 
 
-def prepare_experts(experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int) -> Experts:
+def prepare_experts(
+    experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int, quantization: Quantization | None = None
+) -> Experts:
     """Each one's gate and up [2 * I, D] dtype and down [D, I], kept as they are."""
-    weights = [(prepare_gate_up(gate_up), prepare_linear(down)) for gate_up, down in experts]
+    weights = [
+        (prepare_gate_up(gate_up, quantization), prepare_linear(down, quantization)) for gate_up, down in experts
+    ]
     if num_leaves < 1 or num_leaves & (num_leaves - 1) or not weights or len(weights) % num_leaves:
         raise ValueError(f"{len(weights)} experts cannot be cut into {num_leaves} leaves, a power of two")
     return Experts(weights, first, num_leaves)

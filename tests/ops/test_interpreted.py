@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("triton")
 HERE = Path(__file__).parent
 FILES = [
-    HERE / f"test_{name}.py" for name in "activation attention blocks linear logits logprobs moe norm rotary select".split()
+    HERE / f"test_{name}.py"
+    for name in "activation attention blocks linear logits logprobs moe norm rotary select".split()
 ]
 SLOW = "more_decode_rows or chunks_of_any_size"  # sizes that would take the interpreter minutes
 
