@@ -2,17 +2,18 @@
 
 VENV := .venv
 TORCH := 2.13.0
+TRITON := 3.6.0
 PYTHON := $(shell for python in python3 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$python && break; done)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed-$(firstword $(shell sha256sum pyproject.toml))
 
-.PHONY: demo test check bench test-gpu
+.PHONY: demo test check bench test-gpu bench-gpu
 
 demo: $(STAMP)
 	@$(BIN)/squadron demo $(ARGS)
 
-test: $(STAMP)
+test: $(STAMP) $(VENV)/has-triton
 	@$(BIN)/python -m pytest -q -m "not gpu and not ray_up" $(ARGS)
 
 check: $(STAMP)
@@ -25,8 +26,12 @@ bench: $(STAMP)
 		echo "== $$part"; $(BIN)/python -m tests.benchmarks.bench_$$part || exit 1; done
 	@echo "== the demo checkpoint"; $(BIN)/squadron bench throughput configs/demo --num-prompts 64 $(ARGS)
 
-test-gpu: $(STAMP)
+test-gpu: $(STAMP) $(VENV)/has-triton
 	@$(BIN)/python -m pytest -q -m gpu $(ARGS)
+
+# Needs torch and Triton, and no installation: on a machine without the rest, `python -m tests.benchmarks.gpu`.
+bench-gpu: $(STAMP) $(VENV)/has-triton
+	@$(BIN)/python -m tests.benchmarks.gpu $(ARGS)
 
 # Anew whenever pyproject.toml has changed. A machine with GPUs that has a torch of its own gives it to the venv:
 # `make VENV_OPTIONS=--system-site-packages test-gpu`.
@@ -38,3 +43,9 @@ $(STAMP):
 	@echo "Installing Squadron and its dependencies, about a minute ..."
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
 	@rm -f $(VENV)/installed-* && touch $@
+
+# A torch for CUDA has brought its own; one for CPUs has none, and the kernels are interpreted and compiled all the same.
+$(VENV)/has-triton: $(STAMP)
+	@$(BIN)/python -c 'import triton' 2>/dev/null || { echo "Installing triton $(TRITON), about half a minute ..."; \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check triton==$(TRITON); }
+	@touch $@

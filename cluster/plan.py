@@ -56,12 +56,13 @@ def make_plan(config: EngineConfig) -> Plan:
     _check_quantization(config)
     num_layers = math.ceil(model.num_hidden_layers / config.pipeline_parallel_size)
     kv_heads = math.ceil(model.num_key_value_heads / config.tensor_parallel_size)
+    cell_bytes = _DTYPE_BYTES[dtype] if config.kv_cache_dtype == "auto" else 1
     plan = Plan(
         tensor_parallel_size=config.tensor_parallel_size,
         pipeline_parallel_size=config.pipeline_parallel_size,
         max_model_len=max_model_len,
         weight_bytes=_weight_bytes(config, model, sizes, dtype, num_layers, kv_heads),
-        cache_bytes_per_token=2 * num_layers * kv_heads * model.head_dim * _DTYPE_BYTES[dtype],
+        cache_bytes_per_token=2 * num_layers * kv_heads * model.head_dim * cell_bytes,
     )
     _check_cache(config, plan)
     return plan

@@ -25,6 +25,8 @@ class EngineConfig(BaseModel):
     load_format: Literal["auto", "dummy"] = "auto"  # dummy: random weights, for performance work
     device: Literal["auto", "cpu", "cuda"] = "auto"
     ops_backend: Literal["auto", "reference", "cpu", "triton"] = "auto"
+    exact: bool = True  # false: a GPU's matrix products by cuBLAS, whose last bits depend on the rows beside
+    kv_cache_dtype: Literal["auto", "fp8_e4m3"] = "auto"  # auto: the model's; fp8 halves the cache, on GPUs only
     seed: int = 0  # of dummy weights and of the seeds drawn for requests that bring none
     tensor_parallel_size: int = Field(1, ge=1)
     pipeline_parallel_size: int = Field(1, ge=1)

@@ -22,17 +22,18 @@ FASTEST = {"cpu": "cpu", "cuda": "triton"}  # by type of device
 QUANTIZING_DEVICES = ("cpu",)
 # Embedding tables and the head lose more by four bits than their bytes are worth.
 EMBEDDING_QUANTIZATION: Quantization = "int8"
+INEXACT = {"triton": "ops.kernels.fast"}  # what is faster still, if results need not be exact
 
 
 class UnavailableBackend(ValueError):
     """A backend was asked for that cannot run here; the message says why and what can."""
 
 
-def select(name: str, device: torch.device, quantization: Quantization | None = None) -> Ops:
+def select(name: str, device: torch.device, quantization: Quantization | None = None, *, exact: bool = True) -> Ops:
     """The backend called `name` for `device`; its NAME says which it is. Its prepare_* quantize weights as is said.
 
     "auto" is the fastest one that can run (`unavailable_reason` says why it is not a faster one); any other name is that
-    backend or `UnavailableBackend`.
+    backend or `UnavailableBackend`. With exact=False a backend that has a faster form whose results are not exact takes it.
     """
     if quantization is not None and device.type not in QUANTIZING_DEVICES:
         raise UnavailableBackend(
@@ -43,7 +44,7 @@ def select(name: str, device: torch.device, quantization: Quantization | None = 
         name = fastest if unavailable_reason(fastest, device) is None else "reference"
     elif (reason := unavailable_reason(name, device)) is not None:
         raise UnavailableBackend(f"the {name} backend cannot run on {device.type}: {reason}; use reference")
-    backend = importlib.import_module(MODULES[name])
+    backend = importlib.import_module(MODULES[name] if exact else INEXACT.get(name, MODULES[name]))
     return cast(Ops, backend if quantization is None else _quantizing(backend, quantization))
 
 
@@ -66,6 +67,8 @@ def unavailable_reason(name: str, device: torch.device) -> str | None:
     try:
         module = importlib.import_module(MODULES[name])
     except ModuleNotFoundError as error:
+        if error.name == "triton":
+            return "triton is not installed"
         if error.name != MODULES[name]:
             raise
         return f"{MODULES[name]} is not part of this installation"

@@ -75,9 +75,11 @@ class Worker:
         dtype = getattr(torch, model_config.torch_dtype if config.dtype == "auto" else config.dtype)
         advice = "raise tensor_parallel_size or pipeline_parallel_size"
         with _refusals_in_a_sentence(), out_of_memory_advice("the weights were loaded", advice):
-            self._ops = ops.select(config.ops_backend, device, config.quantization)
+            self._ops = ops.select(config.ops_backend, device, config.quantization, exact=config.exact)
             if dtype is torch.float16 and self._ops.NAME == "cpu":
                 raise InvalidConfig("dtype=float16 is not computed on CPU; float32 or bfloat16 would work")
+            if config.kv_cache_dtype != "auto" and not self._ops.NAME.startswith("triton"):
+                raise InvalidConfig(f"kv_cache_dtype={config.kv_cache_dtype} is for GPUs; auto would work")
             self._model = models.build(
                 model_config.hf_config, ops=self._ops, tp=self._tp, stage=self._stage, dtype=dtype, device=device
             )
@@ -169,7 +171,8 @@ class Worker:
     @property
     def _cache_shape(self) -> CacheShape:
         model = self._model
-        return CacheShape(model.num_layers, model.num_kv_heads, model.head_dim, model.dtype)
+        dtype = model.dtype if self._config.kv_cache_dtype == "auto" else torch.float8_e4m3fn
+        return CacheShape(model.num_layers, model.num_kv_heads, model.head_dim, dtype)
 
     def _default_cache_bytes(self) -> int:
         config, model = self._config, self._model

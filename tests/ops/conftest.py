@@ -1,6 +1,12 @@
-"""Every test here runs on each backend in BACKENDS, with memory that nobody has written to filled with NaN."""
+"""Every test here runs on each backend in BACKENDS, with memory that nobody has written to filled with NaN.
 
+With TRITON_INTERPRET=1 that is the Triton backend alone, interpreted (`tests.ops.test_interpreted` runs such a process).
+"""
+
+import importlib
+import os
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 import torch
@@ -11,12 +17,18 @@ from ops.interface import Ops
 
 BACKENDS = [("reference", "cpu"), ("cpu", "cpu")]
 if torch.cuda.is_available():
-    BACKENDS.append(pytest.param(("reference", "cuda"), marks=pytest.mark.gpu))
+    BACKENDS += [pytest.param((name, "cuda"), marks=pytest.mark.gpu) for name in ("reference", "triton")]
+IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+if IS_INTERPRETED:
+    importlib.import_module("tests.ops.kernels.interpreter")
+    BACKENDS = [("triton", "cpu")]
 
 
 @pytest.fixture(params=BACKENDS, ids=lambda param: "-".join(param))
 def backend(request: pytest.FixtureRequest) -> tuple[Ops, torch.device]:
     name, device = request.param
+    if IS_INTERPRETED:
+        return cast(Ops, importlib.import_module("ops.kernels")), torch.device(device)
     if (reason := backends.unavailable_reason(name, torch.device(device))) is not None:
         pytest.skip(reason)
     if name == "cpu" and request.node.callspec.params.get("dtype") == torch.float16:

@@ -32,6 +32,17 @@ def test_a_backend_that_is_asked_for_by_name_is_never_replaced(monkeypatch: pyte
     assert backends.select("auto", CUDA) is reference
 
 
+def test_what_need_not_be_exact_is_the_faster_form_where_there_is_one() -> None:
+    assert backends.select("reference", CUDA, exact=False) is reference
+    pytest.importorskip("triton")
+    fast, exact = backends.select("triton", CUDA, exact=False), backends.select("triton", CUDA)
+    assert (fast.NAME, fast.EXACT, exact.NAME, exact.EXACT) == ("triton-fast", False, "triton", True)
+    for name, function in inspect.getmembers(interface.Ops, inspect.isfunction):
+        if not name.startswith("_"):
+            wanted = list(inspect.signature(function).parameters)[1:]
+            assert list(inspect.signature(getattr(fast, name)).parameters) == wanted, name
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(backends.UnavailableBackend, match="'fast'; there are auto, reference, cpu, triton"):
         backends.select("fast", CPU)

@@ -174,6 +174,7 @@ def test_threads_are_the_cores_divided_by_the_ranks() -> None:
         ({"model": str(Path(MODEL) / "nowhere")}, "config.json does not exist"),
         ({"device": "cuda", "ops_backend": "auto"}, "no CUDA device"),
         ({"ops_backend": "triton"}, "triton"),
+        ({"kv_cache_dtype": "fp8_e4m3"}, "kv_cache_dtype=fp8_e4m3 is for GPUs"),
         ({"max_model_len": 1 << 20}, "max_model_len=1048576"),
     ],
 )

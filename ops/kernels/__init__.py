@@ -1,0 +1,64 @@
+"""The GPU backend: Triton kernels, whose results are exact.
+
+Exact: an element is computed by the same operations in the same order whatever rows and sequences there are beside it, and on
+however many tensor-parallel ranks. `ops.kernels.fast` has the same kernels with cuBLAS's products, which are not. Biases and
+allowed tokens are rare: those functions are the reference's.
+"""
+
+from ops.kernels.activation import silu_and_mul
+from ops.kernels.attention import paged_attention
+from ops.kernels.blocks import copy_blocks, swap_blocks
+from ops.kernels.linear import (
+    embedding,
+    gate_up_silu,
+    linear,
+    linear_float32,
+    linear_tree,
+    prepare_embedding,
+    prepare_gate_up,
+    prepare_linear,
+    prepare_tree_linear,
+)
+from ops.kernels.logprobs import token_logprobs
+from ops.kernels.moe import experts_tree, prepare_experts, route
+from ops.kernels.norm import add, add_rms_norm, qk_norm, rms_norm
+from ops.kernels.penalties import apply_penalties
+from ops.kernels.rotary import rotary_and_cache
+from ops.kernels.sampling import sample
+from ops.reference.logits import apply_allowed, apply_bias
+from ops.reference.moe import add_gated
+
+NAME = "triton"
+EXACT = True
+
+__all__ = [
+    "EXACT",
+    "NAME",
+    "add",
+    "add_gated",
+    "add_rms_norm",
+    "apply_allowed",
+    "apply_bias",
+    "apply_penalties",
+    "copy_blocks",
+    "embedding",
+    "experts_tree",
+    "gate_up_silu",
+    "linear",
+    "linear_float32",
+    "linear_tree",
+    "paged_attention",
+    "prepare_embedding",
+    "prepare_experts",
+    "prepare_gate_up",
+    "prepare_linear",
+    "prepare_tree_linear",
+    "qk_norm",
+    "rms_norm",
+    "rotary_and_cache",
+    "route",
+    "sample",
+    "silu_and_mul",
+    "swap_blocks",
+    "token_logprobs",
+]

@@ -1,0 +1,29 @@
+"""What a launcher needs to know of the device."""
+
+from functools import cache
+
+import torch
+
+# Triton's interpreter runs programs one after the other, on CPU tensors.
+NUM_INTERPRETED_PROGRAMS = 3
+INTERPRETED_CAPABILITY = (9, 0)
+
+
+@cache
+def num_processors(device: torch.device) -> int:
+    """Streaming multiprocessors: what a grid that fills the device counts in."""
+    if device.type == "cpu":
+        return NUM_INTERPRETED_PROGRAMS
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+@cache
+def capability(device: torch.device) -> tuple[int, int]:
+    """CUDA's compute capability: 8.0 is an A100, 9.0 an H100 or H200."""
+    return INTERPRETED_CAPABILITY if device.type == "cpu" else torch.cuda.get_device_capability(device)
+
+
+def check_float8(device: torch.device) -> None:
+    """Raise ValueError unless kernels can convert float8_e4m3fn there."""
+    if capability(device) < (8, 9):
+        raise ValueError("a float8 cache needs a GPU of compute capability 8.9 or later")

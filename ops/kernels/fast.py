@@ -1,0 +1,98 @@
+"""The GPU backend with cuBLAS's matrix products, the order of whose sums depends on the number of rows: it is not exact.
+
+All that is not a product is `ops.kernels`'. Gate and up are cast before the activation.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ops.interface import check_shape
+from ops.kernels import (
+    add,
+    add_gated,
+    add_rms_norm,
+    apply_allowed,
+    apply_bias,
+    apply_penalties,
+    copy_blocks,
+    embedding,
+    experts_tree,
+    paged_attention,
+    prepare_embedding,
+    prepare_experts,
+    prepare_gate_up,
+    prepare_linear,
+    prepare_tree_linear,
+    qk_norm,
+    rms_norm,
+    rotary_and_cache,
+    route,
+    sample,
+    silu_and_mul,
+    swap_blocks,
+    token_logprobs,
+)
+from ops.kernels.linear import TreeWeight
+
+NAME = "triton-fast"
+EXACT = False
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x [T, in] dtype -> [T, out] dtype; bias [out] dtype."""
+    check_shape("x", x, (None, weight.shape[1]), weight.dtype)
+    if bias is not None:
+        check_shape("bias", bias, (weight.shape[0],), x.dtype)
+    return F.linear(x, weight, bias)
+
+
+def linear_float32(x: Tensor, weight: Tensor) -> Tensor:
+    """x [T, in] dtype -> [T, out] float32."""
+    check_shape("x", x, (None, weight.shape[1]), weight.dtype)
+    if x.dtype == torch.float32 or not x.is_cuda:  # other devices' products have no other output type than the inputs'
+        return F.linear(x.float(), weight.float())
+    return torch.mm(x, weight.T, out_dtype=torch.float32)
+
+
+def gate_up_silu(x: Tensor, weight: Tensor) -> Tensor:
+    """silu(x @ gate.T) * (x @ up.T); x [T, D] dtype -> [T, I] dtype."""
+    return silu_and_mul(linear(x, weight, None))
+
+
+def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
+    """x [T, in] dtype -> [T, out] float32, in whatever order."""
+    return linear_float32(x, weight.weight)
+
+
+__all__ = [
+    "EXACT",
+    "NAME",
+    "add",
+    "add_gated",
+    "add_rms_norm",
+    "apply_allowed",
+    "apply_bias",
+    "apply_penalties",
+    "copy_blocks",
+    "embedding",
+    "experts_tree",
+    "gate_up_silu",
+    "linear",
+    "linear_float32",
+    "linear_tree",
+    "paged_attention",
+    "prepare_embedding",
+    "prepare_experts",
+    "prepare_gate_up",
+    "prepare_linear",
+    "prepare_tree_linear",
+    "qk_norm",
+    "rms_norm",
+    "rotary_and_cache",
+    "route",
+    "sample",
+    "silu_and_mul",
+    "swap_blocks",
+    "token_logprobs",
+]

@@ -1,0 +1,105 @@
+"""Rotary position embedding, and the write of keys and values to their slots, in one pass over the packed rows."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ops.interface import check_shape
+from ops.kernels.device import check_float8
+
+HEADS_AT_ONCE = 8
+LARGEST_FLOAT8 = tl.constexpr(448.0)
+
+
+@triton.jit
+def rotary_kernel(
+    qkv,  # [T, (HEADS + 2 * KV_HEADS) * 2 * HALF]
+    positions,
+    cos_sin,  # [max_positions, 2 * HALF] float32
+    slot_mapping,
+    keys,
+    values,
+    query,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    HALF: tl.constexpr,  # of a head
+    BLOCK_SIZE: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    FLOAT8: tl.constexpr,
+):
+    """Grid (T, tiles of heads). Pairs are the two halves of a head (NeoX)."""
+    row = tl.program_id(0).to(tl.int64)
+    heads = tl.program_id(1) * AT_ONCE + tl.arange(0, AT_ONCE)
+    dims = tl.arange(0, HALF)
+    exists = (heads < HEADS + 2 * KV_HEADS)[:, None]
+    source = qkv + (row * (HEADS + 2 * KV_HEADS) + heads[:, None]) * (2 * HALF) + dims[None, :]
+    first = tl.load(source, mask=exists, other=0.0)
+    second = tl.load(source + HALF, mask=exists, other=0.0)
+    angle = cos_sin + tl.load(positions + row).to(tl.int64) * (2 * HALF) + dims
+    cos = tl.load(angle)[None, :]
+    sin = tl.load(angle + HALF)[None, :]
+    first32 = first.to(tl.float32)
+    second32 = second.to(tl.float32)
+    turned_first = tl.fma(first32, cos, -(second32 * sin)).to(query.dtype.element_ty)
+    turned_second = tl.fma(second32, cos, first32 * sin).to(query.dtype.element_ty)
+
+    is_query = (heads < HEADS)[:, None]
+    target = query + (row * HEADS + heads[:, None]) * (2 * HALF) + dims[None, :]
+    tl.store(target, turned_first, mask=is_query)
+    tl.store(target + HALF, turned_second, mask=is_query)
+
+    slot = tl.load(slot_mapping + row).to(tl.int64)
+    is_key = ((heads >= HEADS) & (heads < HEADS + KV_HEADS))[:, None]
+    is_value = (heads >= HEADS + KV_HEADS)[:, None] & exists
+    block = slot // BLOCK_SIZE * KV_HEADS - HEADS
+    cells = ((block + heads[:, None]) * BLOCK_SIZE + slot % BLOCK_SIZE) * (2 * HALF) + dims[None, :]
+    if FLOAT8:
+        turned_first, turned_second = _saturated(turned_first), _saturated(turned_second)
+        first, second = _saturated(first), _saturated(second)
+    cell_type = keys.dtype.element_ty
+    tl.store(keys + cells, turned_first.to(cell_type), mask=is_key)
+    tl.store(keys + cells + HALF, turned_second.to(cell_type), mask=is_key)
+    cells -= KV_HEADS * BLOCK_SIZE * (2 * HALF)
+    tl.store(values + cells, first.to(cell_type), mask=is_value)
+    tl.store(values + cells + HALF, second.to(cell_type), mask=is_value)
+
+
+@triton.jit
+def _saturated(value):
+    """Within what float8_e4m3fn can hold: larger numbers become the largest, not NaN."""
+    value = value.to(tl.float32)
+    return tl.where(value != value, value, tl.minimum(tl.maximum(value, -LARGEST_FLOAT8), LARGEST_FLOAT8))
+
+
+def rotary_and_cache(
+    qkv: Tensor, positions: Tensor, cos_sin: Tensor, slot_mapping: Tensor, key_cache: Tensor, value_cache: Tensor
+) -> Tensor:
+    """qkv [T, (H + 2 * K) * head_dim] dtype; positions, slot_mapping [T] int32; cos_sin [max_positions, head_dim] float32;
+    caches [num_blocks, K, block_size, head_dim] dtype or float8_e4m3fn -> the rotated queries, [T, H, head_dim] dtype."""
+    check_shape("key_cache", key_cache, (None, None, None, None))
+    _, num_kv_heads, block_size, head_dim = key_cache.shape
+    is_float8 = key_cache.dtype == torch.float8_e4m3fn
+    check_shape("value_cache", value_cache, tuple(key_cache.shape), key_cache.dtype)
+    check_shape("qkv", qkv, (None, None), None if is_float8 else key_cache.dtype)
+    num_rows, width = qkv.shape
+    check_shape("positions", positions, (num_rows,), torch.int32)
+    check_shape("slot_mapping", slot_mapping, (num_rows,), torch.int32)
+    check_shape("cos_sin", cos_sin, (None, head_dim), torch.float32)
+    num_heads = width // head_dim - 2 * num_kv_heads
+    if width % head_dim or num_heads < 1 or num_heads % num_kv_heads:
+        raise ValueError(
+            f"qkv has {width / head_dim:g} heads of {head_dim}; {num_kv_heads} key-value heads do not fit them"
+        )
+    if head_dim < 2 or head_dim & (head_dim - 1):
+        raise ValueError(f"head_dim={head_dim} is not a power of two")
+    if is_float8:
+        check_float8(qkv.device)
+    query = torch.empty((num_rows, num_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
+    if num_rows:
+        rotary_kernel[(num_rows, triton.cdiv(num_heads + 2 * num_kv_heads, HEADS_AT_ONCE))](
+            qkv, positions, cos_sin, slot_mapping, key_cache, value_cache, query,
+            HEADS=num_heads, KV_HEADS=num_kv_heads, HALF=head_dim // 2, BLOCK_SIZE=block_size,
+            AT_ONCE=HEADS_AT_ONCE, FLOAT8=is_float8, num_warps=2,
+        )  # fmt: skip
+    return query

@@ -1,0 +1,206 @@
+"""Compiles every kernel for GPUs that are not here, as the launchers would, and prints what each needs of one.
+
+python -m tests.ops.kernels.compiled [80 | 90]
+
+The launchers are called with tensors of the `meta` device; what they would launch is compiled for the architecture and not
+run. So the constants and types are those in use. Needs Triton alone: its wheel brings ptxas and cuobjdump.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver, jit
+
+from ops import kernels
+from ops.interface import AttentionMetadata
+
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+MAX_SHARED = {80: 163 << 10, 90: 227 << 10}  # bytes a program may have
+BF16, FP16, FP32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
+SMALL, LARGE = (
+    (14, 2, 64),
+    (28, 4, 128),
+)  # heads, key-value heads, head size: of the models with 0.5 and 7 billion weights
+NUM_TOKENS, NUM_SEQUENCES, NUM_SAMPLED, VOCAB = 300, 64, 64, 151936
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One kernel, for one set of constants and types."""
+
+    case: str
+    kernel: str
+    registers: int
+    spills: int  # instructions that read or write a thread's own memory
+    stack: int  # bytes
+    shared: int  # bytes
+    products: frozenset[str]  # the instructions of the tensor cores, without their width
+
+
+def compile_all(arch: int, *, every: bool) -> Iterator[Compiled]:
+    """arch: 80 or 90. One architecture a process: what is known of the device is kept."""
+    driver.set_active(
+        SimpleNamespace(
+            get_current_device=lambda: 0,
+            get_current_stream=lambda device: 0,
+            get_current_target=lambda: GPUTarget("cuda", arch, 32),
+        )
+    )
+    torch.cuda.get_device_capability = lambda device: divmod(arch, 10)
+    torch.cuda.get_device_properties = lambda device: SimpleNamespace(multi_processor_count=132)
+    launched: dict[Any, None] = {}
+    run = jit.JITFunction.run
+
+    def compile_only(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        launched[run(kernel, *arguments, grid=grid, warmup=True, **options)] = None
+
+    jit.JITFunction.run = compile_only
+    try:
+        for case in cases(arch, every=every):
+            yield from [measure(case, each) for each in launched]
+            launched.clear()
+    finally:
+        jit.JITFunction.run = run
+
+
+def cases(arch: int, *, every: bool) -> Iterator[str]:
+    """Calls what is compiled; yields its description after each call. Not every: enough to see each kernel at its largest."""
+    yield from attention_cases(BF16, BF16, SMALL)
+    yield from attention_cases(BF16, BF16, LARGE)
+    if arch >= 89:
+        yield from attention_cases(BF16, FP8, LARGE)
+    yield from linear_cases(BF16, 1, hidden=896, width=4864, num_leaves=2)
+    yield from linear_cases(BF16, NUM_TOKENS, hidden=896, width=4864, num_leaves=2)
+    if every:
+        yield from attention_cases(FP16, FP16, SMALL)
+        yield from attention_cases(FP32, FP32, SMALL)
+        yield from attention_cases(FP32, FP32, LARGE)
+        if arch >= 89:
+            yield from attention_cases(BF16, FP8, SMALL)
+        for num_rows in (32, 64):
+            yield from linear_cases(BF16, num_rows, hidden=896, width=4864, num_leaves=2)
+        for num_rows in (16, NUM_TOKENS):
+            yield from linear_cases(BF16, num_rows, hidden=3584, width=18944, num_leaves=4)
+        yield from linear_cases(FP32, NUM_TOKENS, hidden=896, width=4864, num_leaves=2)
+    for hidden in (896, 3584):
+        rows, weight, update = meta(NUM_TOKENS, hidden), meta(hidden), meta(NUM_TOKENS, hidden, dtype=FP32)
+        kernels.rms_norm(rows, weight, 1e-6)
+        kernels.add_rms_norm(update, rows, weight, 1e-6)
+        kernels.add(update, rows)
+        yield f"norm {hidden}"
+    kernels.silu_and_mul(meta(NUM_TOKENS, 2 * 4864))
+    yield "silu_and_mul 4864"
+    cache = meta(100, 2, 16, 64)
+    kernels.copy_blocks(cache, ints(30, 2))
+    yield "move_blocks"
+    logits, floats, rows = meta(NUM_SAMPLED, VOCAB, dtype=FP32), meta(NUM_SAMPLED, dtype=FP32), ints(NUM_SAMPLED)
+    kernels.sample(logits, floats, rows, floats, floats, ints(NUM_SAMPLED, dtype=torch.int64), rows, rows)
+    yield f"sample {VOCAB}"
+    kernels.token_logprobs(logits, rows, 5)
+    yield f"logprobs {VOCAB}"
+    kernels.apply_penalties(logits, ints(NUM_SAMPLED + 1), ints(9000), rows, floats, floats, floats)
+    yield f"penalties {VOCAB}"
+
+
+def attention_cases(dtype: torch.dtype, cache_dtype: torch.dtype, shape: tuple[int, int, int]) -> Iterator[str]:
+    heads, kv_heads, head_dim = shape
+    name = f"{name_of(dtype)}{'' if cache_dtype == dtype else ', ' + name_of(cache_dtype)} {head_dim}"
+    cache = meta(1000, kv_heads, 16, head_dim, dtype=cache_dtype)
+    qkv = meta(NUM_TOKENS, (heads + 2 * kv_heads) * head_dim, dtype=dtype)
+    tokens = ints(NUM_TOKENS)
+    query = kernels.rotary_and_cache(qkv, tokens, meta(4096, head_dim, dtype=FP32), tokens, cache, cache)
+    yield f"rotary {name}"
+    metadata = AttentionMetadata(
+        ints(NUM_SEQUENCES + 1),
+        ints(NUM_SEQUENCES),
+        ints(NUM_SEQUENCES, 200),
+        tokens,
+        max_query_len=200,
+        max_context_len=3200,
+    )
+    kernels.paged_attention(query, cache, cache, metadata, 0.1)
+    yield f"attention {name}"
+
+
+def linear_cases(dtype: torch.dtype, num_rows: int, *, hidden: int, width: int, num_leaves: int) -> Iterator[str]:
+    name = f"{name_of(dtype)} {hidden}, {num_rows} row{'s' if num_rows > 1 else ''}"
+    x = meta(num_rows, hidden, dtype=dtype)
+    kernels.linear(x, meta(hidden + 256, hidden, dtype=dtype), meta(hidden + 256, dtype=dtype))
+    yield f"linear {name}"
+    kernels.linear_float32(x, meta(VOCAB, hidden, dtype=dtype))
+    yield f"head {name}"
+    kernels.gate_up_silu(x, meta(2 * width, hidden, dtype=dtype))
+    yield f"gate_up {name}"
+    weight = kernels.prepare_tree_linear(meta(hidden, width, dtype=dtype), num_leaves)
+    kernels.linear_tree(meta(num_rows, width, dtype=dtype), weight)
+    yield f"tree {name}"
+
+
+def meta(*sizes: int, dtype: torch.dtype = BF16) -> Tensor:
+    return torch.empty(sizes, dtype=dtype, device="meta")
+
+
+def ints(*sizes: int, dtype: torch.dtype = torch.int32) -> Tensor:
+    return torch.empty(sizes, dtype=dtype, device="meta")
+
+
+def name_of(dtype: torch.dtype) -> str:
+    return {BF16: "bf16", FP16: "fp16", FP32: "fp32", FP8: "fp8"}[dtype]
+
+
+def measure(case: str, kernel: Any) -> Compiled:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        usage = run_tool("cuobjdump", "-res-usage", file.name)
+        code = run_tool("nvdisasm", "-c", file.name)
+    registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", usage).groups()
+    products = re.findall(
+        r"(wgmma)\.mma_async\S*?\.(m64)n\d+(k\d+\.\S+)|(mma)\.sync\.aligned\.(\w+)(\.\S+)", kernel.asm["ptx"]
+    )
+    return Compiled(
+        case=case,
+        kernel=kernel.name,
+        registers=int(registers),
+        spills=len(re.findall(r"\b(?:LDL|STL)\b", code)),
+        stack=int(stack),
+        shared=kernel.metadata.shared,
+        products=frozenset(" ".join(filter(None, parts)) for parts in products),
+    )
+
+
+def run_tool(name: str, *arguments: str) -> str:
+    return subprocess.run([TOOLS / name, *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def main() -> None:
+    for arch in [int(argument) for argument in sys.argv[1:]] or [90, 80]:
+        if len(sys.argv) == 2:
+            print_table(arch)
+        else:
+            subprocess.run([sys.executable, "-m", "tests.ops.kernels.compiled", str(arch)], check=True)
+
+
+def print_table(arch: int) -> None:
+    print(f"sm_{arch}, Triton {triton.__version__}")
+    print(
+        f"{'case':<30} {'kernel':<20} {'registers':>9} {'spills':>6} {'stack':>5} {'shared':>7}  products", flush=True
+    )
+    for each in compile_all(arch, every=True):
+        numbers = f"{each.registers:>9} {each.spills:>6} {each.stack:>5} {each.shared:>7}"
+        print(f"{each.case:<30} {each.kernel:<20} {numbers}  {', '.join(sorted(each.products))}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Every kernel, compiled for the GPUs that it is for: nothing is kept outside of registers, and shared memory suffices."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+
+import pytest
+
+pytest.importorskip("triton")
+from tests.ops.kernels.compiled import MAX_SHARED, Compiled, compile_all
+
+KERNELS = set(
+    "add_kernel add_leaves_kernel count_kernel decode_kernel draw_kernel fold_kernel keep_kernel largest_kernel linear_kernel "
+    "logprob_kernel mass_kernel move_kernel norm_kernel pack_kernel penalty_kernel prefill_kernel rotary_kernel silu_kernel "
+    "sums_kernel top_k_kernel top_p_kernel".split()
+)
+CHILD = "import sys; from tests.ops.kernels.test_compiled import print_compiled; print_compiled(int(sys.argv[1]))"
+
+
+def print_compiled(arch: int) -> None:
+    for each in compile_all(arch, every=False):
+        print(json.dumps(asdict(each) | {"products": sorted(each.products)}))
+
+
+def start(arch: int) -> subprocess.Popen[str]:
+    """A process of its own: interpreted or not is settled when kernels are imported, and one architecture a process."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(arch)], env=environment, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_nothing_spills_and_each_row_meets_the_same_instruction() -> None:
+    children = {arch: start(arch) for arch in MAX_SHARED}
+    outputs = {arch: child.communicate(timeout=600)[0] for arch, child in children.items()}
+    for arch, output in outputs.items():
+        assert children[arch].returncode == 0
+        lines = [json.loads(line) for line in output.splitlines()]
+        compiled = [Compiled(**line | {"products": frozenset(line["products"])}) for line in lines]
+        assert {each.kernel for each in compiled} == KERNELS
+        for each in compiled:
+            assert (each.spills, each.stack) == (0, 0), each
+            assert each.shared <= MAX_SHARED[arch], each
+        # A row's bits can be the same alone and among thousands only if both meet one kind of instruction.
+        assert len({each.products for each in compiled if each.kernel == "linear_kernel"}) == 1
+        for case in {each.case for each in compiled if each.case.startswith("attention")}:
+            steps = {each.kernel: each.products for each in compiled if each.case == case}
+            assert steps["decode_kernel"] == steps["prefill_kernel"] != frozenset()

@@ -1,0 +1,24 @@
+"""The Triton backend without a GPU: its tests, and those of every backend, run in a process whose kernels are interpreted."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+HERE = Path(__file__).parent
+FILES = [
+    HERE / f"test_{name}.py"
+    for name in "activation attention blocks linear logits logprobs moe norm rotary select".split()
+]
+SLOW = "more_decode_rows or chunks_of_any_size"  # sizes that would take the interpreter minutes
+
+
+def test_kernels_interpreted() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", f"not ({SLOW})", *FILES]
+    command += [HERE / "kernels", "--ignore", HERE / "kernels" / "test_compiled.py"]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    child = subprocess.run(command, env=environment, cwd=HERE.parents[1], capture_output=True, text=True, timeout=900)
+    assert child.returncode == 0, child.stdout[-10_000:] + child.stderr[-2_000:]
