@@ -216,8 +216,9 @@ def requests(count: int) -> list[Request]:
 
 
 def test_streams_go_on_with_the_tokens_they_would_have_had() -> None:
-    config = make_config(num_gpu_blocks_override=200, tensor_parallel_size=2, pipeline_parallel_size=2)
-    with engine_on(LocalExecutor(make_config(num_gpu_blocks_override=200)), config) as engine:
+    exact = {"ops_backend": "cpu", "num_gpu_blocks_override": 200}
+    config = make_config(**exact, tensor_parallel_size=2, pipeline_parallel_size=2)
+    with engine_on(LocalExecutor(make_config(**exact)), config) as engine:
         expected = [tokens_and_text(answer) for answer in answers(engine, requests(20))]
     executor = RayExecutor(config)
     with engine_on(executor, config) as engine:

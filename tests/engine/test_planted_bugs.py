@@ -170,6 +170,7 @@ def expected():
 
 def is_caught(expected) -> bool:
     """Whether some workload goes wrong: another answer, a failed check, an exception, no end."""
+    num_blamed = 0
     for seed in range(NUM_WORKLOADS):
         rng = random.Random(seed)
         requests = random_requests(rng, rng.randint(1, 12))
@@ -180,10 +181,14 @@ def is_caught(expected) -> bool:
             answers = run(walking, requests, rng)
         except Exception:
             return True
+        blamed = {key for key, answer in answers.items() if answer.error_code is not None}
+        if walking.executor.crash_at:  # in flight, alone, at two of the crashes
+            num_blamed += len(blamed)
+            requests = [request for request in requests if request.request_id not in blamed]
         told = [(essence(answers[request.request_id]), expected[seed][request.request_id]) for request in requests]
         if any(got != right and not was_refused(got) for got, right in told):
             return True
-    return False
+    return num_blamed > 2
 
 
 def test_the_engine_as_it_is_passes(expected):
