@@ -7,6 +7,7 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -34,8 +35,26 @@ class _StepInFlight:
     output: SamplerOutput | None = None
 
 
+class _StepFuture(Future[SamplerOutput]):
+    """Whoever waits for it reads the answers: to be handed them by a thread that did would cost another 100 µs."""
+
+    def __init__(self, read_until: Callable[[Future[SamplerOutput]], None]) -> None:
+        super().__init__()
+        self._read_until = read_until
+        self.set_running_or_notify_cancel()  # a step cannot be taken back
+
+    def result(self, timeout: float | None = None) -> SamplerOutput:
+        """`timeout` counts from when there is nobody left who could answer: a deadline of the channel's own comes first."""
+        if not self.done():
+            self._read_until(self)
+        return super().result(timeout)
+
+
 class StepChannel:
-    """Broadcasts steps, gathers answers. `connections` and `nodes` (their nodes' names, for the log) are in rank order."""
+    """Broadcasts steps, gathers answers. `connections` and `nodes` (their nodes' names, for the log) are in rank order.
+
+    The thread that waits for a step reads the sockets; a thread of the channel's own does while nobody waits.
+    """
 
     def __init__(self, connections: list[Connection], nodes: list[str], deadline: StepDeadline) -> None:
         self._connections = connections
@@ -47,14 +66,21 @@ class StepChannel:
         self._oldest_since = 0.0  # when the oldest step in flight became that
         self._failure: StepFailure | None = None
         self._suspected = False
+        self._reading = threading.Lock()  # of the selector
+        self._selector = selectors.DefaultSelector()
+        self._num_open = len(connections)
         self._wake_reader, self._woken = socket.socketpair()
-        self._reader = threading.Thread(target=self._read, name="steps", daemon=True)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        for rank, connection in enumerate(connections):
+            self._selector.register(connection, selectors.EVENT_READ, rank)
+        self._attended = False  # somebody has waited for a step of late
+        self._closing = threading.Event()
+        self._reader = threading.Thread(target=self._read_unattended, name="steps", daemon=True)
         self._reader.start()
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
         """Send a step to every rank; its future ends in the last stage's output, or in a StepFailure."""
-        future: Future[SamplerOutput] = Future()
-        future.set_running_or_notify_cancel()  # a step cannot be taken back
+        future = _StepFuture(self._read_until)
         frame = encode(request)
         with self._submitting:
             with self._lock:
@@ -80,9 +106,11 @@ class StepChannel:
     def close(self) -> None:
         """Stop, and end every connection, upon which its worker leaves its loop."""
         self.stop()
+        self._closing.set()
         for connection in self._connections:
             connection.end()
         self._reader.join()
+        self._selector.close()
         self._wake_reader.close()
         self._woken.close()
 
@@ -99,6 +127,8 @@ class StepChannel:
             logger.error("worker %d on node %s %s, %s: %s", failure.rank, node, what, when, failure.reason)
         for entry in in_flight.values():
             entry.future.set_exception(failure)
+        if in_flight:
+            self._wake_reader.send(b"\0")  # who waits for one of them is reading
 
     def _post(self, frame: bytes) -> None:
         """Send a frame to every rank without waiting; what a socket does not take now, and its end, is left to the reader."""
@@ -109,32 +139,47 @@ class StepChannel:
         if has_more:
             self._wake_reader.send(b"\0")
 
-    def _read(self) -> None:
-        """Take answers, and send what the sockets did not take at once, until every connection has ended."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._woken, selectors.EVENT_READ)
-            for rank, connection in enumerate(self._connections):
-                selector.register(connection, selectors.EVENT_READ, rank)
-            num_open = len(self._connections)
-            while num_open:
-                began = time.monotonic()
-                ready = selector.select(_TICK_SECONDS)
-                for key, events in ready:
-                    if key.data is None:
-                        self._woken.recv(64)
-                        _watch_for_room(selector)
-                    elif not self._serve(selector, key.data, events):
-                        selector.unregister(key.fileobj)
-                        self._connections[key.data].close()
-                        num_open -= 1
-                self._check_deadline(slept=time.monotonic() - began - _TICK_SECONDS)
+    def _read_until(self, future: Future[SamplerOutput]) -> None:
+        """Read in this thread until a step is done."""
+        self._attended = True
+        if not self._reading.acquire(blocking=False):
+            self._wake_reader.send(b"\0")
+            self._reading.acquire()
+        try:
+            while not future.done():
+                self._read_once()
+        finally:
+            self._reading.release()
 
-    def _serve(self, selector: selectors.BaseSelector, rank: int, events: int) -> bool:
+    def _read_unattended(self) -> None:
+        """Read while nobody waits for a step, until every connection has ended."""
+        while self._num_open:
+            if self._attended or self._reading.locked():
+                self._attended = False
+                self._closing.wait(_TICK_SECONDS)
+            else:
+                with self._reading:
+                    self._read_once()
+
+    def _read_once(self) -> None:
+        """Take answers, and send what the sockets did not take at once."""
+        began = time.monotonic()
+        for key, events in self._selector.select(_TICK_SECONDS):
+            if key.data is None:
+                self._woken.recv(64)
+                _watch_for_room(self._selector)
+            elif not self._serve(key.data, events):
+                self._selector.unregister(key.fileobj)
+                self._connections[key.data].close()
+                self._num_open -= 1
+        self._check_deadline(slept=time.monotonic() - began - _TICK_SECONDS)
+
+    def _serve(self, rank: int, events: int) -> bool:
         """Do what a rank's socket is ready for; False if it has ended."""
         connection = self._connections[rank]
         try:
             if events & selectors.EVENT_WRITE and not connection.flush():
-                selector.modify(connection, selectors.EVENT_READ, rank)
+                self._selector.modify(connection, selectors.EVENT_READ, rank)
             if events & selectors.EVENT_READ:
                 for frame in connection.receive():
                     self._take(rank, frame)
