@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ops.cpu.arena import Arena
 from ops.cpu.checks import sizes
 from ops.cpu.library import dtype_number, library
 from ops.interface import Quantization, check_shape
 
 _CODES = {None: 0, "int8": 1, "int4": 2}  # Codes of src/quantized.h
 _QUAD = 4  # as there
+_arena = Arena()
 _SAME_DTYPE, _SUM_FLOAT32, _SILU_MUL = range(3)
 
 
@@ -137,9 +139,8 @@ def _pack(weight: Tensor, num_leaves: int, quantization: Quantization | None, *,
         codes=_CODES[quantization],
     )
     address = ctypes.addressof(description)
-    data = torch.empty(library().squadron_packed_bytes(address), dtype=torch.uint8)
+    data = _arena.take(library().squadron_packed_bytes(address))
     description.data = data.data_ptr()
-    library().squadron_advise_huge_pages(data.data_ptr(), data.numel())
     library().squadron_pack(address, source.data_ptr(), torch.get_num_threads())
     return PackedWeight(
         weight.dtype, description.out_features, in_features, num_leaves, padding, data, address, description

@@ -98,7 +98,7 @@ class Probe:
             subprocess.run([build.find_compiler(), *flags, str(source), "-o", str(library)], check=True)
             self._library = ctypes.CDLL(str(library))
         self._library.read_array.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
-        pages = mmap.mmap(-1, 8 * ARRAY_ELEMENTS)
+        pages = mmap.mmap(-1, 8 * ARRAY_ELEMENTS, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         pages.madvise(mmap.MADV_HUGEPAGE)  # as packed weights have
         self._array = torch.frombuffer(pages, dtype=torch.int64).fill_(1)
         self._factors = torch.randn(2, PRODUCT_SIZE, PRODUCT_SIZE).bfloat16()

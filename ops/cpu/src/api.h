@@ -17,9 +17,6 @@ class SharedMemory;
 // Bytes that the weight's `data` takes.
 SQUADRON_API int64_t squadron_packed_bytes(const squadron::PackedWeight* weight);
 
-// Asks for huge pages under data [bytes]; to be called before it is first written to.
-SQUADRON_API void squadron_advise_huge_pages(void* data, int64_t bytes);
-
 // weight.data <- source [out_features (twice if gated), in_features] dtype.
 SQUADRON_API void squadron_pack(const squadron::PackedWeight* weight, const void* source, int32_t threads);
 

@@ -1,6 +1,5 @@
 // Weights into the layout that multiply_tile reads: done once, when a model is loaded.
 #include <algorithm>
-#include <sys/mman.h>
 
 #include "api.h"
 #include "linear.h"
@@ -66,12 +65,4 @@ SQUADRON_API int64_t squadron_unpack_rows(const PackedWeight* weight, const int3
         });
     });
     return -1;
-}
-
-SQUADRON_API void squadron_advise_huge_pages(void* data, int64_t bytes) {
-    const uintptr_t huge = 2 << 20, page = 4096;
-    const uintptr_t begin = ((uintptr_t)data + page - 1) / page * page, end = ((uintptr_t)data + bytes) / page * page;
-#if defined(MADV_HUGEPAGE)
-    if (end > begin + huge) madvise((void*)begin, end - begin, MADV_HUGEPAGE);
-#endif
 }

@@ -77,7 +77,6 @@ void run_linear(int32_t dtype, Codes codes) {
         const auto bias = random_array<T>(out);
         Array<char> data(new char[squadron_packed_bytes(&weight)]);
         weight.data = data.get();
-        squadron_advise_huge_pages(data.get(), squadron_packed_bytes(&weight));
         squadron_pack(&weight, source.get(), 2);
         const int64_t row = below((int)rows);
         const auto multiply = [&](auto type) {
