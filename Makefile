@@ -22,9 +22,7 @@ check: $(STAMP)
 	@$(BIN)/mypy
 
 bench: $(STAMP)
-	@for part in driver step_channel cpu_kernels; do \
-		echo "== $$part"; $(BIN)/python -m tests.benchmarks.bench_$$part || exit 1; done
-	@echo "== the demo checkpoint"; $(BIN)/squadron bench throughput configs/demo --num-prompts 64 $(ARGS)
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 test-gpu: $(STAMP) $(VENV)/has-triton
 	@$(BIN)/python -m pytest -q -m gpu $(ARGS)
