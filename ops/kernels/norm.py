@@ -66,22 +66,6 @@ def add(update: Tensor, residual: Tensor) -> None:
         add_kernel[(triton.cdiv(residual.numel(), 1024),)](update, residual, residual.numel(), BLOCK=1024)
 
 
-def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
-    """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head; weights [head_dim]."""
-    check_shape("query_weight", query_weight, (None,), qkv.dtype)
-    head_dim = query_weight.shape[0]
-    check_shape("key_weight", key_weight, (head_dim,), qkv.dtype)
-    check_shape("qkv", qkv, (None, None))
-    if qkv.shape[1] % head_dim or qkv.shape[1] // head_dim <= 2 * num_kv_heads:
-        raise ValueError(
-            f"qkv has {qkv.shape[1]} columns; heads of {head_dim}, {num_kv_heads} of keys, do not fit them"
-        )
-    heads = qkv.view(qkv.shape[0], -1, head_dim)
-    num_heads = heads.shape[1] - 2 * num_kv_heads
-    for part, weight in ((heads[:, :num_heads], query_weight), (heads[:, num_heads:-num_kv_heads], key_weight)):
-        part.copy_(rms_norm(part.contiguous().view(-1, head_dim), weight, eps).view_as(part))
-
-
 def _norm(update: Tensor | None, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
     output = torch.empty_like(residual)
     num_rows, size = residual.shape
