@@ -101,6 +101,16 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
         yield f"norm {hidden}"
     kernels.silu_and_mul(meta(NUM_TOKENS, 2 * 4864))
     yield "silu_and_mul 4864"
+    kernels.qk_norm(meta(NUM_TOKENS, 36 * 128), meta(128), meta(128), 2, 1e-6)
+    yield "qk_norm 36 heads"
+    pairs = [(meta(2 * 768, 2048), meta(2048, 768)) for _ in range(8)]
+    ids, weights = kernels.route(meta(NUM_TOKENS, 8, dtype=FP32), 2, True)
+    kernels.experts_tree(meta(NUM_TOKENS, 2048), ids, weights, kernels.prepare_experts(pairs, 0, 4))
+    yield "experts 768"
+    kernels.add_gated(
+        meta(NUM_TOKENS, 1, dtype=FP32), meta(NUM_TOKENS, 2048, dtype=FP32), meta(NUM_TOKENS, 2048, dtype=FP32)
+    )
+    yield "add_gated 2048"
     cache = meta(100, 2, 16, 64)
     kernels.copy_blocks(cache, ints(30, 2))
     yield "move_blocks"
