@@ -67,22 +67,17 @@ class Connection:
         """Send as much of a frame as the socket takes now; True if the rest waits for `flush`. Raises ConnectionEnded."""
         if len(frame) > MAX_FRAME_BYTES:
             raise ChannelError(f"a frame of {len(frame)} bytes cannot be sent, at most {MAX_FRAME_BYTES} can")
+        data = _LENGTH.pack(len(frame)) + frame
         with self._sending:
-            self._unsent += _LENGTH.pack(len(frame))
-            self._unsent += frame
-        return self.flush()
+            if not self._unsent:  # as good as always: no copy
+                data = data[self._send_now(data) :]
+            self._unsent += data
+            return self._flush()
 
     def flush(self) -> bool:
         """Send as much of what waits as the socket takes now; True if anything is left. Raises ConnectionEnded."""
         with self._sending:
-            try:
-                while self._unsent:
-                    del self._unsent[: self._stream.send(self._unsent, socket.MSG_DONTWAIT)]
-            except BlockingIOError:
-                pass
-            except OSError as error:
-                raise ConnectionEnded(str(error)) from None
-            return bool(self._unsent)
+            return self._flush()
 
     def receive(self) -> list[bytearray]:
         """Wait for bytes, once; the frames that they complete, often one. Raises ConnectionEnded, ChannelError."""
@@ -100,6 +95,20 @@ class Connection:
             start = end
         del self._buffer[:start]
         return frames
+
+    def _flush(self) -> bool:
+        while self._unsent and (sent := self._send_now(self._unsent)):
+            del self._unsent[:sent]
+        return bool(self._unsent)
+
+    def _send_now(self, data: bytes | bytearray) -> int:
+        """How much of it the socket took."""
+        try:
+            return self._stream.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise ConnectionEnded(str(error)) from None
 
     def wait_for_end(self) -> None:
         """Until the other end has gone, whatever else comes meanwhile. For a thread of its own."""
