@@ -23,6 +23,7 @@ import torch
 import ops
 from cluster.bench.report import environment
 from cluster.checkpoints import DEMO
+from tests.benchmarks.apart import Apart
 from tests.benchmarks.folders import SHAPE, cached_folder
 from tests.benchmarks.peers import Peer, Squadron, Transformers
 from tests.benchmarks.works import COMPARISONS, compare, mixed
@@ -60,11 +61,11 @@ def main() -> int:
         folder = cached_folder("demo" if options.quick else SHAPE)
         with ExitStack() as stack:
             peers: dict[str, Peer] = {
-                "squadron": stack.enter_context(Squadron(folder, quantization=options.quantization))
+                "squadron": stack.enter_context(Apart(Squadron, folder, quantization=options.quantization))
             }
             if options.quantization:
-                peers["bfloat16"] = stack.enter_context(Squadron(folder))
-            peers["transformers"] = Transformers(folder)
+                peers["bfloat16"] = stack.enter_context(Apart(Squadron, folder))
+            peers["transformers"] = stack.enter_context(Apart(Transformers, folder))
             for item, work in compared.items():
                 smaller = work.smaller() if options.quick else work
                 results[item] = compare(smaller, peers, folder, repeats, options.quantization)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -84,13 +85,16 @@ class _Clock:
         return torch.zeros(len(input_ids), dtype=torch.bool)
 
 
-class Transformers:
+class Transformers(AbstractContextManager["Transformers"]):
     """`generate` of the library, on one batch of requests of one length, as it is without any tuning."""
 
     def __init__(self, folder: str) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, DTYPE))
         self._model.generation_config.eos_token_id = None
         self._model.generation_config.pad_token_id = 0
+
+    def __exit__(self, *_: object) -> None:
+        del self._model
 
     def run(self, works: Sequence[Work]) -> Times:
         prompts = torch.tensor([work.prompt for work in works])

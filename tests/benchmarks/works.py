@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from cluster.bench.workload import Lengths, random_works
 from engine.config import ModelConfig
+from tests.benchmarks.apart import Apart
 from tests.benchmarks.floors import Machine, Model, Probe, Step
 from tests.benchmarks.peers import Peer, Squadron, Times
 
@@ -101,9 +102,9 @@ def mixed(folder: str, num_requests: int, repeats: int) -> dict[str, Any]:
     name = f"{num_requests} × {MIXED_INPUT} in, {MIXED_OUTPUT} out, {Path(folder).name}: output"
     with ExitStack() as stack:
         engines = {
-            "squadron": stack.enter_context(Squadron(folder)),
-            "depth 1": stack.enter_context(Squadron(folder, depth=1)),
-            "first light": stack.enter_context(Squadron(folder, depth=1, ops_backend="reference")),
+            "squadron": stack.enter_context(Apart(Squadron, folder)),
+            "depth 1": stack.enter_context(Apart(Squadron, folder, depth=1)),
+            "first light": stack.enter_context(Apart(Squadron, folder, depth=1, ops_backend="reference")),
         }
         rates: dict[str, list[float]] = {label: [] for label in engines}
         for engine in engines.values():
