@@ -54,7 +54,7 @@ def make_plan(config: EngineConfig) -> Plan:
     dtype = model.torch_dtype if config.dtype == "auto" else config.dtype
     _check_dtype(config, dtype)
     _check_quantization(config)
-    num_layers = math.ceil(model.num_hidden_layers / config.pipeline_parallel_size)
+    num_layers = _most_layers(config, model, sizes)
     kv_heads = math.ceil(model.num_key_value_heads / config.tensor_parallel_size)
     cell_bytes = _DTYPE_BYTES[dtype] if config.kv_cache_dtype == "auto" else 1
     plan = Plan(
@@ -130,6 +130,19 @@ def _check_cache(config: EngineConfig, plan: Plan) -> None:
             f"kv_cache_memory_bytes={config.kv_cache_memory_bytes} holds no block; one takes {block_bytes} bytes a rank, "
             f"the longest sequence {blocks_needed * block_bytes}"
         )
+
+
+def _most_layers(config: EngineConfig, model: ModelConfig, sizes: ModelSizes) -> int:
+    """Of the stage that has the most: the last one has fewer, since it has the head, which counts as half its weights."""
+    if config.pipeline_parallel_size == 1:
+        return model.num_hidden_layers
+    tensors = needed_tensors(model, sizes).items()
+    layers = sum(math.prod(shape) for name, shape in tensors if name.startswith("model.layers."))
+    head = model.vocab_size * model.hidden_size * model.num_hidden_layers / layers / 2
+    first = config.pipeline_parallel_size - 1
+    fair = round((model.num_hidden_layers + head) / (first + 1) - head)
+    last = min(max(fair, 1), model.num_hidden_layers - first)
+    return max(last, math.ceil((model.num_hidden_layers - last) / first))
 
 
 def _weight_bytes(

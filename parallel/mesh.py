@@ -30,9 +30,15 @@ class Mesh:
         return range(tp_rank, self.size, self.tp_size)
 
 
-def stage_layers(num_layers: int, pp_rank: int, pp_size: int) -> range:
-    """The layers of a stage: as even as can be, one more in the first stages, since the last one also has the head."""
+def stage_layers(num_layers: int, pp_rank: int, pp_size: int, head_layers: float) -> range:
+    """The layers of a stage; the last one has the head too, as much work as `head_layers` layers, and so fewer of them."""
     assert 0 <= pp_rank < pp_size <= num_layers, f"stage {pp_rank} of {pp_size} over {num_layers} layers"
-    each, extra = divmod(num_layers, pp_size)
+    if pp_size == 1:
+        return range(num_layers)
+    fair = round((num_layers + head_layers) / pp_size - head_layers)
+    last = min(max(fair, 1), num_layers - (pp_size - 1))
+    if pp_rank == pp_size - 1:
+        return range(num_layers - last, num_layers)
+    each, extra = divmod(num_layers - last, pp_size - 1)
     start = pp_rank * each + min(pp_rank, extra)
     return range(start, start + each + (pp_rank < extra))

@@ -1,5 +1,6 @@
 """What a decoder is made of, before it is cut: its sizes, its tensors, and how many ranks can share it."""
 
+import math
 from dataclasses import dataclass
 
 from parallel.errors import InvalidSharding
@@ -50,6 +51,12 @@ class DecoderConfig:
         while any(count % leaves for count in self.dealt_out.values()):
             leaves //= 2
         return leaves
+
+    @property
+    def head_layers(self) -> float:
+        """What the head costs in layers, where every second row is sampled: in decode all are, in prefill hardly any."""
+        layers = [math.prod(shape) for name, shape in self.shapes().items() if name.startswith("model.layers.")]
+        return self.vocab_size * self.layer.hidden_size * self.num_layers / sum(layers) / 2
 
     def check_sharding(self, tp_size: int, pp_size: int) -> None:
         """Raise InvalidSharding unless heads, MLP, experts and layers can be dealt out so."""

@@ -27,7 +27,7 @@ class Decoder:
         self.stage = stage
         self.dtype = dtype
         self.device = device
-        self.layer_ids = stage_layers(config.num_layers, stage.rank, stage.size)
+        self.layer_ids = stage_layers(config.num_layers, stage.rank, stage.size, config.head_layers)
         self.layers = [
             DecoderLayer(config.layer, config.moe_of(index), num_leaves=config.num_leaves, ops=ops, group=tp)
             for index in self.layer_ids

@@ -20,6 +20,7 @@ from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidConfig
 from engine.worker.worker import Worker
 from parallel.errors import InvalidSharding
+from parallel.mesh import stage_layers
 from parallel.models import MODELS, read
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
@@ -76,6 +77,17 @@ def test_the_cache_shrinks_with_both_degrees_until_heads_are_replicated() -> Non
     assert plan_of(tensor_parallel_size=2).cache_bytes_per_token == alone // 2
     assert plan_of(tensor_parallel_size=4).cache_bytes_per_token == alone // 2
     assert plan_of(tensor_parallel_size=2, pipeline_parallel_size=2).cache_bytes_per_token == alone // 4
+
+
+@pytest.mark.parametrize("num_layers", [4, 7, 24])
+@pytest.mark.parametrize("vocab_size", [1024, 200_000])
+def test_the_stage_with_the_most_layers_is_planned_for(checkpoint: Path, num_layers: int, vocab_size: int) -> None:
+    edit(checkpoint, num_hidden_layers=num_layers, vocab_size=vocab_size)
+    decoder = read(json.loads((checkpoint / "config.json").read_text()))
+    for pp_size in (1, 2, 3, 4):
+        plan = plan_of(checkpoint, pipeline_parallel_size=pp_size, load_format="dummy")
+        stages = [stage_layers(num_layers, rank, pp_size, decoder.head_layers) for rank in range(pp_size)]
+        assert plan.cache_bytes_per_token == max(map(len, stages)) * 2 * 2 * 64 * 2  # as in the test above
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,22 @@ def test_a_rank_is_where_its_groups_say(tp_size: int, pp_size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_layers", "pp_size", "counts"),
-    [(4, 1, [4]), (4, 4, [1, 1, 1, 1]), (24, 5, [5, 5, 5, 5, 4]), (7, 4, [2, 2, 2, 1])],
+    ("num_layers", "pp_size", "head_layers", "counts"),
+    [
+        (4, 1, 0.5, [4]),
+        (4, 4, 0.5, [1, 1, 1, 1]),
+        (24, 5, 0.0, [5, 5, 5, 4, 5]),
+        (7, 4, 0.5, [2, 2, 2, 1]),
+        (24, 2, 4.57, [14, 10]),
+        (28, 2, 0.8, [14, 14]),
+        (28, 4, 1.2, [8, 7, 7, 6]),
+        (5, 2, 9.0, [4, 1]),
+        (3, 3, 9.0, [1, 1, 1]),
+    ],
 )
-def test_stages_share_the_layers_and_the_first_have_the_extra_ones(
-    num_layers: int, pp_size: int, counts: list[int]
+def test_stages_share_the_layers_and_the_head_counts_for_the_last(
+    num_layers: int, pp_size: int, head_layers: float, counts: list[int]
 ) -> None:
-    stages = [stage_layers(num_layers, rank, pp_size) for rank in range(pp_size)]
+    stages = [stage_layers(num_layers, rank, pp_size, head_layers) for rank in range(pp_size)]
     assert [len(stage) for stage in stages] == counts
     assert [layer for stage in stages for layer in stage] == list(range(num_layers))
