@@ -14,7 +14,7 @@ demo: $(STAMP)
 	@$(BIN)/squadron demo $(ARGS)
 
 test: $(STAMP) $(VENV)/has-triton
-	@$(BIN)/python -m pytest -q -m "not gpu and not ray_up" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not gpu and not ray_up" $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check .
