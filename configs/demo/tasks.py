@@ -23,7 +23,6 @@ from vocabulary import (
     WORDS,
 )
 
-
 HELD_OUT_SHARE = 16  # one key in this many is held out
 
 
