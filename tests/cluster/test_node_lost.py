@@ -30,6 +30,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     folder = Path(tempfile.mkdtemp(prefix="sq-", dir="/tmp"))
+    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    (folder / "ray").mkdir()  # where Cluster notes its address, which it takes to be there
     cluster = Cluster(True, head_node_args={"num_cpus": 0, "temp_dir": str(folder), **NODE}, shutdown_at_exit=False)
     try:
         yield cluster

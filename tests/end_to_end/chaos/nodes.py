@@ -60,8 +60,9 @@ def _remove(nodes: _Nodes, seconds: float) -> Deliver:
 @contextlib.contextmanager
 def _three_nodes(args: dict[str, Any]) -> Iterator[tuple[_Nodes, str]]:
     """A head without room for an engine, which comes first and so has the gateway; the engine's node; a spare one."""
-    os.environ.update(RAY_ENVIRONMENT | {"RAY_AUTH_MODE": "disabled"})
     folder = tempfile.mkdtemp(prefix="sq-", dir="/tmp")
+    os.environ.update(RAY_ENVIRONMENT | {"RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": folder})
+    os.mkdir(f"{folder}/ray")  # where Cluster notes its address, which it takes to be there
     cluster = Cluster()
     port = free_port()
     options = {"object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
