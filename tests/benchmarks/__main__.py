@@ -1,9 +1,9 @@
 """Every benchmark, or those that are named: `make bench`, or `python -m tests.benchmarks [--quick] [ITEM ...]`.
 
-W1-W3 are done by Squadron and by transformers in turn, on random bf16 weights of Qwen2.5-0.5B's shape, between two
-measurements of what the machine can do; with --quantization, by Squadron with quantized weights, beside itself without. W4 is
-many requests of mixed lengths on the demo checkpoint, with steps built ahead of their predecessors' results and without;
-W4-0.5b is the same on the larger shape. Figures are medians.
+W1-W3 are done by Squadron, by transformers and, where its Python package is installed, by llama.cpp in turn, on random bf16
+weights of Qwen2.5-0.5B's shape, between two measurements of what the machine can do; with --quantization, by Squadron with
+quantized weights, beside itself without. W4 is many requests of mixed lengths on the demo checkpoint, with steps built ahead of
+their predecessors' results and without; W4-0.5b is the same on the larger shape. Figures are medians.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import torch
 import ops
 from cluster.bench.report import environment
 from cluster.checkpoints import DEMO
+from tests.benchmarks import llama_cpp
 from tests.benchmarks.apart import Apart
 from tests.benchmarks.folders import SHAPE, cached_folder
 from tests.benchmarks.peers import Peer, Squadron, Transformers
@@ -66,6 +67,8 @@ def main() -> int:
             if options.quantization:
                 peers["bfloat16"] = stack.enter_context(Apart(Squadron, folder))
             peers["transformers"] = stack.enter_context(Apart(Transformers, folder))
+            if llama_cpp.is_installed():
+                peers["llama.cpp"] = stack.enter_context(Apart(llama_cpp.LlamaCpp, folder))
             for item, work in compared.items():
                 smaller = work.smaller() if options.quick else work
                 results[item] = compare(smaller, peers, folder, repeats, options.quantization)
