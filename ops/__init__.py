@@ -22,6 +22,9 @@ FASTEST = {"cpu": "cpu", "cuda": "triton"}  # by type of device
 QUANTIZING_DEVICES = ("cpu",)
 # Embedding tables and the head lose more by four bits than their bytes are worth.
 EMBEDDING_QUANTIZATION: Quantization = "int8"
+# Backends whose forward pass launches the same kernels whatever is in the batch and never waits for one, by their NAME: a CUDA
+# graph can hold it.
+CAPTURABLE = ("triton", "triton-fast")
 INEXACT = {"triton": "ops.kernels.fast"}  # what is faster still, if results need not be exact
 
 

@@ -28,6 +28,7 @@ class Group(Protocol):
 
     rank: int
     size: int
+    is_capturable: bool  # by a CUDA graph, once each of the collectives in it has been called
 
     def all_reduce(self, x: Tensor) -> Tensor:
         """The ranks' x (float32) added as a balanced binary tree in order of rank; the same bits on each of them."""
@@ -56,6 +57,7 @@ class SingleGroup:
 
     rank = 0
     size = 1
+    is_capturable = True
 
     def all_reduce(self, x: Tensor) -> Tensor:
         return x
@@ -120,6 +122,10 @@ class RejoinableGroup:
             group.abort()
 
     @property
+    def is_capturable(self) -> bool:
+        return self._joined.is_capturable
+
+    @property
     def _joined(self) -> Group:
         if self._group is None:
             raise GroupError(f"rank {self.rank} of {self.size} has left its group")
@@ -133,6 +139,7 @@ class TorchGroup:
         self.rank = rank
         self.size = size
         self.device = device
+        self.is_capturable = device.type == "cuda"
         self._process_group = process_group
         self._sending: deque[tuple[Any, Tensor]] = deque()
 

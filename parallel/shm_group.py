@@ -33,6 +33,8 @@ class Store(Protocol):
 class ShmGroup:
     """A `Group`. Messages go to the next rank only (`send`) and come from the one before, as between pipeline stages."""
 
+    is_capturable = False
+
     def __init__(self, rank: int, size: int, file: int, timeout: timedelta) -> None:
         """file: descriptor of the shared file, opened by this rank itself; the group closes it."""
         self.rank = rank

@@ -1,8 +1,10 @@
-"""The executor of a single rank, in this process: one thread that runs the steps in order."""
+"""The executor of a single rank, in this process: one thread that launches the steps in order, and one that waits for them."""
 
 import importlib
 import logging
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from engine.config import EngineConfig
@@ -21,7 +23,8 @@ class LocalExecutor:
     depth = 2
     runs_ahead = True
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, *, overlaps: bool | None = None) -> None:
+        """overlaps: launch a step while the one before is waited for; None: if the device runs beside the host."""
         if config.world_size > 1:
             raise InvalidConfig(
                 f"distributed_executor_backend=local runs one rank, not tensor_parallel_size={config.tensor_parallel_size} "
@@ -30,27 +33,36 @@ class LocalExecutor:
         self._config = config
         self._epoch = 0
         self._failure: StepFailure | None = None
-        # All of the worker's life is in one thread: its OpenMP threads are that thread's.
+        self._overlaps = overlaps
+        # All of the worker's life but its waiting is in one thread: its OpenMP threads are that thread's.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
+        self._waiting = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outputs")
 
     def start(self) -> Capacity:
         return self._thread.submit(self._start).result()
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
-        return self._thread.submit(self._execute, request)
+        if not self._overlaps:
+            return self._thread.submit(self._execute, request)
+        launched = self._thread.submit(self._launch, request)
+        return self._waiting.submit(self._finish, request, launched.result)
 
     def restart(self) -> Capacity:
         self._epoch += 1
+        self._waiting.submit(lambda: None).result()  # the epoch's last step has been answered
         return self._thread.submit(self._restart).result()
 
     def shutdown(self) -> None:
         self._thread.shutdown(cancel_futures=True)
+        self._waiting.shutdown(cancel_futures=True)
 
     def _start(self) -> Capacity:
         self._worker: Any = None  # its memory goes before the next one's comes
         self._failure = None
         # Not imported above: a process that only might run the model itself has no need of torch.
         self._worker = importlib.import_module("engine.worker.worker").Worker(self._config)
+        if self._overlaps is None:
+            self._overlaps = self._worker.is_asynchronous
         logger.info("worker 0: %s", self._worker.report)
         num_gpu_blocks, num_cpu_blocks = self._worker.determine_num_available_blocks()
         swap_seconds = self._worker.initialize_cache(num_gpu_blocks, num_cpu_blocks)
@@ -64,13 +76,31 @@ class LocalExecutor:
         return self._capacity
 
     def _execute(self, request: ExecuteModelRequest) -> SamplerOutput:
+        return self._finish(request, lambda: self._launch(request))
+
+    def _launch(self, request: ExecuteModelRequest) -> Any:
+        """The worker's `PendingStep`."""
         if request.epoch != self._epoch:
             raise WorkerLost(0, f"step {request.step} is of epoch {request.epoch}, and this is epoch {self._epoch}")
         if self._failure is not None:
             raise self._failure
-        try:
-            output: SamplerOutput = self._worker.execute(request)
+        with self._failing(request):
+            return self._worker.launch(request)
+
+    def _finish(self, request: ExecuteModelRequest, launched: Callable[[], Any]) -> SamplerOutput:
+        step = launched()
+        if (
+            self._failure is not None and (self._failure.step or 0) < request.step
+        ):  # what was launched before it is still good
+            raise self._failure
+        with self._failing(request):
+            output: SamplerOutput = self._worker.finish(step)
             return output
+
+    @contextmanager
+    def _failing(self, request: ExecuteModelRequest) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
             logger.exception("step %d of epoch %d failed", request.step, request.epoch)
             failure = WorkerLost if self._worker.is_beyond_repair(error) else StepRaised

@@ -8,32 +8,64 @@ import torch
 
 from engine.errors import InvalidConfig
 from engine.request import ExecuteModelRequest, SamplingColumns
+from engine.worker.cuda_graphs import BYTES_PER_GRAPH
 from engine.worker.kv_cache import BLOCK_SIZE
 from engine.worker.model_runner import ModelRunner
 
 
-def gpu_cache_bytes(runner: ModelRunner, request: ExecuteModelRequest, device: torch.device, utilization: float) -> int:
-    """Bytes of `utilization` of the GPU's memory that weights, the step's activations and other processes leave."""
-    torch.cuda.reset_peak_memory_stats(device)
-    advice = "lower max_num_batched_tokens or max_num_seqs, or raise tensor_parallel_size"
-    with torch.inference_mode(), out_of_memory_advice("the largest step was tried", advice):
-        runner.run(request)
-    torch.cuda.synchronize(device)
-    peak = torch.cuda.max_memory_allocated(device)
+def gpu_cache_bytes(
+    runner: ModelRunner,
+    prefill: ExecuteModelRequest,
+    decode: ExecuteModelRequest,
+    device: torch.device,
+    utilization: float,
+    num_graphs: int,
+) -> int:
+    """Bytes of `utilization` of the GPU's memory that weights, the largest steps' activations and other processes leave.
+
+    Graphs keep what they compute in to themselves: as much as the largest decode step takes, and BYTES_PER_GRAPH each.
+    """
+    before = torch.cuda.memory_allocated(device)
+    with torch.inference_mode():
+        activations = [_activation_bytes(runner, request, device) for request in (prefill, decode)]
+    activation_bytes = max(activations)
+    if num_graphs:
+        activation_bytes += activations[1] + num_graphs * BYTES_PER_GRAPH
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     others = total - free - torch.cuda.memory_reserved(device)
-    return int(total * utilization - peak - others)
+    return int(total * utilization) - before - activation_bytes - others
 
 
-def profiling_request(num_tokens: int, max_num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
+def _activation_bytes(runner: ModelRunner, request: ExecuteModelRequest, device: torch.device) -> int:
+    """What the step has allocated at its peak."""
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    advice = "lower max_num_batched_tokens or max_num_seqs, or raise tensor_parallel_size"
+    with out_of_memory_advice("the largest step was tried", advice):
+        runner.launch(request).result()
+    return int(torch.cuda.max_memory_allocated(device)) - before
+
+
+def prefill_request(num_tokens: int, max_num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
     """A step of `num_tokens` rows in sequences as long as they may be, `max_num_seqs` of them sampled; all in block 1."""
     lengths = [min(max_model_len, num_tokens - start) for start in range(0, num_tokens, max_model_len)]
+    return _profiling_request(lengths, lengths, min(num_tokens, max_num_seqs))
+
+
+def decode_request(max_num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
+    """A step of a token for each of `max_num_seqs` sequences that are as long as they may be; all in block 1."""
+    return _profiling_request([1] * max_num_seqs, [max_model_len] * max_num_seqs, max_num_seqs)
+
+
+def _profiling_request(query_lens: list[int], lengths: list[int], num_sampled: int) -> ExecuteModelRequest:
     context_lens = np.array(lengths, np.int32)
-    query_starts = np.concatenate(([0], np.cumsum(context_lens))).astype(np.int32)
-    positions = np.concatenate([np.arange(length, dtype=np.int32) for length in lengths])
+    query_starts = np.concatenate(([0], np.cumsum(query_lens))).astype(np.int32)
+    positions = np.concatenate(
+        [np.arange(end - count, end, dtype=np.int32) for count, end in zip(query_lens, lengths, strict=True)]
+    )
+    num_tokens = len(positions)
     no_pairs = np.empty((0, 2), np.int32)
-    num_sampled = min(num_tokens, max_num_seqs)
     return ExecuteModelRequest(
         epoch=0,
         step=0,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.request import SamplingColumns
+from engine.worker.transfer import upload
 from ops.interface import Ops
 
 _RAGGED = {
@@ -19,6 +20,18 @@ _RAGGED = {
     "bias_starts": ("bias_ids", "bias_values"),
     "allowed_starts": ("allowed_ids",),
 }
+# The columns that each op takes, in its order; the second of a ragged one is empty if no row uses it.
+_DRAW = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "position")
+_ALLOWED = ("allowed_starts", "allowed_ids")
+_BIAS = ("bias_starts", "bias_ids", "bias_values")
+_PENALTIES = (
+    "history_starts",
+    "history_ids",
+    "history_num_prompt",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +47,19 @@ class Sampled:
 
 
 def sample(logits: Tensor, columns: SamplingColumns, ops: Ops, num_top: int | None) -> Sampled:
-    """logits [R, V] float32, which are changed. num_top is K; None: no row wants logprobs."""
-    rows = to_device(np.flatnonzero(columns.logprob_counts), logits.device)
-    raw = logits[rows] if num_top is not None else None
-    _adjust(logits, columns, ops)
-    # A row of nothing but -inf has everything banned; NaN spreads into the maximum.
+    """logits [R, V] float32, which are changed. num_top is K; None: no row wants logprobs.
+
+    Nothing here waits for the device: what is done depends on the columns, and never on the logits.
+    """
+    wanted = upload(_wanted(columns), logits.device)
+    raw = logits[wanted["logprob_rows"]] if num_top is not None else None
+    _adjust(logits, wanted, ops)
+    # A row of nothing but -inf has everything banned; NaN spreads into the maximum. Of both, ops.sample makes some token.
     is_finite = logits.amax(dim=1).isfinite()
-    if not bool(is_finite.all()):
-        logits[~is_finite] = 0.0
-    token_ids = torch.where(is_finite, _draw(logits, columns, ops), 0).int()
+    token_ids = torch.where(is_finite, _draw(logits, wanted, ops), 0).int()
     if raw is None or num_top is None:
         return Sampled(token_ids, is_finite, *_no_logprobs(logits.device))
-    return Sampled(token_ids, is_finite, *_logprobs(raw, rows, token_ids, ops, num_top))
+    return Sampled(token_ids, is_finite, *_logprobs(raw, wanted["logprob_rows"], token_ids, ops, num_top))
 
 
 def num_top_logprobs(columns: SamplingColumns) -> int | None:
@@ -65,51 +79,35 @@ def take_rows(columns: SamplingColumns, start: int, stop: int) -> SamplingColumn
     return SamplingColumns(**part)
 
 
-def to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """The array as a contiguous tensor; on the CPU it may be the same memory."""
-    return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
+def _wanted(columns: SamplingColumns) -> dict[str, np.ndarray]:
+    """What of the columns the step's rows need on the device; those of the draw are of the rows without a target."""
+    wanted = {name: getattr(columns, name) for name in _DRAW}
+    if columns.has_target.any():
+        free = np.flatnonzero(~columns.has_target)
+        wanted = {name: column[free] for name, column in wanted.items()}
+        wanted |= {"free_rows": free, "target_ids": columns.target_ids}
+    wanted["seed"] = wanted["seed"].view(np.int64)
+    for names in (_ALLOWED, _BIAS, _PENALTIES):
+        if len(getattr(columns, names[1])):
+            wanted |= {name: getattr(columns, name) for name in names}
+    return wanted | {"logprob_rows": np.flatnonzero(columns.logprob_counts)}
 
 
-def _adjust(logits: Tensor, columns: SamplingColumns, ops: Ops) -> None:
-    device = logits.device
-    if len(columns.allowed_ids):
-        ops.apply_allowed(logits, to_device(columns.allowed_starts, device), to_device(columns.allowed_ids, device))
-    if len(columns.bias_ids):
-        ops.apply_bias(
-            logits,
-            to_device(columns.bias_starts, device),
-            to_device(columns.bias_ids, device),
-            to_device(columns.bias_values, device),
-        )
-    if len(columns.history_ids):
-        ops.apply_penalties(
-            logits,
-            to_device(columns.history_starts, device),
-            to_device(columns.history_ids, device),
-            to_device(columns.history_num_prompt, device),
-            to_device(columns.presence_penalty, device),
-            to_device(columns.frequency_penalty, device),
-            to_device(columns.repetition_penalty, device),
-        )
+def _adjust(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> None:
+    for names, apply in ((_ALLOWED, ops.apply_allowed), (_BIAS, ops.apply_bias), (_PENALTIES, ops.apply_penalties)):
+        if names[1] in wanted:
+            apply(logits, *(wanted[name] for name in names))
 
 
-def _draw(logits: Tensor, columns: SamplingColumns, ops: Ops) -> Tensor:
+def _draw(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> Tensor:
     """A token a row, [R] int32: the target where there is one."""
-    device = logits.device
-    if not columns.has_target.any():
-        return ops.sample(logits, *(to_device(column, device) for column in _draw_columns(columns)))
-    tokens = to_device(columns.target_ids, device).clone()
-    free = np.flatnonzero(~columns.has_target)
-    if len(free):
-        rows = to_device(free, device)
-        tokens[rows] = ops.sample(logits[rows], *(to_device(column[free], device) for column in _draw_columns(columns)))
+    columns = [wanted[name] for name in _DRAW]
+    if "free_rows" not in wanted:
+        return ops.sample(logits, *columns)
+    tokens, rows = wanted["target_ids"].clone(), wanted["free_rows"]
+    if len(rows):
+        tokens[rows] = ops.sample(logits[rows], *columns)
     return tokens
-
-
-def _draw_columns(columns: SamplingColumns) -> tuple[np.ndarray, ...]:
-    """In the order of `Ops.sample`."""
-    seed = columns.seed.view(np.int64)
-    return columns.temperature, columns.top_k, columns.top_p, columns.min_p, seed, columns.choice, columns.position
 
 
 def _logprobs(

@@ -1,6 +1,5 @@
 """One rank: its device, its shard of the model, its cache, and the steps it runs. It holds no sequences."""
 
-import dataclasses
 import os
 import threading
 import time
@@ -9,7 +8,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import torch
 
 import ops
@@ -20,8 +18,10 @@ from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 from engine.worker.cores import Cores
 from engine.worker.kv_cache import CacheShape, KVCache, make_cache
-from engine.worker.memory import gpu_cache_bytes, out_of_memory_advice, profiling_request
+from engine.worker.cuda_graphs import CudaCapture, batch_sizes, context_limits
+from engine.worker.memory import decode_request, gpu_cache_bytes, out_of_memory_advice, prefill_request
 from engine.worker.model_runner import ModelRunner
+from engine.worker.pending import PendingStep
 from parallel import group, models
 from parallel.errors import GroupError, InvalidCheckpoint, InvalidSharding, UnsupportedModel
 from parallel.mesh import Mesh
@@ -69,6 +69,8 @@ class Worker:
         self._tp = group.RejoinableGroup(tp_rank, mesh.tp_size)
         self._pp = group.RejoinableGroup(stage_rank, mesh.pp_size)
         self._aborted = threading.Event()
+        self._runner: ModelRunner | None = None
+        self._free_since_ns = 0  # when the last step that was finished had ended
         self._join_groups(store, host)
         self._stage = Stage(stage_rank, mesh.pp_size, self._pp)
         self._speaks = self._stage.is_last and tp_rank == 0
@@ -105,7 +107,11 @@ class Worker:
         dtype = str(model.dtype).removeprefix("torch.")
         if self._config.quantization is not None:
             dtype += f" with {self._config.quantization} weights"
-        return f"{name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}), {self._cores}{nice}"
+        graphs = ""
+        if model.device.type == "cuda":
+            why_not = self._why_no_graphs()
+            graphs = ", CUDA graphs for decode steps" if why_not is None else f", no CUDA graphs ({why_not})"
+        return f"{name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}){graphs}, {self._cores}{nice}"
 
     def determine_num_available_blocks(self) -> tuple[int, int]:
         """How many device blocks (the null block counted in) and host blocks this rank has room for."""
@@ -123,9 +129,14 @@ class Worker:
 
     def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int) -> float:
         """Make the cache; measured seconds to swap one block, one way (0 without host blocks)."""
+        self._runner = None  # its cache and graphs go before the next one's come
         with out_of_memory_advice("the cache was made", "lower gpu_memory_utilization or kv_cache_memory_bytes"):
             cache = make_cache(self._cache_shape, num_gpu_blocks, num_cpu_blocks, self._model.device)
         self._runner = self._make_runner(cache)
+        if self._why_no_graphs() is None:
+            self._runner.use_graphs(
+                CudaCapture(), max_num_seqs=self._config.max_num_seqs, max_model_len=self._max_model_len
+            )
         num_moved = min(16, num_gpu_blocks, num_cpu_blocks)
         return self._runner.measure_swap(num_moved) / num_moved if num_moved else 0.0
 
@@ -142,18 +153,34 @@ class Worker:
         self._tp.abort()
         self._pp.abort()
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether `launch` returns before the step has ended, so that it is worth launching the next one meanwhile."""
+        return self._device.type == "cuda"
+
     def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
         """Run one step; None unless this is the last stage's first rank. An error is every rank's: none is left waiting."""
-        started = time.perf_counter_ns()
+        return self.finish(self.launch(request))
+
+    def launch(self, request: ExecuteModelRequest) -> PendingStep:
+        """Begin one step, after those launched before."""
+        assert self._runner is not None, "there is no cache yet"
         try:
             with torch.inference_mode():
-                output = self._runner.run(request)
+                return self._runner.launch(request)
         except Exception:
             self.abort()
             raise
-        if output is None:
-            return None
-        return dataclasses.replace(output, execute_ns=np.array([time.perf_counter_ns() - started], np.int64))
+
+    def finish(self, step: PendingStep) -> SamplerOutput | None:
+        """Wait for the step that was launched the longest ago; as `execute`. May be another thread's than `launch`."""
+        try:
+            output = step.result(self._free_since_ns)
+        except Exception:
+            self.abort()
+            raise
+        self._free_since_ns = time.perf_counter_ns()
+        return output
 
     def blames_peer(self, error: Exception) -> bool:
         """Whether an error of `execute` may be another rank's doing: a collective failed."""
@@ -179,8 +206,26 @@ class Worker:
         if model.device.type == "cpu":
             return DEFAULT_CPU_CACHE_BYTES // config.world_size
         runner = self._make_runner(make_cache(self._cache_shape, 2, 0, model.device))
-        request = profiling_request(config.max_num_batched_tokens, config.max_num_seqs, self._max_model_len)
-        return gpu_cache_bytes(runner, request, model.device, config.gpu_memory_utilization)
+        prefill = prefill_request(config.max_num_batched_tokens, config.max_num_seqs, self._max_model_len)
+        decode = decode_request(config.max_num_seqs, self._max_model_len)
+        num_graphs = 0
+        if self._why_no_graphs() is None:
+            num_graphs = len(batch_sizes(config.max_num_seqs)) * len(context_limits(self._max_model_len))
+        return gpu_cache_bytes(runner, prefill, decode, model.device, config.gpu_memory_utilization, num_graphs)
+
+    def _why_no_graphs(self) -> str | None:
+        """Why decode steps are not run as CUDA graphs; None if they are."""
+        if self._device.type != "cuda":
+            return "no CUDA device"
+        if self._config.enforce_eager:
+            return "enforce_eager"
+        if self._ops.NAME not in ops.CAPTURABLE:
+            return f"the {self._ops.NAME} backend waits for the device within a step"
+        if not self._model.is_capturable:
+            return "experts"
+        if not self._tp.is_capturable:
+            return "the ranks of a stage do not exchange by NCCL"
+        return None
 
     def _make_runner(self, cache: KVCache) -> ModelRunner:
         return ModelRunner(

@@ -15,15 +15,15 @@ MODEL = str(Path(__file__).parents[3] / "configs" / "demo")
 PROMPTS = [list(range(40, 77)), [5, 6, 7]]
 
 
-def make_executor(**changes: object) -> LocalExecutor:
+def make_executor(*, overlaps: bool | None = None, **changes: object) -> LocalExecutor:
     arguments = {"model": MODEL, "device": "cpu", "dtype": "float32", "ops_backend": "reference", "swap_space": 0.01}
-    return LocalExecutor(EngineConfig.create(**(arguments | changes)))
+    return LocalExecutor(EngineConfig.create(**(arguments | changes)), overlaps=overlaps)
 
 
-@pytest.fixture
-def executor() -> Iterator[LocalExecutor]:
+@pytest.fixture(params=[None, True], ids=["by the device", "overlapping"])
+def executor(request: pytest.FixtureRequest) -> Iterator[LocalExecutor]:
     before = torch.get_num_threads()
-    made = make_executor(num_gpu_blocks_override=32)
+    made = make_executor(num_gpu_blocks_override=32, overlaps=request.param)
     yield made
     made.shutdown()
     torch.set_num_threads(before)

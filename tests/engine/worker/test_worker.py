@@ -12,7 +12,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
-from engine.worker.memory import profiling_request
+from engine.worker.memory import decode_request, prefill_request
 from engine.worker.model_runner import MAX_LOGITS_ROWS
 from engine.worker.worker import DEFAULT_CPU_CACHE_BYTES, Worker
 from tests.engine.worker.steps import Part, generate, ints, make_columns, make_step, pairs
@@ -130,8 +130,11 @@ def test_more_sampled_rows_than_are_taken_at_once(worker: Worker) -> None:
 
 
 def test_the_largest_step_runs_in_one_block(worker: Worker) -> None:
-    request = profiling_request(num_tokens=70, max_num_seqs=9, max_model_len=32)
+    request = prefill_request(num_tokens=70, max_num_seqs=9, max_model_len=32)
     assert request.context_lens.tolist() == [32, 32, 6]
+    assert execute(worker, request).is_finite.tolist() == [True] * 9
+    request = decode_request(max_num_seqs=9, max_model_len=70)
+    assert (request.context_lens.tolist(), request.positions.tolist()) == ([70] * 9, [69] * 9)
     assert execute(worker, request).is_finite.tolist() == [True] * 9
 
 

@@ -1,0 +1,106 @@
+"""A step's moves of blocks. On a GPU, swaps run beside the steps, and a step waits for those alone that it depends on.
+
+Swaps go out and in, in order, in a stream of their own, after all steps before. A step waits for its swaps in, since it reads
+those blocks. It waits for a swap out, its own or an earlier one, only if it writes into a block that is leaving.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.request import ExecuteModelRequest
+from engine.worker.kv_cache import BLOCK_SIZE, KVCache
+from engine.worker.transfer import upload
+from ops.interface import Ops
+
+
+class SideStream(Protocol):
+    """Work beside the stream of the steps."""
+
+    def launch(self, work: Callable[[], None]) -> Any:
+        """Do the work after all that was launched before, here or in the stream of the steps; returns a mark behind it."""
+
+    def wait(self, mark: Any) -> None:
+        """Nothing that is launched in the stream of the steps from now on begins before the mark."""
+
+
+class NoSideStream:
+    """For the CPU: what is launched is done."""
+
+    def launch(self, work: Callable[[], None]) -> None:
+        work()
+
+    def wait(self, mark: Any) -> None:
+        return
+
+
+class CudaSideStream:
+    """Tensors that the work makes belong to the side stream; those it is given must outlive it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)
+
+    def launch(self, work: Callable[[], None]) -> torch.cuda.Event:
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            work()
+        return self._stream.record_event()
+
+    def wait(self, mark: torch.cuda.Event) -> None:
+        torch.cuda.current_stream().wait_event(mark)
+
+
+class BlockMover:
+    """Does a step's moves, in the order of its contract: swap out, swap in, copy."""
+
+    def __init__(self, cache: KVCache, ops: Ops, device: torch.device, side: SideStream | None = None) -> None:
+        self._cache = cache
+        self._ops = ops
+        self._device = device
+        self._side = side or (CudaSideStream(device) if device.type == "cuda" else NoSideStream())
+        self._leaving: set[int] = set()  # device blocks of swaps out that no step has waited for
+        self._left: Any = None  # the mark behind them
+
+    def move(self, request: ExecuteModelRequest) -> None:
+        """What the step launches next may read and write its blocks."""
+        if len(request.blocks_to_swap_out):
+            self._left = self._side.launch(lambda: self.swap_out(request.blocks_to_swap_out))
+            self._leaving.update(request.blocks_to_swap_out[:, 0].tolist())
+        if len(request.blocks_to_swap_in):
+            self._side.wait(self._side.launch(lambda: self._swap_in(request.blocks_to_swap_in)))
+            self._leaving.clear()  # the swaps in came after them
+        if self._leaving and not self._leaving.isdisjoint(_written(request)):
+            self._side.wait(self._left)
+            self._leaving.clear()
+        if len(request.blocks_to_copy):
+            pairs = self._upload(request.blocks_to_copy)
+            for layer in self._cache.device:
+                for tensor in layer:
+                    self._ops.copy_blocks(tensor, pairs)
+
+    def swap_out(self, pairs: np.ndarray) -> None:
+        """pairs [*, 2] int32: device block -> host block; in the current stream."""
+        self._for_each(self._ops.swap_blocks, self._upload(pairs))
+
+    def _swap_in(self, pairs: np.ndarray) -> None:
+        self._for_each(
+            lambda on_device, on_host, pairs: self._ops.swap_blocks(on_host, on_device, pairs), self._upload(pairs)
+        )
+
+    def _for_each(self, move: Callable[[Tensor, Tensor, Tensor], None], pairs: Tensor) -> None:
+        """Call move(on device, on host, pairs) for the keys and for the values of each layer."""
+        for device_layer, host_layer in zip(self._cache.device, self._cache.host, strict=True):
+            for on_device, on_host in zip(device_layer, host_layer, strict=True):
+                move(on_device, on_host, pairs)
+
+    def _upload(self, pairs: np.ndarray) -> Tensor:
+        return upload({"pairs": pairs}, self._device)["pairs"]
+
+
+def _written(request: ExecuteModelRequest) -> list[int]:
+    """The device blocks that the step writes into, but for those it swaps in."""
+    blocks: list[int] = np.unique(request.slot_mapping // BLOCK_SIZE).tolist()
+    return blocks + request.blocks_to_copy[:, 1].tolist()

@@ -1,0 +1,168 @@
+"""Decode steps as CUDA graphs: a step of one token a sequence is padded to one of a few sizes, whose launches are replayed as one.
+
+What a graph reads lies where it lay when the graph was captured, in buffers that each step fills anew. Nothing in it depends on
+a batch's content: attention reads contexts from the device, and is told the longest that there may be. A padding row is the
+first token of a sequence in the null block, which nobody reads: the kernels meet nothing that a real row could not be.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.request import ExecuteModelRequest
+from engine.worker.kv_cache import BLOCK_SIZE
+from engine.worker.transfer import upload
+from ops.interface import AttentionMetadata
+
+SHORTEST_CONTEXT = 512
+BYTES_PER_GRAPH = 2 << 20  # what the driver keeps of each, beside its memory pool: an estimate, not measured
+
+
+@dataclass(frozen=True, slots=True)
+class StepTensors:
+    """What a forward pass reads, on the device."""
+
+    input_ids: Tensor | None  # [T] int32, on the first stage
+    residual: Tensor | None  # [T, D] dtype of the stage before, elsewhere; is written to
+    positions: Tensor  # [T] int32
+    metadata: AttentionMetadata
+
+
+Forward = Callable[[StepTensors], Tensor]
+Replay = Callable[[], Tensor]  # computes anew from what the buffers hold, into the same tensor each time
+Capture = Callable[[Callable[[], Tensor]], Replay]
+
+
+def batch_sizes(max_num_seqs: int) -> list[int]:
+    """1, 2, 4, and the multiples of 8 below max_num_seqs, and that."""
+    return [size for size in (1, 2, 4, *range(8, max_num_seqs, 8)) if size < max_num_seqs] + [max_num_seqs]
+
+
+def context_limits(max_model_len: int) -> list[int]:
+    """Powers of 8 from 512 on below max_model_len, and that: how much room attention makes follows the longest context."""
+    limits = []
+    limit = SHORTEST_CONTEXT
+    while limit < max_model_len:
+        limits.append(limit)
+        limit *= 8
+    return [*limits, max_model_len]
+
+
+def is_decode(request: ExecuteModelRequest) -> bool:
+    """Whether each of its sequences has one row."""
+    return 0 < len(request.input_ids) == len(request.context_lens)
+
+
+class CudaCapture:
+    """Captures what a function launches on this device. All graphs share a memory pool: one runs at a time."""
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, compute: Callable[[], Tensor]) -> Replay:
+        """compute() is run once before it is captured, so that its kernels are compiled and its communicators made."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            compute()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may wait for events meanwhile: that of the outputs, NCCL's.
+        with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
+            output = compute()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return output
+
+        return replay
+
+
+class DecodeGraphs:
+    """Runs decode steps by graphs, each captured when a step first needs it."""
+
+    def __init__(
+        self,
+        forward: Forward,
+        capture: Capture,
+        *,
+        max_num_seqs: int,
+        max_model_len: int,
+        received: tuple[int, torch.dtype] | None,
+        device: torch.device,
+    ) -> None:
+        """received: hidden size and dtype of the residual that comes from the stage before; None on the first stage."""
+        self._forward = forward
+        self._capture = capture
+        self._sizes = batch_sizes(max_num_seqs)
+        self._limits = context_limits(max_model_len)
+        self._device = device
+        self._graphs: dict[tuple[int, int], Replay] = {}
+        whole = -(-max_num_seqs // 4) * 4  # rows of 16 bytes, for which kernels are compiled
+        self._columns = torch.zeros((4, whole), dtype=torch.int32, device=device)
+        self._tables = torch.zeros((max_num_seqs, -(-max_model_len // BLOCK_SIZE)), dtype=torch.int32, device=device)
+        self._query_starts = torch.arange(max_num_seqs + 1, dtype=torch.int32, device=device)
+        self._residual = None
+        if received is not None:
+            hidden_size, dtype = received
+            self._residual = torch.zeros((max_num_seqs, hidden_size), dtype=dtype, device=device)
+
+    @property
+    def num_captured(self) -> int:
+        return len(self._graphs)
+
+    def takes(self, request: ExecuteModelRequest) -> bool:
+        """Whether there is a graph for such a step, or can be."""
+        return is_decode(request) and len(request.input_ids) <= self._sizes[-1]
+
+    def run(self, request: ExecuteModelRequest, fill_ids: Callable[[Tensor], None], received: Tensor | None) -> Tensor:
+        """The residual stream [T, D] after this stage, a tensor of its own.
+
+        fill_ids writes the tokens that the driver does not know yet over input_ids. received: from the stage before.
+        """
+        num_rows, longest = len(request.input_ids), int(request.context_lens.max())
+        size = next(size for size in self._sizes if size >= num_rows)
+        limit = next(limit for limit in self._limits if limit >= longest)
+        if (size, limit) not in self._graphs:
+            self._clear()  # rows of an earlier step would write into blocks that are others' by now
+            tensors = self._step_tensors(size, limit)
+            self._graphs[size, limit] = self._capture(lambda: self._forward(tensors))
+        self._fill(request, size)
+        fill_ids(self._columns[0, :size])
+        if self._residual is not None:
+            assert received is not None
+            self._residual[:num_rows] = received
+        return self._graphs[size, limit]()[:num_rows].clone()
+
+    def _clear(self) -> None:
+        self._columns.zero_()
+        self._columns[3] = 1
+        self._tables.zero_()
+
+    def _fill(self, request: ExecuteModelRequest, size: int) -> None:
+        num_rows, width = request.block_tables.shape
+        columns = np.zeros((4, size), np.int32)
+        columns[:, :num_rows] = request.input_ids, request.positions, request.slot_mapping, request.context_lens
+        columns[3, num_rows:] = 1
+        tables = np.zeros((size, width), np.int32)
+        tables[:num_rows] = request.block_tables
+        filled = upload({"columns": columns, "tables": tables}, self._device)
+        self._columns[:, :size] = filled["columns"]
+        self._tables[:size, :width] = filled["tables"]
+
+    def _step_tensors(self, size: int, longest: int) -> StepTensors:
+        input_ids, positions, slot_mapping, context_lens = self._columns[:, :size]
+        metadata = AttentionMetadata(
+            query_starts=self._query_starts[: size + 1],
+            context_lens=context_lens,
+            block_tables=self._tables[:size],
+            slot_mapping=slot_mapping,
+            max_query_len=1,
+            max_context_len=longest,
+        )
+        if self._residual is not None:
+            return StepTensors(None, self._residual[:size], positions, metadata)
+        return StepTensors(input_ids, None, positions, metadata)

@@ -1,0 +1,39 @@
+"""A step that was launched: on a GPU it may still run while the next one is launched."""
+
+import time
+from dataclasses import fields
+
+import numpy as np
+import torch
+
+from engine.outputs import SamplerOutput
+from engine.request import ExecuteModelRequest
+from engine.worker.sampler import Sampled
+from engine.worker.transfer import download, read
+
+
+class PendingStep:
+    """Made when all of the step has been launched in the current stream. `sampled`: None on a rank that does not speak."""
+
+    def __init__(
+        self, request: ExecuteModelRequest, sampled: Sampled | None, device: torch.device, launched_ns: int
+    ) -> None:
+        """launched_ns: when the launch began, of `time.perf_counter_ns`."""
+        self._epoch, self._step = request.epoch, request.step
+        self._launched_ns = launched_ns
+        self._tensors = [] if sampled is None else [getattr(sampled, field.name) for field in fields(Sampled)]
+        self._host = download(self._tensors) if self._tensors else None
+        self._event = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def result(self, free_since_ns: int = 0) -> SamplerOutput | None:
+        """Wait for the step. Its time counts from `free_since_ns` if that is later: until then the device had the one before."""
+        if self._event is not None:
+            self._event.synchronize()
+        if self._host is None:
+            return None
+        elapsed_ns = time.perf_counter_ns() - max(self._launched_ns, free_since_ns)
+        columns = read(self._host, self._tensors)
+        return SamplerOutput(self._epoch, self._step, *columns, execute_ns=np.array([elapsed_ns], np.int64))

@@ -1,0 +1,65 @@
+"""Between the host's arrays and the device's tensors: many in one copy, through pinned memory, for which nobody waits."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+ALIGNMENT = 16  # bytes: kernels are compiled anew for a pointer that is aligned to less
+_DTYPES = {
+    np.dtype(np.bool_): torch.bool,
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.int64): torch.int64,
+    np.dtype(np.float32): torch.float32,
+}
+
+
+def upload(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
+    """The arrays as contiguous tensors of the same names; on the CPU they may be the same memory."""
+    if device.type == "cpu":
+        return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    return unpack(pack(arrays, pinned=True).to(device, non_blocking=True), arrays)
+
+
+def pack(arrays: Mapping[str, np.ndarray], *, pinned: bool) -> Tensor:
+    """The arrays' bytes one after the other, each aligned. Memory of its own: copies of earlier ones may still be under way."""
+    packed = torch.empty(sum(map(_room, arrays.values())), dtype=torch.uint8, pin_memory=pinned)
+    target, start = packed.numpy(), 0
+    for array in arrays.values():
+        target[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        start += _room(array)
+    return packed
+
+
+def unpack(packed: Tensor, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    """What `pack` made of the arrays, wherever it is now, as tensors that share its memory."""
+    tensors, start = {}, 0
+    for name, array in arrays.items():
+        tensors[name] = packed[start : start + array.nbytes].view(_DTYPES[array.dtype]).view(array.shape)
+        start += _room(array)
+    return tensors
+
+
+def download(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors' bytes one after the other, on the host; from a GPU they are there once the stream has come so far."""
+    parts = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors if tensor.numel()]
+    packed = torch.cat(parts) if parts else tensors[0].new_empty(0, dtype=torch.uint8)
+    return torch.empty_like(packed, device="cpu", pin_memory=packed.is_cuda).copy_(packed, non_blocking=True)
+
+
+def read(host: Tensor, tensors: Sequence[Tensor]) -> list[np.ndarray]:
+    """The values that `download` fetched of these tensors, as arrays that share its memory."""
+    data, start = host.numpy(), 0
+    arrays = []
+    for tensor in tensors:
+        dtype = next(dtype for dtype, of_torch in _DTYPES.items() if of_torch == tensor.dtype)
+        size = prod(tensor.shape) * dtype.itemsize
+        arrays.append(data[start : start + size].view(dtype).reshape(tensor.shape))
+        start += size
+    return arrays
+
+
+def _room(array: np.ndarray) -> int:
+    return -(-array.nbytes // ALIGNMENT) * ALIGNMENT

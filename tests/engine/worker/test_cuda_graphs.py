@@ -1,0 +1,183 @@
+"""Decode steps by graphs: which steps, in which sizes, and the same bits as without them, with steps in flight."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ops
+from engine.config import EngineConfig
+from engine.outputs import SamplerOutput
+from engine.request import ExecuteModelRequest
+from engine.worker.cuda_graphs import batch_sizes, context_limits, is_decode
+from engine.worker.worker import Worker
+from tests.engine.worker.graphs import Recompute
+from tests.engine.worker.steps import Part, floats, ints, make_columns, make_step, pairs
+
+MODEL = str(Path(__file__).parents[3] / "configs" / "demo")
+CPU = torch.device("cpu")
+MAX_NUM_SEQS = 11
+MAX_MODEL_LEN = 600
+BLOCKS_EACH = 3
+
+
+def test_sizes_are_few_and_reach_the_largest_batch() -> None:
+    assert batch_sizes(256) == [1, 2, 4, 8, *range(16, 257, 8)]
+    assert batch_sizes(11) == [1, 2, 4, 8, 11]
+    assert batch_sizes(8) == [1, 2, 4, 8]
+    assert batch_sizes(3) == [1, 2, 3]
+    assert batch_sizes(1) == [1]
+
+
+def test_context_limits_reach_the_longest_context() -> None:
+    assert context_limits(32768) == [512, 4096, 32768]
+    assert context_limits(600) == [512, 600]
+    assert context_limits(512) == context_limits(512)[-1:] == [512]
+
+
+def test_a_decode_step_has_one_row_for_each_sequence() -> None:
+    assert is_decode(make_step(0, [Part([5] * 9, 8, [1]), Part([6], 0, [2])]))
+    assert not is_decode(make_step(0, [Part([5] * 9, 8, [1]), Part([6, 7], 0, [2])]))
+    assert not is_decode(make_step(0, [], blocks_to_copy=pairs((1, 2))))
+
+
+@pytest.fixture(autouse=True)
+def as_many_threads_as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@cache
+def loaded() -> Worker:
+    if (reason := ops.unavailable_reason("cpu", CPU)) is not None:
+        pytest.skip(reason)
+    config = EngineConfig.create(
+        model=MODEL, device="cpu", ops_backend="cpu", dtype="bfloat16", max_model_len=MAX_MODEL_LEN, swap_space=0
+    )
+    return Worker(config)
+
+
+def new_runner(*, graphs: bool) -> Worker:
+    """The worker with an empty cache."""
+    worker = loaded()
+    worker.initialize_cache(1 + BLOCKS_EACH * MAX_NUM_SEQS, 0)
+    assert worker._runner is not None
+    if graphs:
+        worker._runner.use_graphs(Recompute(), max_num_seqs=MAX_NUM_SEQS, max_model_len=MAX_MODEL_LEN)
+    return worker
+
+
+def num_captured(worker: Worker) -> int:
+    assert worker._runner is not None
+    assert worker._runner._graphs is not None
+    return worker._runner._graphs.num_captured
+
+
+def prompts(num_seqs: int) -> list[Part]:
+    return [
+        Part([3 + index * 7 + k for k in range(5 + 3 * index)], 0, list(range(1 + 3 * index, 4 + 3 * index)))
+        for index in range(num_seqs)
+    ]
+
+
+def columns(parts: list[Part], *, with_logprobs: bool = True) -> object:
+    """Greedy and seeded by turns, with logprobs."""
+    num_rows = len(parts)
+    return make_columns(
+        num_rows,
+        temperature=floats(*(float(row % 2) for row in range(num_rows))),
+        seed=np.arange(num_rows, dtype=np.uint64),
+        position=ints(*(len(part.token_ids) for part in parts)),
+        logprob_counts=np.full(num_rows, 3 if with_logprobs else 0, np.int32),
+    )
+
+
+def decode(worker: Worker, num_seqs: int, num_steps: int, num_in_flight: int) -> list[SamplerOutput]:
+    """A prompt each, then steps that carry the tokens of the one before, `num_in_flight` launched before one is read."""
+    parts = prompts(num_seqs)
+    pending = deque([worker.launch(make_step(0, parts, sampling=columns(parts)))])
+    outputs = []
+    for step in range(1, 1 + num_steps):
+        parts = [replace(part, token_ids=[*part.token_ids, 0], start=len(part.token_ids)) for part in parts]
+        pending.append(worker.launch(carrying(step, parts)))
+        while len(pending) > num_in_flight:
+            outputs.append(worker.finish(pending.popleft()))
+    return [output for output in (*outputs, *map(worker.finish, pending)) if output is not None]
+
+
+def carrying(step: int, parts: list[Part]) -> ExecuteModelRequest:
+    rows = pairs(*((row, row) for row in range(len(parts))))
+    return make_step(step, parts, carried_rows=rows, sampling=columns(parts))
+
+
+def bits(outputs: list[SamplerOutput]) -> list[tuple[bytes, ...]]:
+    return [
+        tuple(column.tobytes() for column in (o.token_ids, o.is_finite, o.logprobs, o.ranks, o.top_ids, o.top_logprobs))
+        for o in outputs
+    ]
+
+
+@pytest.mark.parametrize("num_seqs", range(1, MAX_NUM_SEQS + 1))
+def test_every_batch_size_has_the_bits_it_has_without_graphs(num_seqs: int) -> None:
+    expected = bits(decode(new_runner(graphs=False), num_seqs, 6, num_in_flight=1))
+    worker = new_runner(graphs=True)
+    assert bits(decode(worker, num_seqs, 6, num_in_flight=1)) == expected
+    assert num_captured(worker) == 1
+    assert bits(decode(worker, num_seqs, 6, num_in_flight=4)) == expected, "with several steps in flight"
+    assert len(set(expected)) == 7
+
+
+def test_batches_that_shrink_and_grow_leave_nothing_behind() -> None:
+    """Sequences leave and come back, so that padding rows were real ones in the step before; sizes take turns."""
+    results = []
+    for graphs in (False, True):
+        worker = new_runner(graphs=graphs)
+        parts = prompts(MAX_NUM_SEQS)
+        outputs = [worker.execute(make_step(0, parts, sampling=columns(parts)))]
+        for step, num_seqs in enumerate((11, 2, 7, 1, 9, 3, 11, 5, 8), start=1):
+            chosen = parts[step % 2 : step % 2 + num_seqs]
+            grown = {
+                part.blocks[0]: replace(part, token_ids=[*part.token_ids, 9 + step], start=len(part.token_ids))
+                for part in chosen
+            }
+            parts = [grown.get(part.blocks[0], part) for part in parts]
+            batch = list(grown.values())
+            outputs.append(worker.execute(make_step(step, batch, sampling=columns(batch))))
+        results.append(bits([output for output in outputs if output is not None]))
+    assert results[0] == results[1]
+    assert num_captured(loaded()) == 5  # 1, 2, 4, 8 and 11 rows
+
+
+def test_a_prompt_between_runs_as_it_is() -> None:
+    worker = new_runner(graphs=True)
+    first, second = prompts(2)
+    worker.execute(make_step(0, [first]))
+    grown = replace(first, token_ids=[*first.token_ids, 4], start=len(first.token_ids))
+    worker.execute(make_step(1, [grown, second]))
+    assert num_captured(worker) == 0
+    worker.execute(make_step(2, [grown]))
+    assert num_captured(worker) == 1
+
+
+def test_contexts_of_two_lengths_have_two_graphs_of_the_same_bits() -> None:
+    """A sequence that crosses 512 tokens."""
+    blocks = list(range(1, 1 + BLOCKS_EACH * MAX_NUM_SEQS))
+    tokens = [3 + 5 * k % 400 for k in range(509)]
+    assert len(blocks) * 16 > 520
+    results = []
+    for graphs in (False, True):
+        worker = new_runner(graphs=graphs)
+        part = Part(tokens, 0, blocks)
+        outputs = [worker.execute(make_step(0, [part], sampling=columns([part])))]
+        for step in range(1, 7):
+            part = replace(part, token_ids=[*part.token_ids, 0], start=len(part.token_ids))
+            outputs.append(worker.execute(carrying(step, [part])))
+        results.append(bits([output for output in outputs if output is not None]))
+    assert results[0] == results[1]
+    assert num_captured(loaded()) == 2
