@@ -1,4 +1,4 @@
-"""Decode steps as CUDA graphs: a step of one token a sequence is padded to one of a few sizes, whose launches are replayed as one.
+"""Decode steps as CUDA graphs: a step of one token a sequence is padded to one of a few sizes, and its launches are replayed.
 
 What a graph reads lies where it lay when the graph was captured, in buffers that each step fills anew. Nothing in it depends on
 a batch's content: attention reads contexts from the device, and is told the longest that there may be. A padding row is the
@@ -134,6 +134,7 @@ class DecodeGraphs:
         fill_ids(self._columns[0, :size])
         if self._residual is not None:
             assert received is not None
+            self._residual.zero_()  # of padding rows, what earlier steps have added up
             self._residual[:num_rows] = received
         return self._graphs[size, limit]()[:num_rows].clone()
 

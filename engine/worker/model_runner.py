@@ -52,7 +52,7 @@ class ModelRunner:
         )
 
     def launch(self, request: ExecuteModelRequest) -> PendingStep:
-        """The whole step, in the order of its contract; its output is of the rank that speaks. On a GPU nothing is waited for."""
+        """The whole step, in the order of its contract; an output on the rank that speaks. On a GPU nothing is waited for."""
         launched_ns = time.perf_counter_ns()
         self._mover.move(request)
         residual = self._forward(request) if len(request.input_ids) else None

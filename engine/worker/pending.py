@@ -29,7 +29,7 @@ class PendingStep:
             self._event.record()
 
     def result(self, free_since_ns: int = 0) -> SamplerOutput | None:
-        """Wait for the step. Its time counts from `free_since_ns` if that is later: until then the device had the one before."""
+        """Wait for the step. If `free_since_ns` is later than its launch, its time counts from then: the device was busy."""
         if self._event is not None:
             self._event.synchronize()
         if self._host is None:

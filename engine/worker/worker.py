@@ -17,8 +17,8 @@ from engine.manifest import Manifest
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 from engine.worker.cores import Cores
-from engine.worker.kv_cache import CacheShape, KVCache, make_cache
 from engine.worker.cuda_graphs import CudaCapture, batch_sizes, context_limits
+from engine.worker.kv_cache import CacheShape, KVCache, make_cache
 from engine.worker.memory import decode_request, gpu_cache_bytes, out_of_memory_advice, prefill_request
 from engine.worker.model_runner import ModelRunner
 from engine.worker.pending import PendingStep
