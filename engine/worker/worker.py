@@ -22,7 +22,7 @@ from engine.worker.kv_cache import CacheShape, KVCache, make_cache
 from engine.worker.memory import decode_request, gpu_cache_bytes, out_of_memory_advice, prefill_request
 from engine.worker.model_runner import ModelRunner
 from engine.worker.pending import PendingStep
-from parallel import group, models
+from parallel import group, models, staged_group
 from parallel.errors import GroupError, InvalidCheckpoint, InvalidSharding, UnsupportedModel
 from parallel.mesh import Mesh
 from parallel.pipeline import Stage
@@ -191,7 +191,9 @@ class Worker:
         return isinstance(error, torch.AcceleratorError) and not isinstance(error, torch.OutOfMemoryError)
 
     def _join_groups(self, store: Any, host: str) -> None:
-        tp, pp = group.connect(self._mesh, self._rank, store, self._device, COLLECTIVE_TIMEOUT, host, self._aborted)
+        tp, pp = staged_group.connect(
+            self._mesh, self._rank, store, self._device, COLLECTIVE_TIMEOUT, host, self._aborted
+        )
         self._tp.join(tp)
         self._pp.join(pp)
 

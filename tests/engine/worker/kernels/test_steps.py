@@ -1,0 +1,122 @@
+"""A tiny model on the Triton kernels: one answer for each prompt, to the bit, and no step that waits for its device."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from engine.worker.cuda_graphs import CudaCapture
+from ops import kernels
+from tests.engine.worker.graphs import Recompute
+from tests.engine.worker.steps import Part, floats, ints, make_columns, make_step, pairs
+from tests.engine.worker.tiny import MAX_MODEL_LEN, Shape, decode_carrying, execute_on, generate, make_runner
+from tests.ops.kernels.where import DEVICE, IS_INTERPRETED, MARKS
+
+pytestmark = MARKS
+PROMPTS = [[7 + 3 * k for k in range(19)], [5, 6, 7], [200], list(range(40, 56))]
+SHAPES = [
+    Shape(64, torch.bfloat16, torch.bfloat16),
+    Shape(128, torch.bfloat16, torch.float8_e4m3fn),
+]
+if not IS_INTERPRETED:
+    SHAPES += [
+        Shape(64, torch.bfloat16, torch.float8_e4m3fn),
+        Shape(128, torch.bfloat16, torch.bfloat16),
+        Shape(64, torch.float16, torch.float16),
+    ]
+shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
+# Operations whose result the host has to wait for.
+ROUND_TRIPS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal", "is_nonzero"}
+
+
+@shapes
+def test_chunks_and_neighbours_and_graphs_change_no_bit(shape: Shape) -> None:
+    runner = make_runner(kernels, DEVICE, shape)
+    execute = execute_on(runner)
+    whole = generate(execute, PROMPTS, 3)
+    assert len({line[0] for line in whole}) == len(PROMPTS)
+    assert generate(execute, PROMPTS, 3, chunk=6) == whole
+    assert generate(execute, PROMPTS[:1], 3, chunk=8) == whole[:1]
+    runner.use_graphs(Recompute() if IS_INTERPRETED else CudaCapture(), max_num_seqs=6, max_model_len=MAX_MODEL_LEN)
+    assert generate(execute, PROMPTS, 3) == whole
+    assert decode_carrying(execute, PROMPTS, 3) == whole
+    assert runner._graphs is not None
+    assert runner._graphs.num_captured == 1
+
+
+class NoRoundTrips(TorchDispatchMode):
+    """Refuses the operations of torch that make the host wait, or the shape of whose result depends on values."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        assert name not in ROUND_TRIPS, f"{name} waits for the device"
+        if name in ("index", "index_put", "index_put_"):
+            masks = [index for index in args[1] if index is not None and index.dtype == torch.bool]
+            assert not masks, f"{name} by a mask waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def refusing_round_trips() -> Iterator[None]:
+    if IS_INTERPRETED:
+        with NoRoundTrips():
+            yield
+        return
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def hard_step(step: int) -> Any:
+    """Three rows with all that can be asked of a row, a prompt's last token carried from the step before."""
+    parts = [Part([5, 6, 7, 0], 3, [1]), Part([9] * 20, 0, [2, 3], num_samples=2)]
+    columns = make_columns(
+        3,
+        temperature=floats(0, 1, 0.5),
+        top_k=ints(0, 20, 0),
+        top_p=floats(1, 1, 0.8),
+        min_p=floats(0, 0.01, 0),
+        position=ints(4, 20, 20),
+        choice=ints(0, 0, 1),
+        presence_penalty=floats(0.5, 0, 0),
+        repetition_penalty=floats(1.2, 1, 1),
+        logprob_counts=ints(3, 0, 1),
+        history_starts=ints(0, 3, 3, 3),
+        history_ids=ints(5, 6, 7),
+        history_num_prompt=ints(2, 0, 0),
+        bias_starts=ints(0, 0, 1, 1),
+        bias_ids=ints(8),
+        bias_values=floats(-float("inf")),
+        allowed_starts=ints(0, 0, 0, 2),
+        allowed_ids=ints(11, 12),
+    )
+    return make_step(step, parts, sampling=columns, carried_rows=pairs((0, 0)), blocks_to_copy=pairs((4, 5)))
+
+
+def test_a_round_trip_is_noticed() -> None:
+    values = torch.ones(3, device=DEVICE)
+    for wait in (lambda: bool(values.all()), lambda: values.nonzero(), lambda: values[values > 0]):
+        with refusing_round_trips(), pytest.raises((AssertionError, RuntimeError)):
+            wait()
+
+
+def test_no_step_waits_for_the_device() -> None:
+    """Once its kernels have been compiled: a mixed step, and a decode step as it would be captured."""
+    runner = make_runner(kernels, DEVICE, SHAPES[0])
+    first = make_step(0, [Part([5, 6, 7], 0, [1])])
+    decode = make_step(2, [Part([5, 6, 7, 8], 3, [1]), Part([9, 9], 1, [2])])
+    with torch.inference_mode():
+        expected = [runner.launch(step).result() for step in (first, hard_step(1), decode)]
+        with refusing_round_trips():
+            pending = [runner.launch(step) for step in (first, hard_step(1), decode)]
+        outputs = [step.result() for step in pending]
+    for output, other in zip(outputs, expected, strict=True):
+        assert output is not None
+        assert other is not None
+        assert output.token_ids.tolist() == other.token_ids.tolist()
+        assert output.top_logprobs.tobytes() == other.top_logprobs.tobytes()
