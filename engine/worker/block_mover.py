@@ -100,7 +100,6 @@ class BlockMover:
         return upload({"pairs": pairs}, self._device)["pairs"]
 
 
-def _written(request: ExecuteModelRequest) -> list[int]:
+def _written(request: ExecuteModelRequest) -> set[int]:
     """The device blocks that the step writes into, but for those it swaps in."""
-    blocks: list[int] = np.unique(request.slot_mapping // BLOCK_SIZE).tolist()
-    return blocks + request.blocks_to_copy[:, 1].tolist()
+    return {*np.unique(request.slot_mapping // BLOCK_SIZE).tolist(), *request.blocks_to_copy[:, 1].tolist()}

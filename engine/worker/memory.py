@@ -34,7 +34,7 @@ def gpu_cache_bytes(
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     others = total - free - torch.cuda.memory_reserved(device)
-    return int(total * utilization) - before - activation_bytes - others
+    return int(total * utilization - before - activation_bytes - others)
 
 
 def _activation_bytes(runner: ModelRunner, request: ExecuteModelRequest, device: torch.device) -> int:
@@ -44,7 +44,7 @@ def _activation_bytes(runner: ModelRunner, request: ExecuteModelRequest, device:
     advice = "lower max_num_batched_tokens or max_num_seqs, or raise tensor_parallel_size"
     with out_of_memory_advice("the largest step was tried", advice):
         runner.launch(request).result()
-    return int(torch.cuda.max_memory_allocated(device)) - before
+    return int(torch.cuda.max_memory_allocated(device) - before)
 
 
 def prefill_request(num_tokens: int, max_num_seqs: int, max_model_len: int) -> ExecuteModelRequest:

@@ -35,5 +35,5 @@ class PendingStep:
         if self._host is None:
             return None
         elapsed_ns = time.perf_counter_ns() - max(self._launched_ns, free_since_ns)
-        columns = read(self._host, self._tensors)
-        return SamplerOutput(self._epoch, self._step, *columns, execute_ns=np.array([elapsed_ns], np.int64))
+        columns = *read(self._host, self._tensors), np.array([elapsed_ns], np.int64)
+        return SamplerOutput(self._epoch, self._step, *columns)

@@ -156,7 +156,7 @@ class Worker:
     @property
     def is_asynchronous(self) -> bool:
         """Whether `launch` returns before the step has ended, so that it is worth launching the next one meanwhile."""
-        return self._device.type == "cuda"
+        return bool(self._device.type == "cuda")
 
     def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
         """Run one step; None unless this is the last stage's first rank. An error is every rank's: none is left waiting."""

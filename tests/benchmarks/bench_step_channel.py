@@ -27,8 +27,16 @@ class IdleWorker:
     def __init__(self, rank: int) -> None:
         self._rank = rank
 
+    is_asynchronous = False
+
     def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
         return make_output(request, request.input_ids) if self._rank == 0 else None
+
+    def launch(self, request: ExecuteModelRequest) -> ExecuteModelRequest:
+        return request
+
+    def finish(self, step: ExecuteModelRequest) -> SamplerOutput | None:
+        return self.execute(step)
 
     def blames_peer(self, error: Exception) -> bool:
         return False

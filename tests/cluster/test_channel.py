@@ -201,10 +201,14 @@ class TestListener:
 
 
 class EchoWorker:
-    """Rank 0 answers with the step's input ids. Token 13 raises, 14 raises in a collective, 15 waits for ever."""
+    """Rank 0 answers with the step's input ids. Token 13 raises, 14 raises in a collective, 15 waits for ever.
+
+    Rank 1 launches steps and finishes them in another thread; there 13 raises at the launch.
+    """
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
+        self.is_asynchronous = rank == 1
 
     def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
         match int(request.input_ids[self._rank]):
@@ -215,6 +219,14 @@ class EchoWorker:
             case 15:
                 threading.Event().wait()
         return make_output(request, request.input_ids) if self._rank == 0 else None
+
+    def launch(self, request: ExecuteModelRequest) -> ExecuteModelRequest:
+        if request.input_ids[self._rank] == 13:
+            raise ValueError("unlucky")
+        return request
+
+    def finish(self, step: ExecuteModelRequest) -> SamplerOutput | None:
+        return self.execute(step)
 
     def blames_peer(self, error: Exception) -> bool:
         return isinstance(error, RuntimeError)
