@@ -119,7 +119,7 @@ class DecodeGraphs:
         return is_decode(request) and len(request.input_ids) <= self._sizes[-1]
 
     def run(self, request: ExecuteModelRequest, fill_ids: Callable[[Tensor], None], received: Tensor | None) -> Tensor:
-        """The residual stream [T, D] after this stage, a tensor of its own.
+        """The residual stream [T, D] after this stage, which is the next step's to overwrite: for later work of this stream.
 
         fill_ids writes the tokens that the driver does not know yet over input_ids. received: from the stage before.
         """
@@ -136,7 +136,7 @@ class DecodeGraphs:
             assert received is not None
             self._residual.zero_()  # of padding rows, what earlier steps have added up
             self._residual[:num_rows] = received
-        return self._graphs[size, limit]()[:num_rows].clone()
+        return self._graphs[size, limit]()[:num_rows]
 
     def _clear(self) -> None:
         self._columns.zero_()

@@ -79,6 +79,8 @@ class ModelRunner:
         received = None if stage.is_first else stage.recv(len(request.input_ids), self._hidden_size, dtype)
         if self._graphs is not None and self._graphs.takes(request):
             residual = self._graphs.run(request, lambda input_ids: self._fill_carried(request, input_ids), received)
+            if not stage.is_last:
+                residual = residual.clone()  # the next step may begin before it has been sent
         else:
             residual = self._compute(self._step_tensors(request, received))
         if not stage.is_last:
@@ -130,10 +132,16 @@ class ModelRunner:
         for start in range(0, num_rows, MAX_LOGITS_ROWS):
             assert residual is not None, "rows are sampled of a step without tokens"
             stop = min(start + MAX_LOGITS_ROWS, num_rows)
-            rows = upload({"rows": request.sampled_rows[start:stop]}, residual.device)["rows"]
-            logits = self._model.logits(residual[rows])
+            logits = self._model.logits(_take(residual, request.sampled_rows[start:stop]))
             parts.append(sample(logits, take_rows(request.sampling, start, stop), self._ops, num_top))
         return _join(parts, self._model.device)
+
+
+def _take(residual: Tensor, rows: np.ndarray) -> Tensor:
+    """These rows of residual [T, D]; in decode steps they are all of them, one after the other."""
+    if np.array_equal(rows, np.arange(len(residual))):
+        return residual
+    return residual[upload({"rows": rows}, residual.device)["rows"]]
 
 
 def _join(parts: list[Sampled], device: torch.device) -> Sampled:

@@ -16,8 +16,12 @@ from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 from engine.worker.cuda_graphs import batch_sizes, context_limits, is_decode
 from engine.worker.worker import Worker
+from parallel.group import Group
+from parallel.pipeline import Stage
 from tests.engine.worker.graphs import Recompute
 from tests.engine.worker.steps import Part, floats, ints, make_columns, make_step, pairs
+from tests.engine.worker.tiny import Shape, make_runner
+from tests.parallel.ranks import run_ranks
 
 MODEL = str(Path(__file__).parents[3] / "configs" / "demo")
 CPU = torch.device("cpu")
@@ -163,6 +167,45 @@ def test_a_prompt_between_runs_as_it_is() -> None:
     assert num_captured(worker) == 0
     worker.execute(make_step(2, [grown]))
     assert num_captured(worker) == 1
+
+
+def test_a_capture_writes_into_no_block_of_a_sequence() -> None:
+    """A block gets a new owner, and then a step is the first of its size: what the buffers held was the old owner's row."""
+    old = Part([50, 51, 52, 53, 54, 55], 5, [1])
+    prompts = [Part(list(range(60, 69)), 0, [1]), Part(list(range(80, 87)), 0, [2])]
+    grown = [replace(part, token_ids=[*part.token_ids, 4], start=len(part.token_ids)) for part in prompts]
+    steps = [make_step(0, [replace(old, start=0)]), make_step(1, [old]), make_step(2, prompts)]
+    steps.append(make_step(3, grown, sampling=columns(grown)))
+    last = []
+    for graphs in (False, True):
+        worker = new_runner(graphs=graphs)
+        last.append(bits([output for output in map(worker.execute, steps) if output is not None])[-1])
+    assert num_captured(loaded()) == 2
+    assert last[0] == last[1]
+
+
+def test_stages_pass_on_what_their_graphs_compute() -> None:
+    """Two pipeline stages, whose steps are given: what one stage has had is what one without graphs has."""
+    backend = loaded()._ops
+    parts = prompts(5)
+    steps = [make_step(0, parts, sampling=columns(parts))]
+    for step in range(1, 6):
+        parts = [replace(part, token_ids=[*part.token_ids, 30 * step], start=len(part.token_ids)) for part in parts]
+        steps.append(make_step(step, parts[step % 3 :], sampling=columns(parts[step % 3 :])))
+
+    def run(_: Group, pp: Group) -> list[SamplerOutput]:
+        stage = Stage(pp.rank, pp.size, pp)
+        runner = make_runner(backend, CPU, Shape(64, torch.bfloat16, torch.bfloat16), stage=stage)
+        if pp.size > 1:
+            runner.use_graphs(Recompute(), max_num_seqs=MAX_NUM_SEQS, max_model_len=MAX_MODEL_LEN)
+        outputs = [runner.launch(step).result() for step in steps]
+        pp.barrier()
+        return [output for output in outputs if output is not None]
+
+    alone = run_ranks(1, run)[0]
+    first, last = run_ranks(1, run, pp_size=2)
+    assert first == []
+    assert bits(last) == bits(alone)
 
 
 def test_contexts_of_two_lengths_have_two_graphs_of_the_same_bits() -> None:

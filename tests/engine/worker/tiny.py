@@ -30,8 +30,10 @@ class Shape:
     cache_dtype: torch.dtype
 
 
-def make_runner(ops: Ops, device: torch.device, shape: Shape, tp: Group | None = None) -> ModelRunner:
-    """With an empty cache. tp: what it shares the layers with."""
+def make_runner(
+    ops: Ops, device: torch.device, shape: Shape, tp: Group | None = None, stage: Stage | None = None
+) -> ModelRunner:
+    """With an empty cache. tp: what it shares the layers with; stage: which of the layers it has."""
     hf_config = {
         "architectures": ["Qwen2ForCausalLM"],
         "hidden_size": 64,
@@ -45,12 +47,12 @@ def make_runner(ops: Ops, device: torch.device, shape: Shape, tp: Group | None =
         "rms_norm_eps": 1e-6,
         "tie_word_embeddings": True,
     }
-    tp, stage = tp or SingleGroup(), Stage(0, 1, None)
+    tp, stage = tp or SingleGroup(), stage or Stage(0, 1, None)
     model = models.build(hf_config, ops=ops, tp=tp, stage=stage, dtype=shape.dtype, device=device)
     model.load_dummy_weights(seed=3)
     cells = CacheShape(model.num_layers, model.num_kv_heads, model.head_dim, shape.cache_dtype)
     cache = make_cache(cells, NUM_BLOCKS, 0, device)
-    return ModelRunner(model, cache, ops=ops, stage=stage, hidden_size=64, speaks=tp.rank == 0)
+    return ModelRunner(model, cache, ops=ops, stage=stage, hidden_size=64, speaks=stage.is_last and tp.rank == 0)
 
 
 def execute_on(runner: ModelRunner) -> Execute:
