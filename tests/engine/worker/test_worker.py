@@ -166,6 +166,16 @@ def test_report_names_device_dtype_backend_exactness_and_threads(loaded: Worker)
     assert f", {num_threads} thread" in loaded.report
 
 
+@pytest.mark.gpu
+def test_a_worker_on_a_gpu_says_whether_it_uses_graphs_and_leaves_them_room() -> None:
+    num_blocks = {}
+    for enforce_eager, said in ((False, "CUDA graphs for decode steps"), (True, "no CUDA graphs (enforce_eager)")):
+        worker = Worker(EngineConfig.create(model=MODEL, device="cuda", enforce_eager=enforce_eager))
+        assert said in worker.report
+        num_blocks[enforce_eager] = worker.determine_num_available_blocks()[0]
+    assert 0 < num_blocks[False] < num_blocks[True]
+
+
 def test_threads_are_the_cores_divided_by_the_ranks() -> None:
     Worker(make_config(), num_ranks_here=64)
     assert torch.get_num_threads() == 1
