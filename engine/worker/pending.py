@@ -9,7 +9,7 @@ import torch
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 from engine.worker.sampler import Sampled
-from engine.worker.transfer import download, read
+from engine.worker.transfer import Download
 
 
 class PendingStep:
@@ -21,8 +21,9 @@ class PendingStep:
         """launched_ns: when the launch began, of `time.perf_counter_ns`."""
         self._epoch, self._step = request.epoch, request.step
         self._launched_ns = launched_ns
-        self._tensors = [] if sampled is None else [getattr(sampled, field.name) for field in fields(Sampled)]
-        self._host = download(self._tensors) if self._tensors else None
+        self._columns: Download | None = None
+        if sampled is not None:
+            self._columns = Download([getattr(sampled, field.name) for field in fields(Sampled)])
         self._event = None
         if device.type == "cuda":
             self._event = torch.cuda.Event()
@@ -32,8 +33,9 @@ class PendingStep:
         """Wait for the step. If `free_since_ns` is later than its launch, its time counts from then: the device was busy."""
         if self._event is not None:
             self._event.synchronize()
-        if self._host is None:
+        if self._columns is None:
             return None
         elapsed_ns = time.perf_counter_ns() - max(self._launched_ns, free_since_ns)
-        columns = *read(self._host, self._tensors), np.array([elapsed_ns], np.int64)
+        columns = self._columns.arrays()
+        columns = [*self._columns.arrays(), np.array([elapsed_ns], np.int64)]
         return SamplerOutput(self._epoch, self._step, *columns)

@@ -42,16 +42,32 @@ def unpack(packed: Tensor, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor
     return tensors
 
 
-def download(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors' bytes one after the other, on the host; from a GPU they are there once the stream has come so far."""
+class Download:
+    """Tensors on their way to the host; on the CPU they are there. They must not be written to."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tensors
+        self._joined: Tensor | None = None
+        if tensors[0].is_cuda:
+            joined = join(tensors)
+            self._joined = torch.empty_like(joined, device="cpu", pin_memory=True).copy_(joined, non_blocking=True)
+
+    def arrays(self) -> list[np.ndarray]:
+        """Once the stream that was current has come so far."""
+        if self._joined is None:
+            return [tensor.numpy() for tensor in self._tensors]
+        return split(self._joined, self._tensors)
+
+
+def join(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors' bytes one after the other."""
     parts = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors if tensor.numel()]
-    packed = torch.cat(parts) if parts else tensors[0].new_empty(0, dtype=torch.uint8)
-    return torch.empty_like(packed, device="cpu", pin_memory=packed.is_cuda).copy_(packed, non_blocking=True)
+    return torch.cat(parts) if parts else tensors[0].new_empty(0, dtype=torch.uint8)
 
 
-def read(host: Tensor, tensors: Sequence[Tensor]) -> list[np.ndarray]:
-    """The values that `download` fetched of these tensors, as arrays that share its memory."""
-    data, start = host.numpy(), 0
+def split(joined: Tensor, tensors: Sequence[Tensor]) -> list[np.ndarray]:
+    """What `join` made of the tensors, once it is on the host, as arrays that share its memory."""
+    data, start = joined.numpy(), 0
     arrays = []
     for tensor in tensors:
         dtype = next(dtype for dtype, of_torch in _DTYPES.items() if of_torch == tensor.dtype)

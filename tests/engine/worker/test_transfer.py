@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from engine.worker.transfer import ALIGNMENT, download, pack, read, unpack, upload
+from engine.worker.transfer import ALIGNMENT, Download, join, pack, split, unpack, upload
 from tests.engine.worker.steps import floats, ints, pairs
 
 ARRAYS = {
@@ -36,8 +36,7 @@ def test_on_the_cpu_nothing_is_copied_that_need_not_be() -> None:
 
 def test_tensors_come_back_in_one_copy() -> None:
     tensors = [torch.empty_like(tensor).copy_(tensor) for tensor in map(torch.from_numpy, ARRAYS.values())]
-    host = download(tensors)
-    assert host.dim() == 1
-    for array, expected in zip(read(host, tensors), ARRAYS.values(), strict=True):
-        assert array.dtype == expected.dtype
-        np.testing.assert_array_equal(array, expected)
+    for arrays in (split(join(tensors), tensors), Download(tensors).arrays()):
+        for array, expected in zip(arrays, ARRAYS.values(), strict=True):
+            assert array.dtype == expected.dtype
+            np.testing.assert_array_equal(array, expected)
