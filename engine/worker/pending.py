@@ -36,6 +36,5 @@ class PendingStep:
         if self._columns is None:
             return None
         elapsed_ns = time.perf_counter_ns() - max(self._launched_ns, free_since_ns)
-        columns = self._columns.arrays()
         columns = [*self._columns.arrays(), np.array([elapsed_ns], np.int64)]
         return SamplerOutput(self._epoch, self._step, *columns)
