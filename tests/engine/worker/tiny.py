@@ -30,25 +30,33 @@ class Shape:
     cache_dtype: torch.dtype
 
 
-def make_runner(
-    ops: Ops, device: torch.device, shape: Shape, tp: Group | None = None, stage: Stage | None = None
-) -> ModelRunner:
-    """With an empty cache. tp: what it shares the layers with; stage: which of the layers it has."""
-    hf_config = {
+def hf_config(head_dim: int, vocab_size: int) -> dict[str, object]:
+    """What config.json says of it."""
+    return {
         "architectures": ["Qwen2ForCausalLM"],
         "hidden_size": 64,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
-        "head_dim": shape.head_dim,
+        "head_dim": head_dim,
         "intermediate_size": 96,
-        "vocab_size": VOCAB_SIZE,
+        "vocab_size": vocab_size,
         "max_position_embeddings": MAX_MODEL_LEN,
         "rms_norm_eps": 1e-6,
         "tie_word_embeddings": True,
+        "dtype": "bfloat16",
+        "eos_token_id": 0,
     }
+
+
+def make_runner(
+    ops: Ops, device: torch.device, shape: Shape, tp: Group | None = None, stage: Stage | None = None
+) -> ModelRunner:
+    """With an empty cache. tp: what it shares the layers with; stage: which of the layers it has."""
     tp, stage = tp or SingleGroup(), stage or Stage(0, 1, None)
-    model = models.build(hf_config, ops=ops, tp=tp, stage=stage, dtype=shape.dtype, device=device)
+    model = models.build(
+        hf_config(shape.head_dim, VOCAB_SIZE), ops=ops, tp=tp, stage=stage, dtype=shape.dtype, device=device
+    )
     model.load_dummy_weights(seed=3)
     cells = CacheShape(model.num_layers, model.num_kv_heads, model.head_dim, shape.cache_dtype)
     cache = make_cache(cells, NUM_BLOCKS, 0, device)
