@@ -5,6 +5,7 @@ a batch's content: attention reads contexts from the device, and is told the lon
 first token of a sequence in the null block, which nobody reads: the kernels meet nothing that a real row could not be.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from engine.request import ExecuteModelRequest
 from engine.worker.kv_cache import BLOCK_SIZE
 from engine.worker.transfer import upload
 from ops.interface import AttentionMetadata
+
+logger = logging.getLogger("squadron.worker")
 
 SHORTEST_CONTEXT = 512
 BYTES_PER_GRAPH = 2 << 20  # what the driver keeps of each, beside its memory pool: an estimate, not measured
@@ -128,8 +131,7 @@ class DecodeGraphs:
         limit = next(limit for limit in self._limits if limit >= longest)
         if (size, limit) not in self._graphs:
             self._clear()  # rows of an earlier step would write into blocks that are others' by now
-            tensors = self._step_tensors(size, limit)
-            self._graphs[size, limit] = self._capture(lambda: self._forward(tensors))
+            self._graphs[size, limit] = self._make_graph(size, limit)
         self._fill(request, size)
         fill_ids(self._columns[0, :size])
         if self._residual is not None:
@@ -137,6 +139,14 @@ class DecodeGraphs:
             self._residual.zero_()  # of padding rows, what earlier steps have added up
             self._residual[:num_rows] = received
         return self._graphs[size, limit]()[:num_rows]
+
+    def _make_graph(self, size: int, limit: int) -> Replay:
+        tensors = self._step_tensors(size, limit)
+        try:
+            return self._capture(lambda: self._forward(tensors))
+        except torch.OutOfMemoryError:
+            logger.warning("no memory is left for a CUDA graph of %d rows: such steps are launched as others are", size)
+            return lambda: self._forward(tensors)
 
     def _clear(self) -> None:
         self._columns.zero_()

@@ -12,6 +12,10 @@ class Recompute:
     def __init__(self) -> None:
         self._outputs: list[Tensor] = []
 
+    @property
+    def num_graphs(self) -> int:
+        return len(self._outputs)
+
     def __call__(self, compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
         output = compute().clone()
         self._outputs.append(output)

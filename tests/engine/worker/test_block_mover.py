@@ -1,15 +1,16 @@
 """Moves of blocks whose swaps come as late as they may: the caches are as if each had been done at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 import numpy as np
+import pytest
 import torch
 
+import ops
 from engine.request import ExecuteModelRequest
 from engine.worker.block_mover import BlockMover
 from engine.worker.kv_cache import CacheShape, make_cache
-from ops import reference
 from tests.engine.worker.steps import Part, make_step, pairs
 
 CPU = torch.device("cpu")
@@ -37,9 +38,11 @@ class LateStream:
 class Moved:
     """A cache whose blocks are moved, and written to by steps."""
 
-    def __init__(self, side: LateStream | None) -> None:
-        self.cache = make_cache(SHAPE, NUM_BLOCKS, NUM_BLOCKS, CPU)
-        self.mover = BlockMover(self.cache, reference, CPU, side)
+    def __init__(self, side: LateStream | None, device: torch.device = CPU) -> None:
+        self.cache = make_cache(SHAPE, NUM_BLOCKS, NUM_BLOCKS, device)
+        self.mover = BlockMover(
+            self.cache, ops.select("auto" if device.type == "cuda" else "reference", device), device, side
+        )
 
     def step(self, request: ExecuteModelRequest) -> None:
         """Each row writes its step and its slot where its key and value would be."""
@@ -79,11 +82,33 @@ def test_a_copy_into_a_block_that_leaves_waits_too() -> None:
 
 def test_late_swaps_leave_the_caches_as_swaps_at_once() -> None:
     """Random steps: swaps out and in, copies, writes, of any blocks at all."""
-    random = np.random.default_rng(5)
     side = LateStream()
     late, at_once = Moved(side), Moved(None)
     num_deferred = 0
-    for step in range(1, 300):
+    for request in random_steps(300):
+        late.step(request)
+        at_once.step(request)
+        assert contents(late.cache.device) == contents(at_once.cache.device), request.step
+        num_deferred += bool(side.waiting)
+    side.wait(side.num_done + len(side.waiting))
+    assert contents(late.cache.host) == contents(at_once.cache.host)
+    assert num_deferred > 20, "hardly any swap ran beside a step"
+
+
+@pytest.mark.gpu
+def test_swaps_in_a_stream_of_their_own_leave_the_caches_as_swaps_at_once() -> None:
+    on_gpu, at_once = Moved(None, torch.device("cuda")), Moved(None)
+    for request in random_steps(300):
+        on_gpu.step(request)
+        at_once.step(request)
+    torch.cuda.synchronize()
+    assert contents(on_gpu.cache.device) == contents(at_once.cache.device)
+    assert contents(on_gpu.cache.host) == contents(at_once.cache.host)
+
+
+def random_steps(count: int) -> Iterator[ExecuteModelRequest]:
+    random = np.random.default_rng(5)
+    for step in range(1, count):
         targets = iter((1 + random.permutation(NUM_BLOCKS - 1)).tolist())  # written to: each by one move or sequence
         host = random.permutation(NUM_BLOCKS).tolist()
         num_out, num_in, num_copies, num_seqs = random.integers(0, 3, 4)
@@ -94,17 +119,10 @@ def test_late_swaps_leave_the_caches_as_swaps_at_once() -> None:
         untouched = [block for block in range(1, NUM_BLOCKS) if block not in copied_to]
         copies = [(int(random.choice(untouched)), target) for target in copied_to]
         parts = [Part([7] * 3, 0, [next(targets)]) for _ in range(num_seqs)]
-        request = make_step(
+        yield make_step(
             step,
             parts,
             blocks_to_swap_out=pairs(*swap_out),
             blocks_to_swap_in=pairs(*swap_in),
             blocks_to_copy=pairs(*copies),
         )
-        late.step(request)
-        at_once.step(request)
-        assert contents(late.cache.device) == contents(at_once.cache.device), step
-        num_deferred += bool(side.waiting)
-    side.wait(side.num_done + len(side.waiting))
-    assert contents(late.cache.host) == contents(at_once.cache.host)
-    assert num_deferred > 20, "hardly any swap ran beside a step"

@@ -1,7 +1,7 @@
 """Decode steps by graphs: which steps, in which sizes, and the same bits as without them, with steps in flight."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -182,6 +182,24 @@ def test_a_capture_writes_into_no_block_of_a_sequence() -> None:
         last.append(bits([output for output in map(worker.execute, steps) if output is not None])[-1])
     assert num_captured(loaded()) == 2
     assert last[0] == last[1]
+
+
+def test_a_size_without_memory_for_its_graph_runs_without(caplog: pytest.LogCaptureFixture) -> None:
+    recompute = Recompute()
+
+    def capture(compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        if recompute.num_graphs:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return recompute(compute)
+
+    expected = [bits(decode(new_runner(graphs=False), count, 3, num_in_flight=2)) for count in (3, 7)]
+    worker = new_runner(graphs=False)
+    assert worker._runner is not None
+    worker._runner.use_graphs(capture, max_num_seqs=MAX_NUM_SEQS, max_model_len=MAX_MODEL_LEN)
+    assert [bits(decode(worker, count, 3, num_in_flight=2)) for count in (3, 7)] == expected
+    assert [record.message for record in caplog.records] == [
+        "no memory is left for a CUDA graph of 8 rows: such steps are launched as others are"
+    ]
 
 
 def test_stages_pass_on_what_their_graphs_compute() -> None:

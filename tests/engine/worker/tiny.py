@@ -98,12 +98,12 @@ def generate(execute: Execute, prompts: list[list[int]], num_tokens: int, chunk:
     return bits
 
 
-def decode_carrying(execute: Execute, prompts: list[list[int]], num_tokens: int) -> list[Bits]:
-    """As `generate` with whole prompts, but no step is told what the one before has sampled."""
+def decode_carrying(runner: ModelRunner, prompts: list[list[int]], num_tokens: int) -> list[Bits]:
+    """As `generate` with whole prompts; no step is told what the one before has sampled, and all are launched at once."""
     lengths = [len(prompt) for prompt in prompts]
     blocks_each = -(-(max(lengths) + num_tokens) // BLOCK_SIZE)
     everyone = list(range(len(prompts)))
-    bits: list[Bits] = [[] for _ in prompts]
+    pending = []
     for step in range(num_tokens):
         parts = [
             Part([*prompt, *[0] * step], 0 if step == 0 else lengths[index] + step - 1, _blocks(index, blocks_each))
@@ -112,7 +112,11 @@ def decode_carrying(execute: Execute, prompts: list[list[int]], num_tokens: int)
         request = _step(step, parts, prompts, everyone)
         if step:
             request = replace(request, carried_rows=pairs(*zip(everyone, everyone, strict=True)))
-        output = execute(request)
+        with torch.inference_mode():
+            pending.append(runner.launch(request))
+    bits: list[Bits] = [[] for _ in prompts]
+    for launched in pending:
+        output = launched.result()
         assert output is not None
         columns = output.token_ids, output.logprobs, output.ranks, output.top_ids, output.top_logprobs
         for index in everyone:

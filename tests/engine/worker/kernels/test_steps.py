@@ -41,9 +41,20 @@ def test_chunks_and_neighbours_and_graphs_change_no_bit(shape: Shape) -> None:
     assert len({line[0] for line in whole}) == len(PROMPTS)
     assert generate(execute, PROMPTS, 3, chunk=8) == whole
     runner.use_graphs(Recompute() if IS_INTERPRETED else CudaCapture(), max_num_seqs=6, max_model_len=MAX_MODEL_LEN)
-    assert decode_carrying(execute, PROMPTS, 3) == whole
+    assert decode_carrying(runner, PROMPTS, 3) == whole
     assert runner._graphs is not None
     assert runner._graphs.num_captured == 1
+
+
+@pytest.mark.skipif(IS_INTERPRETED, reason="the CPU's kernels do as much in test_cuda_graphs, in seconds")
+def test_every_batch_size_has_the_bits_it_has_without_graphs() -> None:
+    runner = make_runner(kernels, DEVICE, SHAPES[0])
+    prompts = [[3 + 7 * index + k for k in range(1 + index)] for index in range(17)]
+    expected = [decode_carrying(runner, prompts[:count], 8) for count in range(1, 18)]
+    runner.use_graphs(CudaCapture(), max_num_seqs=17, max_model_len=MAX_MODEL_LEN)
+    assert [decode_carrying(runner, prompts[:count], 8) for count in range(1, 18)] == expected
+    assert runner._graphs is not None
+    assert runner._graphs.num_captured == 6  # 1, 2, 4, 8, 16 and 17 rows
 
 
 class NoRoundTrips(TorchDispatchMode):
