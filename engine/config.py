@@ -70,6 +70,11 @@ class EngineConfig(BaseModel):
         return config
 
     @property
+    def min_stage_tokens(self) -> int:
+        """Tokens a pipeline stage computes in about the time that it takes to read its weights: less would not be faster."""
+        return 32 if self.device == "cpu" else 256
+
+    @property
     def world_size(self) -> int:
         return self.tensor_parallel_size * self.pipeline_parallel_size
 

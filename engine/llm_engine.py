@@ -80,6 +80,7 @@ class LLMEngine:
             max_num_batched_tokens=self.config.max_num_batched_tokens,
             max_num_seqs=self.config.max_num_seqs,
             long_prefill_token_threshold=self.config.long_prefill_token_threshold,
+            min_stage_tokens=self.config.min_stage_tokens,
             watermark=self.config.watermark,
             depth=self.executor.depth,
             runs_ahead=self.executor.runs_ahead,

@@ -11,6 +11,8 @@ from engine.sequence import Sequence, SequenceGroup, Status
 
 # Prompt logprobs need a row of logits for each prompt token; a step takes no more than this of one sequence.
 MAX_PROMPT_LOGPROB_ROWS = 256
+# Pipeline stages work on different parts of the prompts at once: so many steps a stage, for the pipeline to fill quickly.
+STEPS_A_STAGE = 4
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class SchedulerOutputs:
     blocks_to_swap_out: list[tuple[int, int]]
     blocks_to_swap_in: list[tuple[int, int]]
     blocks_to_copy: list[tuple[int, int]]
+    max_tokens: int
     admitted: list[SequenceGroup] = field(default_factory=list)  # from the waiting queue
     preempted: list[SequenceGroup] = field(default_factory=list)
 
@@ -62,6 +65,7 @@ class Scheduler:
         max_num_batched_tokens: int,
         max_num_seqs: int,
         long_prefill_token_threshold: int,
+        min_stage_tokens: int,
         watermark: float,
         depth: int,
         runs_ahead: bool,
@@ -71,9 +75,11 @@ class Scheduler:
         self.max_num_batched_tokens = max_num_batched_tokens
         self.max_num_seqs = max_num_seqs
         self.long_prefill_token_threshold = long_prefill_token_threshold or max_num_batched_tokens
+        self.min_stage_tokens = min_stage_tokens
         self.watermark = watermark
         self.depth = depth
         self.runs_ahead = runs_ahead
+        self.shares_steps = depth > 1 and not runs_ahead  # several pipeline stages work on different steps at once
         self.costs = costs
         self.waiting: list[SequenceGroup] = []
         self.running: list[SequenceGroup] = []
@@ -88,7 +94,7 @@ class Scheduler:
 
     def schedule(self) -> SchedulerOutputs | None:
         """The next step, or None if there is nothing that could be done before a step in flight ends."""
-        plan = SchedulerOutputs(self.step, [], 0, [], [], [])
+        plan = SchedulerOutputs(self.step, [], 0, [], [], [], max_tokens=self._token_share())
         self._schedule_running(plan)
         if not plan.preempted:
             self._swap_in(plan)
@@ -125,12 +131,13 @@ class Scheduler:
         self.blocks = blocks
 
     def _schedule_running(self, plan: SchedulerOutputs) -> None:
-        fair_share = self._fair_share()
+        decoding_left = self._decoding_share()
         for group in list(self.running):
-            if len(plan.scheduled) >= fair_share:
-                return
             if group.status is not Status.RUNNING:
                 continue  # preempted for the sake of one before it
+            is_decoding = self.shares_steps and _is_decoding(group)
+            if is_decoding and decoding_left <= 0:
+                continue
             for seq in group.seqs:
                 num_tokens = self._num_schedulable(group, seq, plan)
                 if num_tokens == 0:
@@ -139,12 +146,22 @@ class Scheduler:
                 if not (self.blocks.reserve(seq, end) or self._make_room(group, seq, end, plan)):
                     break
                 self._schedule(group, seq, num_tokens, plan)
+                decoding_left -= is_decoding
 
-    def _fair_share(self) -> int:
-        """Sequences a step: pipeline stages are kept busy by steps of different sequences, so nobody takes them all."""
-        if self.depth == 1 or self.runs_ahead:
+    def _decoding_share(self) -> int:
+        """Decoding sequences a step: pipeline stages are kept busy by different ones, so no step takes them all."""
+        if not self.shares_steps:
             return self.max_num_seqs
-        return -(-sum(len(group.live) for group in self.running) // self.depth)
+        return -(-sum(len(group.live) for group in self.running if _is_decoding(group)) // self.depth)
+
+    def _token_share(self) -> int:
+        """Tokens a step: with several stages it takes its part of what there is, so that steps take equally long."""
+        if not self.shares_steps:
+            return self.max_num_batched_tokens
+        groups = (*self.running, *self.waiting)
+        left = sum(len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens for g in groups for seq in g.live)
+        share = -(-left // (STEPS_A_STAGE * self.depth))
+        return min(max(share, self.min_stage_tokens, self._decoding_share()), self.max_num_batched_tokens)
 
     def _make_room(self, group: SequenceGroup, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> bool:
         """Preempt until the sequence can grow; False if it was its own group that had to go."""
@@ -210,7 +227,7 @@ class Scheduler:
             live = group.live
             if any(seq.num_pending for seq in live):
                 return  # preempted while in flight: its last token is not known yet
-            if not self._has_seats(group) or plan.num_tokens >= self.max_num_batched_tokens:
+            if not self._has_seats(group) or plan.num_tokens >= plan.max_tokens:
                 return
             read_cache = group.params.prompt_logprobs is None
             needed = sum(self.blocks.num_blocks_to_admit(seq, group.cache_salt, read_cache=read_cache) for seq in live)
@@ -259,7 +276,7 @@ class Scheduler:
             num_tokens = min(num_tokens, self.long_prefill_token_threshold)
             if group.params.prompt_logprobs is not None:
                 num_tokens = min(num_tokens, MAX_PROMPT_LOGPROB_ROWS)
-        return min(num_tokens, self.max_num_batched_tokens - plan.num_tokens)
+        return min(num_tokens, plan.max_tokens - plan.num_tokens)
 
     def _schedule(self, group: SequenceGroup, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> None:
         """Enter a sequence, whose blocks are reserved, into the plan."""
@@ -278,6 +295,10 @@ class Scheduler:
         if num_samples:
             seq.num_pending += 1
         seq.last_step = group.last_step = plan.step
+
+
+def _is_decoding(group: SequenceGroup) -> bool:
+    return all(len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens <= 1 for seq in group.live)
 
 
 def _forget_progress(seq: Sequence) -> None:

@@ -2,7 +2,8 @@
 
 Random bf16 weights of Qwen2.5-0.5B's shape, ranks in Ray's processes. P7: milliseconds a decode step of one rank with two
 threads, and of two tensor-parallel ranks with one each. P8: output tokens a second of two pipeline stages with a thread each,
-at depth 1 and at depth 2. The two are started in turn; medians of all rounds.
+at depth 1 and at depth 2, sixteen of many requests of mixed lengths at a time. The two are started in turn; medians of all
+rounds.
 """
 
 import argparse
@@ -14,13 +15,14 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from cluster.bench.workload import Lengths, random_works
+from cluster.bench.workload import Lengths, Work, random_works
 from cluster.launch import ray_cluster
 from engine.config import ModelConfig
 from tests.benchmarks.folders import SHAPE, cached_folder
 from tests.benchmarks.peers import Squadron, Times
 
 INPUT, OUTPUT = 128, 64
+MIXED_REQUESTS, MIXED_SEQS, MIXED_INPUT, MIXED_OUTPUT = 48, 16, Lengths(32, 224), Lengths(16, 112)
 WARM_UP_TOKENS = 4
 WHOLE = {"tensor_parallel_size": 1, "num_threads": 2, "distributed_executor_backend": "ray"}
 HALVES = {"tensor_parallel_size": 2, "num_threads": 1}
@@ -66,25 +68,26 @@ def in_turn(label: str, measures: list[Callable[[], float]], rounds: int) -> lis
 
 
 def decode_ms(folder: str, batch: int, **arguments: Any) -> float:
-    times = run(folder, batch, **arguments)
+    works = make_works(folder, batch, Lengths(INPUT, INPUT), Lengths(OUTPUT, OUTPUT))
+    times = run(folder, works, **arguments)
     return 1e3 * (times.last - times.first) / (OUTPUT - 1)
 
 
 def throughput(folder: str, **arguments: Any) -> float:
-    batch = 16
-    return batch * OUTPUT / run(folder, batch, **arguments).last
+    works = make_works(folder, MIXED_REQUESTS, MIXED_INPUT, MIXED_OUTPUT)
+    seconds = run(folder, works, max_num_seqs=MIXED_SEQS, **arguments).last
+    return sum(work.output_len for work in works) / seconds
 
 
-def run(folder: str, batch: int, **arguments: Any) -> Times:
-    random = np.random.default_rng(0)
-    vocab_size = ModelConfig.load(folder).vocab_size
+def make_works(folder: str, count: int, input_lens: Lengths, output_lens: Lengths) -> list[Work]:
+    return random_works(np.random.default_rng(0), count, input_lens, output_lens, ModelConfig.load(folder).vocab_size)
 
-    def works(output_len: int) -> Any:
-        return random_works(random, batch, Lengths(INPUT, INPUT), Lengths(output_len, output_len), vocab_size)
 
+def run(folder: str, works: list[Work], **arguments: Any) -> Times:
+    warm_up = Lengths(WARM_UP_TOKENS, WARM_UP_TOKENS)
     with Squadron(folder, **arguments) as engine:
-        engine.run(works(WARM_UP_TOKENS))
-        return engine.run(works(OUTPUT))
+        engine.run(make_works(folder, 4, warm_up, warm_up))
+        return engine.run(works)
 
 
 if __name__ == "__main__":

@@ -286,3 +286,22 @@ def test_prompt_logprobs_of_resumed_choices_come_once():
     rest = finish(engine)["r"]
     assert rest.prompt_logprobs is None, "the first attempt has sent them"
     assert [choice.token_ids[2:] for choice in whole.outputs] == [choice.token_ids for choice in rest.outputs]
+
+
+@pytest.mark.parametrize(("depth", "runs_ahead"), [(1, False), (2, True), (2, False)])
+def test_stages_work_on_different_parts_of_the_prompts_at_once(depth: int, runs_ahead: bool) -> None:
+    engine = make_engine(Knobs(depth=depth, runs_ahead=runs_ahead, overrides={"device": "cpu"}))
+    for number in range(4):
+        engine.add_request(
+            str(number), [number + 6] * 400, SamplingParams(max_tokens=8, temperature=0, ignore_eos=True)
+        )
+    while engine.has_unfinished_requests():
+        engine.step()
+    sizes = [int(record.num_tokens.sum()) for record in engine.timeline.records]
+    if depth == 1 or runs_ahead:
+        assert sizes[0] == 1600
+    else:
+        assert sizes[:3] == [200, 175, 154]  # an eighth of what is left
+        assert 32 in sizes  # as many as a stage computes while it reads its weights
+        # Sequences that decode and parts of prompts are in the same steps, so that steps take equally long.
+        assert any(1 in record.num_tokens and max(record.num_tokens) > 1 for record in engine.timeline.records)
