@@ -133,12 +133,12 @@ def _check_cache(config: EngineConfig, plan: Plan) -> None:
 
 
 def _most_layers(config: EngineConfig, model: ModelConfig, sizes: ModelSizes) -> int:
-    """Of the stage that has the most: the last one has fewer, since it has the head, which counts as half its weights."""
+    """Of the stage that has the most: the last one has fewer, since it has the head, which counts as two thirds of its weights."""
     if config.pipeline_parallel_size == 1:
         return model.num_hidden_layers
     tensors = needed_tensors(model, sizes).items()
     layers = sum(math.prod(shape) for name, shape in tensors if name.startswith("model.layers."))
-    head = model.vocab_size * model.hidden_size * model.num_hidden_layers / layers / 2
+    head = model.vocab_size * model.hidden_size * model.num_hidden_layers / layers * 2 / 3
     first = config.pipeline_parallel_size - 1
     fair = round((model.num_hidden_layers + head) / (first + 1) - head)
     last = min(max(fair, 1), model.num_hidden_layers - first)

@@ -22,7 +22,7 @@ from tests.benchmarks.folders import SHAPE, cached_folder
 from tests.benchmarks.peers import Squadron, Times
 
 INPUT, OUTPUT = 128, 64
-MIXED_REQUESTS, MIXED_SEQS, MIXED_INPUT, MIXED_OUTPUT = 48, 16, Lengths(32, 224), Lengths(16, 112)
+MIXED_REQUESTS, MIXED_SEQS, MIXED_INPUT, MIXED_OUTPUT = 64, 64, Lengths(32, 224), Lengths(16, 112)
 WARM_UP_TOKENS = 4
 WHOLE = {"tensor_parallel_size": 1, "num_threads": 2, "distributed_executor_backend": "ray"}
 HALVES = {"tensor_parallel_size": 2, "num_threads": 1}
