@@ -15,7 +15,7 @@ DESCRIPTIONS = {
     "served_model_name": "the name that clients use; default: the folder's name",
     "tokenizer": "the folder that holds tokenizer.json; default: the model's",
     "dtype": "of weights, activations and cache; auto: the checkpoint's",
-    "quantization": "weights as integers, made when they are loaded (embeddings and the head never below int8)",
+    "quantization": "of weights, when they are loaded (embeddings and the head: int8); fp8 is for GPUs and rounds inputs too",
     "load_format": "dummy: random weights, for performance work",
     "device": "where the workers compute; auto: cuda where there is one",
     "ops_backend": "which kernels; auto: the best for the device",

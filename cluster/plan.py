@@ -14,8 +14,8 @@ from engine.manifest import Manifest
 
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)  # the sums over a layer's ranks meet in one binary tree, of eight leaves at most
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-# Of a quantized weight: its code, and its part in the scale (2 bytes) of a group of 64.
-_QUANTIZED_BYTES = {"int8": 1 + 2 / 64, "int4": 1 / 2 + 2 / 64}
+# Of a quantized weight: its code, and of integers its part in the scale (2 bytes) of a group of 64.
+_QUANTIZED_BYTES = {"int8": 1 + 2 / 64, "int4": 1 / 2 + 2 / 64, "fp8": 1}
 _EMBEDDING_QUANTIZATION = "int8"  # whichever the layers have
 
 
@@ -107,10 +107,8 @@ def _check_dtype(config: EngineConfig, dtype: str) -> None:
 
 
 def _check_quantization(config: EngineConfig) -> None:
-    if config.quantization is not None and config.device == "cuda":
-        raise InvalidConfig(
-            f"quantization={config.quantization} is not computed on cuda; device=cpu, or no quantization, would work"
-        )
+    if config.quantization == "fp8" and config.device == "cpu" and config.ops_backend != "reference":
+        raise InvalidConfig("quantization=fp8 is not computed on CPU; int8 or int4 would work")
 
 
 def _check_tokenizer(config: EngineConfig) -> None:

@@ -19,8 +19,8 @@ class EngineConfig(BaseModel):
     served_model_name: str | None = None  # None: the folder's name
     tokenizer: str | None = None  # None: the model's folder
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    quantization: Literal["int8", "int4"] | None = (
-        None  # of the matrices, when they are loaded; activations stay in dtype
+    quantization: Literal["int8", "int4", "fp8"] | None = (
+        None  # of the matrices, when they are loaded; activations stay in dtype, but fp8 rounds what it multiplies too
     )
     load_format: Literal["auto", "dummy"] = "auto"  # dummy: random weights, for performance work
     device: Literal["auto", "cpu", "cuda"] = "auto"

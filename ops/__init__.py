@@ -19,12 +19,12 @@ from ops.interface import Ops, Quantization
 MODULES = {"reference": "ops.reference", "cpu": "ops.cpu", "triton": "ops.kernels"}
 DEVICES = {"cpu": "cpu", "triton": "cuda"}  # backends for one type of device only
 FASTEST = {"cpu": "cpu", "cuda": "triton"}  # by type of device
-QUANTIZING_DEVICES = ("cpu",)
 # Embedding tables and the head lose more by four bits than their bytes are worth.
 EMBEDDING_QUANTIZATION: Quantization = "int8"
 # Backends whose forward pass launches the same kernels whatever is in the batch and never waits for one, by their NAME: a CUDA
 # graph can hold it.
 CAPTURABLE = ("triton", "triton-fast")
+FLOAT8_CAPABILITY = (8, 9)  # of CUDA: tensor cores that multiply float8
 INEXACT = {"triton": "ops.kernels.fast"}  # what is faster still, if results need not be exact
 
 
@@ -38,17 +38,29 @@ def select(name: str, device: torch.device, quantization: Quantization | None = 
     "auto" is the fastest one that can run (`unavailable_reason` says why it is not a faster one); any other name is that
     backend or `UnavailableBackend`. With exact=False a backend that has a faster form whose results are not exact takes it.
     """
-    if quantization is not None and device.type not in QUANTIZING_DEVICES:
-        raise UnavailableBackend(
-            f"quantization={quantization} is not computed on {device.type}; device=cpu, or no quantization, would work"
-        )
     if name == "auto":
         fastest = FASTEST.get(device.type, "reference")
         name = fastest if unavailable_reason(fastest, device) is None else "reference"
     elif (reason := unavailable_reason(name, device)) is not None:
         raise UnavailableBackend(f"the {name} backend cannot run on {device.type}: {reason}; use reference")
-    backend = importlib.import_module(MODULES[name] if exact else INEXACT.get(name, MODULES[name]))
-    return cast(Ops, backend if quantization is None else _quantizing(backend, quantization))
+    inexact = INEXACT.get(name, MODULES[name]) if quantization is None else MODULES[name]
+    backend = cast(Ops, importlib.import_module(MODULES[name] if exact else inexact))
+    if quantization is None:
+        return backend
+    if (reason := unquantized_reason(backend, quantization, device)) is not None:
+        raise UnavailableBackend(f"quantization={quantization} {reason}; int8 or int4 would work")
+    return cast(Ops, _quantizing(backend, quantization))
+
+
+def unquantized_reason(backend: Ops, quantization: Quantization, device: torch.device) -> str | None:
+    """Why the backend does not compute with weights that are quantized so on `device`; None if it does."""
+    if quantization not in backend.QUANTIZATIONS:
+        return f"is not computed by the {backend.NAME} backend"
+    if quantization == "fp8" and backend.NAME == "triton" and device.type == "cuda":
+        version = torch.cuda.get_device_capability(device)
+        if version < FLOAT8_CAPABILITY:
+            return f"needs a GPU of compute capability 8.9 or later, and this one has {version[0]}.{version[1]}"
+    return None
 
 
 def _quantizing(backend: Any, quantization: Quantization) -> SimpleNamespace:

@@ -10,9 +10,10 @@ from torch import Tensor
 # A weight in whatever layout a backend wants; made once by prepare_*, read by the matching op only.
 Prepared = Any
 
-# How prepare_* store a weight: as codes of 8 or 4 bits and a scale for each group of inputs, see ops/reference/quantization.py.
-# None: as it is.
-Quantization = Literal["int8", "int4"]
+# How prepare_* store a weight. int8, int4: codes and a scale for each group of inputs, activations as they are
+# (ops/reference/quantization.py). fp8: codes and a scale for each output and leaf, and of what it is multiplied with likewise for
+# each row (ops/reference/float8.py). None: as it is.
+Quantization = Literal["int8", "int4", "fp8"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,10 @@ class Ops(Protocol):
 
     NAME: str
     EXACT: bool  # results of a row depend on neither the rows beside it nor the tensor-parallel size
+    QUANTIZATIONS: tuple[Quantization, ...]  # those that it computes
 
     def prepare_linear(self, weight: Tensor, quantization: Quantization | None = None) -> Prepared:
-        """weight [out, in] dtype. If quantized, the ops compute with what the codes stand for, activations as they are."""
+        """weight [out, in] dtype. If quantized, the ops compute with what the codes stand for."""
 
     def linear(self, x: Tensor, weight: Prepared, bias: Tensor | None) -> Tensor:
         """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one cast."""

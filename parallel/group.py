@@ -1,22 +1,20 @@
-"""Collectives between ranks, behind one interface. Only this file knows torch.distributed.
+"""Collectives between ranks, behind one interface.
 
-CPU ranks of one machine meet in shared memory where they can (`shm_group`), else by gloo; CUDA ranks by NCCL.
+CPU ranks of one machine meet in shared memory where they can (`shm_group`), else by gloo (`torch_group`); CUDA ranks by NCCL,
+and add small things through memory that they map of each other (`symmetric`). Only these files know torch.distributed.
 """
 
 import socket
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ops.tree import add_tree
-from parallel import shm_group
+from parallel import shm_group, torch_group
 from parallel.errors import GroupError
 from parallel.mesh import Mesh
 
@@ -48,6 +46,9 @@ class Group(Protocol):
     def barrier(self) -> None:
         """Return once every rank has called."""
 
+    def check(self) -> None:
+        """To be called when the device has computed what it was asked to: GroupError if a collective may have given anything."""
+
     def abort(self) -> None:
         """From any thread: whoever waits in a collective of the group, on any rank, gets a GroupError. It is of no more use."""
 
@@ -75,6 +76,9 @@ class SingleGroup:
         raise AssertionError("a group of one has nobody to receive from")
 
     def barrier(self) -> None:
+        return
+
+    def check(self) -> None:
         return
 
     def abort(self) -> None:
@@ -116,6 +120,9 @@ class RejoinableGroup:
     def barrier(self) -> None:
         self._joined.barrier()
 
+    def check(self) -> None:
+        self._joined.check()
+
     def abort(self) -> None:
         group = self._group  # another thread may leave it meanwhile
         if group is not None:
@@ -130,65 +137,6 @@ class RejoinableGroup:
         if self._group is None:
             raise GroupError(f"rank {self.rank} of {self.size} has left its group")
         return self._group
-
-
-class TorchGroup:
-    """gloo between CPU ranks, NCCL between CUDA ranks; a process group of its own, none of torch's global state."""
-
-    def __init__(self, rank: int, size: int, device: torch.device, process_group: Any) -> None:
-        self.rank = rank
-        self.size = size
-        self.device = device
-        self.is_capturable = device.type == "cuda"
-        self._process_group = process_group
-        self._sending: deque[tuple[Any, Tensor]] = deque()
-
-    def all_reduce(self, x: Tensor) -> Tensor:
-        """An all-gather and the same local tree on every rank: a ring's order would depend on the number of ranks."""
-        assert x.dtype == torch.float32, f"partial sums are float32, not {x.dtype}"
-        return add_tree(self._gather(x))
-
-    def all_gather(self, x: Tensor, dim: int) -> Tensor:
-        return torch.cat(self._gather(x), dim)
-
-    def broadcast(self, x: Tensor, src: int) -> Tensor:
-        self._finish(self._start(self._process_group.broadcast, x, src))
-        return x
-
-    def send(self, x: Tensor, dst: int) -> None:
-        """One transfer may be under way while the next step is computed; an older one is waited for first."""
-        while self._sending:
-            self._finish(self._sending.popleft()[0])
-        self._sending.append((self._start(self._process_group.send, [x], dst, 0), x))
-
-    def recv(self, shape: tuple[int, ...], dtype: torch.dtype, src: int) -> Tensor:
-        x = torch.empty(shape, dtype=dtype, device=self.device)
-        self._finish(self._start(self._process_group.recv, [x], src, 0))
-        return x
-
-    def barrier(self) -> None:
-        self._finish(self._start(self._process_group.barrier))
-
-    def abort(self) -> None:
-        """NCCL's; gloo has none that wakes who waits: it waits for a rank that lives until the time limit."""
-        self._process_group.abort()
-
-    def _gather(self, x: Tensor) -> list[Tensor]:
-        parts = [torch.empty_like(x) for _ in range(self.size)]
-        self._finish(self._start(self._process_group.allgather, [parts], [x]))
-        return parts
-
-    def _start(self, collective: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return collective(*arguments)
-        except RuntimeError as error:
-            raise GroupError(f"rank {self.rank} of {self.size}: {error}") from error
-
-    def _finish(self, work: Any) -> None:
-        try:
-            work.wait()
-        except RuntimeError as error:
-            raise GroupError(f"rank {self.rank} of {self.size}: {error}") from error
 
 
 def connect(
@@ -267,18 +215,9 @@ def _group(
 ) -> Group:
     if size == 1:
         return SingleGroup()
-    prefixed = dist.PrefixStore(name, store)
     if device.type == "cpu":
         shared = shm_group.join(rank, size, abortable.under(f"shm.{name}"), timeout)
         if shared is not None:
             return shared
-    if device.type == "cuda":
-        options = dist.ProcessGroupNCCL.Options()
-        options._timeout = timeout
-        process_group = dist.ProcessGroupNCCL(prefixed, rank, size, options)
-    else:
-        options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=hostname)]
-        options._timeout = timeout
-        process_group = dist.ProcessGroupGloo(prefixed, rank, size, options)
-    return TorchGroup(rank, size, device, process_group)
+    meeting, prefixed = abortable.under(f"meeting.{name}"), dist.PrefixStore(name, store)
+    return torch_group.join(rank, size, meeting, prefixed, device, timeout, hostname)

@@ -90,6 +90,9 @@ class ShmGroup:
     def barrier(self) -> None:
         self._check(self._kernels.squadron_shm_barrier(self._memory, self._milliseconds))
 
+    def check(self) -> None:
+        """A collective that fails says so itself."""
+
     def abort(self) -> None:
         self._kernels.squadron_shm_abort(self._memory)
 

@@ -43,6 +43,9 @@ class StagedGroup:
     def barrier(self) -> None:
         self._inner.barrier()
 
+    def check(self) -> None:
+        self._inner.check()
+
     def abort(self) -> None:
         self._inner.abort()
 

@@ -20,7 +20,7 @@ OURS = {
 # Packages that only these folders or files may import.
 THEIRS = {
     "torch": ("engine/worker", "parallel", "ops"),
-    "torch.distributed": ("parallel/group.py",),
+    "torch.distributed": ("parallel/group.py", "parallel/symmetric.py", "parallel/torch_group.py"),
     "safetensors": ("parallel",),
     "triton": ("ops",),
     "transformers": ("engine/tokenizer.py",),

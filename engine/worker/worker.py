@@ -176,6 +176,8 @@ class Worker:
         """Wait for the step that was launched the longest ago; as `execute`. May be another thread's than `launch`."""
         try:
             output = step.result(self._free_since_ns)
+            self._tp.check()
+            self._pp.check()
         except Exception:
             self.abort()
             raise

@@ -28,6 +28,7 @@ from ops.reference.logits import apply_allowed, apply_bias, apply_penalties
 
 NAME = "cpu"
 EXACT = True
+QUANTIZATIONS = ("int8", "int4")
 
 
 def __getattr__(name: str) -> str:
@@ -41,6 +42,7 @@ __all__ = [
     "EXACT",
     "ISA",
     "NAME",
+    "QUANTIZATIONS",
     "KernelsUnavailable",
     "add",
     "add_gated",

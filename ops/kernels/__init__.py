@@ -20,20 +20,23 @@ from ops.kernels.linear import (
     prepare_tree_linear,
 )
 from ops.kernels.logprobs import token_logprobs
-from ops.kernels.moe import add_gated, experts_tree, prepare_experts, route
+from ops.kernels.moe import experts_tree, prepare_experts
 from ops.kernels.norm import add, add_rms_norm, rms_norm
 from ops.kernels.penalties import apply_penalties
 from ops.kernels.qk_norm import qk_norm
 from ops.kernels.rotary import rotary_and_cache
+from ops.kernels.route import add_gated, route
 from ops.kernels.sampling import sample
 from ops.reference.logits import apply_allowed, apply_bias
 
 NAME = "triton"
 EXACT = True
+QUANTIZATIONS = ("int8", "int4", "fp8")
 
 __all__ = [
     "EXACT",
     "NAME",
+    "QUANTIZATIONS",
     "add",
     "add_gated",
     "add_rms_norm",

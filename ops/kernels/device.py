@@ -26,4 +26,4 @@ def capability(device: torch.device) -> tuple[int, int]:
 def check_float8(device: torch.device) -> None:
     """Raise ValueError unless kernels can convert float8_e4m3fn there."""
     if capability(device) < (8, 9):
-        raise ValueError("a float8 cache needs a GPU of compute capability 8.9 or later")
+        raise ValueError("float8 needs a GPU of compute capability 8.9 or later")

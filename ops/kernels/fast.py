@@ -37,6 +37,7 @@ from ops.kernels.linear import TreeWeight
 
 NAME = "triton-fast"
 EXACT = False
+QUANTIZATIONS = ()  # products of quantized weights are exact as well as fast: those of ops.kernels
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -68,6 +69,7 @@ def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
 __all__ = [
     "EXACT",
     "NAME",
+    "QUANTIZATIONS",
     "add",
     "add_gated",
     "add_rms_norm",

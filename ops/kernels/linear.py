@@ -1,8 +1,6 @@
 """Linear layers whose elements are each summed in one order, whatever the number of rows.
 
-The weight's rows are the rows of the tensor cores' product and x's its columns, so that one row of x and thousands are
-multiplied by the same instruction, and only the product's width differs: an element takes its inputs in order, sixteen at a
-time. A leaf of a tree linear is a program's whole sum; leaves meet in a second kernel, as a balanced binary tree.
+A tile is `products`'. A leaf of a tree linear is a program's whole sum; leaves meet in a second kernel, as a balanced tree.
 """
 
 from dataclasses import dataclass
@@ -14,18 +12,23 @@ import triton.language as tl
 from torch import Tensor
 
 from ops.interface import Quantization, check_shape
+from ops.kernels.products import products
+from ops.kernels.quantized import QuantizedWeight, Weight, operands, rows_of, store
 
 
 @triton.jit(do_not_specialize=["num_rows"])
 def linear_kernel(
     x,  # [T, NUM_LEAVES * LEAF]
-    weight,  # [NUM_OUT, NUM_LEAVES * LEAF], or twice as many rows if GATED
+    x_scales,
+    weight,  # of NUM_OUT rows, or twice as many if GATED
+    scales,
     bias,
     output,  # [NUM_LEAVES, T, NUM_OUT]
     num_rows,
     NUM_OUT: tl.constexpr,
     NUM_LEAVES: tl.constexpr,
     LEAF: tl.constexpr,
+    KIND: tl.constexpr,
     GATED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     OUTS: tl.constexpr,
@@ -43,31 +46,15 @@ def linear_kernel(
     within = tile % (8 * OUT_TILES)
     outs = within // band_rows * OUTS + tl.arange(0, OUTS)
     rows = (8 * band + within % band_rows) * ROWS + tl.arange(0, ROWS)
-    inputs = tl.arange(0, INPUTS)
     # Outputs and rows that do not exist repeat the last one, and are not stored.
-    width = NUM_LEAVES * LEAF
-    weight_cells = tl.minimum(outs, NUM_OUT - 1).to(tl.int64)[:, None] * width + leaf * LEAF + inputs[None, :]
-    x_cells = tl.minimum(rows, num_rows - 1).to(tl.int64)[:, None] * width + leaf * LEAF + inputs[None, :]
-    acc = tl.zeros([OUTS, ROWS], tl.float32)
-    up_acc = tl.zeros([OUTS, ROWS], tl.float32)
-    for start in tl.range(0, LEAF, INPUTS, num_stages=STAGES):
-        if LEAF % INPUTS == 0:
-            part = tl.load(x + x_cells + start)
-            weights = tl.load(weight + weight_cells + start)
-        else:
-            exists = (start + inputs < LEAF)[None, :]
-            part = tl.load(x + x_cells + start, mask=exists, other=0.0)
-            weights = tl.load(weight + weight_cells + start, mask=exists, other=0.0)
-        acc = tl.dot(weights, tl.trans(part), acc, input_precision="ieee")
-        if GATED:
-            up = weight + NUM_OUT * width
-            if LEAF % INPUTS == 0:
-                weights = tl.load(up + weight_cells + start)
-            else:
-                weights = tl.load(up + weight_cells + start, mask=exists, other=0.0)
-            up_acc = tl.dot(weights, tl.trans(part), up_acc, input_precision="ieee")
+    existing_outs = tl.minimum(outs, NUM_OUT - 1)
+    existing_rows = tl.minimum(rows, num_rows - 1).to(tl.int64)
+    acc, up_acc = products(
+        x, x_scales, weight, scales, leaf, existing_outs, existing_rows,
+        NUM_OUT, NUM_LEAVES, LEAF, KIND, GATED, OUTS, ROWS, INPUTS, STAGES,
+    )  # fmt: skip
     if HAS_BIAS:
-        acc += tl.load(bias + tl.minimum(outs, NUM_OUT - 1)).to(tl.float32)[:, None]
+        acc += tl.load(bias + existing_outs).to(tl.float32)[:, None]
     if GATED:
         acc = acc / (1.0 + tl.exp(-acc)) * up_acc
     cells = (leaf.to(tl.int64) * num_rows + rows)[None, :] * NUM_OUT + outs[:, None]
@@ -94,64 +81,56 @@ def add_leaves_kernel(leaves, output, size, NUM_LEAVES: tl.constexpr, BLOCK: tl.
 class TreeWeight:
     """weight [out, in] of a row-parallel linear, its inputs cut into num_leaves."""
 
-    weight: Tensor
+    weight: Weight
     num_leaves: int
 
 
-def refuse_quantization(quantization: Quantization | None) -> None:
-    if quantization is not None:
-        raise ValueError(f"weights are not quantized to {quantization} on a GPU")
-
-
-def prepare_linear(weight: Tensor, quantization: Quantization | None = None) -> Tensor:
-    """weight [out, in] dtype, kept as it is."""
-    refuse_quantization(quantization)
+def prepare_linear(weight: Tensor, quantization: Quantization | None = None) -> Weight:
+    """weight [out, in] dtype."""
     check_shape("weight", weight, (None, None))
-    return weight
+    return store(weight, quantization)
 
 
-def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) -> Tensor:
-    """weight [rows, D] dtype, kept as it is."""
+def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) -> Weight:
+    """weight [rows, D] dtype."""
     return prepare_linear(weight, quantization)
 
 
-def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> Tensor:
-    """weight [2 * I, D] dtype, gate's rows first; kept as it is."""
-    refuse_quantization(quantization)
+def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> Weight:
+    """weight [2 * I, D] dtype, gate's rows first."""
     check_shape("weight", weight, (None, None))
     if weight.shape[0] % 2:
         raise ValueError(f"weight has {weight.shape[0]} rows; gate and up have as many each")
-    return weight
+    return store(weight, quantization)
 
 
 def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> TreeWeight:
-    """weight [out, in] dtype, kept as it is."""
-    refuse_quantization(quantization)
+    """weight [out, in] dtype."""
     check_shape("weight", weight, (None, None))
     if num_leaves not in (1, 2, 4, 8, 16, 32, 64, 128) or weight.shape[1] % num_leaves:
         raise ValueError(f"{weight.shape[1]} inputs cannot be cut into {num_leaves} leaves, a power of two up to 128")
-    return TreeWeight(weight, num_leaves)
+    return TreeWeight(store(weight, quantization, num_leaves), num_leaves)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def linear(x: Tensor, weight: Weight, bias: Tensor | None) -> Tensor:
     """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one cast."""
     if bias is not None:
         check_shape("bias", bias, (weight.shape[0],), weight.dtype)
     return _multiply(x, weight, x.dtype, bias=bias)[0]
 
 
-def linear_float32(x: Tensor, weight: Tensor) -> Tensor:
+def linear_float32(x: Tensor, weight: Weight) -> Tensor:
     """x [T, in] dtype -> [T, out] float32."""
     return _multiply(x, weight, torch.float32)[0]
 
 
-def embedding(ids: Tensor, weight: Tensor) -> Tensor:
+def embedding(ids: Tensor, weight: Weight) -> Tensor:
     """Rows ids [T] int32 of weight [rows, D] -> [T, D] float32."""
     check_shape("ids", ids, (None,), torch.int32)
-    return F.embedding(ids, weight).float()
+    return rows_of(weight, ids) if isinstance(weight, QuantizedWeight) else F.embedding(ids, weight).float()
 
 
-def gate_up_silu(x: Tensor, weight: Tensor) -> Tensor:
+def gate_up_silu(x: Tensor, weight: Weight) -> Tensor:
     """silu(x @ gate.T) * (x @ up.T); x [T, D] dtype -> [T, I] dtype."""
     return _multiply(x, weight, x.dtype, is_gated=True)[0]
 
@@ -172,7 +151,7 @@ def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
 
 def _multiply(
     x: Tensor,
-    weight: Tensor,
+    weight: Weight,
     dtype: torch.dtype,
     *,
     bias: Tensor | None = None,
@@ -184,24 +163,26 @@ def _multiply(
     num_out = weight.shape[0] // 2 if is_gated else weight.shape[0]
     output = x.new_empty((num_leaves, x.shape[0], num_out), dtype=dtype)
     if output.numel():
-        options = linear_options(x.dtype, x.shape[0], is_gated)
+        x, x_scales, codes, scales, kind = operands(x, weight, num_leaves)
+        options = linear_options(weight.dtype, kind, x.shape[0], is_gated)
         num_tiles = triton.cdiv(num_out, options["OUTS"]) * triton.cdiv(x.shape[0], options["ROWS"])
         linear_kernel[(num_tiles, num_leaves)](
-            x, weight, bias, output, x.shape[0],
-            NUM_OUT=num_out, NUM_LEAVES=num_leaves, LEAF=weight.shape[1] // num_leaves,
+            x, x_scales, codes, scales, bias, output, x.shape[0],
+            NUM_OUT=num_out, NUM_LEAVES=num_leaves, LEAF=weight.shape[1] // num_leaves, KIND=kind,
             GATED=is_gated, HAS_BIAS=bias is not None, **options,
         )  # fmt: skip
     return output
 
 
-def linear_options(dtype: torch.dtype, num_rows: int, is_gated: bool) -> dict[str, int]:
+def linear_options(dtype: torch.dtype, kind: str, num_rows: int, is_gated: bool) -> dict[str, int]:
     """The tile for so many rows. OUTS is what Hopper's tensor cores take at once, or twice that; ROWS may be any width.
 
-    INPUTS, which a program multiplies at once, are as many for any number of rows.
+    INPUTS, which a program multiplies at once (of integers always a group), are as many for any number of rows.
     """
-    if dtype == torch.float32:
+    if dtype == torch.float32 and kind != "fp8":
         return {"OUTS": 64, "ROWS": 16, "INPUTS": 32, "STAGES": 2, "num_warps": 4}
+    inputs = 128 if kind == "fp8" else 64
     if num_rows > 64:
-        return {"OUTS": 64 if is_gated else 128, "ROWS": 128, "INPUTS": 64, "STAGES": 3, "num_warps": 8}
+        return {"OUTS": 64 if is_gated else 128, "ROWS": 128, "INPUTS": inputs, "STAGES": 3, "num_warps": 8}
     rows = max(16, triton.next_power_of_2(num_rows))
-    return {"OUTS": 64, "ROWS": rows, "INPUTS": 64, "STAGES": 4 if is_gated else 6, "num_warps": 4}
+    return {"OUTS": 64, "ROWS": rows, "INPUTS": inputs, "STAGES": 4 if is_gated else 6, "num_warps": 4}

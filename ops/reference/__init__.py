@@ -25,10 +25,12 @@ from ops.reference.sampling import sample
 
 NAME = "reference"
 EXACT = False
+QUANTIZATIONS = ("int8", "int4", "fp8")
 
 __all__ = [
     "EXACT",
     "NAME",
+    "QUANTIZATIONS",
     "add",
     "add_gated",
     "add_rms_norm",

@@ -4,20 +4,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ops.interface import Quantization, check_shape
-from ops.reference.quantization import quantize
+from ops.reference.linear import Prepared, operands, stored
 
 
-def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> Tensor:
-    """weight [2 * I, D] dtype, gate's rows first -> the same, or what it is quantized to, in float32."""
+def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> Prepared:
+    """weight [2 * I, D] dtype, gate's rows first."""
     check_shape("weight", weight, (None, None))
     if weight.shape[0] % 2:
         raise ValueError(f"weight has {weight.shape[0]} rows; gate and up have as many each")
-    return quantize(weight, quantization)
+    return stored(weight, quantization)
 
 
-def gate_up_silu(x: Tensor, weight: Tensor) -> Tensor:
-    check_shape("x", x, (None, weight.shape[1]))
-    gate, up = F.linear(x.float(), weight).chunk(2, dim=1)
+def gate_up_silu(x: Tensor, weight: Prepared) -> Tensor:
+    gate, up = F.linear(*operands(x, weight)).chunk(2, dim=1)
     return (F.silu(gate) * up).to(x.dtype)
 
 

@@ -1,56 +1,91 @@
 """Linear layers: weights are kept as float32, so that products of any model dtype are summed in float32.
 
-Quantized weights are kept as the numbers that their codes stand for.
+Quantized weights are kept as the numbers that their codes stand for. What meets a weight of float8 is rounded likewise.
 """
+
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ops.interface import Quantization, check_shape
+from ops.reference.float8 import rounded
 from ops.reference.quantization import quantize
 from ops.tree import add_tree
 
 
-def prepare_linear(weight: Tensor, quantization: Quantization | None = None) -> Tensor:
-    """weight [out, in] dtype -> the same, float32 and contiguous (no copy if it is so already)."""
+@dataclass(frozen=True, slots=True)
+class Float8Weight:
+    """A weight whose inputs are rounded to float8 as it is itself."""
+
+    weight: Tensor  # float32
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.weight.shape
+
+
+Prepared = Tensor | Float8Weight
+
+
+def stored(weight: Tensor, quantization: Quantization | None, num_leaves: int = 1) -> Prepared:
+    """weight [out, in] -> what it stands for, [out, in] float32 and contiguous (no copy if it is so already)."""
+    numbers = quantize(weight, quantization, num_leaves)
+    return Float8Weight(numbers) if quantization == "fp8" else numbers
+
+
+def operands(x: Tensor, weight: Prepared) -> tuple[Tensor, Tensor]:
+    """x [T, in] dtype and the weight as numbers that are multiplied, float32."""
+    check_shape("x", x, (None, weight.shape[1]))
+    return (rounded(x, 1), weight.weight) if isinstance(weight, Float8Weight) else (x.float(), weight)
+
+
+def prepare_linear(weight: Tensor, quantization: Quantization | None = None) -> Prepared:
+    """weight [out, in] dtype."""
     check_shape("weight", weight, (None, None))
-    return quantize(weight, quantization)
+    return stored(weight, quantization)
 
 
-def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) -> Tensor:
+def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) -> Prepared:
     """weight [rows, D] dtype -> as prepare_linear."""
     return prepare_linear(weight, quantization)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    check_shape("x", x, (None, weight.shape[1]))
+def linear(x: Tensor, weight: Prepared, bias: Tensor | None) -> Tensor:
     if bias is not None:
         check_shape("bias", bias, (weight.shape[0],), x.dtype)
-    return F.linear(x.float(), weight, None if bias is None else bias.float()).to(x.dtype)
+    return F.linear(*operands(x, weight), None if bias is None else bias.float()).to(x.dtype)
 
 
-def linear_float32(x: Tensor, weight: Tensor) -> Tensor:
-    check_shape("x", x, (None, weight.shape[1]))
-    return F.linear(x.float(), weight)
+def linear_float32(x: Tensor, weight: Prepared) -> Tensor:
+    return F.linear(*operands(x, weight))
 
 
-def embedding(ids: Tensor, weight: Tensor) -> Tensor:
+def embedding(ids: Tensor, weight: Prepared) -> Tensor:
     check_shape("ids", ids, (None,), torch.int32)
-    return F.embedding(ids, weight)
+    return F.embedding(ids, weight.weight if isinstance(weight, Float8Weight) else weight)
 
 
-def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> Tensor:
-    """weight [out, in] -> [num_leaves, out, in / num_leaves] float32: a leaf's product is the same on whichever rank."""
+@dataclass(frozen=True, slots=True)
+class TreeWeight:
+    """A row-parallel weight, leaf by leaf: a leaf's product is the same on whichever rank."""
+
+    leaves: list[Prepared]  # [out, in / num_leaves] each
+
+
+def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> TreeWeight:
+    """weight [out, in] dtype."""
     check_shape("weight", weight, (None, None))
-    num_out, num_in = weight.shape
+    num_in = weight.shape[1]
     if num_leaves < 1 or num_leaves & (num_leaves - 1) or num_in % num_leaves:
         raise ValueError(f"{num_in} inputs cannot be cut into {num_leaves} leaves, a power of two that divides them")
-    return quantize(weight, quantization, num_leaves).view(num_out, num_leaves, -1).transpose(0, 1).contiguous()
+    leaves = weight.split(num_in // num_leaves, dim=1)
+    return TreeWeight([stored(leaf.contiguous(), quantization) for leaf in leaves])
 
 
-def linear_tree(x: Tensor, weight: Tensor) -> Tensor:
-    num_leaves, _, leaf = weight.shape
-    check_shape("x", x, (None, num_leaves * leaf))
-    columns = x.to(torch.float32).split(leaf, dim=1)
-    return add_tree([F.linear(part.contiguous(), weight[i]) for i, part in enumerate(columns)])
+def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
+    leaf = weight.leaves[0].shape[1]
+    check_shape("x", x, (None, len(weight.leaves) * leaf))
+    parts = zip(x.split(leaf, dim=1), weight.leaves, strict=True)
+    return add_tree([linear_float32(part.contiguous(), each) for part, each in parts])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ops.interface import Quantization, check_shape
 from ops.reference.activation import gate_up_silu, prepare_gate_up
-from ops.reference.linear import linear_float32, prepare_linear
+from ops.reference.linear import Prepared, linear_float32, prepare_linear
 from ops.tree import add_tree
 
 
@@ -16,7 +16,7 @@ from ops.tree import add_tree
 class Experts:
     """Neighbouring experts, each as its weights of prepare_gate_up and prepare_linear."""
 
-    weights: list[tuple[Tensor, Tensor]]
+    weights: list[tuple[Prepared, Prepared]]
     first: int  # the id of weights[0]
     num_leaves: int
 

@@ -1,4 +1,4 @@
-"""What a quantized weight stands for: the arithmetic that every backend shares, to the bit.
+"""What a weight quantized to integers stands for: the arithmetic that every backend shares, to the bit.
 
 A row is cut into groups of GROUP inputs; none straddles a leaf, the last one of a leaf may be shorter. So a row is quantized
 alike however its weight is cut over ranks. A number becomes its group's scale times a small integer.
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ops.interface import Quantization
+from ops.reference.float8 import decode, encode
 
 GROUP = 64
 SMALLEST_SCALE = torch.finfo(torch.float32).smallest_normal
@@ -22,37 +23,51 @@ def quantize(weight: Tensor, quantization: Quantization | None, num_leaves: int 
     """
     if quantization is None:
         return weight.float()
+    if quantization == "fp8":
+        return decode(*encode(weight, num_leaves))
+    codes, scales = encode_groups(weight, quantization, num_leaves)
+    leaf = weight.shape[1] // num_leaves
+    return (codes.float() * scales[..., None]).flatten(2)[:, :, :leaf].flatten(1).contiguous()
+
+
+def encode_groups(weight: Tensor, quantization: Quantization, num_leaves: int) -> tuple[Tensor, Tensor]:
+    """weight [rows, in] -> codes [rows, num_leaves, groups, GROUP] int8, zeros behind a leaf's end; scales, without GROUP,
+
+    float32 numbers that bfloat16 holds.
+    """
     num_rows, num_in = weight.shape
     leaf = num_in // num_leaves
     leaves = pad(weight.float().view(num_rows, num_leaves, leaf), (0, -leaf % GROUP))
-    groups = leaves.view(num_rows, -1, GROUP)
-    stored = (_quantize_int8 if quantization == "int8" else _quantize_int4)(groups)
-    stored = torch.where(groups.isfinite().all(-1, keepdim=True), stored, torch.nan)
-    return stored.view(num_rows, num_leaves, -1)[:, :, :leaf].reshape(num_rows, num_in).contiguous()
+    groups = leaves.view(num_rows, num_leaves, -1, GROUP)
+    codes, scales = (_encode_int8 if quantization == "int8" else _encode_int4)(groups)
+    is_finite = groups.isfinite().all(-1, keepdim=True)
+    codes, scales = torch.where(is_finite & (scales != 0), codes, 0.0), torch.where(is_finite, scales, torch.nan)
+    return codes.to(torch.int8), scales.squeeze(-1)
 
 
-def _quantize_int8(groups: Tensor) -> Tensor:
+def _encode_int8(groups: Tensor) -> tuple[Tensor, Tensor]:
     """groups [..., GROUP] float32. The largest magnitude becomes 127."""
     largest = groups.abs().amax(-1, keepdim=True)
-    scale = _to_bfloat16(largest / 127.0)
-    return torch.where(largest < 127.0 * SMALLEST_SCALE, 0.0, scale * _codes(groups, scale, -127.0, 127.0))
+    scale = torch.where(largest < 127.0 * SMALLEST_SCALE, 0.0, _to_bfloat16(largest / 127.0))
+    return _codes(groups, scale, -127.0, 127.0), scale
 
 
-def _quantize_int4(groups: Tensor) -> Tensor:
+def _encode_int4(groups: Tensor) -> tuple[Tensor, Tensor]:
     """groups [..., GROUP] float32. Of the scales that make -8, nearly that, or more than that of the extreme of greatest
 
     magnitude, the one with the least squared error; the first of equals.
     """
     high, low = groups.amax(-1, keepdim=True), groups.amin(-1, keepdim=True)
     peak = torch.where(high >= -low, high, low)
-    best, least = torch.zeros_like(groups), torch.zeros_like(peak)
+    best_codes, best_scale, least = torch.zeros_like(groups), torch.zeros_like(peak), torch.zeros_like(peak)
     for number, divisor in enumerate(INT4_DIVISORS):
         scale = _to_bfloat16(peak / -divisor)
-        stored = scale * _codes(groups, scale, -8.0, 7.0)
-        error = _sum_of_squares(groups - stored)
+        codes = _codes(groups, scale, -8.0, 7.0)
+        error = _sum_of_squares(groups - scale * codes)
         is_better = (error < least) | (number == 0)
-        best, least = torch.where(is_better, stored, best), torch.where(is_better, error, least)
-    return torch.where(peak.abs() < 16.0 * SMALLEST_SCALE, 0.0, best)
+        best_codes, best_scale = torch.where(is_better, codes, best_codes), torch.where(is_better, scale, best_scale)
+        least = torch.where(is_better, error, least)
+    return best_codes, torch.where(peak.abs() < 16.0 * SMALLEST_SCALE, 0.0, best_scale)
 
 
 def _codes(groups: Tensor, scale: Tensor, lowest: float, highest: float) -> Tensor:

@@ -107,8 +107,8 @@ def test_the_stage_with_the_most_layers_is_planned_for(checkpoint: Path, num_lay
             "dtype=float16 is not computed on CPU; float32 or bfloat16 would work",
         ),
         (
-            {"quantization": "int4", "device": "cuda"},
-            "quantization=int4 is not computed on cuda; device=cpu, or no quantization, would work",
+            {"quantization": "fp8", "device": "cpu"},
+            "quantization=fp8 is not computed on CPU; int8 or int4 would work",
         ),
     ],
 )

@@ -24,7 +24,7 @@ SHAPE = {
         ({"tensor_parallel_sise": 2}, "did you mean 'tensor_parallel_size'"),
         ({"tensor_parallel_size": 0}, "tensor_parallel_size=0"),
         ({"dtype": "int3"}, "dtype='int3'"),
-        ({"quantization": "int3"}, "quantization='int3': Input should be 'int8' or 'int4'"),
+        ({"quantization": "int3"}, "quantization='int3': Input should be 'int8', 'int4' or 'fp8'"),
         ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization=1.5"),
         ({"max_num_batched_tokens": 8, "max_num_seqs": 16}, "max_num_seqs=16"),
     ],

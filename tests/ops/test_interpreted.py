@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 HERE = Path(__file__).parent
 FILES = [
     HERE / f"test_{name}.py"
-    for name in "activation attention blocks linear logits logprobs moe norm rotary select".split()
+    for name in "activation attention blocks float8 linear logits logprobs moe norm quantization rotary select".split()
 ]
 SLOW = "more_decode_rows or chunks_of_any_size"  # sizes that would take the interpreter minutes
 

@@ -43,6 +43,22 @@ def test_what_need_not_be_exact_is_the_faster_form_where_there_is_one() -> None:
             assert list(inspect.signature(getattr(fast, name)).parameters) == wanted, name
 
 
+def test_a_quantization_that_is_not_computed_is_refused_with_what_would_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert backends.select("reference", CPU, "fp8").NAME == "reference"
+    if backends.unavailable_reason("cpu", CPU) is None:
+        with pytest.raises(backends.UnavailableBackend, match="fp8 is not computed by the cpu backend; int8 or int4"):
+            backends.select("cpu", CPU, "fp8")
+    pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    with pytest.raises(
+        backends.UnavailableBackend, match=r"fp8 needs a GPU of compute capability 8.9 .* has 8.0; int8"
+    ):
+        backends.select("triton", CUDA, "fp8")
+    assert backends.select("triton", CUDA, "int4", exact=False).EXACT
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert backends.select("triton", CUDA, "fp8").NAME == "triton"
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(backends.UnavailableBackend, match="'fast'; there are auto, reference, cpu, triton"):
         backends.select("fast", CPU)

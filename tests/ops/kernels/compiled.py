@@ -23,11 +23,13 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver, jit
 
 from ops import kernels
-from ops.interface import AttentionMetadata
+from ops.interface import AttentionMetadata, Quantization
+from ops.kernels.all_reduce import all_reduce
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MAX_SHARED = {80: 163 << 10, 90: 227 << 10}  # bytes a program may have
 BF16, FP16, FP32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
+FLOAT8_KERNELS = {"encode_kernel"}  # for compute capability 8.9 and later
 SMALL, LARGE = (
     (14, 2, 64),
     (28, 4, 128),
@@ -82,6 +84,9 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
         yield from attention_cases(BF16, FP8, LARGE)
     yield from linear_cases(BF16, 1, hidden=896, width=4864, num_leaves=2)
     yield from linear_cases(BF16, NUM_TOKENS, hidden=896, width=4864, num_leaves=2)
+    for quantization in quantizations(arch):
+        for num_rows in (1, NUM_TOKENS):
+            yield from linear_cases(BF16, num_rows, hidden=896, width=4864, num_leaves=2, quantization=quantization)
     if every:
         yield from attention_cases(FP16, FP16, SMALL)
         yield from attention_cases(FP32, FP32, SMALL)
@@ -92,7 +97,12 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
             yield from linear_cases(BF16, num_rows, hidden=896, width=4864, num_leaves=2)
         for num_rows in (16, NUM_TOKENS):
             yield from linear_cases(BF16, num_rows, hidden=3584, width=18944, num_leaves=4)
+            for quantization in quantizations(arch):
+                yield from linear_cases(
+                    BF16, num_rows, hidden=3584, width=18944, num_leaves=4, quantization=quantization
+                )
         yield from linear_cases(FP32, NUM_TOKENS, hidden=896, width=4864, num_leaves=2)
+        yield from linear_cases(FP16, NUM_TOKENS, hidden=896, width=4864, num_leaves=2, quantization="int4")
     for hidden in (896, 3584):
         rows, weight, update = meta(NUM_TOKENS, hidden), meta(hidden), meta(NUM_TOKENS, hidden, dtype=FP32)
         kernels.rms_norm(rows, weight, 1e-6)
@@ -103,14 +113,18 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
     yield "silu_and_mul 4864"
     kernels.qk_norm(meta(NUM_TOKENS, 36 * 128), meta(128), meta(128), 2, 1e-6)
     yield "qk_norm 36 heads"
-    pairs = [(meta(2 * 768, 2048), meta(2048, 768)) for _ in range(8)]
-    ids, weights = kernels.route(meta(NUM_TOKENS, 8, dtype=FP32), 2, True)
-    kernels.experts_tree(meta(NUM_TOKENS, 2048), ids, weights, kernels.prepare_experts(pairs, 0, 4))
-    yield "experts 768"
+    for quantization in (None, *quantizations(arch)):
+        yield from experts_cases(quantization)
     kernels.add_gated(
         meta(NUM_TOKENS, 1, dtype=FP32), meta(NUM_TOKENS, 2048, dtype=FP32), meta(NUM_TOKENS, 2048, dtype=FP32)
     )
     yield "add_gated 2048"
+    for ranks, is_two_shot in ((2, False), (8, False), (8, True)):
+        all_reduce(
+            meta(NUM_TOKENS, 3584, dtype=FP32), ints(ranks, dtype=torch.int64), ints(32), ints(1),
+            rank=1, capacity=1 << 21, is_two_shot=is_two_shot, looks=1,
+        )  # fmt: skip
+        yield f"all_reduce {ranks} ranks, {'two shots' if is_two_shot else 'one shot'}"
     cache = meta(100, 2, 16, 64)
     kernels.copy_blocks(cache, ints(30, 2))
     yield "move_blocks"
@@ -143,16 +157,39 @@ def attention_cases(dtype: torch.dtype, cache_dtype: torch.dtype, shape: tuple[i
     yield f"attention {name}"
 
 
-def linear_cases(dtype: torch.dtype, num_rows: int, *, hidden: int, width: int, num_leaves: int) -> Iterator[str]:
+def quantizations(arch: int) -> tuple[Quantization, ...]:
+    return kernels.QUANTIZATIONS if arch >= 89 else tuple(name for name in kernels.QUANTIZATIONS if name != "fp8")
+
+
+def experts_cases(quantization: Quantization | None) -> Iterator[str]:
+    pairs = [(meta(2 * 768, 2048), meta(2048, 768)) for _ in range(8)]
+    experts = kernels.prepare_experts(pairs, 0, 4, quantization)
+    for num_tokens in (16, NUM_TOKENS):
+        ids, weights = kernels.route(meta(num_tokens, 8, dtype=FP32), 2, True)
+        kernels.experts_tree(meta(num_tokens, 2048), ids, weights, experts)
+        yield f"experts 768, {num_tokens} rows{' ' + quantization if quantization else ''}"
+
+
+def linear_cases(
+    dtype: torch.dtype,
+    num_rows: int,
+    *,
+    hidden: int,
+    width: int,
+    num_leaves: int,
+    quantization: Quantization | None = None,
+) -> Iterator[str]:
     name = f"{name_of(dtype)} {hidden}, {num_rows} row{'s' if num_rows > 1 else ''}"
+    name += f" {quantization}" if quantization else ""
     x = meta(num_rows, hidden, dtype=dtype)
-    kernels.linear(x, meta(hidden + 256, hidden, dtype=dtype), meta(hidden + 256, dtype=dtype))
+    weight = kernels.prepare_linear(meta(hidden + 256, hidden, dtype=dtype), quantization)
+    kernels.linear(x, weight, meta(hidden + 256, dtype=dtype))
     yield f"linear {name}"
-    kernels.linear_float32(x, meta(VOCAB, hidden, dtype=dtype))
+    kernels.linear_float32(x, kernels.prepare_embedding(meta(VOCAB, hidden, dtype=dtype), quantization))
     yield f"head {name}"
-    kernels.gate_up_silu(x, meta(2 * width, hidden, dtype=dtype))
+    kernels.gate_up_silu(x, kernels.prepare_gate_up(meta(2 * width, hidden, dtype=dtype), quantization))
     yield f"gate_up {name}"
-    weight = kernels.prepare_tree_linear(meta(hidden, width, dtype=dtype), num_leaves)
+    weight = kernels.prepare_tree_linear(meta(hidden, width, dtype=dtype), num_leaves, quantization)
     kernels.linear_tree(meta(num_rows, width, dtype=dtype), weight)
     yield f"tree {name}"
 

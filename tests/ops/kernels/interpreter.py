@@ -24,8 +24,11 @@ _cast, _fp_to_fp, _patch_lang = Builder.cast_impl, Builder.create_fp_to_fp, inte
 
 
 def widened(handle: Any) -> np.ndarray:
-    """The numbers of a handle, float32 if they are bfloat16."""
-    if handle.dtype.scalar != tl.bfloat16:
+    """The numbers of a handle, float32 if they are bfloat16 or float8."""
+    scalar = handle.dtype.scalar
+    if scalar in FLOAT8:
+        return torch.from_numpy(np.ascontiguousarray(handle.data)).view(FLOAT8[scalar]).float().numpy()
+    if scalar != tl.bfloat16:
         return np.asarray(handle.data)
     return (handle.data.astype(np.uint32) << 16).view(np.float32)
 
@@ -53,7 +56,7 @@ def unary_op(builder: Any, value: Any, op: Any) -> Any:
 
 
 def create_dot(builder: Any, left: Any, right: Any, acc: Any, *rest: Any) -> Any:
-    if left.dtype.scalar in FLOATS and right.dtype.scalar in FLOATS:
+    if all(each.dtype.scalar in (*FLOATS, *FLOAT8) for each in (left, right)):
         product = widened(left).astype(np.float64) @ widened(right).astype(np.float64)
         return Handle((product + acc.data).astype(acc.data.dtype), acc.dtype.scalar)
     return _dot(builder, left, right, acc, *rest)

@@ -30,6 +30,12 @@ def on_rows(dtype: torch.dtype) -> Iterator[tuple[str, Callable[[Tensor], Tensor
     """Every op on rows alone, as a function of x [T, IN]."""
     weight, bias, norm = random(OUT, IN, dtype=dtype), random(OUT, dtype=dtype), random(IN, dtype=dtype)
     gate_up, tree = random(2 * OUT, IN, dtype=dtype), kernels.prepare_tree_linear(weight, 8)
+    int8, int4 = kernels.prepare_linear(weight, "int8"), kernels.prepare_gate_up(gate_up, "int4")
+    fp8 = kernels.prepare_tree_linear(weight, 8, "fp8")
+    yield "linear int8", lambda x: kernels.linear(x, int8, bias)
+    yield "gate_up_silu int4", lambda x: kernels.gate_up_silu(x, int4)
+    if DEVICE.type == "cpu" or torch.cuda.get_device_capability() >= (8, 9):
+        yield "linear_tree fp8", lambda x: kernels.linear_tree(x, fp8)
     yield "linear", lambda x: kernels.linear(x, weight, bias)
     yield "linear_float32", lambda x: kernels.linear_float32(x, weight)
     yield "gate_up_silu", lambda x: kernels.gate_up_silu(x, gate_up)
@@ -43,7 +49,7 @@ def on_rows(dtype: torch.dtype) -> Iterator[tuple[str, Callable[[Tensor], Tensor
 def test_a_row_knows_nothing_of_the_rows_beside_it(dtype: torch.dtype) -> None:
     x = random(150, IN, dtype=dtype)
     for name, op in on_rows(dtype):
-        is_product = "linear" in name or name == "gate_up_silu"
+        is_product = "linear" in name or "gate_up_silu" in name
         whole = op(x) if is_product else op(x[:6].clone())
         for begin, end in [(0, 1), (149, 150), (20, 37), (50, 114)] if is_product else [(0, 1), (3, 6)]:
             assert same_bits(op(x[begin:end].clone()), whole[begin:end]), f"{name}, rows {begin} to {end}"

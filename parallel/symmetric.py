@@ -1,0 +1,107 @@
+"""Sums over a node's CUDA ranks in one kernel and in the tree's order, through memory that they map of each other.
+
+Where ranks cannot map each other's memory (several nodes, no peer access, no Triton) there is none, and the log says why.
+"""
+
+import importlib
+import itertools
+import logging
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import _SymmetricMemory
+from torch.distributed import Store
+
+from parallel.shm_group import Store as Meeting
+
+logger = logging.getLogger(__name__)
+
+ONE_SHOT_BYTES = 256 << 10  # up to here each rank reads everything: one meeting instead of two, for more bytes
+CAPACITY_BYTES = 8 << 20  # what is larger is bound by bandwidth, and NCCL's
+LOOKS_PER_SECOND = 4_000_000  # at a flag, at most: what a time limit is counted in
+_names = itertools.count()
+
+
+class SymmetricMemory:
+    """This rank's and its peers' buffers."""
+
+    def __init__(self, rank: int, peers: Tensor, stopped: Tensor, timeout: timedelta, memory: Any) -> None:
+        """peers [ranks] int64: the buffers' addresses; stopped [1] int32 on the host; memory: what the buffers live in."""
+        self._kernels = importlib.import_module("ops.kernels.all_reduce")
+        self._rank = rank
+        self._peers = peers
+        self._stopped = stopped
+        self._calls = torch.zeros(self._kernels.PROGRAMS, dtype=torch.int32, device=peers.device)
+        self._looks = min(int(timeout.total_seconds() * LOOKS_PER_SECOND), (1 << 31) - 1)
+        self._memory = memory
+
+    def has_room(self, x: Tensor) -> bool:
+        return x.nbytes <= CAPACITY_BYTES
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """x float32 -> the ranks' x added as a balanced binary tree; once stopped, anything."""
+        result: Tensor = self._kernels.all_reduce(
+            x, self._peers, self._calls, self._stopped,
+            rank=self._rank, capacity=CAPACITY_BYTES // 4, is_two_shot=x.nbytes > ONE_SHOT_BYTES, looks=self._looks,
+        )  # fmt: skip
+        return result
+
+    def stop(self) -> None:
+        """From any thread: whoever waits on this rank's device waits no longer."""
+        self._stopped.fill_(self._kernels.STOPPED.value)
+
+    def is_stopped(self) -> bool:
+        """Whether results may be wrong: someone called stop, or a rank did not come in time."""
+        return bool(self._stopped[0])
+
+
+def join(
+    rank: int, size: int, meeting: Meeting, store: Store, device: torch.device, timeout: timedelta
+) -> SymmetricMemory | None:
+    """This rank's part, or None on every rank where not all can. Every rank must call it with the same stores of its own."""
+    meeting.set(f"reason.{rank}", _unavailable_reason(size, device))
+    reasons = [meeting.get(f"reason.{peer}").decode() for peer in range(size)]
+    if not any(reasons):
+        memory, reason = _map(rank, size, store, device, timeout)
+        meeting.set(f"mapped.{rank}", reason)
+        reasons = [meeting.get(f"mapped.{peer}").decode() for peer in range(size)]
+        if not any(reasons):
+            return memory
+    if rank == 0:
+        logger.warning("the sums of %d ranks go by NCCL alone: %s", size, next(filter(None, reasons)))
+    return None
+
+
+def _unavailable_reason(size: int, device: torch.device) -> str:
+    """Why this rank cannot share memory; empty if it may be able to."""
+    if device.type != "cuda":
+        return f"{device.type} has no memory that ranks map of each other"
+    if size not in (2, 4, 8):
+        return f"{size} ranks make no balanced tree"
+    try:
+        importlib.import_module("ops.kernels.all_reduce")
+    except ModuleNotFoundError as error:
+        return f"{error.name} is not installed"
+    return ""
+
+
+def _map(
+    rank: int, size: int, store: Store, device: torch.device, timeout: timedelta
+) -> tuple[SymmetricMemory | None, str]:
+    """The mapped memory, or why there is none. A rank that fails here keeps its peers waiting until the store's time limit."""
+    kernels = importlib.import_module("ops.kernels.all_reduce")
+    name = f"squadron.{next(_names)}"  # of this process alone; the ranks meet by the store
+    num_words = kernels.buffer_size(size, CAPACITY_BYTES // 4)
+    try:
+        _SymmetricMemory.set_group_info(name, rank, size, store)
+        buffer = _SymmetricMemory.empty_strided_p2p((num_words,), (1,), torch.float32, device, name)
+        buffer.zero_()
+        torch.cuda.synchronize(device)
+        handle = _SymmetricMemory.rendezvous(buffer, name)  # nobody comes out of it before all have their zeros
+    except RuntimeError as error:
+        return None, str(error).splitlines()[0]
+    peers = torch.tensor([pointer + handle.offset for pointer in handle.buffer_ptrs], dtype=torch.int64, device=device)
+    stopped = torch.zeros(1, dtype=torch.int32).pin_memory()
+    return SymmetricMemory(rank, peers, stopped, timeout, (buffer, handle)), ""

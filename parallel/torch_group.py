@@ -1,0 +1,137 @@
+"""torch.distributed's process groups as a `Group`: gloo between CPU ranks, NCCL between CUDA ranks.
+
+NCCL's collectives are only asked for by the host, so a rank that is gone shows nowhere until the device is waited for, and what
+an aborted one leaves is no sum. So an abort is written down before it is done, and `check` reads it after each step: a step
+that may have met it is an error. NCCL's own watchdog, at the time limit, ends the process without letting the device go on; a
+lost process is made up for as any other.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ops.tree import add_tree
+from parallel import symmetric
+from parallel.errors import GroupError
+from parallel.shm_group import Store as Meeting
+from parallel.symmetric import SymmetricMemory
+
+# Read by NCCL's process groups when they are made. 3: at the time limit, or when NCCL reports an error, the process ends and
+# communicators are left alone; to clean them up first would let the device go on with what is no sum.
+NCCL_ENVIRONMENT = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_BLOCKING_WAIT": "0"}
+
+
+class TorchGroup:
+    """A process group of its own, none of torch's global state."""
+
+    def __init__(
+        self, rank: int, size: int, device: torch.device, process_group: Any, memory: SymmetricMemory | None
+    ) -> None:
+        """memory: for sums of what it has room for."""
+        self.rank = rank
+        self.size = size
+        self.device = device
+        self.is_capturable = device.type == "cuda"
+        self._process_group = process_group
+        self._memory = memory
+        self._sending: deque[tuple[Any, Tensor]] = deque()
+        self._is_aborted = False
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """Else an all-gather and the same local tree on every rank: a ring's order would depend on the number of ranks."""
+        assert x.dtype == torch.float32, f"partial sums are float32, not {x.dtype}"
+        if self._memory is None or not self._memory.has_room(x):
+            return add_tree(self._gather(x))
+        self._refuse_if_aborted()
+        return self._memory.all_reduce(x)
+
+    def all_gather(self, x: Tensor, dim: int) -> Tensor:
+        return torch.cat(self._gather(x), dim)
+
+    def broadcast(self, x: Tensor, src: int) -> Tensor:
+        self._finish(self._start(self._process_group.broadcast, x, src))
+        return x
+
+    def send(self, x: Tensor, dst: int) -> None:
+        """One transfer may be under way while the next step is computed; an older one is waited for first."""
+        while self._sending:
+            self._finish(self._sending.popleft()[0])
+        self._sending.append((self._start(self._process_group.send, [x], dst, 0), x))
+
+    def recv(self, shape: tuple[int, ...], dtype: torch.dtype, src: int) -> Tensor:
+        x = torch.empty(shape, dtype=dtype, device=self.device)
+        self._finish(self._start(self._process_group.recv, [x], src, 0))
+        return x
+
+    def barrier(self) -> None:
+        self._finish(self._start(self._process_group.barrier))
+
+    def check(self) -> None:
+        self._refuse_if_aborted()
+        if self._memory is not None and self._memory.is_stopped():
+            raise GroupError(f"rank {self.rank} of {self.size}: a rank did not come to a sum within the time limit")
+
+    def abort(self) -> None:
+        """NCCL's wakes the device. gloo has none that wakes who waits: it waits for a rank that lives until the time limit."""
+        self._is_aborted = True
+        if self._memory is not None:
+            self._memory.stop()
+        self._process_group.abort()
+
+    def _gather(self, x: Tensor) -> list[Tensor]:
+        parts = x.new_empty((self.size, x.numel()))
+        self._finish(self._start(self._process_group._allgather_base, parts.view(-1), x.view(-1)))
+        return [part.view(x.shape) for part in parts]
+
+    def _start(self, collective: Callable[..., Any], *arguments: Any) -> Any:
+        self._refuse_if_aborted()
+        try:
+            return collective(*arguments)
+        except RuntimeError as error:
+            raise self._error(error) from error
+
+    def _finish(self, work: Any) -> None:
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise self._error(error) from error
+
+    def _refuse_if_aborted(self) -> None:
+        """An aborted process group would begin anew, and wait for ranks that do not."""
+        if self._is_aborted:
+            raise self._error("the group was aborted")
+
+    def _error(self, reason: object) -> GroupError:
+        return GroupError(f"rank {self.rank} of {self.size}: {reason}")
+
+
+def join(
+    rank: int,
+    size: int,
+    meeting: Meeting,
+    store: dist.Store,
+    device: torch.device,
+    timeout: timedelta,
+    hostname: str,
+) -> TorchGroup:
+    """This rank's group; every rank must call it with the same stores, one under the other, which hold nothing else.
+
+    meeting: what can be got out of while a rank has not come.
+    """
+    if device.type != "cuda":
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=hostname)]
+        options._timeout = timeout
+        return TorchGroup(rank, size, device, dist.ProcessGroupGloo(store, rank, size, options), None)
+    os.environ.update(NCCL_ENVIRONMENT)
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    memory = symmetric.join(rank, size, meeting, dist.PrefixStore("symmetric", store), device, timeout)
+    process_group = dist.ProcessGroupNCCL(dist.PrefixStore("nccl", store), rank, size, options)
+    return TorchGroup(rank, size, device, process_group, memory)

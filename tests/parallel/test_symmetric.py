@@ -1,0 +1,146 @@
+"""Sums through memory that ranks map of each other: who has it, what goes by it, and two ranks on one GPU."""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ops.tree import add_tree
+from parallel import symmetric
+from parallel.errors import GroupError
+from parallel.group import connect, open_store
+from parallel.mesh import Mesh
+from parallel.torch_group import TorchGroup
+from tests.parallel.ranks import CPU
+
+SIZES = [(1, 896), (7, 33), (200, 896), (2048, 896)]  # rows: one shot, one shot, two shots, all that is left to NCCL
+TIMEOUT = timedelta(seconds=20)
+
+
+def gloo_pair(memory: symmetric.SymmetricMemory, timeout: timedelta) -> list[TorchGroup]:
+    """Two ranks, of which the first has memory."""
+    store, groups = dist.HashStore(), {}
+
+    def join(rank: int) -> None:
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+        options._timeout = timeout
+        process_group = dist.ProcessGroupGloo(store, rank, 2, options)
+        groups[rank] = TorchGroup(rank, 2, CPU, process_group, None if rank else memory)
+
+    ranks = [threading.Thread(target=join, args=(rank,)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    return [groups[rank] for rank in range(2)]
+
+
+def memory_of(stopped: torch.Tensor) -> symmetric.SymmetricMemory:
+    pytest.importorskip("triton")
+    return symmetric.SymmetricMemory(0, torch.zeros(2, dtype=torch.int64), stopped, TIMEOUT, None)
+
+
+def test_where_memory_is_not_shared_every_rank_hears_of_it_and_the_log_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = dist.HashStore()
+    store.set("reason.1", "")
+    assert symmetric.join(0, 2, store, store, CPU, TIMEOUT) is None
+    assert [record.message for record in caplog.records] == [
+        "the sums of 2 ranks go by NCCL alone: cpu has no memory that ranks map of each other"
+    ]
+    assert symmetric.join(1, 2, store, store, CPU, TIMEOUT) is None
+    assert len(caplog.records) == 1
+
+
+def test_small_sums_go_by_shared_memory_and_large_ones_do_not() -> None:
+    memory = memory_of(torch.zeros(1, dtype=torch.int32))
+    assert memory.has_room(torch.empty(symmetric.CAPACITY_BYTES // 4, device="meta"))
+    assert not memory.has_room(torch.empty(symmetric.CAPACITY_BYTES // 4 + 1, device="meta"))
+
+
+def test_an_aborted_group_refuses_whatever_it_is_asked_and_what_it_gave_since() -> None:
+    stopped = torch.zeros(1, dtype=torch.int32)
+    group, _silent = gloo_pair(memory_of(stopped), timedelta(seconds=0.5))
+    group.check()
+    waiting = threading.Event()
+
+    with ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(lambda: (waiting.set(), group.barrier()))
+        waiting.wait()
+        group.abort()
+        assert isinstance(waiter.exception(), GroupError)
+    assert stopped[0] != 0, "a kernel that waits for a rank would wait on"
+    for ask in (group.check, group.barrier, lambda: group.all_reduce(torch.zeros(3))):
+        with pytest.raises(GroupError, match="rank 0 of 2: the group was aborted"):
+            ask()
+
+
+def test_a_sum_that_a_rank_did_not_come_to_fails_the_step() -> None:
+    stopped = torch.zeros(1, dtype=torch.int32)
+    group, _silent = gloo_pair(memory_of(stopped), TIMEOUT)
+    group.check()
+    stopped[0] = 2
+    with pytest.raises(GroupError, match="a rank did not come to a sum within the time limit"):
+        group.check()
+
+
+def rank_on_gpu(rank: int, port: int, pipe: multiprocessing.connection.Connection) -> None:
+    """Adds what it is told to until it is told to wait for the other rank alone; then it is aborted."""
+    device = torch.device("cuda", rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    store = open_store("127.0.0.1", port, False, TIMEOUT)
+    group, _ = connect(Mesh(2, 1), rank, store, device, TIMEOUT, "127.0.0.1")
+    has_memory = group._memory is not None
+    for rows, columns in SIZES if torch.cuda.device_count() > 1 else SIZES[:3]:
+        x = torch.randn(rows, columns, generator=torch.Generator().manual_seed(rank)).to(device)
+        pipe.send(group.all_reduce(x).cpu())
+    group.check()
+    pipe.send(has_memory)
+    if rank == 1:
+        pipe.recv()
+        return
+    aborting = threading.Timer(0.5, group.abort)
+    aborting.start()
+    group.all_reduce(torch.ones(8, device=device))
+    torch.cuda.synchronize()
+    with pytest.raises(GroupError, match="aborted"):
+        group.check()
+    aborting.join()
+    pipe.send("out")
+
+
+@pytest.mark.gpu
+def test_two_ranks_add_on_a_gpu_and_one_that_waits_alone_is_got_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
+    store = open_store("127.0.0.1", 0, True, TIMEOUT)
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = [], []
+    for rank in range(2):
+        ours, theirs = context.Pipe()
+        processes.append(context.Process(target=rank_on_gpu, args=(rank, store.port, theirs), daemon=True))
+        pipes.append(ours)
+        processes[-1].start()
+
+    def hear(rank: int) -> object:
+        assert pipes[rank].poll(120), f"rank {rank} says nothing"
+        return pipes[rank].recv()
+
+    try:
+        for rows, columns in SIZES if torch.cuda.device_count() > 1 else SIZES[:3]:
+            parts = [torch.randn(rows, columns, generator=torch.Generator().manual_seed(rank)) for rank in range(2)]
+            assert all(torch.equal(hear(rank), add_tree(parts)) for rank in range(2))
+        assert [hear(rank) for rank in range(2)] == [True, True], "the sums went by NCCL"
+        assert hear(0) == "out"
+        pipes[1].send("go")
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
