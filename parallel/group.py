@@ -47,7 +47,7 @@ class Group(Protocol):
         """Return once every rank has called."""
 
     def check(self) -> None:
-        """To be called when the device has computed what it was asked to: GroupError if a collective may have given anything."""
+        """To be called when the device has computed what it was asked: GroupError if a collective may have given anything."""
 
     def abort(self) -> None:
         """From any thread: whoever waits in a collective of the group, on any rank, gets a GroupError. It is of no more use."""

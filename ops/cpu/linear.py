@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ops.checks import check_gate_up, check_leaves
 from ops.cpu.arena import Arena
 from ops.cpu.checks import sizes
 from ops.cpu.library import dtype_number, library
@@ -57,15 +58,13 @@ def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) 
 
 def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> PackedWeight:
     """weight [2 * I, D] dtype, gate's rows first."""
-    if weight.shape[0] % 2:
-        raise ValueError(f"weight has {weight.shape[0]} rows; gate and up have as many each")
+    check_gate_up(weight)
     return _pack(weight, 1, quantization, gated=True)
 
 
 def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> PackedWeight:
     """weight [out, in] dtype; `in` is cut into num_leaves (a power of two up to 128) equal leaves."""
-    if num_leaves not in (1, 2, 4, 8, 16, 32, 64, 128) or weight.shape[1] % num_leaves:
-        raise ValueError(f"{weight.shape[1]} inputs cannot be cut into {num_leaves} leaves, a power of two up to 128")
+    check_leaves(weight, num_leaves)
     return _pack(weight, num_leaves, quantization, gated=False)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ops.checks import check_expert_leaves, gated_sizes, route_sizes
 from ops.cpu.checks import sizes
 from ops.cpu.library import library
 from ops.cpu.linear import PackedWeight, prepare_gate_up, prepare_linear
@@ -42,8 +43,7 @@ def prepare_experts(
     for gate_up_weight, down_weight in experts:
         gate_up.append(prepare_gate_up(gate_up_weight, quantization))
         down.append(prepare_linear(down_weight, quantization))
-    if num_leaves not in (1, 2, 4, 8, 16, 32, 64, 128) or not gate_up or len(gate_up) % num_leaves:
-        raise ValueError(f"{len(gate_up)} experts cannot be cut into {num_leaves} leaves, a power of two up to 128")
+    check_expert_leaves(len(gate_up), num_leaves)
     hidden, inner = gate_up[0].in_features, gate_up[0].out_features
     for up, output in zip(gate_up, down, strict=True):
         found = up.in_features, up.out_features, output.in_features, output.out_features
@@ -64,10 +64,7 @@ def prepare_experts(
 
 def route(logits: Tensor, num_chosen: int, normalize: bool) -> tuple[Tensor, Tensor]:
     """logits [T, E] float32 -> ids [T, num_chosen] int32, the likeliest first, and their probabilities, float32."""
-    check_shape("logits", logits, (None, None), torch.float32)
-    num_rows, num_experts = logits.shape
-    if not 1 <= num_chosen <= num_experts:
-        raise ValueError(f"{num_chosen} of {num_experts} experts cannot be chosen")
+    num_rows, num_experts = route_sizes(logits, num_chosen)
     ids = torch.empty((num_rows, num_chosen), dtype=torch.int32)
     probabilities = torch.empty((num_rows, num_chosen))
     library().squadron_route(
@@ -110,10 +107,7 @@ def experts_tree(x: Tensor, ids: Tensor, weights: Tensor, experts: Experts) -> T
 
 def add_gated(gate: Tensor, x: Tensor, total: Tensor) -> None:
     """total [T, D] float32 += sigmoid(gate) * x, in place; gate [T, 1] float32, x [T, D] float32."""
-    num_rows, size = sizes("x", x, 2)
-    check_shape("gate", gate, (num_rows, 1), torch.float32)
-    check_shape("x", x, (num_rows, size), torch.float32)
-    check_shape("total", total, (num_rows, size), torch.float32)
+    num_rows, size = gated_sizes(gate, x, total)
     library().squadron_add_gated(
         gate.data_ptr(), x.data_ptr(), total.data_ptr(), num_rows, size, torch.get_num_threads()
     )

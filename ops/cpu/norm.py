@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ops.checks import qk_norm_sizes
 from ops.cpu.checks import sizes
 from ops.cpu.library import dtype_number, library
 from ops.interface import check_shape
@@ -50,13 +51,7 @@ def add(update: Tensor, residual: Tensor) -> None:
 
 def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
     """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head; weights [head_dim] dtype."""
-    rows, width = sizes("qkv", qkv, 2)
-    check_shape("query_weight", query_weight, (None,), qkv.dtype)
-    head_dim = query_weight.shape[0]
-    check_shape("key_weight", key_weight, (head_dim,), qkv.dtype)
-    num_heads = width // head_dim - 2 * num_kv_heads
-    if width % head_dim or num_heads < 1:
-        raise ValueError(f"qkv has {width} columns; heads of {head_dim}, {num_kv_heads} of keys, do not fit them")
+    rows, num_heads, head_dim = qk_norm_sizes(qkv, query_weight, key_weight, num_kv_heads)
     library().squadron_qk_norm(
         qkv.data_ptr(),
         query_weight.data_ptr(),

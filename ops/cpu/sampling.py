@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from ops.checks import logprobs_sizes, sample_sizes
 from ops.cpu.library import library
-from ops.interface import check_shape
 
 
 def sample(
@@ -18,13 +18,7 @@ def sample(
     position: Tensor,
 ) -> Tensor:
     """logits [R, V] float32 -> a token a row, [R] int32. A row with a NaN or an infinity gives some token."""
-    check_shape("logits", logits, (None, None), torch.float32)
-    num_rows, vocab_size = logits.shape
-    for name, column in (("temperature", temperature), ("top_p", top_p), ("min_p", min_p)):
-        check_shape(name, column, (num_rows,), torch.float32)
-    for name, column in (("top_k", top_k), ("choice", choice), ("position", position)):
-        check_shape(name, column, (num_rows,), torch.int32)
-    check_shape("seed", seed, (num_rows,), torch.int64)
+    num_rows, vocab_size = sample_sizes(logits, temperature, top_k, top_p, min_p, seed, choice, position)
     tokens = torch.empty(num_rows, dtype=torch.int32)
     library().squadron_sample(
         logits.data_ptr(),
@@ -45,11 +39,7 @@ def sample(
 
 def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """logits [R, V] float32, token_ids [R] int32 -> [R] float32, ranks [R] int32, and the best: [R, num_top] int32, float32."""
-    check_shape("logits", logits, (None, None), torch.float32)
-    num_rows, vocab_size = logits.shape
-    check_shape("token_ids", token_ids, (num_rows,), torch.int32)
-    if not 0 <= num_top <= vocab_size:
-        raise ValueError(f"num_top={num_top} of {vocab_size} tokens cannot be named")
+    num_rows, vocab_size = logprobs_sizes(logits, token_ids, num_top)
     if num_rows and (int(token_ids.min()) < 0 or int(token_ids.max()) >= vocab_size):
         raise ValueError(
             f"token_ids reach from {token_ids.min()} to {token_ids.max()}, the vocabulary to {vocab_size - 1}"

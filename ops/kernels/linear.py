@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ops.checks import check_gate_up, check_leaves
 from ops.interface import Quantization, check_shape
 from ops.kernels.products import products
 from ops.kernels.quantized import QuantizedWeight, Weight, operands, rows_of, store
@@ -98,17 +99,13 @@ def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) 
 
 def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> Weight:
     """weight [2 * I, D] dtype, gate's rows first."""
-    check_shape("weight", weight, (None, None))
-    if weight.shape[0] % 2:
-        raise ValueError(f"weight has {weight.shape[0]} rows; gate and up have as many each")
+    check_gate_up(weight)
     return store(weight, quantization)
 
 
 def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> TreeWeight:
     """weight [out, in] dtype."""
-    check_shape("weight", weight, (None, None))
-    if num_leaves not in (1, 2, 4, 8, 16, 32, 64, 128) or weight.shape[1] % num_leaves:
-        raise ValueError(f"{weight.shape[1]} inputs cannot be cut into {num_leaves} leaves, a power of two up to 128")
+    check_leaves(weight, num_leaves)
     return TreeWeight(store(weight, quantization, num_leaves), num_leaves)
 
 

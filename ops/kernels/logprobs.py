@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.checks import logprobs_sizes
 from ops.kernels.rows import block_sums, chunk_size, largest_kernel, ordered, row_largest
 
 
@@ -74,11 +74,7 @@ def pack_kernel(logits, packed, VOCAB: tl.constexpr, CHUNK: tl.constexpr):
 def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """logits [R, V] float32, token_ids [R] int32 below V -> [R] float32, ranks [R] int32, and the best: [R, num_top] int32,
     float32. Ids are not checked: they are on the device."""
-    check_shape("logits", logits, (None, None), torch.float32)
-    num_rows, vocab_size = logits.shape
-    check_shape("token_ids", token_ids, (num_rows,), torch.int32)
-    if not 0 <= num_top <= vocab_size:
-        raise ValueError(f"num_top={num_top} of {vocab_size} tokens cannot be named")
+    num_rows, vocab_size = logprobs_sizes(logits, token_ids, num_top)
     chunk = chunk_size(vocab_size)
     num_chunks = triton.cdiv(vocab_size, chunk)
     chunks = triton.next_power_of_2(num_chunks)

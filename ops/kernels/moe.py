@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ops.checks import check_expert_leaves
 from ops.interface import Quantization, check_shape
 from ops.kernels.products import products
 from ops.kernels.quantized import Weight, operands, stack, store
@@ -156,8 +157,7 @@ def prepare_experts(
 ) -> Experts:
     """Each one's gate and up [2 * I, D] dtype and down [D, I]; their number is a multiple of num_leaves."""
     stored = [tuple(store(weight, quantization) for weight in pair) for pair in experts]
-    if num_leaves not in (1, 2, 4, 8, 16, 32, 64, 128) or not stored or len(stored) % num_leaves:
-        raise ValueError(f"{len(stored)} experts cannot be cut into {num_leaves} leaves, a power of two up to 128")
+    check_expert_leaves(len(stored), num_leaves)
     gate_up, down = zip(*stored, strict=True)
     return Experts(stack(gate_up), stack(down), len(stored), first, num_leaves)
 

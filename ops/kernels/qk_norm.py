@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.checks import qk_norm_sizes
 
 
 @triton.jit
@@ -31,17 +31,10 @@ def qk_norm_kernel(
 
 def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
     """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head; weights [head_dim] dtype."""
-    check_shape("qkv", qkv, (None, None))
-    check_shape("query_weight", query_weight, (None,), qkv.dtype)
-    num_rows, width = qkv.shape
-    size = query_weight.shape[0]
-    check_shape("key_weight", key_weight, (size,), qkv.dtype)
-    num_heads = width // size
-    if width % size or num_heads <= 2 * num_kv_heads:
-        raise ValueError(f"qkv has {width} columns; heads of {size}, {num_kv_heads} of keys, do not fit them")
+    num_rows, num_heads, head_dim = qk_norm_sizes(qkv, query_weight, key_weight, num_kv_heads)
     if num_rows:
-        qk_norm_kernel[(num_rows, num_heads - num_kv_heads)](
+        qk_norm_kernel[(num_rows, num_heads + num_kv_heads)](
             qkv, query_weight, key_weight, eps,
-            HEADS=num_heads, QUERY_HEADS=num_heads - 2 * num_kv_heads, SIZE=size, BLOCK=triton.next_power_of_2(size),
-            num_warps=1,
+            HEADS=num_heads + 2 * num_kv_heads, QUERY_HEADS=num_heads, SIZE=head_dim,
+            BLOCK=triton.next_power_of_2(head_dim), num_warps=1,
         )  # fmt: skip

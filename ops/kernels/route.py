@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.checks import gated_sizes, route_sizes
 
 LOWEST = tl.constexpr(-3.0e38)  # of a router's logits; NaN is taken as that
 
@@ -61,10 +61,7 @@ def add_gated_kernel(gate, x, total, SIZE: tl.constexpr, BLOCK: tl.constexpr):
 
 def route(logits: Tensor, num_chosen: int, normalize: bool) -> tuple[Tensor, Tensor]:
     """logits [T, E] float32 -> ids [T, num_chosen] int32, the likeliest first, and their probabilities, float32."""
-    check_shape("logits", logits, (None, None), torch.float32)
-    num_rows, num_experts = logits.shape
-    if not 1 <= num_chosen <= num_experts:
-        raise ValueError(f"{num_chosen} of {num_experts} experts cannot be chosen")
+    num_rows, num_experts = route_sizes(logits, num_chosen)
     ids = torch.empty((num_rows, num_chosen), dtype=torch.int32, device=logits.device)
     probabilities = torch.empty((num_rows, num_chosen), device=logits.device)
     if num_rows:
@@ -78,8 +75,6 @@ def route(logits: Tensor, num_chosen: int, normalize: bool) -> tuple[Tensor, Ten
 
 def add_gated(gate: Tensor, x: Tensor, total: Tensor) -> None:
     """total [T, D] float32 += sigmoid(gate) * x, in place; gate [T, 1] float32, x [T, D] float32."""
-    check_shape("gate", gate, (x.shape[0], 1), torch.float32)
-    check_shape("x", x, (None, None), torch.float32)
-    check_shape("total", total, tuple(x.shape), torch.float32)
+    num_rows, size = gated_sizes(gate, x, total)
     if x.numel():
-        add_gated_kernel[(x.shape[0], triton.cdiv(x.shape[1], 1024))](gate, x, total, SIZE=x.shape[1], BLOCK=1024)
+        add_gated_kernel[(num_rows, triton.cdiv(size, 1024))](gate, x, total, SIZE=size, BLOCK=1024)

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.checks import sample_sizes
 from ops.kernels.rows import BLOCK, block_sums, chunk_size, largest_kernel, ordered, row_largest
 
 LOWEST = tl.constexpr(-(1 << 31))
@@ -226,13 +226,7 @@ def sample(
     position: Tensor,
 ) -> Tensor:
     """logits [R, V] float32 -> a token a row, [R] int32. A row with a NaN or an infinity gives some token."""
-    check_shape("logits", logits, (None, None), torch.float32)
-    num_rows, vocab_size = logits.shape
-    for name, column in (("temperature", temperature), ("top_p", top_p), ("min_p", min_p)):
-        check_shape(name, column, (num_rows,), torch.float32)
-    for name, column in (("top_k", top_k), ("choice", choice), ("position", position)):
-        check_shape(name, column, (num_rows,), torch.int32)
-    check_shape("seed", seed, (num_rows,), torch.int64)
+    num_rows, vocab_size = sample_sizes(logits, temperature, top_k, top_p, min_p, seed, choice, position)
     tokens = torch.empty(num_rows, dtype=torch.int32, device=logits.device)
     if num_rows == 0:
         return tokens

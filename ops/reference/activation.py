@@ -3,15 +3,14 @@
 import torch.nn.functional as F
 from torch import Tensor
 
+from ops.checks import check_gate_up
 from ops.interface import Quantization, check_shape
 from ops.reference.linear import Prepared, operands, stored
 
 
 def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> Prepared:
     """weight [2 * I, D] dtype, gate's rows first."""
-    check_shape("weight", weight, (None, None))
-    if weight.shape[0] % 2:
-        raise ValueError(f"weight has {weight.shape[0]} rows; gate and up have as many each")
+    check_gate_up(weight)
     return stored(weight, quantization)
 
 

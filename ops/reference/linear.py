@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ops.checks import check_leaves
 from ops.interface import Quantization, check_shape
 from ops.reference.float8 import rounded
 from ops.reference.quantization import quantize
@@ -76,11 +77,8 @@ class TreeWeight:
 
 def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> TreeWeight:
     """weight [out, in] dtype."""
-    check_shape("weight", weight, (None, None))
-    num_in = weight.shape[1]
-    if num_leaves < 1 or num_leaves & (num_leaves - 1) or num_in % num_leaves:
-        raise ValueError(f"{num_in} inputs cannot be cut into {num_leaves} leaves, a power of two that divides them")
-    leaves = weight.split(num_in // num_leaves, dim=1)
+    check_leaves(weight, num_leaves)
+    leaves = weight.split(weight.shape[1] // num_leaves, dim=1)
     return TreeWeight([stored(leaf.contiguous(), quantization) for leaf in leaves])
 
 

@@ -3,15 +3,12 @@
 import torch
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.checks import logprobs_sizes
 from ops.reference.sampling import exp_blocks, running_sums
 
 
 def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    check_shape("logits", logits, (None, None), torch.float32)
-    check_shape("token_ids", token_ids, (logits.shape[0],))
-    if not 0 <= num_top <= logits.shape[1]:
-        raise ValueError(f"num_top={num_top} of {logits.shape[1]} tokens cannot be named")
+    logprobs_sizes(logits, token_ids, num_top)
     total = logits.amax(dim=1, keepdim=True).double() + running_sums(exp_blocks(logits))[:, -1:].log()
     token_ids = token_ids.long()[:, None]
     chosen = logits.gather(1, token_ids)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ops.checks import check_expert_leaves, gated_sizes, route_sizes
 from ops.interface import Quantization, check_shape
 from ops.reference.activation import gate_up_silu, prepare_gate_up
 from ops.reference.linear import Prepared, linear_float32, prepare_linear
@@ -27,15 +28,12 @@ def prepare_experts(
     weights = [
         (prepare_gate_up(gate_up, quantization), prepare_linear(down, quantization)) for gate_up, down in experts
     ]
-    if num_leaves < 1 or num_leaves & (num_leaves - 1) or not weights or len(weights) % num_leaves:
-        raise ValueError(f"{len(weights)} experts cannot be cut into {num_leaves} leaves, a power of two")
+    check_expert_leaves(len(weights), num_leaves)
     return Experts(weights, first, num_leaves)
 
 
 def route(logits: Tensor, num_chosen: int, normalize: bool) -> tuple[Tensor, Tensor]:
-    check_shape("logits", logits, (None, None), torch.float32)
-    if not 1 <= num_chosen <= logits.shape[1]:
-        raise ValueError(f"{num_chosen} of {logits.shape[1]} experts cannot be chosen")
+    route_sizes(logits, num_chosen)
     ids = logits.sort(dim=1, descending=True, stable=True).indices[:, :num_chosen].contiguous()
     probabilities = torch.softmax(logits, 1).gather(1, ids)
     if normalize:
@@ -64,7 +62,5 @@ def _leaf(x: Tensor, ids: Tensor, weights: Tensor, experts: Experts, start: int,
 
 
 def add_gated(gate: Tensor, x: Tensor, total: Tensor) -> None:
-    check_shape("gate", gate, (x.shape[0], 1), torch.float32)
-    check_shape("x", x, (None, None), torch.float32)
-    check_shape("total", total, tuple(x.shape), torch.float32)
+    gated_sizes(gate, x, total)
     total += torch.sigmoid(gate) * x

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ops.checks import qk_norm_sizes
 from ops.interface import check_shape
 
 
@@ -27,15 +28,7 @@ def add(update: Tensor, residual: Tensor) -> None:
 
 
 def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
-    check_shape("query_weight", query_weight, (None,), qkv.dtype)
-    head_dim = query_weight.shape[0]
-    check_shape("key_weight", key_weight, (head_dim,), qkv.dtype)
-    check_shape("qkv", qkv, (None, None))
-    if qkv.shape[1] % head_dim or qkv.shape[1] // head_dim <= 2 * num_kv_heads:
-        raise ValueError(
-            f"qkv has {qkv.shape[1]} columns; heads of {head_dim}, {num_kv_heads} of keys, do not fit them"
-        )
-    heads = qkv.view(qkv.shape[0], -1, head_dim)
-    num_heads = heads.shape[1] - 2 * num_kv_heads
+    num_rows, num_heads, head_dim = qk_norm_sizes(qkv, query_weight, key_weight, num_kv_heads)
+    heads = qkv.view(num_rows, num_heads + 2 * num_kv_heads, head_dim)
     for part, weight in ((heads[:, :num_heads], query_weight), (heads[:, num_heads:-num_kv_heads], key_weight)):
         part.copy_(rms_norm(part.contiguous().view(-1, head_dim), weight, eps).view_as(part))

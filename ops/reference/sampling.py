@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.checks import sample_sizes
 from ops.reference.philox import uniform
 
 BLOCK = 64
@@ -22,12 +22,7 @@ def sample(
     choice: Tensor,
     position: Tensor,
 ) -> Tensor:
-    check_shape("logits", logits, (None, None), torch.float32)
-    for name, column in (("temperature", temperature), ("top_p", top_p), ("min_p", min_p)):
-        check_shape(name, column, (logits.shape[0],), torch.float32)
-    for name, column in (("top_k", top_k), ("seed", seed), ("choice", choice), ("position", position)):
-        check_shape(name, column, (logits.shape[0],))
-    check_shape("seed", seed, (logits.shape[0],), torch.int64)
+    sample_sizes(logits, temperature, top_k, top_p, min_p, seed, choice, position)
     rows = temperature.nonzero().squeeze(1)
     if rows.shape[0] == 0:
         return logits.argmax(dim=1).int()

@@ -18,7 +18,9 @@ from typing import Any
 import torch
 
 import ops as backends
-from tests.benchmarks.gpu.cases import QUICK, SIZES, Case, cases
+from tests.benchmarks.gpu.all_reduce import NUM_BYTES, all_reduce_figures
+from tests.benchmarks.gpu.case import QUICK, SIZES, Case
+from tests.benchmarks.gpu.cases import cases
 from tests.benchmarks.gpu.timing import Device, measure_device, seconds
 from tests.ops.kernels.where import IS_INTERPRETED
 
@@ -42,10 +44,11 @@ def main() -> int:
     report["before"], report["after"] = (
         {"copy": each.copy_rate, "product": each.product_rate} for each in (before, after)
     )
+    report["all_reduce"] = all_reduce_figures(device, NUM_BYTES[:2] if options.quick else NUM_BYTES, repeats)
     report["engine"] = engine_figures(device, options.quick)
     print(f"copy {before.copy_rate / 1e12:.3g} TB/s before, {after.copy_rate / 1e12:.3g} after; ", end="")
     print(f"bf16 product {before.product_rate / 1e12:.3g} TFLOP/s before, {after.product_rate / 1e12:.3g} after")
-    for figures in report["engine"]:
+    for figures in report["all_reduce"] + report["engine"]:
         print(figures)
     if options.output:
         options.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

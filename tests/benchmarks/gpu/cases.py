@@ -1,49 +1,17 @@
-"""What is measured of each kernel: a call, what it should give, and the bytes and operations that it cannot do without."""
+"""What is measured of each kernel."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from ops.interface import AttentionMetadata, Ops
 from ops.reference import paged_attention, sample, silu_and_mul
+from tests.benchmarks.gpu.case import Case, Sizes, has_float8
+from tests.benchmarks.gpu.weights import experts_cases, quantized_cases
 
 BLOCK = 16
 EPS = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """`run` gives what `want` gives, but for rounding; `want` is of fewer rows where all would take too long."""
-
-    name: str
-    run: Callable[[], Tensor]
-    want: Callable[[], Tensor]
-    num_bytes: int
-    num_operations: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Of a model and a batch: all small for a rehearsal without a GPU."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    hidden: int
-    width: int
-    vocab: int
-    sequences: int
-    context: int
-    prompt: int
-
-
-SIZES = {
-    "0.5b": Sizes(14, 2, 64, 896, 4864, 151936, 256, 1024, 2048),
-    "7b": Sizes(28, 4, 128, 3584, 18944, 152064, 64, 4096, 4096),
-}
-QUICK = {"quick": Sizes(4, 2, 16, 48, 64, 200, 2, 40, 20)}
 
 
 def cases(ops: Ops, sizes: Sizes, device: torch.device, dtype: torch.dtype) -> Iterator[list[Case]]:
@@ -53,7 +21,7 @@ def cases(ops: Ops, sizes: Sizes, device: torch.device, dtype: torch.dtype) -> I
         return torch.randn(shape, device=device).to(of)
 
     heads, kv_heads, dim, hidden = sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.hidden
-    caches = [dtype, torch.float8_e4m3fn] if ops.NAME.startswith("triton") and _has_float8(device) else [dtype]
+    caches = [dtype, torch.float8_e4m3fn] if ops.NAME.startswith("triton") and has_float8(device) else [dtype]
     for cache in caches:
         yield [_attention(ops, sizes, sizes.sequences, 1, sizes.context, device, dtype, cache) for _ in range(2)]
     yield [_attention(ops, sizes, 1, 1, sizes.context, device, dtype, dtype) for _ in range(8)]
@@ -78,6 +46,9 @@ def cases(ops: Ops, sizes: Sizes, device: torch.device, dtype: torch.dtype) -> I
     ]
     yield [_rotary(ops, sizes, random(sizes.prompt, (heads + 2 * kv_heads) * dim))]
     yield [_sampling(ops, random(sizes.sequences, sizes.vocab, of=torch.float32) * 2)]
+    yield from quantized_cases(ops, sizes, device, dtype)
+    if ops.EXACT or ops.NAME == "reference":  # the fast backend's experts are the exact one's
+        yield from experts_cases(ops, sizes, device, dtype)
 
 
 def _attention(
@@ -165,10 +136,6 @@ def _exactly(x: Tensor, weight: Tensor) -> Tensor:
 
 def _work(x: Tensor, weight: Tensor) -> int:
     return 2 * x.shape[0] * weight.numel()
-
-
-def _has_float8(device: torch.device) -> bool:
-    return device.type == "cpu" or torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 def _rotary(ops: Ops, sizes: Sizes, qkv: Tensor) -> Case:
