@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ops.interface import Quantization
 from ops.kernels.device import check_float8
-from ops.reference.float8 import LARGEST, SMALLEST_PEAK, decode
+from ops.reference.float8 import LARGEST, SMALLEST_PEAK, decode, encode
 from ops.reference.quantization import GROUP, encode_groups
 
 ROWS_AT_ONCE = 4096  # of a weight, while it is quantized: bounds what that takes besides
@@ -31,7 +31,7 @@ def encode_kernel(
     LEAF: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Grid (R, NUM_LEAVES): ops.reference.float8.encode."""
+    """Grid (R, NUM_LEAVES)."""
     row, leaf = tl.program_id(0).to(tl.int64), tl.program_id(1)
     columns = tl.arange(0, BLOCK)
     first = row * (NUM_LEAVES * LEAF) + leaf * LEAF
@@ -66,11 +66,9 @@ def store(weight: Tensor, quantization: Quantization | None, num_leaves: int = 1
     """weight [rows, in] dtype as it is to be kept; `in` is cut into num_leaves equal leaves."""
     if quantization is None:
         return weight
-    if quantization == "fp8":
-        codes, scales = encode(weight, num_leaves)
-        return QuantizedWeight(codes, scales.T.contiguous(), quantization, tuple(weight.shape), weight.dtype)
     parts = [_pack(part, quantization, num_leaves) for part in weight.split(ROWS_AT_ONCE)]
-    codes, scales = (torch.cat(columns, dim=1) for columns in zip(*parts, strict=True))
+    all_codes, all_scales = zip(*parts, strict=True)
+    codes, scales = torch.cat(all_codes, dim=0 if quantization == "fp8" else 1), torch.cat(all_scales, dim=1)
     return QuantizedWeight(codes, scales, quantization, tuple(weight.shape), weight.dtype)
 
 
@@ -90,12 +88,12 @@ def operands(
     if isinstance(weight, Tensor):
         return x, None, weight, None, "plain"
     if weight.kind == "fp8":
-        return *encode(x, num_leaves), weight.codes, weight.scales, weight.kind
+        return *encode_rows(x, num_leaves), weight.codes, weight.scales, weight.kind
     return x, None, weight.codes, weight.scales, weight.kind
 
 
-def encode(rows: Tensor, num_leaves: int) -> tuple[Tensor, Tensor]:
-    """rows [R, in] -> codes [R, in] float8_e4m3fn, scales [R, num_leaves] float32. What is not finite becomes NaN."""
+def encode_rows(rows: Tensor, num_leaves: int) -> tuple[Tensor, Tensor]:
+    """ops.reference.float8.encode in one launch, to the bit where a leaf is finite; where not, a product with it is NaN too."""
     check_float8(rows.device)
     codes = torch.empty_like(rows, dtype=torch.float8_e4m3fn)
     scales = torch.empty((rows.shape[0], num_leaves), device=rows.device)
@@ -121,7 +119,10 @@ def rows_of(weight: QuantizedWeight, ids: Tensor) -> Tensor:
 
 
 def _pack(weight: Tensor, quantization: Quantization, num_leaves: int) -> tuple[Tensor, Tensor]:
-    """codes [leaves' groups, rows, bytes] int8 and scales [leaves' groups, rows] bfloat16 of weight [rows, in]."""
+    """Codes and scales of weight [rows, in] as a QuantizedWeight has them."""
+    if quantization == "fp8":
+        codes, scales = encode(weight, num_leaves)
+        return codes, scales.T
     codes, scales = encode_groups(weight, quantization, num_leaves)
     if quantization == "int4":
         codes = (codes[..., : GROUP // 2] & 15) | (codes[..., GROUP // 2 :] << 4)

@@ -14,7 +14,7 @@ SMALLEST_PEAK = 1e-30  # a leaf of less becomes zeros
 def encode(rows: Tensor, num_leaves: int) -> tuple[Tensor, Tensor]:
     """rows [R, in] -> codes [R, in] float8_e4m3fn, scales [R, num_leaves] float32. What is not finite becomes NaN."""
     leaves = rows.float().view(rows.shape[0], num_leaves, rows.shape[1] // num_leaves)
-    scales = leaves.abs().amax(2).clamp(min=SMALLEST_PEAK) / LARGEST
+    scales = quotient(leaves.abs().amax(2).clamp(min=SMALLEST_PEAK), LARGEST)
     codes = (leaves * (1.0 / scales)[..., None]).to(torch.float8_e4m3fn)
     return codes.view_as(rows), scales
 
@@ -22,6 +22,11 @@ def encode(rows: Tensor, num_leaves: int) -> tuple[Tensor, Tensor]:
 def decode(codes: Tensor, scales: Tensor) -> Tensor:
     """What codes [R, in] stand for, float32."""
     return (codes.float().view(*scales.shape, codes.shape[1] // scales.shape[1]) * scales[..., None]).view_as(codes)
+
+
+def quotient(x: Tensor, divisor: float) -> Tensor:
+    """Rounded once. On a GPU torch would multiply by a number's reciprocal, but divides by a tensor."""
+    return x / x.new_full((), divisor)
 
 
 def rounded(rows: Tensor, num_leaves: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ops.interface import Quantization
-from ops.reference.float8 import decode, encode
+from ops.reference.float8 import decode, encode, quotient
 
 GROUP = 64
 SMALLEST_SCALE = torch.finfo(torch.float32).smallest_normal
@@ -48,7 +48,7 @@ def encode_groups(weight: Tensor, quantization: Quantization, num_leaves: int) -
 def _encode_int8(groups: Tensor) -> tuple[Tensor, Tensor]:
     """groups [..., GROUP] float32. The largest magnitude becomes 127."""
     largest = groups.abs().amax(-1, keepdim=True)
-    scale = torch.where(largest < 127.0 * SMALLEST_SCALE, 0.0, _to_bfloat16(largest / 127.0))
+    scale = torch.where(largest < 127.0 * SMALLEST_SCALE, 0.0, _to_bfloat16(quotient(largest, 127.0)))
     return _codes(groups, scale, -127.0, 127.0), scale
 
 
@@ -61,7 +61,7 @@ def _encode_int4(groups: Tensor) -> tuple[Tensor, Tensor]:
     peak = torch.where(high >= -low, high, low)
     best_codes, best_scale, least = torch.zeros_like(groups), torch.zeros_like(peak), torch.zeros_like(peak)
     for number, divisor in enumerate(INT4_DIVISORS):
-        scale = _to_bfloat16(peak / -divisor)
+        scale = _to_bfloat16(quotient(peak, -divisor))
         codes = _codes(groups, scale, -8.0, 7.0)
         error = _sum_of_squares(groups - scale * codes)
         is_better = (error < least) | (number == 0)

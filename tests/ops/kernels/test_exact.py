@@ -8,6 +8,8 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 from ops import kernels
+from ops.kernels.quantized import encode_rows
+from ops.reference.float8 import encode
 from ops.tree import add_tree
 from tests.ops.kernels.paged import make_paged
 from tests.ops.kernels.where import DEVICE, MARKS
@@ -30,12 +32,8 @@ def on_rows(dtype: torch.dtype) -> Iterator[tuple[str, Callable[[Tensor], Tensor
     """Every op on rows alone, as a function of x [T, IN]."""
     weight, bias, norm = random(OUT, IN, dtype=dtype), random(OUT, dtype=dtype), random(IN, dtype=dtype)
     gate_up, tree = random(2 * OUT, IN, dtype=dtype), kernels.prepare_tree_linear(weight, 8)
-    int8, int4 = kernels.prepare_linear(weight, "int8"), kernels.prepare_gate_up(gate_up, "int4")
-    fp8 = kernels.prepare_tree_linear(weight, 8, "fp8")
-    yield "linear int8", lambda x: kernels.linear(x, int8, bias)
-    yield "gate_up_silu int4", lambda x: kernels.gate_up_silu(x, int4)
-    if DEVICE.type == "cpu" or torch.cuda.get_device_capability() >= (8, 9):
-        yield "linear_tree fp8", lambda x: kernels.linear_tree(x, fp8)
+    if dtype == BF16:
+        yield from on_quantized_rows(weight, gate_up, bias)
     yield "linear", lambda x: kernels.linear(x, weight, bias)
     yield "linear_float32", lambda x: kernels.linear_float32(x, weight)
     yield "gate_up_silu", lambda x: kernels.gate_up_silu(x, gate_up)
@@ -43,6 +41,17 @@ def on_rows(dtype: torch.dtype) -> Iterator[tuple[str, Callable[[Tensor], Tensor
     yield "silu_and_mul", kernels.silu_and_mul
     yield "rms_norm", lambda x: kernels.rms_norm(x, norm, 1e-6)
     yield "add_rms_norm", lambda x: kernels.add_rms_norm(x.float() / 3, x.clone(), norm, 1e-6)
+
+
+def on_quantized_rows(
+    weight: Tensor, gate_up: Tensor, bias: Tensor
+) -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+    int8, int4 = kernels.prepare_linear(weight, "int8"), kernels.prepare_tree_linear(weight, 4, "int4")
+    yield "linear int8", lambda x: kernels.linear(x, int8, bias)
+    yield "linear_tree int4", lambda x: kernels.linear_tree(x, int4)
+    if DEVICE.type == "cpu" or torch.cuda.get_device_capability() >= (8, 9):
+        fp8 = kernels.prepare_gate_up(gate_up, "fp8")
+        yield "gate_up_silu fp8", lambda x: kernels.gate_up_silu(x, fp8)
 
 
 @dtypes
@@ -133,6 +142,14 @@ def test_a_head_knows_nothing_of_the_others() -> None:
         keys, values = (cache[:, rank : rank + 1].contiguous() for cache in (paged.keys, paged.values))
         shard = query[:, 2 * rank : 2 * rank + 2].contiguous()
         assert same_bits(kernels.paged_attention(shard, keys, values, metadata, 0.2), whole[:, 2 * rank : 2 * rank + 2])
+
+
+def test_rows_are_encoded_as_the_reference_does() -> None:
+    rows = random(6, 2 * 2500, dtype=BF16) * 10.0 ** torch.arange(-4, 2, device=DEVICE)[:, None].bfloat16()
+    rows[3] = 0.0
+    rows[4, 2500:] *= 1e-36
+    for got, want in zip(encode_rows(rows, 2), encode(rows, 2), strict=True):
+        assert same_bits(got, want)
 
 
 def test_sampling_a_row_knows_nothing_of_the_others() -> None:
