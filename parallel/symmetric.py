@@ -33,6 +33,7 @@ class SymmetricMemory:
         self._rank = rank
         self._peers = peers
         self._stopped = stopped
+        self._word = stopped.numpy()  # written from another thread, whose tensors would be of another mode
         self._calls = torch.zeros(self._kernels.PROGRAMS, dtype=torch.int32, device=peers.device)
         self._looks = min(int(timeout.total_seconds() * LOOKS_PER_SECOND), (1 << 31) - 1)
         self._memory = memory
@@ -50,11 +51,11 @@ class SymmetricMemory:
 
     def stop(self) -> None:
         """From any thread: whoever waits on this rank's device waits no longer."""
-        self._stopped.fill_(self._kernels.STOPPED.value)
+        self._word[0] = self._kernels.STOPPED.value
 
     def is_stopped(self) -> bool:
         """Whether results may be wrong: someone called stop, or a rank did not come in time."""
-        return bool(self._stopped[0])
+        return bool(self._word[0])
 
 
 def join(
