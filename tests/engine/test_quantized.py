@@ -58,3 +58,10 @@ def test_the_reference_answers_what_the_kernels_do() -> None:
         with demo_engine(ops_backend=backend, dtype="float32", quantization="int4") as engine:
             texts.append([output.outputs[0].token_ids for output in answers(engine, requests)])
     assert texts[0] == texts[1]
+
+
+def test_fp8_answers_on_the_reference() -> None:
+    prompt = TOKENIZER.encode_chat([{"role": "user", "content": "What is 17 + 25?"}])
+    with demo_engine(ops_backend="reference", dtype="bfloat16", quantization="fp8") as engine:
+        (answer,) = answers(engine, [(prompt, SamplingParams(temperature=0.0, max_tokens=8))])
+    assert answer.outputs[0].text == "42"
