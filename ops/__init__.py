@@ -49,7 +49,7 @@ def select(name: str, device: torch.device, quantization: Quantization | None = 
         return backend
     if (reason := unquantized_reason(backend, quantization, device)) is not None:
         raise UnavailableBackend(f"quantization={quantization} {reason}; int8 or int4 would work")
-    return cast(Ops, _quantizing(backend, quantization))
+    return quantizing(backend, quantization)
 
 
 def unquantized_reason(backend: Ops, quantization: Quantization, device: torch.device) -> str | None:
@@ -63,14 +63,14 @@ def unquantized_reason(backend: Ops, quantization: Quantization, device: torch.d
     return None
 
 
-def _quantizing(backend: Any, quantization: Quantization) -> SimpleNamespace:
+def quantizing(backend: Any, quantization: Quantization) -> Ops:
     """The backend's functions, every prepare_* told how to store weights."""
     functions = {name: getattr(backend, name) for name in backend.__all__}
     for name in functions:
         if name.startswith("prepare_"):
             stored = EMBEDDING_QUANTIZATION if name == "prepare_embedding" else quantization
             functions[name] = partial(functions[name], quantization=stored)
-    return SimpleNamespace(**functions)
+    return cast(Ops, SimpleNamespace(**functions))
 
 
 def unavailable_reason(name: str, device: torch.device) -> str | None:

@@ -225,10 +225,8 @@ class Worker:
             return "enforce_eager"
         if self._ops.NAME not in ops.CAPTURABLE:
             return f"the {self._ops.NAME} backend waits for the device within a step"
-        if not self._model.is_capturable:
-            return "experts"
         if not self._tp.is_capturable:
-            return "the ranks of a stage do not exchange by NCCL"
+            return "the ranks of a stage exchange through the host"
         return None
 
     def _make_runner(self, cache: KVCache) -> ModelRunner:

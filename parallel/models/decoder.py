@@ -27,8 +27,6 @@ class Decoder:
         self.stage = stage
         self.dtype = dtype
         self.device = device
-        # Nobody has captured experts yet: their products are not to wait for the host on any backend.
-        self.is_capturable = config.moe is None
         self.layer_ids = stage_layers(config.num_layers, stage.rank, stage.size, config.head_layers)
         self.layers = [
             DecoderLayer(config.layer, config.moe_of(index), num_leaves=config.num_leaves, ops=ops, group=tp)

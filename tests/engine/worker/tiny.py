@@ -10,7 +10,8 @@ from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 from engine.worker.kv_cache import CacheShape, make_cache
 from engine.worker.model_runner import ModelRunner
-from ops.interface import Ops
+from ops import quantizing
+from ops.interface import Ops, Quantization
 from parallel import models
 from parallel.group import Group, SingleGroup
 from parallel.pipeline import Stage
@@ -28,12 +29,20 @@ class Shape:
     head_dim: int
     dtype: torch.dtype
     cache_dtype: torch.dtype
+    num_experts: int = 0  # in the place of each layer's MLP; 0: it is one
+    quantization: Quantization | None = None
 
 
-def hf_config(head_dim: int, vocab_size: int) -> dict[str, object]:
+def hf_config(head_dim: int, vocab_size: int, num_experts: int = 0) -> dict[str, object]:
     """What config.json says of it."""
-    return {
-        "architectures": ["Qwen2ForCausalLM"],
+    experts = {
+        "num_experts": num_experts,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "norm_topk_prob": True,
+    }
+    return (experts if num_experts else {}) | {
+        "architectures": ["Qwen3MoeForCausalLM" if num_experts else "Qwen2ForCausalLM"],
         "hidden_size": 64,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
@@ -54,8 +63,14 @@ def make_runner(
 ) -> ModelRunner:
     """With an empty cache. tp: what it shares the layers with; stage: which of the layers it has."""
     tp, stage = tp or SingleGroup(), stage or Stage(0, 1, None)
+    ops = ops if shape.quantization is None else quantizing(ops, shape.quantization)
     model = models.build(
-        hf_config(shape.head_dim, VOCAB_SIZE), ops=ops, tp=tp, stage=stage, dtype=shape.dtype, device=device
+        hf_config(shape.head_dim, VOCAB_SIZE, shape.num_experts),
+        ops=ops,
+        tp=tp,
+        stage=stage,
+        dtype=shape.dtype,
+        device=device,
     )
     model.load_dummy_weights(seed=3)
     cells = CacheShape(model.num_layers, model.num_kv_heads, model.head_dim, shape.cache_dtype)

@@ -20,12 +20,15 @@ PROMPTS = [[7 + 3 * k for k in range(19)], [5, 6, 7], [200], list(range(40, 56))
 SHAPES = [
     Shape(64, torch.bfloat16, torch.bfloat16),
     Shape(128, torch.bfloat16, torch.float8_e4m3fn),
+    Shape(64, torch.bfloat16, torch.bfloat16, num_experts=4, quantization="int4"),
 ]
 if not IS_INTERPRETED:
     SHAPES += [
         Shape(64, torch.bfloat16, torch.float8_e4m3fn),
         Shape(128, torch.bfloat16, torch.bfloat16),
         Shape(64, torch.float16, torch.float16),
+        Shape(64, torch.bfloat16, torch.bfloat16, num_experts=4),
+        Shape(64, torch.bfloat16, torch.bfloat16, num_experts=4, quantization="fp8"),
     ]
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 # Operations whose result the host has to wait for.
@@ -115,9 +118,10 @@ def test_a_round_trip_is_noticed() -> None:
             wait()
 
 
-def test_no_step_waits_for_the_device() -> None:
+@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[2]], ids=["dense", "experts"])
+def test_no_step_waits_for_the_device(shape: Shape) -> None:
     """Once its kernels have been compiled: a mixed step, and a decode step as it would be captured."""
-    runner = make_runner(kernels, DEVICE, SHAPES[0])
+    runner = make_runner(kernels, DEVICE, shape)
     first = make_step(0, [Part([5, 6, 7], 0, [1])])
     decode = make_step(2, [Part([5, 6, 7, 8], 3, [1]), Part([9, 9], 1, [2])])
     with torch.inference_mode():
