@@ -156,8 +156,8 @@ def connect(
     """
     pp_rank, tp_rank = mesh.coordinates(rank)
     abortable = AbortableStore(store, aborted or threading.Event(), timeout)
-    tp = _group(f"tp.{pp_rank}", tp_rank, mesh.tp_size, store, abortable, device, timeout, hostname)
-    pp = _group(f"pp.{tp_rank}", pp_rank, mesh.pp_size, store, abortable, device, timeout, hostname)
+    tp = _group(f"tp.{pp_rank}", tp_rank, mesh.tp_size, store, abortable, device, timeout, hostname, adds=True)
+    pp = _group(f"pp.{tp_rank}", pp_rank, mesh.pp_size, store, abortable, device, timeout, hostname, adds=False)
     return tp, pp
 
 
@@ -212,6 +212,8 @@ def _group(
     device: torch.device,
     timeout: timedelta,
     hostname: str,
+    *,
+    adds: bool,
 ) -> Group:
     if size == 1:
         return SingleGroup()
@@ -220,4 +222,4 @@ def _group(
         if shared is not None:
             return shared
     meeting, prefixed = abortable.under(f"meeting.{name}"), dist.PrefixStore(name, store)
-    return torch_group.join(rank, size, meeting, prefixed, device, timeout, hostname)
+    return torch_group.join(rank, size, meeting, prefixed, device, timeout, hostname, adds=adds)

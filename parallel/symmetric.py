@@ -6,7 +6,9 @@ Where ranks cannot map each other's memory (several nodes, no peer access, no Tr
 import importlib
 import itertools
 import logging
+import os
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +23,8 @@ logger = logging.getLogger(__name__)
 ONE_SHOT_BYTES = 256 << 10  # up to here each rank reads everything: one meeting instead of two, for more bytes
 CAPACITY_BYTES = 8 << 20  # what is larger is bound by bandwidth, and NCCL's
 LOOKS_PER_SECOND = 4_000_000  # at a flag, at most: what a time limit is counted in
+# torch takes ranks for sharing a GPU if each calls its own device 0, as it does where it is shown no other.
+HIDDEN_DEVICES = ("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
 _names = itertools.count()
 
 
@@ -62,8 +66,11 @@ def join(
     rank: int, size: int, meeting: Meeting, store: Store, device: torch.device, timeout: timedelta
 ) -> SymmetricMemory | None:
     """This rank's part, or None on every rank where not all can. Every rank must call it with the same stores of its own."""
+    meeting.set(f"machine.{rank}", Path("/proc/sys/kernel/random/boot_id").read_text())
     meeting.set(f"reason.{rank}", _unavailable_reason(size, device))
     reasons = [meeting.get(f"reason.{peer}").decode() for peer in range(size)]
+    if len({meeting.get(f"machine.{peer}") for peer in range(size)}) > 1:
+        reasons.append("they are on several machines")
     if not any(reasons):
         memory, reason = _map(rank, size, store, device, timeout)
         meeting.set(f"mapped.{rank}", reason)
@@ -95,6 +102,7 @@ def _map(
     kernels = importlib.import_module("ops.kernels.all_reduce")
     name = f"squadron.{next(_names)}"  # of this process alone; the ranks meet by the store
     num_words = kernels.buffer_size(size, CAPACITY_BYTES // 4)
+    os.environ.setdefault(*HIDDEN_DEVICES)
     try:
         _SymmetricMemory.set_group_info(name, rank, size, store)
         buffer = _SymmetricMemory.empty_strided_p2p((num_words,), (1,), torch.float32, device, name)

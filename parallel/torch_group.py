@@ -119,10 +119,12 @@ def join(
     device: torch.device,
     timeout: timedelta,
     hostname: str,
+    *,
+    adds: bool,
 ) -> TorchGroup:
     """This rank's group; every rank must call it with the same stores, one under the other, which hold nothing else.
 
-    meeting: what can be got out of while a rank has not come.
+    meeting: what can be got out of while a rank has not come; adds: whether the ranks will ask for sums.
     """
     if device.type != "cuda":
         options = dist.ProcessGroupGloo._Options()
@@ -132,6 +134,7 @@ def join(
     os.environ.update(NCCL_ENVIRONMENT)
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
-    memory = symmetric.join(rank, size, meeting, dist.PrefixStore("symmetric", store), device, timeout)
+    mapped = dist.PrefixStore("symmetric", store)
+    memory = symmetric.join(rank, size, meeting, mapped, device, timeout) if adds else None
     process_group = dist.ProcessGroupNCCL(dist.PrefixStore("nccl", store), rank, size, options)
     return TorchGroup(rank, size, device, process_group, memory)

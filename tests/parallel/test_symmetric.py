@@ -2,10 +2,10 @@
 
 import multiprocessing
 import multiprocessing.connection
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -52,12 +52,22 @@ def test_where_memory_is_not_shared_every_rank_hears_of_it_and_the_log_says_why(
 ) -> None:
     store = dist.HashStore()
     store.set("reason.1", "")
+    store.set("machine.1", Path("/proc/sys/kernel/random/boot_id").read_text())
     assert symmetric.join(0, 2, store, store, CPU, TIMEOUT) is None
     assert [record.message for record in caplog.records] == [
         "the sums of 2 ranks go by NCCL alone: cpu has no memory that ranks map of each other"
     ]
     assert symmetric.join(1, 2, store, store, CPU, TIMEOUT) is None
     assert len(caplog.records) == 1
+
+
+def test_ranks_on_several_machines_map_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("triton")
+    store = dist.HashStore()
+    store.set("reason.1", "")
+    store.set("machine.1", "another")
+    assert symmetric.join(0, 2, store, store, torch.device("cuda", 0), TIMEOUT) is None
+    assert caplog.messages == ["the sums of 2 ranks go by NCCL alone: they are on several machines"]
 
 
 def test_small_sums_go_by_shared_memory_and_large_ones_do_not() -> None:
@@ -118,8 +128,7 @@ def rank_on_gpu(rank: int, port: int, pipe: multiprocessing.connection.Connectio
 
 
 @pytest.mark.gpu
-def test_two_ranks_add_on_a_gpu_and_one_that_waits_alone_is_got_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
+def test_two_ranks_add_on_a_gpu_and_one_that_waits_alone_is_got_out() -> None:
     store = open_store("127.0.0.1", 0, True, TIMEOUT)
     context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
