@@ -131,7 +131,7 @@ def _check_cache(config: EngineConfig, plan: Plan) -> None:
 
 
 def _most_layers(config: EngineConfig, model: ModelConfig, sizes: ModelSizes) -> int:
-    """Of the stage that has the most: the last one has fewer, since it has the head, which counts as two thirds of its weights."""
+    """Of the stage that has the most: the last one has fewer, since the head counts too, as two thirds of its weights."""
     if config.pipeline_parallel_size == 1:
         return model.num_hidden_layers
     tensors = needed_tensors(model, sizes).items()
