@@ -21,6 +21,7 @@ from cluster.launch import build_app, check_port, ray_cluster, serving
 from cluster.llm import LLM
 from cluster.plan import make_plan
 from cluster.shapes import SHAPES
+from cluster.weight_values import check_values
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig, SquadronError
 from engine.sampling_params import SamplingParams
@@ -156,6 +157,8 @@ def _serve(options: argparse.Namespace) -> None:
         "api_keys": [] if server.api_key is None else [server.api_key],
     }
     print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
+    if not check_values(config):
+        print("The workers will verify the weights, which are too large to read twice", flush=True)
     with contextlib.ExitStack() as stack:
         ray = stack.enter_context(ray_cluster(server.ray_address, num_workers=server.num_engines * config.world_size))
         is_lasting = server.ray_address is not None

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from cluster.engine_deployment import make_executor
 from cluster.launch import ray_cluster
 from cluster.plan import make_plan
+from cluster.weight_values import check_values
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.errors import InvalidRequest
@@ -37,6 +38,7 @@ class LLM:
         self._count = itertools.count()
         with contextlib.ExitStack() as stack:
             if not config.runs_in_process and not ray.is_initialized():
+                check_values(config)
                 stack.enter_context(ray_cluster(num_workers=config.world_size))
             self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._outputs.put)
             stack.callback(self._engine.shutdown)

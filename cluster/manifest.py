@@ -1,12 +1,11 @@
 """Making a checkpoint's manifest, and holding a folder to it: what is small before a start, all of it by command."""
 
 import hashlib
-import mmap
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from cluster.weight_files import INDEX_FILE, StoredTensor, header_bytes, read_tensors, weight_files
+from cluster.weight_values import bytes_of, map_tensors
 from engine.errors import InvalidConfig
 from engine.manifest import MANIFEST_FILE, Manifest
 
@@ -67,27 +66,15 @@ def verify_tensors(folder: Path, manifest: Manifest, num_threads: int, progress:
 def _tensor_digests(
     tensors: dict[str, StoredTensor], num_threads: int, progress: Progress
 ) -> Iterator[tuple[str, str]]:
-    """Name and digest, in order; hashing leaves Python to other threads."""
-    with ThreadPoolExecutor(num_threads, thread_name_prefix="hash") as threads:
-        digests: dict[str, Future[str]] = {
-            name: threads.submit(_tensor_digest, tensor) for name, tensor in tensors.items()
-        }
-        try:
-            for name, digest in digests.items():
-                yield name, digest.result()
-                progress(tensors[name].stop - tensors[name].start)
-        finally:
-            threads.shutdown(cancel_futures=True)
+    """Name and digest, in order."""
+    for name, digest in map_tensors(tensors, lambda _, tensor: _tensor_digest(tensor), num_threads):
+        yield name, digest
+        progress(tensors[name].stop - tensors[name].start)
 
 
 def _tensor_digest(tensor: StoredTensor) -> str:
-    with (
-        tensor.path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-        memoryview(data) as view,
-        view[tensor.start : tensor.stop] as part,
-    ):
-        return hashlib.sha256(part).hexdigest()
+    with bytes_of(tensor) as data:
+        return hashlib.sha256(data).hexdigest()
 
 
 def _header_digest(path: Path) -> str:

@@ -4,9 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+import ray
+import torch
+from safetensors.torch import load_file, save_file
 
+from cluster import weight_values
 from cluster.cli import main
 from cluster.plan import make_plan
+from cluster.weight_values import check_values
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.manifest import MANIFEST_FILE, Manifest
@@ -64,9 +69,10 @@ def test_damage_in_the_weights_is_found_by_the_manifest(
     assert main(["checkpoint", "verify", str(checkpoint)]) == 0
     Worker(config_of(checkpoint))
     IN_WEIGHTS[name](checkpoint)
-    for command in (["checkpoint", "verify"], ["generate", "--prompt", "once"]):
+    for command in (["checkpoint", "verify"], ["generate", "--prompt", "once"], ["serve"]):
         line = refusal(capsys, *command, str(checkpoint))
         assert line.startswith(f"squadron {command[0]}: {checkpoint / WEIGHTS}: tensor {TENSOR} ")
+    assert not ray.is_initialized()
 
 
 def test_numbers_that_are_not_finite_are_found_without_a_manifest(
@@ -75,6 +81,28 @@ def test_numbers_that_are_not_finite_are_found_without_a_manifest(
     IN_WEIGHTS["NaN block"](checkpoint)
     line = refusal(capsys, "generate", "--prompt", "once", str(checkpoint))
     assert line.endswith(f"{checkpoint / WEIGHTS}: tensor {TENSOR} holds NaN or infinity, as torch.bfloat16")
+    line = refusal(capsys, "serve", str(checkpoint))
+    assert line.endswith(f"{checkpoint / WEIGHTS}: tensor {TENSOR} holds NaN or infinity, as BF16")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_every_kind_of_number_is_looked_at_to_the_last(checkpoint: Path, dtype: str, value: float) -> None:
+    tensors = {name: tensor.to(getattr(torch, dtype)) for name, tensor in load_file(checkpoint / WEIGHTS).items()}
+    largest = torch.finfo(getattr(torch, dtype)).max
+    tensors[TENSOR][-1, -2:] = torch.tensor([largest, -largest])
+    save_file(tensors, checkpoint / WEIGHTS)
+    assert check_values(config_of(checkpoint))
+    tensors[TENSOR][-1, -1] = value
+    save_file(tensors, checkpoint / WEIGHTS)
+    with pytest.raises(InvalidConfig, match=f"{TENSOR} holds NaN or infinity"):
+        check_values(config_of(checkpoint))
+
+
+def test_large_weights_are_left_to_the_workers(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    IN_WEIGHTS["NaN block"](checkpoint)
+    monkeypatch.setattr(weight_values, "MAX_BYTES", (checkpoint / WEIGHTS).stat().st_size // 2)
+    assert not check_values(config_of(checkpoint))
 
 
 def test_the_ranks_of_a_stage_verify_a_share_each(checkpoint: Path) -> None:

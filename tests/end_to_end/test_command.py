@@ -1,7 +1,6 @@
 """The `squadron` command as a user starts it: a process of its own."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +11,13 @@ import openai
 import pytest
 
 from cluster.launch import AUTHENTICATION
+from tests.corruptions import IN_WEIGHTS, TENSOR, WEIGHTS, copy_demo
 from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
 
 SQUADRON = [sys.executable, "-m", "cluster.cli"]
 ROOT = DEMO.parents[1]
 GONE_SECONDS = 20.0
+REFUSAL_SECONDS = 10.0
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,18 +36,27 @@ def test_demo_once() -> None:
     assert done.stderr == ""
 
 
-def test_serve_says_why_the_engine_did_not_start(tmp_path: Path) -> None:
-    """What only the workers can see: numbers that are none."""
-    for file in DEMO.iterdir():
-        if file.suffix in (".json", ".jinja", ".safetensors"):
-            shutil.copyfile(file, tmp_path / file.name)
-    with (tmp_path / "model.safetensors").open("r+b") as weights:
-        weights.seek(-64, os.SEEK_END)
-        weights.write(b"\xff" * 64)
-    done = run("serve", str(tmp_path), "--port", str(free_port()), "-tp", "2")
+def test_serve_says_why_the_engine_did_not_start() -> None:
+    """What only the workers can tell."""
+    done = run("serve", str(DEMO), "--port", str(free_port()), "-tp", "2", "--device", "cpu", "--ops-backend", "triton")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"squadron serve: {tmp_path}/model.safetensors: ") and "NaN" in line
+    assert line.startswith("squadron serve: ") and "triton" in line
+
+
+@pytest.mark.parametrize("name", IN_WEIGHTS)
+def test_serve_refuses_damaged_weights_soon(tmp_path: Path, name: str) -> None:
+    """Without Ray, which would take as long to start as all of this may."""
+    checkpoint = copy_demo(tmp_path / "model")
+    assert run("checkpoint", "manifest", str(checkpoint)).returncode == 0
+    IN_WEIGHTS[name](checkpoint)
+    began = time.monotonic()
+    done = run("serve", str(checkpoint), "--port", str(free_port()), "-tp", "2")
+    seconds = time.monotonic() - began
+    print(f"{name}: refused after {seconds:.1f} s")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"squadron serve: {checkpoint}/{WEIGHTS}: tensor {TENSOR} ")
+    assert seconds <= REFUSAL_SECONDS
 
 
 @pytest.mark.parametrize("to_all", [False, True], ids=["to our process group", "to every process"])
