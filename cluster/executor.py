@@ -1,6 +1,7 @@
 """`RayExecutor`: the executor of tensor- and pipeline-parallel ranks, each a Ray actor."""
 
 import logging
+import threading
 import time
 from concurrent.futures import Future
 
@@ -20,6 +21,7 @@ from engine.request import ExecuteModelRequest
 logger = logging.getLogger("squadron.executor")
 
 ELASTIC_SECONDS = 20  # for another node to be found, before fewer ranks go on
+STOCK_SECONDS = 10.0  # after the start, whose first answer spares would hold up by importing torch
 
 
 class Phases:
@@ -60,6 +62,9 @@ class RayExecutor:
         self._pool: WorkerPool | None = None
         self._group: WorkerGroup | None = None
         self._steps: StepChannel | None = None
+        self._in_use = threading.RLock()  # the pool, by one thread at a time
+        self._stocking = threading.Timer(STOCK_SECONDS, self._stock)
+        self._stocking.daemon = True
 
     @property
     def worker_pids(self) -> list[int]:
@@ -74,10 +79,12 @@ class RayExecutor:
         self._config = self._config.model_copy(update={"device": device})
         try:
             pool = self._place(PLACEMENT_SECONDS)
-            return self._start_group(pool, None, Phases())
+            capacity = self._start_group(pool, None, Phases())
         except BaseException:
             self.shutdown()
             raise
+        self._stocking.start()
+        return capacity
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
         if self._steps is not None and request.epoch == self._epoch:
@@ -90,6 +97,26 @@ class RayExecutor:
 
     def restart(self) -> Capacity:
         self._epoch += 1
+        with self._in_use:
+            capacity = self._restart()
+            self._stock()
+        return capacity
+
+    def was_killed(self, failure: WorkerLost) -> bool:
+        return self._group is not None and self._group.processes[failure.rank].was_killed
+
+    def shutdown(self) -> None:
+        self._stocking.cancel()
+        with self._in_use:
+            if self._pool is not None:
+                self._dissolve(self._pool)
+                self._pool.close()
+            self._pool = None
+            if self._placement is not None and ray.is_initialized():
+                give_back(self._placement)
+            self._placement = None
+
+    def _restart(self) -> Capacity:
         phases = Phases()
         if self._pool is None:  # an attempt with fewer ranks has found no place
             return self._start_group(self._place(PLACEMENT_SECONDS), None, phases)
@@ -105,14 +132,11 @@ class RayExecutor:
             phases.end("placed anew")
             return self._start_group(pool, None, phases)
 
-    def shutdown(self) -> None:
-        if self._pool is not None:
-            self._dissolve(self._pool)
-            self._pool.close()
-        self._pool = None
-        if self._placement is not None and ray.is_initialized():
-            give_back(self._placement)
-        self._placement = None
+    def _stock(self) -> None:
+        """Have spares started, in the background."""
+        with self._in_use:
+            if self._pool is not None and self._group is not None and ray.is_initialized():
+                self._pool.stock()
 
     @property
     def _may_shrink(self) -> bool:
@@ -153,6 +177,5 @@ class RayExecutor:
         phases.end("loaded")
         self._steps = self._group.connect()
         phases.end("connected")
-        pool.stock()
         logger.info("epoch %d begins; %s", self._epoch, phases)
         return capacity

@@ -85,7 +85,7 @@ class Watch:
             watched.process.line.receive()
             watched.heard, watched.stopped_since = now, None
         except ChannelError:
-            watched.process.lose("its process ended")
+            watched.process.lose("its process ended", is_our_doing=False)
             _drop(selector, watched)
 
 
@@ -96,7 +96,7 @@ def _judge_all(selector: selectors.BaseSelector, now: float, slept: float) -> No
             watched.heard = min(watched.heard + slept, now)
         reason = reason_to_lose(watched, now)
         if reason is not None:
-            watched.process.lose(reason)
+            watched.process.lose(reason, is_our_doing=watched.stopped_since is None)
             if not watched.process.is_on_this_machine:  # there the end of the line may be long in coming
                 _drop(selector, watched)
 

@@ -164,4 +164,4 @@ def _report_end(process: WorkerProcess, run: "Future[None]") -> None:
     """Called by Ray when a worker's `run` has ended: with its epoch, with its process, or with an error beyond repair."""
     error = run.exception()
     if isinstance(error, RayError):
-        process.lose(reason_of(error))
+        process.lose(reason_of(error), is_our_doing=isinstance(error, RayTaskError))

@@ -16,6 +16,7 @@ from engine.errors import WorkerLost
 
 logger = logging.getLogger("squadron.executor")
 
+DISMISSAL_SECONDS = 2.0  # for processes that are told to end
 KILL_SECONDS = 10.0
 START_SECONDS = 300.0  # for a process that has a place: an image may have to be fetched first
 LOOK_SECONDS = 0.5  # between two looks for further losses while workers start
@@ -81,8 +82,15 @@ class WorkerPool:
                 logger.warning("process %d is still there %.0f s after it was killed", process.facts.pid, KILL_SECONDS)
 
     def close(self) -> None:
-        """End every process."""
-        self.end([*self._ranks.values(), *[spare for _, spare in self._spares]])
+        """End every process: in order, and by force those that take too long."""
+        processes = [*self._ranks.values(), *[spare for _, spare in self._spares]]
+        for process in processes:
+            process.dismiss()
+        deadline = time.monotonic() + DISMISSAL_SECONDS
+        for process in processes:
+            if process.is_on_this_machine:
+                process.ended.wait(max(deadline - time.monotonic(), 0))
+        self.end(processes)
         for thread in self._warming:
             thread.join(KILL_SECONDS)
         self._watch.close()

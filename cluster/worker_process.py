@@ -15,11 +15,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from cluster.actor import Facts, WorkerActor, read_facts
 from cluster.channel import Connection, ConnectionEnded, Listener
+from cluster.exit_status import wait_for_exit_signal
 from cluster.placement import Placement
 
 logger = logging.getLogger("squadron.executor")
 
 CONNECT_SECONDS = 30.0
+EXIT_SECONDS = 0.5  # for a process whose line has ended to be gone
 
 
 class WorkerProcess:
@@ -46,6 +48,8 @@ class WorkerProcess:
         self._closing = threading.Lock()
         self.is_attached = False
         self._is_lost = False
+        self._is_our_doing = False
+        self._exit_signal: int | None = None
 
     def attach(self) -> bool:
         """Wait for the process and lay the line; False if that was done before. Raises RayError or OSError."""
@@ -84,22 +88,37 @@ class WorkerProcess:
         except OSError:
             return False
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether a SIGKILL that was not ours ended it, or a SIGSTOP left no choice; known of processes of this machine only.
+
+        Waits a moment for one that is just ending.
+        """
+        if not self.is_on_this_machine:
+            return False
+        self.ended.wait(EXIT_SECONDS)
+        return self._exit_signal == signal.SIGKILL and not self._is_our_doing
+
     def abort(self, epoch: int) -> None:
         """Have it get out of whatever collective of that epoch it is in."""
         with contextlib.suppress(ConnectionEnded):
             self.line.post(str(epoch).encode())
 
-    def lose(self, reason: str) -> None:
-        """The process is of no more use: tell why, and see to its end."""
+    def lose(self, reason: str, *, is_our_doing: bool = True) -> None:
+        """The process is of no more use: tell why, and see to its end, which is ours unless it has ended or is stopped."""
         if not self._is_lost:
             self._is_lost = True
+            self._is_our_doing = is_our_doing
             self.on_loss(reason)
             self.kill()
 
+    def dismiss(self) -> None:
+        """Have Ray end it, which takes a moment; nothing is wrong with it, so nobody is told that it died."""
+        self._is_lost = True
+        self._end_by_ray()
+
     def kill(self) -> None:
-        """At once where the process is on this machine: Ray sees it end. Elsewhere by Ray, in the background: `ray.kill` has
-        been seen never to return, for an actor that was dying already.
-        """
+        """At once where the process is on this machine: Ray sees it end. Elsewhere by Ray."""
         self._is_lost = True
         with self._closing:
             if self._pidfd is not None:
@@ -107,16 +126,22 @@ class WorkerProcess:
                     with contextlib.suppress(ProcessLookupError):
                         signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
                 return
-        if ray.is_initialized():
-            threading.Thread(target=ray.kill, args=(self.actor,), name="kill", daemon=True).start()
+        self._end_by_ray()
 
     def close(self) -> None:
         """After its end: give the descriptors back."""
         self.line.close()
+        if self._pidfd is not None and not self.ended.is_set():
+            self._exit_signal = wait_for_exit_signal(self._pidfd, EXIT_SECONDS)
         with self._closing:
             if self._pidfd is not None and not self.ended.is_set():
                 os.close(self._pidfd)
             self.ended.set()
+
+    def _end_by_ray(self) -> None:
+        """In the background: `ray.kill` has been seen never to return, for an actor that was dying already."""
+        if ray.is_initialized():
+            threading.Thread(target=ray.kill, args=(self.actor,), name="kill", daemon=True).start()
 
 
 def _warn(reason: str) -> None:

@@ -4,6 +4,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from engine.errors import WorkerLost
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 
@@ -37,6 +38,9 @@ class Executor(Protocol):
 
     def restart(self) -> Capacity:
         """Replace lost workers; steps submitted from now on carry the next epoch, even if it fails: then with WorkerLost."""
+
+    def was_killed(self, failure: WorkerLost) -> bool:
+        """Whether the lost worker was ended from outside, not by what it computed, as far as can be told; before `restart`."""
 
     def shutdown(self) -> None:
         """Stop the workers; idempotent."""

@@ -247,7 +247,8 @@ class LLMEngine:
         self._failed_at = time.monotonic()
         is_death = isinstance(failure, WorkerLost)
         failed = [entry for step in self._in_flight if step.plan.step == failure.step for entry in step.plan.scheduled]
-        guilty = self._suspects.judge(failed, self._groups.values(), is_death=is_death)
+        is_kill = isinstance(failure, WorkerLost) and self.executor.was_killed(failure)
+        guilty = self._suspects.judge(failed, self._groups.values(), is_death=is_death, is_kill=is_kill)
         self._in_flight.clear()
         if guilty is not None:
             self.budget.convicted()

@@ -7,12 +7,14 @@ are held back, and let go a few at a time, the newest first, while those go on t
 a step fails in which a single request is in doubt, it is that one's doing: it ends with an error, and nobody else notices.
 
 A death weighs more than an exception. After the first one, requests that have not had a token here yet are tried at once,
-each alone: what kills a process does so in its first step, most likely, and two deaths are enough then.
+each alone: what kills a process does so in its first step, most likely, and two deaths are enough then. A kill from outside
+weighs less: operators and machines kill processes for reasons of their own, and so does a system that is out of memory, which
+may be a request's doing. It takes MAX_KILLS in a row, and nobody is tried after the first.
 """
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from engine.scheduler import ScheduledSequence
@@ -22,6 +24,9 @@ MAX_TRIALS = 64  # suspects are tried in so many parts at most
 BACKOFF_SECONDS = (0.0, 0.5, 1.0, 2.0, 4.0)  # before the first restart in a row, the second, ... and all others
 PROGRESS_STEPS = 8  # steps after which a restart counts as a success
 MAX_CONVICTIONS = 3  # in a row: if the next one fails too, it is not the requests
+MAX_KILLS = (
+    4  # from outside, in a row, of whoever computes the same tokens of a request: the last of them with it alone
+)
 
 
 class RestartBudget:
@@ -62,6 +67,7 @@ class _Mark:
     progress: int  # tokens of all its sequences
     start: int
     end: int
+    num_kills: int  # from outside, in a row up to now, that the request was under without a token between
 
     def meets(self, other: Self) -> bool:
         """Whether both failures may be of the same tokens."""
@@ -82,32 +88,50 @@ class Suspects:
     def arrived(self, group: SequenceGroup, *, is_suspect: bool) -> None:
         """A new request. `is_suspect`: other engines were lost with it, so it stands trial from the start."""
         if is_suspect:
-            self._marks[group] = _Mark(_progress(group), 0, sys.maxsize)
+            self._marks[group] = _Mark(_progress(group), 0, sys.maxsize, num_kills=0)
             self._hold([*self._waiting, group], [], num_at_once=1)
         elif self._on_trial:
             group.is_held = True
             self._bystanders.append(group)
 
     def judge(
-        self, failed: Iterable[ScheduledSequence], everybody: Iterable[SequenceGroup], *, is_death: bool
+        self,
+        failed: Iterable[ScheduledSequence],
+        everybody: Iterable[SequenceGroup],
+        *,
+        is_death: bool,
+        is_kill: bool = False,
     ) -> SequenceGroup | None:
-        """Of a step that failed with these in it: the request that is to blame; None while that is not known."""
+        """Of a step that failed with these in it: the request that is to blame; None while that is not known.
+
+        `is_death`: a worker's process ended with the step; `is_kill`: it was ended from outside.
+        """
         marks = _marks(failed)
         tried = [group for group in marks if group in self._on_trial]
         again = [group for group, mark in marks.items() if group in self._marks and mark.meets(self._marks[group])]
         new = [group for group in marks if group.metrics.first_token_time is None]
+        if is_kill:
+            marks = {group: replace(mark, num_kills=self._num_kills(group, again) + 1) for group, mark in marks.items()}
         self._marks |= marks
         doubtful = sorted({*again, *new}, key=lambda group: group.order[1])
         self._on_trial = [group for group in self._on_trial if group not in doubtful]
-        if again == doubtful and len(doubtful) == 1 and (tried or not is_death):
+        if is_kill:
+            guilty = [group for group in tried if marks[group].num_kills >= MAX_KILLS]
+        else:
+            guilty = again if again == doubtful and (tried or not is_death) else []
+        if len(guilty) == 1:
             self._let_go()
-            return doubtful[0]
+            return guilty[0]
         if tried:
             self._hold([*self._waiting, *doubtful], everybody, num_at_once=1)
-        elif again or (new and is_death):
+        elif again or (new and is_death and not is_kill):
             suspects = [group for group in doubtful if group in again or not again]
             self._hold([*self._waiting, *suspects], everybody, num_at_once=-(-len(suspects) // MAX_TRIALS))
         return None
+
+    def _num_kills(self, group: SequenceGroup, again: list[SequenceGroup]) -> int:
+        """Of the request before this failure, if it has failed at the same tokens before."""
+        return self._marks[group].num_kills if group in again else 0
 
     def review(self) -> None:
         """Clear those on trial that got past their mark, or are gone; let the next ones go."""
@@ -149,8 +173,8 @@ def _marks(failed: Iterable[ScheduledSequence]) -> dict[SequenceGroup, _Mark]:
     for entry in failed:
         group, start, end = entry.group, entry.start, entry.start + entry.num_tokens
         if not group.finished:
-            known = marks.get(group, _Mark(_progress(group), start, end))
-            marks[group] = _Mark(known.progress, min(known.start, start), max(known.end, end))
+            known = marks.get(group, _Mark(_progress(group), start, end, num_kills=0))
+            marks[group] = replace(known, start=min(known.start, start), end=max(known.end, end))
     return marks
 
 

@@ -52,6 +52,10 @@ class LocalExecutor:
         self._waiting.submit(lambda: None).result()  # the epoch's last step has been answered
         return self._thread.submit(self._restart).result()
 
+    def was_killed(self, failure: WorkerLost) -> bool:
+        """What ends the worker ends this process."""
+        return False
+
     def shutdown(self) -> None:
         self._thread.shutdown(cancel_futures=True)
         self._waiting.shutdown(cancel_futures=True)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ ROOT = Path(__file__).parents[2]
 PROMPTS = [list(range(40, 77)), [5, 6, 7], list(range(300, 316))]
 SECONDS = 60  # more than any step takes
 DEADLY = 13  # a token id
+IS_TOLD = tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (6, 15)  # by Linux, how a process ended
 
 
 def make_config(**changes: object) -> EngineConfig:
@@ -138,6 +140,7 @@ def test_killed_worker_is_lost_and_replaced(expected: list[list[int]], caplog: p
                 failed.result(SECONDS)
             assert caught.value.rank == 0
             assert "its process ended" in caught.value.reason or "ActorDiedError" in caught.value.reason
+        assert executor.was_killed(caught.value) == IS_TOLD
         (line,) = caplog.messages
         assert re.match(r"worker 0 on node \S+ lost, step 0 in flight: ", line)
         assert executor.restart().num_gpu_blocks == 32
@@ -146,6 +149,23 @@ def test_killed_worker_is_lost_and_replaced(expected: list[list[int]], caplog: p
         with pytest.raises(WorkerLost, match="of epoch 0, and this is epoch 1"):
             executor.submit(make_step(2, [Part([1], 0, [1])])).result(SECONDS)
         assert run(executor, epoch=1) == expected
+
+
+def test_a_spare_starts_a_while_after_the_others_and_takes_a_dead_ones_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.executor.STOCK_SECONDS", 0.5)
+    with started(make_config(pipeline_parallel_size=2)) as executor:
+        assert executor._pool is not None
+        begun = time.monotonic()
+        while not (spares := executor._pool._spares):
+            assert time.monotonic() < begun + SECONDS
+            time.sleep(0.05)
+        ((_, spare),) = spares
+        assert ray.get(spare.introduction, timeout=SECONDS).pid not in executor.worker_pids
+        os.kill(executor.worker_pids[1], signal.SIGKILL)
+        with pytest.raises(WorkerLost):
+            executor.submit(make_step(0, [Part(PROMPTS[0], 0, [1, 2, 3])])).result(SECONDS)
+        executor.restart()
+        assert executor.worker_pids[1] == spare.facts.pid
 
 
 def test_a_frozen_worker_is_found_and_replaced(expected: list[list[int]]) -> None:
@@ -246,7 +266,7 @@ class DeadlyWorker:
 
     def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
         if DEADLY in request.input_ids:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os._exit(1)
         output: SamplerOutput | None = self._worker.execute(request)
         return output
 

@@ -79,6 +79,7 @@ class HistoryExecutor:
         self.crash_at: set[int] = set()  # steps that end in WorkerLost, whatever their epoch
         self.raise_at: set[int] = set()  # steps that raise
         self.deadly: set[int] = set()  # token ids: a step that reads one ends in WorkerLost
+        self.is_kill = False  # whether the crashes come from outside
         self.raising: set[int] = set()  # token ids: a step that reads one raises
         self.num_restarts = 0
         self.poison: set[int] = set()  # steps whose first row is not finite
@@ -95,6 +96,9 @@ class HistoryExecutor:
         self.epoch += 1
         self.num_restarts += isinstance(self.failure, WorkerLost)
         return self.start()
+
+    def was_killed(self, failure: WorkerLost) -> bool:
+        return self.is_kill
 
     def shutdown(self) -> None:
         pass

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from engine.errors import REQUEST_QUARANTINED, STEP_FAILED
-from engine.recovery import BACKOFF_SECONDS, MAX_CONVICTIONS, PROGRESS_STEPS, RestartBudget
+from engine.recovery import BACKOFF_SECONDS, MAX_CONVICTIONS, MAX_KILLS, PROGRESS_STEPS, RestartBudget
 from engine.sampling_params import SamplingParams
 from tests.engine.test_llm_engine import finish
 from tests.engine.workloads import Knobs, Request, essence, make_engine, run
@@ -74,6 +74,31 @@ def test_one_failure_is_nobodys_fault() -> None:
     assert {name: essence(answer) for name, answer in answers.items()} == expected
     stats = engine.stats()
     assert (stats.num_failed_steps, stats.num_recoveries, stats.num_quarantined) == (1, 1, 0)
+
+
+def test_two_kills_from_outside_convict_nobody() -> None:
+    """A request that is alone, and before its first token, both times."""
+    (request,) = neighbours(1)
+    engine = make_engine(Knobs())
+    engine.executor.is_kill = True
+    engine.executor.crash_at = {0, 1, 2}
+    answers = run(engine, [request])
+    assert {request.request_id: essence(answers[request.request_id])} == alone([request])
+    assert (engine.stats().num_recoveries, engine.stats().num_quarantined) == (3, 0)
+
+
+@pytest.mark.parametrize("knobs", KNOBS, ids=str)
+def test_what_has_the_process_killed_is_quarantined_after_some_more(knobs: Knobs) -> None:
+    """Out of memory: from outside too, and the request's doing."""
+    others = neighbours(20)
+    expected = alone(others)
+    engine = make_engine(knobs)
+    engine.executor.is_kill = True
+    engine.executor.deadly = {POISON}
+    answers = run(engine, [*others[:10], poisoned(), *others[10:]])
+    assert engine.executor.num_restarts == MAX_KILLS
+    assert answers["poison"].error_code == REQUEST_QUARANTINED
+    assert {name: essence(answer) for name, answer in answers.items() if name != "poison"} == expected
 
 
 def test_a_killer_that_comes_again_and_again_does_not_stop_the_engine() -> None:
