@@ -36,6 +36,7 @@ class ServerOptions(BaseModel):
     num_engines: int = Field(1, ge=1)
     num_gateways: int = Field(1, ge=1)
     max_attempts: int = Field(3, ge=1)
+    stream_resume: bool = False
     ray_address: str | None = None
 
 
@@ -99,6 +100,12 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         help="engine replicas lost in a row under a request before its client hears of it (default: 3)",
     )
     group.add_argument(
+        "--stream-resume",
+        action="store_true",
+        default=suppress,
+        help="give events ids, by which a client may take a broken stream up again, from any gateway",
+    )
+    group.add_argument(
         "--ray-address",
         default=suppress,
         metavar="ADDRESS",
@@ -154,6 +161,7 @@ def _serve(options: argparse.Namespace) -> None:
         "num_engines": server.num_engines,
         "num_gateways": server.num_gateways,
         "max_attempts": server.max_attempts,
+        "stream_resume": server.stream_resume,
         "api_keys": [] if server.api_key is None else [server.api_key],
     }
     print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)

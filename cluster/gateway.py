@@ -77,9 +77,12 @@ class Gateway:
         *,
         priority: int = 0,
         cache_salt: str | None = None,
+        output_ids: list[int] | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """The request's deltas. Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while the gateway
-        shuts down, or EngineDead or RequestQuarantined once no attempt is left.
+        """The request's deltas; `output_ids`: see `Service`.
+
+        Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while the gateway shuts down, or EngineDead or
+        RequestQuarantined once no attempt is left.
 
         Closing the generator early aborts the request.
         """
@@ -90,8 +93,17 @@ class Gateway:
             params = replace(params, seed=secrets.randbits(63))
         own_id = f"{self._name}-{next(self._count)}"
         plain: EnginePrompt = list[Message](prompt.messages) if isinstance(prompt, ChatPrompt) else prompt
-        admission = Admission(own_id, plain, params, self._address, priority=priority, cache_salt=cache_salt)
-        journal = self._journals[own_id] = Journal(request_id, params.num_samples)
+        journal = self._journals[own_id] = Journal(request_id, params.num_samples, output_ids)
+        admission = Admission(
+            own_id,
+            plain,
+            params,
+            self._address,
+            output_ids=journal.output_ids,
+            cumulative_logprobs=journal.cumulative_logprobs,
+            priority=priority,
+            cache_salt=cache_salt,
+        )
         self._own_ids[request_id] = own_id
         if len(self._own_ids) > NUM_REQUESTS_REMEMBERED:
             self._own_ids.popitem(last=False)

@@ -18,6 +18,7 @@ from cluster.api.app import build
 from cluster.delta_channel import GatewayAddress
 from cluster.gateway import Gateway
 from cluster.journal import EngineLost
+from cluster.stream_journal import JournalClient
 
 SERVE_NAMESPACE = "serve"  # where Serve names its actors
 ANSWER_SECONDS = 3.0  # for a question to every replica
@@ -34,15 +35,23 @@ class GatewayDeployment:
         api_keys: tuple[str, ...],
         max_attempts: int,
         patience: float,
+        stream_resume: bool,
     ) -> None:
         self._gateway = Gateway(_ServeEngines(engines), max_attempts=max_attempts, patience=patience)
         self._model_name = model_name
         self._api_keys = api_keys
+        self._streams = JournalClient() if stream_resume else None
         self._model = await engines.model_info.remote()
         await self._gateway.start(ray.util.get_node_ip_address())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return build(self._gateway, model_name=self._model_name, api_keys=self._api_keys, **self._model)
+        return build(
+            self._gateway,
+            model_name=self._model_name,
+            api_keys=self._api_keys,
+            streams=self._streams,
+            **self._model,
+        )
 
     async def generate(self, request: dict[str, Any]) -> dict[str, Any]:
         return await handle.generate(self._gateway, request)

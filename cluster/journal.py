@@ -31,7 +31,8 @@ class Journal:
     several steps joined into one.
     """
 
-    def __init__(self, request_id: str, num_choices: int) -> None:
+    def __init__(self, request_id: str, num_choices: int, output_ids: list[int] | None = None) -> None:
+        """`output_ids`: tokens that the client has of the only choice; it wants the others' deltas as they are, unjoined."""
         self.request_id = request_id  # the client's; the engine knows the request by another
         self.attempt = 0
         self.source: str | None = None  # the connection that brings the current attempt, once a replica has taken it
@@ -39,7 +40,8 @@ class Journal:
         self.prompt_token_ids: list[int] = []  # as the first attempt's replica made them; empty before it told
         self._prompt: str | None = None
         self._num_cached_tokens = 0
-        self._output_ids: list[list[int]] = [[] for _ in range(num_choices)]
+        self._joins = output_ids is None
+        self._output_ids: list[list[int]] = [[*(output_ids or [])] for _ in range(num_choices)]
         self._cumulative_logprobs = [0.0] * num_choices
         self._finished_choices: set[int] = set()
         self._finished = False
@@ -129,7 +131,8 @@ class Journal:
             self._news.clear()
             if self._pending:
                 news, self._pending = self._pending, []
-                yield _join(news)
+                for delta in [_join(news)] if self._joins else news:
+                    yield delta
                 if news[-1].finished:
                     return
             if self._failure is not None:

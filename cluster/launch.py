@@ -27,6 +27,7 @@ from cluster.gateway_deployment import GatewayDeployment
 from cluster.placement import CPUS_PER_WORKER, make_bundles
 from cluster.plan import make_plan
 from cluster.ray_processes import RayProcesses, attempt, remove_folder
+from cluster.stream_journal import end_journal
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig
 
@@ -45,6 +46,7 @@ RAY_ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # else workers run at nice 15
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "cluster.api.edge:proxy_middlewares",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without GPUs keeps CUDA_VISIBLE_DEVICES as it is
 }
 AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
@@ -60,6 +62,7 @@ class AppConfig(BaseModel):
     num_gateways: int = Field(1, ge=1)
     max_attempts: int = Field(3, ge=1)  # engine replicas lost in a row under a request, before its client hears of it
     patience: float = Field(300, gt=0)  # seconds that a request waits for a replica: what a new one needs to start
+    stream_resume: bool = False  # whether a client may come back to a stream that broke, by the last event it had
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
     api_keys: tuple[str, ...] = ()  # none: everybody may ask
 
@@ -95,7 +98,14 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         health_check_period_s=1,
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=config.stream_grace,
-    ).bind(engines, engine_config.model_name, config.api_keys, config.max_attempts, config.patience)
+    ).bind(
+        engines,
+        engine_config.model_name,
+        config.api_keys,
+        config.max_attempts,
+        config.patience,
+        config.stream_resume,
+    )
 
 
 def check_packages() -> None:
@@ -202,6 +212,7 @@ def _stop_engines() -> None:
 
 def _end_serve() -> None:
     serve.delete(APP_NAME)
+    end_journal()
     if not serve.status().applications:
         serve.shutdown()
 

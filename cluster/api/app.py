@@ -19,6 +19,7 @@ from cluster.api.openapi import describe
 from cluster.api.parse import read_object
 from cluster.api.protocol import ChatRequest, CompletionRequest
 from cluster.api.responses import ModelCard, ModelList
+from cluster.api.resume import Resumable, StreamStore
 from cluster.api.sampling import Model
 from cluster.api.service import Service
 from cluster.api.stream import EventStream, unless_disconnected
@@ -36,13 +37,14 @@ def build(
     vocab_size: int,
     default_sampling: Mapping[str, Any] | None = None,
     api_keys: tuple[str, ...] = (),
+    streams: StreamStore | None = None,
     max_body_bytes: int = 32 << 20,
     body_timeout: float = 60.0,
 ) -> FastAPI:
     """The application that answers with what `service` generates.
 
     `default_sampling` is for what requests leave out (`ModelConfig.default_sampling`); `body_timeout` in seconds. Without
-    `api_keys` everybody may ask.
+    `api_keys` everybody may ask. With `streams` a client may come back to a stream that broke (`resume`).
     """
     model = Model(
         name=model_name,
@@ -50,6 +52,7 @@ def build(
         vocab_size=vocab_size,
         default_sampling=default_sampling or {},
     )
+    resumable = Resumable(service, model, streams)
     card = ModelCard(model_name, int(time.time()), model_name, max_model_len)
     handled: tuple[type[Exception], ...] = (*FORESEEN, HTTPException, ClientDisconnect, Exception)
     app = FastAPI(
@@ -58,30 +61,32 @@ def build(
         exception_handlers={kind: handle for kind in handled},
     )
     app.add_middleware(Edge, api_keys=api_keys)
-    document = msgspec.json.encode(describe(VERSION, needs_key=bool(api_keys)))
+    document = msgspec.json.encode(describe(VERSION, needs_key=bool(api_keys), has_streams=streams is not None))
 
     async def body_of(request: Request) -> dict[str, Any]:
         return await read_object(request, max_bytes=max_body_bytes, timeout=body_timeout)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
-        asked = validate(ChatRequest, await body_of(request))
+        body = await body_of(request)
+        asked = validate(ChatRequest, body)
         check_model(asked.model)
         call = chat_call(asked, model)
-        updates = run(service, call)
         if call.stream:
-            return EventStream(chat_events(call, model, updates), warning(asked))
+            return EventStream(await resumable.events(request, body, call, chat_events), warning(asked))
+        updates = run(service, call)
         answer = await unless_disconnected(request.receive, chat_result(call, model, updates))
         return _json(answer, warning(asked))
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> Response:
-        asked = validate(CompletionRequest, await body_of(request))
+        body = await body_of(request)
+        asked = validate(CompletionRequest, body)
         check_model(asked.model)
         call = completion_call(asked, model)
-        updates = run(service, call)
         if call.stream:
-            return EventStream(completion_events(call, model, updates), warning(asked))
+            return EventStream(await resumable.events(request, body, call, completion_events), warning(asked))
+        updates = run(service, call)
         answer = await unless_disconnected(request.receive, completion_result(call, model, updates))
         return _json(answer, warning(asked))
 

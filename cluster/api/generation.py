@@ -29,11 +29,11 @@ class Call:
     cache_salt: str | None
     echo: bool = False
     prompt_logprobs: bool = False  # told to the caller, not only used for the echo
-    id: str = field(init=False)
-    created: int = field(init=False, default_factory=lambda: int(time.time()))  # seconds since 1970
+    id: str = ""  # made where it is not given
+    created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id", f"{self.kind}-{uuid.uuid4().hex}")
+        object.__setattr__(self, "id", self.id or f"{self.kind}-{uuid.uuid4().hex}")
 
 
 class Update(NamedTuple):
@@ -41,8 +41,8 @@ class Update(NamedTuple):
     output: RequestOutput
 
 
-async def run(service: Service, call: Call) -> AsyncGenerator[Update, None]:
-    """All prompts' deltas as they come; whoever closes this aborts what is left of them."""
+async def run(service: Service, call: Call, *, output_ids: list[int] | None = None) -> AsyncGenerator[Update, None]:
+    """All prompts' deltas as they come; whoever closes this aborts what is left of them. `output_ids`: see `Service`."""
     streams = [
         _naming(
             service.generate(
@@ -51,6 +51,7 @@ async def run(service: Service, call: Call) -> AsyncGenerator[Update, None]:
                 call.params,
                 priority=call.priority,
                 cache_salt=call.cache_salt,
+                output_ids=output_ids,
             ),
             _prompt_param(call, index),
         )

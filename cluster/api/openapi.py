@@ -26,9 +26,17 @@ _ERROR = {
     },
 }
 
+_LAST_EVENT_ID = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "description": "Of a stream of this very request that broke: the last event that came; the answer is the rest",
+    "required": False,
+    "schema": {"type": "string", "pattern": "^[!-~]+:[1-9][0-9]{0,8}$"},
+}
 
-def describe(version: str, *, needs_key: bool) -> dict[str, Any]:
-    """An OpenAPI 3.1 document."""
+
+def describe(version: str, *, needs_key: bool, has_streams: bool) -> dict[str, Any]:
+    """An OpenAPI 3.1 document; `has_streams`: a client may come back to a stream that broke."""
     _, requests = models_json_schema(
         [(ChatRequest, "validation"), (CompletionRequest, "validation")], ref_template=_REFERENCE.format("{model}")
     )
@@ -46,6 +54,9 @@ def describe(version: str, *, needs_key: bool) -> dict[str, Any]:
         "/debug/why/{request_id}": {"get": _operation(_json({"type": "object"})) | _in_path("request_id")},
         "/version": {"get": _operation(_json({"type": "object"}))},
     }
+    if has_streams:
+        for route in ("/v1/chat/completions", "/v1/completions"):
+            paths[route]["post"]["parameters"] = [_LAST_EVENT_ID]
     security: list[dict[str, list[str]]] = [{"key": []}] if needs_key else []
     return {
         "openapi": "3.1.0",

@@ -22,9 +22,18 @@ class Service(Protocol):
     """Answers requests; the gateway is one."""
 
     def generate(
-        self, request_id: str, prompt: Prompt, params: SamplingParams, *, priority: int, cache_salt: str | None
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        priority: int,
+        cache_salt: str | None,
+        output_ids: list[int] | None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """The request's deltas, until each of its `params.n` choices has a finish_reason.
+
+        With `output_ids`, which are for one choice, the deltas of the tokens after these, one by one and never joined.
 
         The first delta carries prompt_token_ids, and prompt_logprobs where they were asked for; `prompt` is the prompt's
         text, decoded if it came as token ids. Closing the generator aborts the request. Raises, before the first delta,

@@ -52,7 +52,7 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._events) as events:
-            data = await anext(events)
+            data = await anext(events, b"")  # nothing is left for a client that comes back with the last id
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": data, "more_body": True})
             try:

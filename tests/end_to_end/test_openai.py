@@ -6,6 +6,7 @@ import json
 import socket
 import time
 
+import httpx
 import openai
 import pytest
 
@@ -135,3 +136,8 @@ def wait_until_idle(server: Server) -> dict[str, int]:
         if stats["num_requests_running"] == stats["num_requests_waiting"] == 0:
             return stats
     raise AssertionError(f"still busy after {DEADLINE_SECONDS} s: {stats}")
+
+
+def test_the_proxy_refuses_an_id_that_is_no_text(server: Server) -> None:
+    answer = httpx.get(f"{server.url}/v1/models", headers=[(b"x-request-id", b"\xff\xfe")])
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "x-request-id")

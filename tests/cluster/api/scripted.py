@@ -45,6 +45,7 @@ class Generated:
     params: SamplingParams
     priority: int
     cache_salt: str | None
+    output_ids: list[int] | None
 
 
 class ScriptedService:
@@ -56,12 +57,19 @@ class ScriptedService:
         self.problems: list[str] = []
 
     async def generate(
-        self, request_id: str, prompt: Prompt, params: SamplingParams, *, priority: int, cache_salt: str | None
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        priority: int,
+        cache_salt: str | None,
+        output_ids: list[int] | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
-        self.generated.append(Generated(request_id, prompt, params, priority, cache_salt))
+        self.generated.append(Generated(request_id, prompt, params, priority, cache_salt, output_ids))
         script = self.scripts.get(text_of(prompt), Script())
         try:
-            for step, text in enumerate(script.texts):
+            for step, text in list(enumerate(script.texts))[len(output_ids or []) :]:
                 is_last = step == len(script.texts) - 1 and script.finishes and not script.error and not script.waits
                 yield _output(request_id, params, step, text, script, is_last)
             if script.error is not None:

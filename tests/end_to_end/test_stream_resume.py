@@ -1,0 +1,71 @@
+"""A stream outlives the gateway that it came from: its client comes back with the last event it had, and gets the rest."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from ray import serve
+
+from cluster.launch import APP_NAME, build_app
+from tests.end_to_end.chaos.processes import GATEWAY, find
+from tests.end_to_end.conftest import ENGINE, LOOPBACK, Server
+from tests.end_to_end.test_replica_lost import DEADLINE_SECONDS, wait_until_healthy
+
+BODY = {"model": "demo", "prompt": "once", "max_tokens": 300, "seed": 3, "ignore_eos": True, "stream": True}
+NUM_BEFORE = 40  # events, until the gateway is killed
+
+
+@pytest.fixture(scope="module")
+def resumable(server: Server) -> Server:
+    application = build_app({"engine": ENGINE, "stream_resume": True, "api_keys": ["key"]})
+    serve.run(application, name=APP_NAME, route_prefix="/")
+    wait_until_healthy(server)
+    return server
+
+
+def test_a_stream_outlives_its_gateway(resumable: Server) -> None:
+    undisturbed = b"".join(events(resumable, None))
+    had: list[bytes] = []
+    with contextlib.suppress(http.client.HTTPException, OSError):
+        for event in events(resumable, None):
+            had.append(event)
+            if len(had) == NUM_BEFORE:
+                (pid,) = find(GATEWAY)
+                os.kill(pid, signal.SIGKILL)
+    assert len(had) >= NUM_BEFORE and b"[DONE]" not in b"".join(had)
+    killed = time.monotonic()
+    wait_until_healthy(resumable)
+    rest = list(events(resumable, had[-1]))
+    print(f"event {len(had)} was the last one; whole {time.monotonic() - killed:.1f} s after the gateway was killed")
+    assert plain(b"".join([*had, *rest])) == plain(undisturbed)
+    assert b"".join(events(resumable, had[0])) == b"".join([*had[1:], *rest])
+
+
+def events(server: Server, last: bytes | None) -> Iterator[bytes]:
+    """The stream's events after `last`, or all of them, as they come over a connection of their own."""
+    headers = {"content-type": "application/json", "authorization": "Bearer key"}
+    if last is not None:
+        headers["Last-Event-ID"] = last.partition(b"\n")[0].removeprefix(b"id: ").decode()
+    connection = http.client.HTTPConnection(LOOPBACK, server.port, timeout=DEADLINE_SECONDS)
+    with contextlib.closing(connection):
+        connection.request("POST", "/v1/completions", json.dumps(BODY), headers)
+        response = connection.getresponse()
+        assert response.status == 200, response.read()
+        event = b""
+        while line := response.readline():
+            event += line
+            if line == b"\n":
+                yield event
+                event = b""
+        assert event == b""
+
+
+def plain(stream: bytes) -> bytes:
+    """Without the request's id and time."""
+    return re.sub(rb'cmpl-[0-9a-f]{32}|"created":[0-9]+', b"", stream)
