@@ -57,15 +57,14 @@ def make_plan(config: EngineConfig) -> Plan:
     num_layers = _most_layers(config, model, sizes)
     kv_heads = math.ceil(model.num_key_value_heads / config.tensor_parallel_size)
     cell_bytes = _DTYPE_BYTES[dtype] if config.kv_cache_dtype == "auto" else 1
-    plan = Plan(
+    cache_bytes_per_token = 2 * num_layers * kv_heads * model.head_dim * cell_bytes
+    return Plan(
         tensor_parallel_size=config.tensor_parallel_size,
         pipeline_parallel_size=config.pipeline_parallel_size,
-        max_model_len=max_model_len,
+        max_model_len=_fit_cache(config, max_model_len, cache_bytes_per_token * config.block_size),
         weight_bytes=_weight_bytes(config, model, sizes, dtype, num_layers, kv_heads),
-        cache_bytes_per_token=2 * num_layers * kv_heads * model.head_dim * cell_bytes,
+        cache_bytes_per_token=cache_bytes_per_token,
     )
-    _check_cache(config, plan)
-    return plan
 
 
 def check_weights(model_folder: str, model: ModelConfig) -> None:
@@ -117,17 +116,26 @@ def _check_tokenizer(config: EngineConfig) -> None:
         raise InvalidConfig(f"{tokenizer} does not exist; name a folder that holds one with tokenizer")
 
 
-def _check_cache(config: EngineConfig, plan: Plan) -> None:
-    blocks_needed = math.ceil(plan.max_model_len / config.block_size) + 1
-    block_bytes = plan.cache_bytes_per_token * config.block_size
-    given = config.num_gpu_blocks_override
-    if given is None and config.kv_cache_memory_bytes is not None:
-        given = config.kv_cache_memory_bytes // block_bytes
-    if given is not None and given < 2:
+def _fit_cache(config: EngineConfig, max_model_len: int, block_bytes: int) -> int:
+    """The longest sequence, in tokens, that a cache of the size that is given holds; the first block is nobody's."""
+    num_blocks = config.num_gpu_blocks_override
+    if num_blocks is None and config.kv_cache_memory_bytes is not None:
+        num_blocks = config.kv_cache_memory_bytes // block_bytes
+    if num_blocks is None:
+        return max_model_len
+    needed = math.ceil(max_model_len / config.block_size) + 1
+    if num_blocks < 2:
         raise InvalidConfig(
             f"kv_cache_memory_bytes={config.kv_cache_memory_bytes} holds no block; one takes {block_bytes} bytes a rank, "
-            f"the longest sequence {blocks_needed * block_bytes}"
+            f"the longest sequence {needed * block_bytes}"
         )
+    num_tokens = (num_blocks - 1) * config.block_size
+    if config.max_model_len is not None and num_tokens < max_model_len:
+        raise InvalidConfig(
+            f"max_model_len={max_model_len} needs {needed} blocks of the cache, and it has {num_blocks}; "
+            f"use {num_tokens} or less, or give the cache more memory"
+        )
+    return min(max_model_len, num_tokens)
 
 
 def _most_layers(config: EngineConfig, model: ModelConfig, sizes: ModelSizes) -> int:

@@ -90,6 +90,12 @@ def test_the_stage_with_the_most_layers_is_planned_for(checkpoint: Path, num_lay
         assert plan.cache_bytes_per_token == max(map(len, stages)) * 2 * 2 * 64 * 2  # as in the test above
 
 
+def test_the_longest_sequence_is_what_a_given_cache_holds() -> None:
+    assert plan_of(num_gpu_blocks_override=2).max_model_len == 16
+    assert plan_of(num_gpu_blocks_override=2, max_model_len=16).max_model_len == 16
+    assert plan_of(kv_cache_memory_bytes=64 << 20).max_model_len == 2048
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -102,6 +108,10 @@ def test_the_stage_with_the_most_layers_is_planned_for(checkpoint: Path, num_lay
         ({"max_model_len": 4096}, "max_model_len=4096 exceeds the model's 2048 positions; use 2048 or less"),
         ({"tokenizer": "/nowhere"}, "/nowhere/tokenizer.json does not exist"),
         ({"kv_cache_memory_bytes": 100}, "kv_cache_memory_bytes=100 holds no block"),
+        (
+            {"num_gpu_blocks_override": 2, "max_model_len": 17},
+            "max_model_len=17 needs 3 blocks of the cache, and it has 2",
+        ),
         (
             {"dtype": "float16", "device": "cpu"},
             "dtype=float16 is not computed on CPU; float32 or bfloat16 would work",
