@@ -78,7 +78,7 @@ class Report:
                 f"{name} {percentile(resumed, share):.2f}" for name, share in (("p50", 0.5), ("p95", 0.95), ("max", 1))
             )
             lines.append(f"time to resume, s  {shown} ({len(resumed)} interruptions)")
-        lines += [f"{name:<19}{value}" for name, value in self.figures.items()]
+        lines += [f"{name:<18} {value}" for name, value in self.figures.items()]
         broken = [(stream, found) for stream, found in zip(self.streams, self.problems, strict=True) if found]
         for stream, found in broken[:SHOWN_PROBLEMS]:
             told = stream.error or "no error was told"

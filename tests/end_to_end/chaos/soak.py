@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cluster.chaos.client import ChaosClient
 from cluster.chaos.report import Fault, Report
@@ -67,7 +68,7 @@ async def _sample(samples: _Samples, end: float) -> None:
             taken = usage(pid)
             if taken is not None:
                 samples.of_process.setdefault(pid, []).append((now, taken))
-                samples.titles[pid] = title_of(pid).split(" ")[0][-60:]
+                samples.titles[pid] = Path(title_of(pid).split(" ")[0]).name[-60:]
         samples.num_shared.append(len(shared_memory()))
         await asyncio.sleep(SAMPLE_SECONDS)
 
