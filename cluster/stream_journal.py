@@ -170,7 +170,7 @@ class JournalClient:
         return record
 
     async def _write(self) -> None:
-        """Batch after batch; one that fails is lost: its streams go on, and cannot be resumed."""
+        """Batch after batch; one that fails twice is lost: its streams go on, and cannot be taken up again."""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), IDLE_SECONDS / 10)
@@ -178,10 +178,12 @@ class JournalClient:
             self._haste.clear()
             batch, written = self._batch, self._written
             self._batch, self._written = Batch(), asyncio.Event()
-            try:
-                await self._ask("write", batch)
-            except _TROUBLES as error:
-                logger.error("streams cannot be remembered: %s", in_a_line(error))
+            for _ in range(2):  # an actor that has ended is known by the first question to it
+                try:
+                    await self._ask("write", batch)
+                    break
+                except _TROUBLES as error:
+                    logger.error("streams are not remembered: %s", in_a_line(error))
             written.set()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._haste.wait(), BATCH_SECONDS)

@@ -1,0 +1,45 @@
+"""Where streams are remembered: by an actor on another node than the gateway, for every gateway, and what if it dies."""
+
+import asyncio
+from typing import Any
+
+import pytest
+import ray
+
+from cluster.api.errors import Unavailable
+from cluster.api.resume import StreamRecord
+from cluster.stream_journal import NAME, NAMESPACE, JournalClient
+from tests.cluster.test_executor import ROOT
+from tests.cluster.test_node_lost import NODE, SECONDS, cluster
+
+__all__ = ["cluster"]  # the fixture
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's: see there
+
+
+async def test_gateways_share_a_journal_on_another_node_and_begin_anew_without_it(cluster: Any) -> None:
+    other = cluster.add_node(num_cpus=1, **NODE)
+    ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)
+    async with asyncio.timeout(SECONDS):
+        gateway, another = JournalClient(), JournalClient()
+        await gateway.open("one", StreamRecord(b"who", 5, 7))
+        assert await another.find("one") == StreamRecord(b"who", 5, 7)
+        gateway.told("one", 0, [11], 0, 3)
+        gateway.told("one", 1, [12], 1, 0)
+        while (known := await another.find("one")) is not None and len(known.token_ids) < 2:
+            await asyncio.sleep(0.05)
+        assert known == StreamRecord(b"who", 5, 7, 3, [11, 12], [0, 1])
+        actor = ray.get_actor(NAME, namespace=NAMESPACE)
+        places = ray._private.state.actors()
+        assert places[actor._actor_id.hex()]["Address"]["NodeID"] == other.node_id
+        ray.kill(actor)
+        assert await _found_after_all(another, "one") is None
+        await gateway.open("two", StreamRecord(b"who", 6, 8))
+        assert await another.find("two") == StreamRecord(b"who", 6, 8)
+
+
+async def _found_after_all(client: JournalClient, request_id: str) -> StreamRecord | None:
+    while True:
+        try:
+            return await client.find(request_id)
+        except Unavailable:
+            await asyncio.sleep(0.05)
