@@ -50,6 +50,7 @@ RAY_ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without GPUs keeps CUDA_VISIBLE_DEVICES as it is
 }
 AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+_OUR_EXCEPTION = re.compile(r"[\w.]+\.(InvalidConfig|WorkerLost): ")
 
 
 class AppConfig(BaseModel):
@@ -178,7 +179,7 @@ def serving(
 
     `ends_serve`: leave no Serve behind, for a cluster that lasts longer; the next one may listen elsewhere.
     """
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # it warns of every answer that took a tenth of a second
     _check_that_serve_is_ours_to_start()
     serve.start(proxy_location="HeadOnly", http_options={"host": host, "port": port})
     try:
@@ -267,7 +268,12 @@ def _process_token() -> str:
 
 
 def _why_not_started(text: str) -> str:
-    """The last line of what the deployments say of themselves, where the exception is; `text` if they say nothing."""
     messages = [deployment.message for deployment in serve.status().applications[APP_NAME].deployments.values()]
-    lines = [line.strip() for message in [text, *messages] for line in message.splitlines() if line.strip()]
-    return re.sub(r"^[\w.]+\.(InvalidConfig|WorkerLost): ", "", lines[-1])
+    return last_reason("\n".join([text, *messages]))
+
+
+def last_reason(told: str) -> str:
+    """The last of our own exceptions in what Serve tells, or else its last line: it may go on, that a start took long."""
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    ours = [line for line in lines if _OUR_EXCEPTION.match(line)]
+    return _OUR_EXCEPTION.sub("", (ours or lines)[-1])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launch import ROOT, build_app, check_packages, check_port
+from cluster.launch import ROOT, build_app, check_packages, check_port, last_reason
 from engine.errors import InvalidConfig
 
 
@@ -61,3 +61,9 @@ def test_a_port_is_free_or_not() -> None:
         with pytest.raises(InvalidConfig, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
             check_port("127.0.0.1", port)
     check_port("127.0.0.1", port)
+
+
+def test_the_reason_is_ours_whatever_serve_says_after_it() -> None:
+    slow = "Deployment 'GatewayDeployment' has 1 replicas that take long.\nThis may be caused by a slow __init__.\n"
+    assert last_reason(f"failed\n  engine.errors.InvalidConfig: no such thing\n{slow}") == "no such thing"
+    assert last_reason(slow) == "This may be caused by a slow __init__."
