@@ -15,6 +15,7 @@ from engine.errors import InvalidConfig, in_a_line
 
 CONNECT_SECONDS = 30.0
 FAILED_PAUSE_SECONDS = 0.5  # a server that is down is not to be flooded
+RESUME_SECONDS = 60.0  # for a server to take a stream up again
 SHOWN_BODY = 300  # characters of a refusal
 
 
@@ -30,6 +31,8 @@ class Stream:
     status: int | None = None  # of the answer
     retry_after: str | None = None
     error: str | None = None  # an exception of the connection, a refusal, or an error event
+    last_event_id: str | None = None  # where events have ids
+    num_resumed: int = 0
 
     @property
     def is_silently_cut(self) -> bool:
@@ -40,13 +43,17 @@ class Stream:
 class ChaosClient:
     """Of one server; a key goes into the authorization header."""
 
-    def __init__(self, url: str, *, api_key: str | None = None, silence_seconds: float = 120.0) -> None:
-        """`silence_seconds`: how long a stream may say nothing before it counts as lost."""
+    def __init__(
+        self, url: str, *, api_key: str | None = None, silence_seconds: float = 120.0, resumes: bool = False
+    ) -> None:
+        """`silence_seconds`: how long a stream may say nothing before it counts as lost. `resumes`: it comes back to streams
+        that break, where their events have ids."""
         self._url = url.rstrip("/").removesuffix("/v1")
         self._headers = {"content-type": "application/json"}
         if api_key is not None:
             self._headers["authorization"] = f"Bearer {api_key}"
         self._silence_seconds = silence_seconds
+        self._resumes = resumes
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -83,9 +90,22 @@ class ChaosClient:
     async def stream(self, request: ChaosRequest, *, drop_after: int | None = None) -> Stream:
         """Ask once and read to the end; or break the connection off after so many bytes."""
         stream = Stream(request, sent=time.monotonic())
-        body = msgspec.json.encode(request.body)
+        await self._ask(stream, drop_after)
+        broken = time.monotonic()
+        while self._resumes and stream.error and stream.last_event_id and time.monotonic() < broken + RESUME_SECONDS:
+            await asyncio.sleep(FAILED_PAUSE_SECONDS)
+            stream.error = None
+            await self._ask(stream, drop_after)
+            stream.num_resumed += stream.error is None
+        stream.ended = time.monotonic()
+        return stream
+
+    async def _ask(self, stream: Stream, drop_after: int | None) -> None:
+        """Read what is new to the stream: all of it, or what comes after the last event."""
+        body = msgspec.json.encode(stream.request.body)
+        headers = {} if stream.last_event_id is None else {"Last-Event-ID": stream.last_event_id}
         try:
-            async with self._session.post(self._url + request.path, data=body) as response:
+            async with self._session.post(self._url + stream.request.path, data=body, headers=headers) as response:
                 stream.status = response.status
                 stream.retry_after = response.headers.get("retry-after")
                 if response.status != 200:
@@ -96,8 +116,6 @@ class ChaosClient:
             stream.error = stream.error or in_a_line(error)
         except (ValueError, KeyError, TypeError) as error:
             stream.error = stream.error or f"an event that makes no sense: {in_a_line(error)}"
-        stream.ended = time.monotonic()
-        return stream
 
     async def send_all(
         self,
@@ -127,6 +145,7 @@ class ChaosClient:
 
 async def _read(response: aiohttp.ClientResponse, stream: Stream, drop_after: int | None) -> None:
     rest = b""
+    event_id = None
     num_bytes = 0
     async for data in response.content.iter_any():
         now = time.monotonic()
@@ -136,8 +155,12 @@ async def _read(response: aiohttp.ClientResponse, stream: Stream, drop_after: in
             return
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            if line.startswith(b"data:") and line[5:].strip() != b"[DONE]":
-                _take(msgspec.json.decode(line[5:]), stream, now)
+            if line.startswith(b"id:"):
+                event_id = line[3:].strip().decode()
+            elif line.startswith(b"data:"):
+                if line[5:].strip() != b"[DONE]":
+                    _take(msgspec.json.decode(line[5:]), stream, now)
+                stream.last_event_id = event_id
 
 
 def _take(event: dict[str, Any], stream: Stream, now: float) -> None:

@@ -13,6 +13,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "T1": kills.kill_workers,
     "T4": kills.kill_engines,
     "T5": kills.kill_gateways,
+    "T5-resume": kills.kill_gateways_of_resuming_clients,
     "T6-worker": freezes.freeze_worker,
     "T6-engine": freezes.freeze_engine,
     "T7": nodes.lose_node,

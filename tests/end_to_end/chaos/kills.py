@@ -41,3 +41,23 @@ def kill_gateways(options: Options) -> Report:
     if not report.counts["lost"]:
         report.unmet.append("no stream was on a gateway that was killed")
     return report
+
+
+def kill_gateways_of_resuming_clients(options: Options) -> Report:
+    """T5: the same under clients that come back with the last event they had: no stream of one choice is lost."""
+    num_faults = options.pick(options.faults, 3, 1)
+    load = Load(options.pick(options.streams, 100, 20), concurrency=32, seed=options.seed, resumes=True)
+    deliver = kill_every(options.interval or 5.0, GATEWAY, num_faults, seed=options.seed)
+    args = app_args({}, recovers=options.recovers, num_gateways=2, stream_resume=True)
+    with running(args) as app:
+        tolerated = frozenset({"lost"})  # streams of several choices, and those that had had no event yet
+        report = asyncio.run(
+            disturbed("T5-resume", app.url, load, num_faults=num_faults, deliver=deliver, tolerated=tolerated)
+        )
+    report.figures["resumed"] = sum(stream.num_resumed for stream in report.streams)
+    if not report.figures["resumed"]:
+        report.unmet.append("no stream was taken up again")
+    for stream, found in zip(report.streams, report.problems, strict=True):
+        if found and stream.last_event_id is not None:
+            report.unmet.append(f"request {stream.request.index} could have been taken up again: {stream.error}")
+    return report

@@ -29,13 +29,14 @@ class Load:
     max_tokens: int = 200
     seed: int = 0
     silence_seconds: float = 120.0
+    resumes: bool = False  # whether clients come back to streams that break
 
 
 async def disturbed(
     name: str, url: str, load: Load, *, num_faults: int, deliver: Deliver, tolerated: frozenset[str] = frozenset()
 ) -> Report:
     """Streams are sent until all have been and `deliver` has returned."""
-    async with ChaosClient(url, silence_seconds=load.silence_seconds) as client:
+    async with ChaosClient(url, silence_seconds=load.silence_seconds, resumes=load.resumes) as client:
         requests = make_requests(
             load.num_streams, model=await client.first_model(), max_tokens=load.max_tokens, seed=load.seed
         )
