@@ -243,11 +243,12 @@ class LLMEngine:
 
     def _recover(self, failure: StepFailure) -> None:
         """A failed step is a preemption of everybody: the next epoch begins, all sequences wait again, the guilty one ends."""
-        logger.error("epoch %d: %s; %d requests in the engine", self._epoch, failure, len(self._groups))
         self._failed_at = time.monotonic()
         is_death = isinstance(failure, WorkerLost)
         failed = [entry for step in self._in_flight if step.plan.step == failure.step for entry in step.plan.scheduled]
         is_kill = isinstance(failure, WorkerLost) and self.executor.was_killed(failure)
+        how = " (killed from outside)" if is_kill else ""
+        logger.error("epoch %d: %s%s; %d requests in the engine", self._epoch, failure, how, len(self._groups))
         guilty = self._suspects.judge(failed, self._groups.values(), is_death=is_death, is_kill=is_kill)
         self._in_flight.clear()
         if guilty is not None:
