@@ -4,6 +4,8 @@ import argparse
 import asyncio
 import json
 import math
+import shlex
+import sys
 import threading
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -176,7 +178,7 @@ class TestServe:
         }
         assert {"torch", "numpy", "python"} <= result["versions"].keys()
         assert result["machine"]["num_cpus"] >= 1
-        assert "pytest" in result["command"]
+        assert result["command"] == shlex.join(sys.orig_argv)
         assert "12 done, 0 failed" in shown and "TPOT" in shown
         assert len(ElementTree.parse(plot).findall(".//{*}polyline")) == 5
         generated = server.service.generated[1:]  # the first was a trial

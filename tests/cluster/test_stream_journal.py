@@ -19,6 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's: see
 async def test_gateways_share_a_journal_on_another_node_and_begin_anew_without_it(cluster: Any) -> None:
     other = cluster.add_node(num_cpus=1, **NODE)
     ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)
+    ray.get(ray.remote(num_cpus=1)(lambda: None).remote())  # which only the other node can: now it is known to be there
     async with asyncio.timeout(SECONDS):
         gateway, another = JournalClient(), JournalClient()
         await gateway.open("one", StreamRecord(b"who", 5, 7))
