@@ -66,15 +66,10 @@ class CudaCapture:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, compute: Callable[[], Tensor]) -> Replay:
-        """compute() is run once before it is captured, so that its kernels are compiled and its communicators made."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            compute()
-        torch.cuda.current_stream().wait_stream(stream)
+        """compute() has run before: its kernels are compiled and its communicators made. Raises torch.OutOfMemoryError."""
         graph = torch.cuda.CUDAGraph()
         # Other threads may wait for events meanwhile: that of the outputs, NCCL's.
-        with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             output = compute()
 
         def replay() -> Tensor:
@@ -142,6 +137,8 @@ class DecodeGraphs:
 
     def _make_graph(self, size: int, limit: int) -> Replay:
         tensors = self._step_tensors(size, limit)
+        # For what a capture needs to be there. Ranks exchange in it: out of memory here is the step's end, on all of them.
+        self._forward(tensors)
         try:
             return self._capture(lambda: self._forward(tensors))
         except torch.OutOfMemoryError:

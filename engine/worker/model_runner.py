@@ -51,6 +51,10 @@ class ModelRunner:
             device=self._model.device,
         )
 
+    def drop_graphs(self) -> None:
+        """Run decode steps as others from now on."""
+        self._graphs = None
+
     def launch(self, request: ExecuteModelRequest) -> PendingStep:
         """The whole step, in the order of its contract; an output on the rank that speaks. On a GPU nothing is waited for."""
         launched_ns = time.perf_counter_ns()

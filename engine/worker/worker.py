@@ -70,6 +70,7 @@ class Worker:
         self._pp = group.RejoinableGroup(stage_rank, mesh.pp_size)
         self._aborted = threading.Event()
         self._runner: ModelRunner | None = None
+        self._cache_bytes: int | None = None  # room for the cache, as measured before there was one
         self._free_since_ns = 0  # when the last step that was finished had ended
         self._join_groups(store, host)
         self._stage = Stage(stage_rank, mesh.pp_size, self._pp)
@@ -133,19 +134,22 @@ class Worker:
         with out_of_memory_advice("the cache was made", "lower gpu_memory_utilization or kv_cache_memory_bytes"):
             cache = make_cache(self._cache_shape, num_gpu_blocks, num_cpu_blocks, self._model.device)
         self._runner = self._make_runner(cache)
-        if self._why_no_graphs() is None:
-            self._runner.use_graphs(
-                CudaCapture(), max_num_seqs=self._config.max_num_seqs, max_model_len=self._max_model_len
-            )
+        self._use_graphs(self._runner)
         num_moved = min(16, num_gpu_blocks, num_cpu_blocks)
         return self._runner.measure_swap(num_moved) / num_moved if num_moved else 0.0
 
     def rejoin(self, store: Any, host: str) -> None:
         """Meet the other ranks again, some of them new, at another store; weights and cache stay as they are."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # steps behind one that failed may still be in the groups' memory
+        if self._runner is not None:
+            self._runner.drop_graphs()  # they hold the groups' communicators and memory
         self._tp.leave()
         self._pp.leave()
         self._aborted.clear()
         self._join_groups(store, host)
+        if self._runner is not None:
+            self._use_graphs(self._runner)
 
     def abort(self) -> None:
         """From any thread: get this rank, and all that wait for it, out of what they do together, with an error."""
@@ -215,7 +219,15 @@ class Worker:
         num_graphs = 0
         if self._why_no_graphs() is None:
             num_graphs = len(batch_sizes(config.max_num_seqs)) * len(context_limits(self._max_model_len))
-        return gpu_cache_bytes(runner, prefill, decode, model.device, config.gpu_memory_utilization, num_graphs)
+        room = gpu_cache_bytes(runner, prefill, decode, model.device, config.gpu_memory_utilization, num_graphs)
+        # A rank that meets new ones has its cache already: it measures only because theirs takes all of them.
+        if self._cache_bytes is None:
+            self._cache_bytes = room
+        return self._cache_bytes
+
+    def _use_graphs(self, runner: ModelRunner) -> None:
+        if self._why_no_graphs() is None:
+            runner.use_graphs(CudaCapture(), max_num_seqs=self._config.max_num_seqs, max_model_len=self._max_model_len)
 
     def _why_no_graphs(self) -> str | None:
         """Why decode steps are not run as CUDA graphs; None if they are."""

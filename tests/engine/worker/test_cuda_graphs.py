@@ -14,7 +14,7 @@ import ops
 from engine.config import EngineConfig
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
-from engine.worker.cuda_graphs import batch_sizes, context_limits, is_decode
+from engine.worker.cuda_graphs import DecodeGraphs, StepTensors, batch_sizes, context_limits, is_decode
 from engine.worker.worker import Worker
 from parallel.group import Group
 from parallel.pipeline import Stage
@@ -200,6 +200,38 @@ def test_a_size_without_memory_for_its_graph_runs_without(caplog: pytest.LogCapt
     assert [record.message for record in caplog.records] == [
         "no memory is left for a CUDA graph of 8 rows: such steps are launched as others are"
     ]
+
+
+def test_a_step_that_runs_out_of_memory_before_the_capture_fails() -> None:
+    """What runs before a capture runs on every rank: one that left its peers alone in it would be behind them for good."""
+    num_calls = 0
+
+    def forward(tensors: StepTensors) -> torch.Tensor:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return tensors.positions[:, None].float()
+
+    graphs = DecodeGraphs(
+        forward, Recompute(), max_num_seqs=2, max_model_len=MAX_MODEL_LEN, received=None, device=CPU
+    )
+    step = make_step(0, [Part([5, 6, 7], 2, [1])])
+    with pytest.raises(torch.OutOfMemoryError):
+        graphs.run(step, lambda input_ids: None, None)
+    assert graphs.num_captured == 0
+    assert graphs.run(step, lambda input_ids: None, None).tolist() == [[2.0]]
+    assert graphs.num_captured == 1
+
+
+def test_graphs_end_with_the_groups_that_they_hold() -> None:
+    worker = new_runner(graphs=True)
+    expected = bits(decode(worker, 3, 2, num_in_flight=1))
+    assert num_captured(worker) == 1
+    worker.rejoin(None, "127.0.0.1")
+    assert worker._runner is not None
+    assert worker._runner._graphs is None, "on the CPU none are made anew"
+    assert bits(decode(worker, 3, 2, num_in_flight=1)) == expected
 
 
 def test_stages_pass_on_what_their_graphs_compute() -> None:

@@ -176,6 +176,15 @@ def test_a_worker_on_a_gpu_says_whether_it_uses_graphs_and_leaves_them_room() ->
     assert 0 < num_blocks[False] < num_blocks[True]
 
 
+@pytest.mark.gpu
+def test_a_worker_that_meets_others_again_has_room_for_the_cache_it_has() -> None:
+    worker = Worker(EngineConfig.create(model=MODEL, device="cuda"))
+    num_blocks = worker.determine_num_available_blocks()
+    worker.initialize_cache(*num_blocks)
+    worker.rejoin(None, "127.0.0.1")
+    assert worker.determine_num_available_blocks() == num_blocks
+
+
 def test_threads_are_the_cores_divided_by_the_ranks() -> None:
     Worker(make_config(), num_ranks_here=64)
     assert torch.get_num_threads() == 1
