@@ -7,6 +7,7 @@ import importlib
 import itertools
 import logging
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,36 @@ class SymmetricMemory:
         return bool(self._word[0])
 
 
+class RendezvousStore(Store):
+    """What torch meets by. It numbers what it asks over a process' life; here numbers count from the first that was asked.
+
+    So a rank that has met others before and one whose process is new ask for the same.
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
+        self._first: dict[str, int] = {}  # by what is before the number
+
+    def set(self, key: str, value: bytes) -> None:
+        self._store.set(self._renumbered(key), value)
+
+    def get(self, key: str) -> bytes:
+        return bytes(self._store.get(self._renumbered(key)))
+
+    def add(self, key: str, amount: int) -> int:
+        return int(self._store.add(self._renumbered(key), amount))
+
+    def wait(self, keys: list[str], *timeout: timedelta) -> None:
+        self._store.wait([self._renumbered(key) for key in keys], *timeout)
+
+    def _renumbered(self, key: str) -> str:
+        if (parts := re.fullmatch(r"([^/]+)/(\d+)(.*)", key)) is None:
+            return key
+        name, number = parts[1], int(parts[2])
+        return f"{name}/{number - self._first.setdefault(name, number)}{parts[3]}"
+
+
 def join(
     rank: int, size: int, meeting: Meeting, store: Store, device: torch.device, timeout: timedelta
 ) -> SymmetricMemory | None:
@@ -103,8 +134,9 @@ def _map(
     name = f"squadron.{next(_names)}"  # of this process alone; the ranks meet by the store
     num_words = kernels.buffer_size(size, CAPACITY_BYTES // 4)
     os.environ.setdefault(*HIDDEN_DEVICES)
+    meeting = RendezvousStore(store)
     try:
-        _SymmetricMemory.set_group_info(name, rank, size, store)
+        _SymmetricMemory.set_group_info(name, rank, size, meeting)
         buffer = _SymmetricMemory.empty_strided_p2p((num_words,), (1,), torch.float32, device, name)
         buffer.zero_()
         torch.cuda.synchronize(device)
@@ -113,4 +145,4 @@ def _map(
         return None, str(error).splitlines()[0]
     peers = torch.tensor([pointer + handle.offset for pointer in handle.buffer_ptrs], dtype=torch.int64, device=device)
     stopped = torch.zeros(1, dtype=torch.int32).pin_memory()
-    return SymmetricMemory(rank, peers, stopped, timeout, (buffer, handle)), ""
+    return SymmetricMemory(rank, peers, stopped, timeout, (buffer, handle, meeting)), ""

@@ -70,6 +70,23 @@ def test_ranks_on_several_machines_map_nothing(caplog: pytest.LogCaptureFixture)
     assert caplog.messages == ["the sums of 2 ranks go by NCCL alone: they are on several machines"]
 
 
+def test_a_process_that_has_met_others_before_finds_a_new_one() -> None:
+    """torch counts what it asks of a store over a process' life: here 0 and 1 in one, 6 and 7 in the other."""
+    shared = dist.HashStore()
+    stores = [symmetric.RendezvousStore(shared) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+
+        def meet(rank: int) -> tuple[list[bytes], None]:
+            store, first = stores[rank], 6 * rank
+            store.set(f"Memory/{first}/{rank}", bytes([255, rank]))
+            return store.multi_get([f"Memory/{first}/{peer}" for peer in range(2)]), store.barrier(
+                f"Memory/{first + 1}", 2
+            )
+
+        for heard, _ in pool.map(meet, range(2)):
+            assert heard == [b"\xff\x00", b"\xff\x01"]
+
+
 def test_small_sums_go_by_shared_memory_and_large_ones_do_not() -> None:
     memory = memory_of(torch.zeros(1, dtype=torch.int32))
     assert memory.has_room(torch.empty(symmetric.CAPACITY_BYTES // 4, device="meta"))
