@@ -296,7 +296,5 @@ def decode_options(dtype: torch.dtype, head_dim: int, group: int, compute: tuple
 
 
 def prefill_options(decode: dict[str, int]) -> dict[str, int]:
-    """As for decode, with twice the rows and warps on the tensor cores, which changes no bit: each warp has its 16 rows."""
-    if decode["ROWS"] != TENSOR_CORE_ROWS or decode["STAGES"] == 1:
-        return decode
-    return decode | {"ROWS": 2 * TENSOR_CORE_ROWS, "num_warps": 8}
+    """As for decode, with twice the rows and warps: a warp has as many rows as there, so no bit changes."""
+    return decode | {"ROWS": 2 * decode["ROWS"], "num_warps": 2 * decode["num_warps"]}

@@ -81,6 +81,7 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
     """Calls what is compiled; yields its description after each call. Not every: enough to see each kernel at its largest."""
     yield from attention_cases(BF16, BF16, SMALL)
     yield from attention_cases(BF16, BF16, LARGE)
+    yield from attention_cases(FP32, FP32, LARGE)
     if arch >= 89:
         yield from attention_cases(BF16, FP8, LARGE)
     yield from linear_cases(BF16, 1, hidden=896, width=4864, num_leaves=2)
@@ -92,7 +93,6 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
     if every:
         yield from attention_cases(FP16, FP16, SMALL)
         yield from attention_cases(FP32, FP32, SMALL)
-        yield from attention_cases(FP32, FP32, LARGE)
         if arch >= 89:
             yield from attention_cases(BF16, FP8, SMALL)
         for num_rows in (32, 64):

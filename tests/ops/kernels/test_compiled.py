@@ -54,4 +54,5 @@ def test_nothing_spills_and_each_row_meets_the_same_instruction() -> None:
             assert len({each.products for each in linears}) == (0 if kind == "fp8" and arch < 89 else 1), kind
         for case in {each.case for each in compiled if each.case.startswith("attention")}:
             steps = {each.kernel: each.products for each in compiled if each.case == case}
-            assert steps["decode_kernel"] == steps["prefill_kernel"] != frozenset()
+            assert steps["decode_kernel"] == steps["prefill_kernel"]
+            assert bool(steps["decode_kernel"]) == ("fp32" not in case), case  # which tensor cores do not multiply
