@@ -24,7 +24,7 @@ EMBEDDING_QUANTIZATION: Quantization = "int8"
 # Backends whose forward pass launches the same kernels whatever is in the batch and never waits for one, by their NAME: a CUDA
 # graph can hold it.
 CAPTURABLE = ("triton", "triton-fast")
-FLOAT8_CAPABILITY = (8, 9)  # of CUDA: tensor cores that multiply float8
+FLOAT8_CAPABILITY = (8, 9)  # of CUDA: conversions to float8, and tensor cores that multiply it
 INEXACT = {"triton": "ops.kernels.fast"}  # what is faster still, if results need not be exact
 
 
@@ -57,10 +57,16 @@ def unquantized_reason(backend: Ops, quantization: Quantization, device: torch.d
     if quantization not in backend.QUANTIZATIONS:
         return f"is not computed by the {backend.NAME} backend"
     if quantization == "fp8" and backend.NAME == "triton" and device.type == "cuda":
-        version = torch.cuda.get_device_capability(device)
-        if version < FLOAT8_CAPABILITY:
-            return f"needs a GPU of compute capability 8.9 or later, and this one has {version[0]}.{version[1]}"
+        return no_float8_reason(device)
     return None
+
+
+def no_float8_reason(device: torch.device) -> str | None:
+    """Why kernels cannot use float8 on a CUDA device; None if they can."""
+    version = torch.cuda.get_device_capability(device)
+    if version >= FLOAT8_CAPABILITY:
+        return None
+    return f"needs a GPU of compute capability 8.9 or later, and this one has {version[0]}.{version[1]}"
 
 
 def quantizing(backend: Any, quantization: Quantization) -> Ops:

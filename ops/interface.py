@@ -1,6 +1,6 @@
 """What every backend of ops computes: names, shapes, dtypes."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -34,6 +34,7 @@ class Ops(Protocol):
     NAME: str
     EXACT: bool  # results of a row depend on neither the rows beside it nor the tensor-parallel size
     QUANTIZATIONS: tuple[Quantization, ...]  # those that it computes
+    HEAD_DIMS: Container[int]  # those that paged_attention takes
 
     def prepare_linear(self, weight: Tensor, quantization: Quantization | None = None) -> Prepared:
         """weight [out, in] dtype. If quantized, the ops compute with what the codes stand for."""

@@ -22,6 +22,7 @@ from engine.worker.kv_cache import CacheShape, KVCache, make_cache
 from engine.worker.memory import decode_request, gpu_cache_bytes, out_of_memory_advice, prefill_request
 from engine.worker.model_runner import ModelRunner
 from engine.worker.pending import PendingStep
+from ops.interface import Ops
 from parallel import group, models, staged_group
 from parallel.errors import GroupError, InvalidCheckpoint, InvalidSharding, UnsupportedModel
 from parallel.mesh import Mesh
@@ -81,11 +82,14 @@ class Worker:
             self._ops = ops.select(config.ops_backend, device, config.quantization, exact=config.exact)
             if dtype is torch.float16 and self._ops.NAME == "cpu":
                 raise InvalidConfig("dtype=float16 is not computed on CPU; float32 or bfloat16 would work")
-            if config.kv_cache_dtype != "auto" and not self._ops.NAME.startswith("triton"):
-                raise InvalidConfig(f"kv_cache_dtype={config.kv_cache_dtype} is for GPUs; auto would work")
+            check_cache_dtype(config.kv_cache_dtype, self._ops, device)
             self._model = models.build(
                 model_config.hf_config, ops=self._ops, tp=self._tp, stage=self._stage, dtype=dtype, device=device
             )
+            if (head_dim := self._model.head_dim) not in self._ops.HEAD_DIMS:
+                raise InvalidConfig(
+                    f"head_dim={head_dim} is not computed by the {self._ops.NAME} backend; ops_backend=reference would work"
+                )
             if config.load_format == "dummy":
                 self._model.load_dummy_weights(config.seed)
             else:
@@ -259,6 +263,16 @@ def pick_device(name: str) -> torch.device:
     if name != "cpu" and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
+
+
+def check_cache_dtype(name: str, backend: Ops, device: torch.device) -> None:
+    """Raise InvalidConfig unless the backend can keep keys and values as kv_cache_dtype=name says."""
+    if name == "auto":
+        return
+    if not backend.NAME.startswith("triton"):
+        raise InvalidConfig(f"kv_cache_dtype={name} is for GPUs; auto would work")
+    if (reason := ops.no_float8_reason(device)) is not None:
+        raise InvalidConfig(f"kv_cache_dtype={name} {reason}; auto would work")
 
 
 @contextmanager

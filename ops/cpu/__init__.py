@@ -6,7 +6,7 @@ not worth a kernel: those functions are the reference's.
 """
 
 from ops.cpu.activation import silu_and_mul
-from ops.cpu.attention import paged_attention
+from ops.cpu.attention import HEAD_DIMS, paged_attention
 from ops.cpu.library import KernelsUnavailable, isa, unavailable_reason
 from ops.cpu.linear import (
     embedding,
@@ -40,6 +40,7 @@ def __getattr__(name: str) -> str:
 
 __all__ = [
     "EXACT",
+    "HEAD_DIMS",
     "ISA",
     "NAME",
     "QUANTIZATIONS",

@@ -6,7 +6,7 @@ allowed tokens are rare: those functions are the reference's.
 """
 
 from ops.kernels.activation import silu_and_mul
-from ops.kernels.attention import paged_attention
+from ops.kernels.attention import HEAD_DIMS, paged_attention
 from ops.kernels.blocks import copy_blocks, swap_blocks
 from ops.kernels.linear import (
     embedding,
@@ -35,6 +35,7 @@ QUANTIZATIONS = ("int8", "int4", "fp8")
 
 __all__ = [
     "EXACT",
+    "HEAD_DIMS",
     "NAME",
     "QUANTIZATIONS",
     "add",

@@ -17,6 +17,7 @@ from ops.interface import AttentionMetadata, check_shape
 from ops.kernels.device import capability, check_float8, num_processors
 from ops.kernels.softmax import SPLIT, attend_split, combine
 
+HEAD_DIMS = (16, 32, 64, 128)
 TENSOR_CORE_ROWS = 64  # what Hopper's tensor cores take at once
 
 
@@ -221,7 +222,7 @@ def paged_attention(
 ) -> Tensor:
     """query [T, H, head_dim] dtype; caches [num_blocks, K, block_size, head_dim] dtype or float8_e4m3fn -> as query.
 
-    head_dim is a power of two, 16 to 128. A float8 cache is read as float16.
+    head_dim is one of HEAD_DIMS. A float8 cache is read as float16.
     """
     check_shape("key_cache", key_cache, (None, None, None, None))
     _, num_kv_heads, block_size, head_dim = key_cache.shape
@@ -235,7 +236,7 @@ def paged_attention(
     check_shape("block_tables", metadata.block_tables, (num_sequences, None), torch.int32)
     if num_heads % num_kv_heads or num_heads // num_kv_heads > TENSOR_CORE_ROWS:
         raise ValueError(f"{num_heads} query heads cannot share {num_kv_heads} key-value heads, evenly and 64 at most")
-    if head_dim not in (16, 32, 64, 128):
+    if head_dim not in HEAD_DIMS:
         raise ValueError(f"head_dim={head_dim} is not 16, 32, 64 or 128")
     if is_float8:
         check_float8(query.device)

@@ -4,6 +4,8 @@ from functools import cache
 
 import torch
 
+from ops import FLOAT8_CAPABILITY
+
 # Triton's interpreter runs programs one after the other, on CPU tensors.
 NUM_INTERPRETED_PROGRAMS = 3
 INTERPRETED_CAPABILITY = (9, 0)
@@ -25,5 +27,5 @@ def capability(device: torch.device) -> tuple[int, int]:
 
 def check_float8(device: torch.device) -> None:
     """Raise ValueError unless kernels can convert float8_e4m3fn there."""
-    if capability(device) < (8, 9):
+    if capability(device) < FLOAT8_CAPABILITY:
         raise ValueError("float8 needs a GPU of compute capability 8.9 or later")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ops.interface import check_shape
 from ops.kernels import (
+    HEAD_DIMS,
     add,
     add_gated,
     add_rms_norm,
@@ -68,6 +69,7 @@ def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
 
 __all__ = [
     "EXACT",
+    "HEAD_DIMS",
     "NAME",
     "QUANTIZATIONS",
     "add",

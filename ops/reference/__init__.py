@@ -5,7 +5,7 @@ in an order that depends on the number of rows, and of threads: a row's last bit
 """
 
 from ops.reference.activation import gate_up_silu, prepare_gate_up, silu_and_mul
-from ops.reference.attention import paged_attention
+from ops.reference.attention import HEAD_DIMS, paged_attention
 from ops.reference.blocks import copy_blocks, swap_blocks
 from ops.reference.linear import (
     embedding,
@@ -29,6 +29,7 @@ QUANTIZATIONS = ("int8", "int4", "fp8")
 
 __all__ = [
     "EXACT",
+    "HEAD_DIMS",
     "NAME",
     "QUANTIZATIONS",
     "add",

@@ -9,6 +9,7 @@ from ops.interface import AttentionMetadata, check_shape
 
 # float32 elements of keys that are gathered, and of scores that are computed, at once: bounds the memory of a step.
 MAX_ELEMENTS = 1 << 20
+HEAD_DIMS = range(2, 1 << 16, 2)
 
 
 def paged_attention(

@@ -1,5 +1,6 @@
 """One rank with the demo checkpoint: the contract of a step, and what a worker says of itself."""
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+import ops
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 from engine.worker.memory import decode_request, prefill_request
 from engine.worker.model_runner import MAX_LOGITS_ROWS
-from engine.worker.worker import DEFAULT_CPU_CACHE_BYTES, Worker
+from engine.worker.worker import DEFAULT_CPU_CACHE_BYTES, Worker, check_cache_dtype
 from tests.engine.worker.steps import Part, generate, ints, make_columns, make_step, pairs
 
 MODEL = str(Path(__file__).parents[3] / "configs" / "demo")
@@ -205,6 +207,42 @@ def test_refusals_are_sentences(changes: dict[str, object], message: str) -> Non
         pytest.skip("there is a CUDA device")
     with pytest.raises(InvalidConfig, match=message):
         Worker(EngineConfig.create(**({"model": MODEL, "device": "cpu"} | changes)))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_heads_of_a_size_that_attention_does_not_take_are_refused(tmp_path: Path, backend: str) -> None:
+    if (reason := ops.unavailable_reason(backend, torch.device("cpu"))) is not None:
+        pytest.skip(reason)
+    config = json.loads((Path(MODEL) / "config.json").read_text()) | {"head_dim": 48}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    def start() -> Worker:
+        return Worker(
+            EngineConfig.create(
+                model=str(tmp_path), device="cpu", ops_backend=backend, load_format="dummy", swap_space=0
+            )
+        )
+
+    if backend == "reference":
+        worker = start()
+        worker.initialize_cache(4, 0)
+        assert execute(worker, make_step(0, [Part(list(range(20)), 0, [1, 2])])).is_finite.tolist() == [True]
+        return
+    with pytest.raises(InvalidConfig, match="head_dim=48 is not computed by the cpu backend; ops_backend=reference"):
+        start()
+
+
+def test_a_cache_of_float8_is_refused_on_a_gpu_that_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = pytest.importorskip("ops.kernels")
+    device = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    check_cache_dtype("auto", kernels, device)
+    with pytest.raises(
+        InvalidConfig, match=r"kv_cache_dtype=fp8_e4m3 needs a GPU of compute capability 8.9 .* has 8.0"
+    ):
+        check_cache_dtype("fp8_e4m3", kernels, device)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
+    check_cache_dtype("fp8_e4m3", kernels, device)
 
 
 def test_dummy_weights_are_a_function_of_the_seed() -> None:
