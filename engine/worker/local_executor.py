@@ -50,7 +50,12 @@ class LocalExecutor:
     def restart(self) -> Capacity:
         self._epoch += 1
         self._waiting.submit(lambda: None).result()  # the epoch's last step has been answered
-        return self._thread.submit(self._restart).result()
+        try:
+            return self._thread.submit(self._restart).result()
+        except InvalidConfig:
+            raise
+        except Exception as error:  # a device that has failed often cannot be had again by the same process
+            raise WorkerLost(0, in_a_line(error)) from error
 
     def was_killed(self, failure: WorkerLost) -> bool:
         """What ends the worker ends this process."""
@@ -108,5 +113,7 @@ class LocalExecutor:
         except Exception as error:
             logger.exception("step %d of epoch %d failed", request.step, request.epoch)
             failure = WorkerLost if self._worker.is_beyond_repair(error) else StepRaised
-            self._failure = failure(0, in_a_line(error), request.step)
-            raise self._failure from error
+            raised = failure(0, in_a_line(error), request.step)
+            if not isinstance(self._failure, WorkerLost):  # from which whatever comes later may only follow
+                self._failure = raised
+            raise raised from error

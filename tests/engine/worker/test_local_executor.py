@@ -54,6 +54,24 @@ def test_exception_ends_the_epoch_and_restart_begins_the_next(executor: LocalExe
     assert generate(lambda request: executor.submit(request).result(), PROMPTS, 4, epoch=1, first_step=9) == expected
 
 
+def test_a_device_that_cannot_be_had_again_is_a_lost_worker(
+    executor: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor.start()
+    errors = [torch.AcceleratorError("an illegal memory access was encountered"), ValueError("what follows from it")]
+
+    def fail(*arguments: object) -> None:
+        raise errors[0]
+
+    assert executor._worker.is_beyond_repair(errors[0])
+    for error in errors:
+        with pytest.raises((StepRaised, WorkerLost)), executor._failing(make_step(3, [Part([1], 0, [1])])):
+            raise error
+    monkeypatch.setattr(torch, "set_num_threads", fail)
+    with pytest.raises(WorkerLost, match="an illegal memory access"):
+        executor.restart()
+
+
 def test_step_of_another_epoch_is_not_run(executor: LocalExecutor) -> None:
     executor.start()
     with pytest.raises(WorkerLost, match="step 5 is of epoch 1, and this is epoch 0"):
