@@ -172,7 +172,7 @@ class AbortableStore:
     def under(self, prefix: str) -> "AbortableStore":
         return AbortableStore(dist.PrefixStore(prefix, self._store), self._aborted, self._timeout)
 
-    def set(self, key: str, value: str) -> None:
+    def set(self, key: str, value: str | bytes) -> None:
         self._store.set(key, value)
 
     def get(self, key: str) -> bytes:

@@ -24,7 +24,7 @@ _ABORTED = _NO_ROOM + 1
 class Store(Protocol):
     """Where ranks find each other: of torch.distributed's, two methods."""
 
-    def set(self, key: str, value: str) -> None: ...
+    def set(self, key: str, value: str | bytes) -> None: ...
 
     def get(self, key: str) -> bytes:
         """Waits until it is set."""

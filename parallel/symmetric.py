@@ -66,25 +66,27 @@ class SymmetricMemory:
 class RendezvousStore(Store):
     """What torch meets by. It numbers what it asks over a process' life; here numbers count from the first that was asked.
 
-    So a rank that has met others before and one whose process is new ask for the same.
+    So a rank that has met others before and one whose process is new ask for the same. Whatever waits, waits as `meeting` does.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, meeting: Meeting, store: Store) -> None:
         super().__init__()
+        self._meeting = meeting
         self._store = store
         self._first: dict[str, int] = {}  # by what is before the number
 
     def set(self, key: str, value: bytes) -> None:
-        self._store.set(self._renumbered(key), value)
+        self._meeting.set(self._renumbered(key), value)
 
     def get(self, key: str) -> bytes:
-        return bytes(self._store.get(self._renumbered(key)))
+        return self._meeting.get(self._renumbered(key))
 
     def add(self, key: str, amount: int) -> int:
         return int(self._store.add(self._renumbered(key), amount))
 
     def wait(self, keys: list[str], *timeout: timedelta) -> None:
-        self._store.wait([self._renumbered(key) for key in keys], *timeout)
+        for key in keys:
+            self.get(key)
 
     def _renumbered(self, key: str) -> str:
         if (parts := re.fullmatch(r"([^/]+)/(\d+)(.*)", key)) is None:
@@ -103,7 +105,7 @@ def join(
     if len({meeting.get(f"machine.{peer}") for peer in range(size)}) > 1:
         reasons.append("they are on several machines")
     if not any(reasons):
-        memory, reason = _map(rank, size, store, device, timeout)
+        memory, reason = _map(rank, size, meeting, store, device, timeout)
         meeting.set(f"mapped.{rank}", reason)
         reasons = [meeting.get(f"mapped.{peer}").decode() for peer in range(size)]
         if not any(reasons):
@@ -127,16 +129,16 @@ def _unavailable_reason(size: int, device: torch.device) -> str:
 
 
 def _map(
-    rank: int, size: int, store: Store, device: torch.device, timeout: timedelta
+    rank: int, size: int, meeting: Meeting, store: Store, device: torch.device, timeout: timedelta
 ) -> tuple[SymmetricMemory | None, str]:
-    """The mapped memory, or why there is none. A rank that fails here keeps its peers waiting until the store's time limit."""
+    """The mapped memory, or why there is none. A rank that fails here keeps its peers waiting for as long as `meeting` does."""
     kernels = importlib.import_module("ops.kernels.all_reduce")
     name = f"squadron.{next(_names)}"  # of this process alone; the ranks meet by the store
     num_words = kernels.buffer_size(size, CAPACITY_BYTES // 4)
     os.environ.setdefault(*HIDDEN_DEVICES)
-    meeting = RendezvousStore(store)
+    rendezvous_store = RendezvousStore(meeting, store)
     try:
-        _SymmetricMemory.set_group_info(name, rank, size, meeting)
+        _SymmetricMemory.set_group_info(name, rank, size, rendezvous_store)
         buffer = _SymmetricMemory.empty_strided_p2p((num_words,), (1,), torch.float32, device, name)
         buffer.zero_()
         torch.cuda.synchronize(device)
@@ -145,4 +147,4 @@ def _map(
         return None, str(error).splitlines()[0]
     peers = torch.tensor([pointer + handle.offset for pointer in handle.buffer_ptrs], dtype=torch.int64, device=device)
     stopped = torch.zeros(1, dtype=torch.int32).pin_memory()
-    return SymmetricMemory(rank, peers, stopped, timeout, (buffer, handle, meeting)), ""
+    return SymmetricMemory(rank, peers, stopped, timeout, (buffer, handle, rendezvous_store)), ""

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from ops.tree import add_tree
 from parallel import symmetric
 from parallel.errors import GroupError
-from parallel.group import connect, open_store
+from parallel.group import AbortableStore, connect, open_store
 from parallel.mesh import Mesh
 from parallel.torch_group import TorchGroup
 from tests.parallel.ranks import CPU
@@ -73,7 +73,7 @@ def test_ranks_on_several_machines_map_nothing(caplog: pytest.LogCaptureFixture)
 def test_a_process_that_has_met_others_before_finds_a_new_one() -> None:
     """torch counts what it asks of a store over a process' life: here 0 and 1 in one, 6 and 7 in the other."""
     shared = dist.HashStore()
-    stores = [symmetric.RendezvousStore(shared) for _ in range(2)]
+    stores = [symmetric.RendezvousStore(shared, shared) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
 
         def meet(rank: int) -> tuple[list[bytes], None]:
@@ -85,6 +85,16 @@ def test_a_process_that_has_met_others_before_finds_a_new_one() -> None:
 
         for heard, _ in pool.map(meet, range(2)):
             assert heard == [b"\xff\x00", b"\xff\x01"]
+
+
+def test_a_rank_that_waits_for_one_that_does_not_come_is_got_out() -> None:
+    aborted, shared = threading.Event(), dist.HashStore()
+    store = symmetric.RendezvousStore(AbortableStore(shared, aborted, TIMEOUT), shared)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(store.multi_get, ["Memory/3/1"]), pool.submit(store.barrier, "Memory/4", 2)]
+        aborted.set()
+        for waiter in waiting:
+            assert isinstance(waiter.exception(), GroupError)
 
 
 def test_small_sums_go_by_shared_memory_and_large_ones_do_not() -> None:
