@@ -19,16 +19,6 @@ class Mesh:
         assert 0 <= rank < self.size, f"rank {rank} of {self.size}"
         return divmod(rank, self.tp_size)
 
-    def tp_ranks(self, rank: int) -> range:
-        """The ranks that share `rank`'s layers, in order of tp_rank."""
-        pp_rank, _ = self.coordinates(rank)
-        return range(pp_rank * self.tp_size, (pp_rank + 1) * self.tp_size)
-
-    def pp_ranks(self, rank: int) -> range:
-        """The ranks that hold `rank`'s share of every stage, in order of pp_rank."""
-        _, tp_rank = self.coordinates(rank)
-        return range(tp_rank, self.size, self.tp_size)
-
 
 def stage_layers(num_layers: int, pp_rank: int, pp_size: int, head_layers: float) -> range:
     """The layers of a stage; the last one has the head too, as much work as `head_layers` layers, and so fewer of them."""

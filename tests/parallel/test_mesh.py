@@ -7,18 +7,6 @@ def test_the_grid_of_three_stages_by_two() -> None:
     mesh = Mesh(tp_size=2, pp_size=3)
     assert mesh.size == 6
     assert [mesh.coordinates(rank) for rank in range(6)] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
-    assert list(mesh.tp_ranks(3)) == [2, 3]
-    assert list(mesh.pp_ranks(3)) == [1, 3, 5]
-
-
-@pytest.mark.parametrize("tp_size", [1, 2, 4])
-@pytest.mark.parametrize("pp_size", [1, 3, 4])
-def test_a_rank_is_where_its_groups_say(tp_size: int, pp_size: int) -> None:
-    mesh = Mesh(tp_size, pp_size)
-    for rank in range(mesh.size):
-        pp_rank, tp_rank = mesh.coordinates(rank)
-        assert mesh.tp_ranks(rank)[tp_rank] == rank
-        assert mesh.pp_ranks(rank)[pp_rank] == rank
 
 
 @pytest.mark.parametrize(
