@@ -50,7 +50,10 @@ class Group(Protocol):
         """To be called when the device has computed what it was asked: GroupError if a collective may have given anything."""
 
     def abort(self) -> None:
-        """From any thread: whoever waits in a collective of the group, on any rank, gets a GroupError. It is of no more use."""
+        """From any thread: whoever waits in a collective of the group gets a GroupError, and it is of no more use.
+
+        On any rank where ranks share memory; on this one, at least, where they do not.
+        """
 
 
 class SingleGroup:

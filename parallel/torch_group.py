@@ -78,7 +78,10 @@ class TorchGroup:
             raise GroupError(f"rank {self.rank} of {self.size}: a rank did not come to a sum within the time limit")
 
     def abort(self) -> None:
-        """NCCL's wakes the device. gloo has none that wakes who waits: it waits for a rank that lives until the time limit."""
+        """NCCL's wakes this rank's device, and each rank is to be aborted.
+
+        gloo has none that wakes who waits: it waits for a rank that lives until the time limit.
+        """
         self._is_aborted = True
         if self._memory is not None:
             self._memory.stop()

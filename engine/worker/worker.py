@@ -45,7 +45,10 @@ def join_store(host: str, port: int) -> Any:
 
 
 class Worker:
-    """Loads its shard when it is made, gets its cache by `initialize_cache`, then executes steps. One thread's."""
+    """Loads its shard when it is made, gets its cache by `initialize_cache`, then executes steps.
+
+    One thread's, but for `finish` and `abort`.
+    """
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Moves of whole blocks. Host memory that is pinned is read and written by the same kernel, so no move waits for the host.
 
-A step's moves come before anything else in it and must have ended when it goes on: they are launched in the stream of the step.
+Moves are launched in the current stream; what has to wait for them is the caller's to see to.
 """
 
 import torch
