@@ -25,6 +25,7 @@ bench: $(STAMP)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 test-gpu: $(STAMP) $(VENV)/has-triton
+	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { echo "No CUDA device can be seen here"; exit 1; }
 	@$(BIN)/python -m pytest -q -m gpu $(ARGS)
 
 # Needs torch and Triton, and no installation: on a machine without the rest, `python -m tests.benchmarks.gpu`.
