@@ -13,7 +13,7 @@ from engine.stats import EngineStats
 from engine.timeline import StepRecord, Timeline
 
 # Finished requests whose times are kept for `why`.
-NUM_FINISHED_KEPT = 4096
+NUM_FINISHED_KEPT = 1024
 
 
 class Recorder:
