@@ -56,13 +56,15 @@ def unquantized_reason(backend: Ops, quantization: Quantization, device: torch.d
     """Why the backend does not compute with weights that are quantized so on `device`; None if it does."""
     if quantization not in backend.QUANTIZATIONS:
         return f"is not computed by the {backend.NAME} backend"
-    if quantization == "fp8" and backend.NAME == "triton" and device.type == "cuda":
+    if quantization == "fp8" and backend.NAME == "triton":
         return no_float8_reason(device)
     return None
 
 
 def no_float8_reason(device: torch.device) -> str | None:
-    """Why kernels cannot use float8 on a CUDA device; None if they can."""
+    """Why kernels cannot use float8 on a device; None if they can, as where they are interpreted."""
+    if device.type != "cuda":
+        return None
     version = torch.cuda.get_device_capability(device)
     if version >= FLOAT8_CAPABILITY:
         return None
