@@ -17,7 +17,7 @@ from cluster import bench, chaos, checkpoint_command, demo, trace
 from cluster.arguments import add_engine_options, engine_arguments, read_config_file
 from cluster.channel import LOOPBACK
 from cluster.checkpoints import make_checkpoint, make_folder, num_bytes
-from cluster.launch import build_app, check_port, ray_cluster, serving
+from cluster.launch import build_app, check_gpus, check_port, ray_cluster, serving
 from cluster.llm import LLM
 from cluster.plan import make_plan
 from cluster.shapes import SHAPES
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="squadron", description="Serve Qwen2 models on a Ray cluster.")
+    parser = argparse.ArgumentParser(prog="squadron", description="Serve Qwen2 and Qwen3 models on a Ray cluster.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="serve a model over HTTP, as OpenAI does"))
     _add_generate(commands.add_parser("generate", help="answer prompts, and end"))
@@ -170,8 +170,16 @@ def _serve(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         ray = stack.enter_context(ray_cluster(server.ray_address, num_workers=server.num_engines * config.world_size))
         is_lasting = server.ray_address is not None
+        if not is_lasting:
+            check_gpus(config, server.num_engines)
         stack.enter_context(serving(build_app(app), host=server.host, port=server.port, ends_serve=is_lasting))
         print(f"Ready: http://{server.host}:{server.port}/v1 (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)
+        if ray.environment:
+            print(
+                "Other Ray jobs get in under",
+                *(f"{name}={value}" for name, value in ray.environment.items()),
+                flush=True,
+            )
         threading.Event().wait()
 
 

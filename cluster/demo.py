@@ -94,7 +94,7 @@ def _more(port: int, ray: RayCluster) -> str:
     return f"""Ask more:
 
   curl http://{LOOPBACK}:{port}/v1/chat/completions -H 'content-type: application/json' \\
-    -d '{{"model": "{MODEL.name}", "messages": [{{"role": "user", "content": "Reverse the word lantern."}}]}}'
+    -d '{{"model": "{MODEL.name}", "messages": [{{"role": "user", "content": "Spell the word \\"lantern\\"."}}]}}'
 
 or from Python:
 

@@ -151,7 +151,7 @@ def ray_cluster(address: str | None = None, *, num_workers: int = 1) -> Iterator
                 tempfile.mkdtemp(prefix="squadron-", dir="/tmp")
             )  # short: a socket's path has at most 107 bytes
             stack.callback(remove_folder, folder)
-            environment = stack.enter_context(_token_authentication(folder))
+            environment = stack.enter_context(_token_authentication())
             processes = RayProcesses()
             stack.callback(processes.shutdown)
             with processes.starting():
@@ -169,6 +169,15 @@ def ray_cluster(address: str | None = None, *, num_workers: int = 1) -> Iterator
         if callable(handler) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
         yield RayCluster(context.address_info["address"], environment)
+
+
+def check_gpus(config: EngineConfig, num_engines: int) -> None:
+    """Raises InvalidConfig if the connected cluster, which will not grow, has no GPUs for what wants them."""
+    needed, there = num_engines * config.world_size, int(ray.cluster_resources().get("GPU", 0))
+    if config.device == "cuda" and there < needed:
+        raise InvalidConfig(f"device=cuda takes {needed} GPU(s), and this machine has {there}; device=cpu would work")
+    if config.quantization == "fp8" and there == 0:
+        raise InvalidConfig("quantization=fp8 is not computed on CPU; int8 or int4 would work")
 
 
 @contextlib.contextmanager
@@ -242,15 +251,17 @@ def check_port(host: str, port: int) -> None:
 
 
 @contextlib.contextmanager
-def _token_authentication(folder: Path) -> Iterator[dict[str, str]]:
-    """A token for a new cluster, in `folder`; what another process needs in its environment to be let in.
+def _token_authentication() -> Iterator[dict[str, str]]:
+    """A token for a new cluster; what another process of this user needs in its environment to be let in.
 
     Nothing is done where the environment has its own idea of authentication.
     """
     if not os.environ.keys().isdisjoint(AUTHENTICATION):
         yield {}
         return
+    folder = Path(tempfile.mkdtemp(prefix="squadron-"))  # not Ray's own, which it opens to everybody
     path = folder / "auth_token"
+    path.touch(0o600)
     path.write_text(_process_token())
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
     try:
@@ -259,6 +270,7 @@ def _token_authentication(folder: Path) -> Iterator[dict[str, str]]:
     finally:
         for name in AUTHENTICATION:
             os.environ.pop(name, None)
+        remove_folder(folder)
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """The `squadron` command as a user starts it: a process of its own."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import openai
 import pytest
+import torch
 
 from cluster.launch import AUTHENTICATION
 from tests.corruptions import IN_WEIGHTS, TENSOR, WEIGHTS, copy_demo
@@ -34,6 +36,19 @@ def test_demo_once() -> None:
     assert done.returncode == 0, done.stderr
     assert "Squadron makes three promises. It is exact" in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--device", "cuda"], "device=cuda takes 1 GPU(s), and this machine has 0; device=cpu would work"),
+        (["--quantization", "fp8"], "quantization=fp8 is not computed on CPU; int8 or int4 would work"),
+    ],
+)
+def test_serve_refuses_what_takes_a_gpu_where_there_is_none(options: list[str], sentence: str) -> None:
+    done = run("serve", str(DEMO), "--port", str(free_port()), *options)
+    assert (done.returncode, done.stderr) == (2, f"squadron serve: {sentence}\n")
 
 
 def test_serve_says_why_the_engine_did_not_start() -> None:
@@ -79,8 +94,11 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
     try:
         assert process.stdout is not None
         assert any(line.startswith(f"Ready: http://{LOOPBACK}:{port}/v1") for line in process.stdout)
-        (folder,) = {Path(path).parent for path in values_of("RAY_AUTH_TOKEN_PATH", mark)}
-        assert folder.is_dir()
+        (token,) = map(Path, values_of("RAY_AUTH_TOKEN_PATH", mark))
+        assert process.stdout.readline().split()[-2:] == ["RAY_AUTH_MODE=token", f"RAY_AUTH_TOKEN_PATH={token}"]
+        assert [path.stat().st_mode & 0o777 for path in (token, token.parent)] == [0o600, 0o700]
+        folders = {token.parent, *ray_folders(mark)}
+        assert len(folders) == 2
         with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key="secret", max_retries=0) as client:
             assert [model.id for model in client.models.list()] == ["small"]
             stream = client.completions.create(
@@ -97,7 +115,7 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
             assert process.wait(timeout=60) == 130
         assert process.stdout.read() == ""
         wait_until_gone(mark)
-        assert not folder.exists()
+        assert not any(folder.exists() for folder in folders)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -125,6 +143,12 @@ def values_of(name: str, mark: str) -> set[str]:
         lines = (line.partition("=") for line in environment_of(Path(f"/proc/{pid}")))
         found |= {value for key, _, value in lines if key == name}
     return found
+
+
+def ray_folders(mark: str) -> set[Path]:
+    """Ray's own of the cluster whose processes have `mark` in their environment."""
+    commands = [Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in processes_with(mark)]
+    return {Path(found[1]) for command in commands if (found := re.search(r"(/tmp/squadron-\w+)/session_", command))}
 
 
 def environment_of(process: Path) -> list[str]:
