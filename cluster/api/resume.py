@@ -75,7 +75,8 @@ class Resumable:
         last_event_id = request.headers.get("last-event-id")
         if self._store is None or not _has_one_choice(call):
             if last_event_id is not None:
-                raise _unknown_stream(last_event_id)
+                why = "it has several choices or prompts" if self._store else "this server runs without stream_resume"
+                raise _unknown_stream(last_event_id, why)
             return events(call, self._model, run(self._service, call))
         digest = _digest(call.kind, body, request.headers.get("authorization", ""))
         if last_event_id is None:
@@ -151,10 +152,10 @@ def _digest(kind: str, body: dict[str, Any], key: str) -> bytes:
     return hashlib.sha256(msgspec.json.encode([kind, body, key], order="sorted")).digest()
 
 
-def _unknown_stream(last_event_id: str) -> ApiError:
+def _unknown_stream(last_event_id: str, why: str = "it is not known, or no more") -> ApiError:
     return ApiError(
         404,
-        f"No stream of this request with the event {last_event_id[:64]!r} can be taken up (any more)",
+        f"No stream of this request with the event {last_event_id[:64]!r} can be taken up: {why}",
         code="unknown_stream",
         param="Last-Event-ID",
     )
