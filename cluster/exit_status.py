@@ -4,14 +4,12 @@ import fcntl
 import os
 import select
 import struct
-import time
 
 # linux/pidfd.h: `struct pidfd_info` as first published (mask, cgroup, 11 numbers of no interest, exit code), the request
 # PIDFD_GET_INFO for it, and the bit of its mask that asks for an exit code, which Linux has since 6.15.
 _INFO = struct.Struct("=QQ11Ii")
 _GET_INFO = 0xC0000000 | _INFO.size << 16 | 0xFF << 8 | 11
 _EXIT = 1 << 3
-_POLL_SECONDS = 0.005
 
 
 def wait_for_exit_signal(pidfd: int, seconds: float) -> int | None:
@@ -19,17 +17,21 @@ def wait_for_exit_signal(pidfd: int, seconds: float) -> int | None:
 
     None if it has not ended within `seconds`, or this Linux does not tell.
     """
-    deadline = time.monotonic() + seconds
-    if not select.select([pidfd], [], [], seconds)[0]:
+    poll = select.poll()
+    poll.register(pidfd, 0)  # for POLLHUP alone: the parent has taken note, upon which the rest is told
+    try:
+        _ask(pidfd)  # an older Linux does not know the question, and there is nothing to wait for
+        if not poll.poll(seconds * 1000):
+            return None
+        mask, status = _ask(pidfd)
+    except OSError:
         return None
-    while True:
-        try:
-            info = fcntl.ioctl(pidfd, _GET_INFO, _INFO.pack(_EXIT, *[0] * 13))
-        except OSError:
-            return None
-        mask, *_, status = _INFO.unpack(info)
-        if mask & _EXIT:
-            return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        if time.monotonic() > deadline:  # it is told once the parent has taken note
-            return None
-        time.sleep(_POLL_SECONDS)
+    if not mask & _EXIT:
+        return None
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def _ask(pidfd: int) -> tuple[int, int]:
+    """What is told, as a mask, and the exit code."""
+    mask, *_, status = _INFO.unpack(fcntl.ioctl(pidfd, _GET_INFO, _INFO.pack(_EXIT, *[0] * 13)))
+    return mask, status

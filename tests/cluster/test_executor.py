@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,11 +154,9 @@ def test_a_spare_starts_a_while_after_the_others_and_takes_a_dead_ones_place(mon
     monkeypatch.setattr("cluster.executor.STOCK_SECONDS", 0.5)
     with started(make_config(pipeline_parallel_size=2)) as executor:
         assert executor._pool is not None
-        begun = time.monotonic()
-        while not (spares := executor._pool._spares):
-            assert time.monotonic() < begun + SECONDS
-            time.sleep(0.05)
-        ((_, spare),) = spares
+        assert executor._pool._spares == []
+        executor._stocking.join(SECONDS)
+        ((_, spare),) = executor._pool._spares
         assert ray.get(spare.introduction, timeout=SECONDS).pid not in executor.worker_pids
         os.kill(executor.worker_pids[1], signal.SIGKILL)
         with pytest.raises(WorkerLost):
