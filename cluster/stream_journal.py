@@ -206,7 +206,11 @@ def end_journal() -> None:
 
 
 def _start() -> Any:
-    """The actor that all gateways have in common, made by the first of them, on another node where there is one."""
+    """The actor that all gateways have in common, made by the first of them, on another node where there is one.
+
+    Tied to that node: Ray takes a soft wish as fulfilled by the node that hears of it first. If the node dies, so does the
+    actor, and the next question makes another.
+    """
     here = ray.get_runtime_context().get_node_id()
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
     return (
@@ -219,7 +223,7 @@ def _start() -> Any:
             num_cpus=0,
             max_restarts=-1,
             max_concurrency=64,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(next(iter(nodes), here), soft=True),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(next(iter(nodes), here), soft=False),
         )
         .remote()
     )

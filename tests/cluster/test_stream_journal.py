@@ -29,13 +29,22 @@ async def test_gateways_share_a_journal_on_another_node_and_begin_anew_without_i
         while (known := await another.find("one")) is not None and len(known.token_ids) < 2:
             await asyncio.sleep(0.05)
         assert known == StreamRecord(b"who", 5, 7, 3, [11, 12], [0, 1])
-        actor = ray.get_actor(NAME, namespace=NAMESPACE)
-        places = ray._private.state.actors()
-        assert places[actor._actor_id.hex()]["Address"]["NodeID"] == other.node_id
-        ray.kill(actor)
+        assert _place() == other.node_id
+        ray.kill(ray.get_actor(NAME, namespace=NAMESPACE))
         assert await _found_after_all(another, "one") is None
         await gateway.open("two", StreamRecord(b"who", 6, 8))
         assert await another.find("two") == StreamRecord(b"who", 6, 8)
+        cluster.remove_node(other)
+        assert await _found_after_all(another, "two") is None
+        assert _place() == cluster.head_node.node_id
+        await gateway.open("three", StreamRecord(b"who", 7, 9))
+        assert await another.find("three") == StreamRecord(b"who", 7, 9)
+
+
+def _place() -> Any:
+    """The node of the actor."""
+    actor = ray.get_actor(NAME, namespace=NAMESPACE)
+    return ray._private.state.actors()[actor._actor_id.hex()]["Address"]["NodeID"]
 
 
 async def _found_after_all(client: JournalClient, request_id: str) -> StreamRecord | None:
