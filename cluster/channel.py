@@ -87,6 +87,8 @@ class Connection:
             raise ConnectionEnded(str(error)) from None
         if count == 0:
             raise ConnectionEnded("end of stream")
+        if not self._buffer and self._is_one_frame(count):  # as good as always
+            return [bytearray(self._chunk[_LENGTH.size : count])]
         self._buffer += self._chunk[:count]
         frames = []
         start = 0
@@ -130,6 +132,11 @@ class Connection:
         """The longest frame taken from now on, and the seconds a `receive` may wait."""
         self._limit = limit
         self._stream.settimeout(timeout)
+
+    def _is_one_frame(self, count: int) -> bool:
+        """Whether as many bytes of the chunk are one frame, whole and no longer than allowed."""
+        length = count - _LENGTH.size
+        return 0 <= length <= self._limit and _LENGTH.unpack_from(self._chunk)[0] == length
 
     def _end_of_frame(self, start: int) -> int:
         if len(self._buffer) - start < _LENGTH.size:

@@ -43,6 +43,7 @@ Message = ExecuteModelRequest | SamplerOutput | StepDone | StepFailed
 
 _DTYPES = [np.dtype(kind) for kind in (np.int32, np.float32, np.int64, np.uint64, np.bool_)]
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_EMPTY = [np.empty(0, dtype) for dtype in _DTYPES]  # of every message: there is nothing in them to share
 _HEADER_LENGTH = struct.Struct("<I")
 _ALIGNMENT = 8
 _PADDINGS = [bytes(length) for length in range(_ALIGNMENT)]
@@ -130,6 +131,9 @@ def _view(codes: bytes, shapes: list[Any], frame: bytearray, offset: int) -> tup
     """Arrays that begin at `offset` of the frame, and the offset after them."""
     arrays: list[Any] = []
     for code, shape in zip(codes, shapes, strict=True):
+        if shape == 0:
+            arrays.append(_EMPTY[code])
+            continue
         # Raises if the shape is negative or reaches beyond the frame.
         array: np.ndarray = np.ndarray(shape, _DTYPES[code], frame, offset)
         arrays.append(array)
