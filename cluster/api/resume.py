@@ -103,6 +103,8 @@ class Resumable:
                     told = b"".join(event for number, event in tape.number(part) if number > last)
                     if told:
                         yield told
+            if last > tape.num_events:
+                raise _unknown_stream(f"{call.id}:{last}", f"it has {tape.num_events} events")
         finally:
             self._store.close(call.id)
 
@@ -116,7 +118,7 @@ class _Tape:
         self._call = call
         self._known = record.token_ids[:num_known]
         self._is_known = num_known > 0  # what is made into events now, which the client has
-        self._num_events = record.num_events[num_known] if num_known else 0
+        self.num_events = record.num_events[num_known] if num_known else 0
         self._num_cached = record.num_cached_tokens if record.token_ids else None
 
     async def updates(self) -> AsyncGenerator[Update, None]:
@@ -131,7 +133,7 @@ class _Tape:
                     self._num_cached = output.num_cached_tokens
                 for delta in output.outputs:
                     self._store.told(
-                        self._call.id, delta.first_index, delta.token_ids, self._num_events, self._num_cached
+                        self._call.id, delta.first_index, delta.token_ids, self.num_events, self._num_cached
                     )
                 # As the first attempt had it: the usage is told in the stream.
                 yield Update(prompt_index, replace(output, num_cached_tokens=self._num_cached))
@@ -139,8 +141,8 @@ class _Tape:
     def number(self, part: bytes) -> Iterator[tuple[int, bytes]]:
         """Each new event of the part, with its id in it."""
         for event in part.split(_END)[:-1] if not self._is_known else ():
-            self._num_events += 1
-            yield self._num_events, b"id: %s:%d\n%s%s" % (self._call.id.encode(), self._num_events, event, _END)
+            self.num_events += 1
+            yield self.num_events, b"id: %s:%d\n%s%s" % (self._call.id.encode(), self.num_events, event, _END)
 
 
 def _has_one_choice(call: Call) -> bool:

@@ -112,7 +112,15 @@ def test_an_id_is_good_for_its_own_request_and_key_only(server: Running) -> None
         ask(server, "/v1/completions", {"max_tokens": 9}, last, key="two"),
         *[
             ask(server, "/v1/completions", {"max_tokens": 9}, wrong)
-            for wrong in (f"x{last}", f"{request_id}:0", f"{request_id}:-1", f"{request_id}:{number}x", request_id, "")
+            for wrong in (
+                f"x{last}",
+                f"{request_id}:0",
+                f"{request_id}:{len(events) + 1}",
+                f"{request_id}:-1",
+                f"{request_id}:{number}x",
+                request_id,
+                "",
+            )
         ],
         ask(server, "/v1/completions", {"max_tokens": 9, "n": 2}, last),
     ):
