@@ -8,6 +8,7 @@ from tqdm import tqdm
 
 from cluster.manifest import check_small_parts, make_manifest, verify_tensors, write_manifest
 from cluster.plan import check_weights
+from cluster.progress import progress
 from cluster.weight_files import read_tensors
 from engine.config import ModelConfig
 from engine.errors import InvalidConfig
@@ -55,7 +56,7 @@ def _check(folder: Path) -> None:
 
 def _bar(folder: Path) -> "tqdm[None]":
     total = sum(tensor.stop - tensor.start for tensor in read_tensors(folder).values())
-    return tqdm(total=total, unit="B", unit_scale=True, desc=str(folder), disable=None)
+    return progress(total=total, unit="B", unit_scale=True, desc=str(folder))
 
 
 def _num_threads() -> int:

@@ -11,7 +11,6 @@ from types import FrameType
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
-from tqdm import tqdm
 
 from cluster import bench, chaos, checkpoint_command, demo, trace
 from cluster.arguments import add_engine_options, engine_arguments, read_config_file
@@ -20,6 +19,7 @@ from cluster.checkpoints import make_checkpoint, make_folder, num_bytes
 from cluster.launch import build_app, check_gpus, check_port, ray_cluster, serving
 from cluster.llm import LLM
 from cluster.plan import make_plan
+from cluster.progress import progress
 from cluster.shapes import SHAPES
 from cluster.weight_values import check_values
 from engine.config import EngineConfig, explain
@@ -202,7 +202,7 @@ def _plan(options: argparse.Namespace) -> None:
 def _make_checkpoint(options: argparse.Namespace) -> None:
     shape = SHAPES[options.like]
     make_folder(options.folder)
-    with tqdm(total=num_bytes(shape), unit="B", unit_scale=True, desc=str(options.folder)) as bar:
+    with progress(total=num_bytes(shape), unit="B", unit_scale=True, desc=str(options.folder)) as bar:
         make_checkpoint(options.folder, shape, seed=options.seed, progress=bar.update)
 
 

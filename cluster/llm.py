@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import ray
-from tqdm import tqdm
 
 from cluster.engine_deployment import make_executor
 from cluster.launch import ray_cluster
 from cluster.plan import make_plan
+from cluster.progress import progress
 from cluster.weight_values import check_values
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
@@ -101,7 +101,7 @@ class LLM:
         accumulators = [Accumulator() for _ in numbers]
         num_open = len(numbers)
         num_tokens = 0
-        with tqdm(total=num_open, desc="requests", disable=not use_tqdm) as bar:
+        with progress(total=num_open, desc="requests", disable=not use_tqdm) as bar:
             while num_open:
                 for delta in self._next_outputs():
                     if delta.request_id not in numbers:  # of a call that was interrupted

@@ -1,19 +1,18 @@
 """`squadron bench latency` and `throughput`: the engine itself, in this process for one rank, else on Ray."""
 
 import argparse
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from tqdm import trange
 
 from cluster.arguments import engine_arguments
 from cluster.bench.report import Outcome
 from cluster.bench.workload import Lengths, Work, random_works
 from cluster.llm import LLM
+from cluster.progress import progress
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidConfig
 from engine.outputs import RequestOutput
@@ -35,7 +34,7 @@ def latency(options: argparse.Namespace) -> Outcome:
             times: list[float] = []
             done: list[RequestOutput] = []
             name = f"batch {batch_size}"
-            for number in trange(-options.num_iters_warmup, options.num_iters, desc=name, disable=None):
+            for number in progress(iterable=range(-options.num_iters_warmup, options.num_iters), desc=name):
                 works = random_works(random, batch_size, options.input_len, options.output_len, vocab_size)
                 started = time.perf_counter()
                 outputs = _generate(llm, works)
@@ -58,7 +57,7 @@ def throughput(options: argparse.Namespace) -> Outcome:
     with LLM(**config.model_dump()) as llm:
         warm_up = _generate(llm, random_works(random, 1, WARM_UP, WARM_UP, vocab_size))
         started = time.perf_counter()
-        outputs = _generate(llm, works, use_tqdm=sys.stderr.isatty())
+        outputs = _generate(llm, works, use_tqdm=True)
         seconds = time.perf_counter() - started
     done = [output for output in outputs if output.error is None]
     num_input = sum(len(output.prompt_token_ids) for output in done)

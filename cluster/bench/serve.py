@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from tqdm import tqdm
 
 from cluster.bench.client import Client, Exchange
 from cluster.bench.report import Outcome
 from cluster.bench.workload import Work, poisson_arrivals, random_works
+from cluster.progress import progress
 from engine.errors import InvalidConfig
 
 OBJECTIVES = ("ttft", "tpot", "e2el")
@@ -40,7 +40,7 @@ async def _exchange(
             raise InvalidConfig(f"{options.base_url} cannot be measured: {trial.error}")
         slots = asyncio.Semaphore(options.max_concurrency or len(works))
         start = time.perf_counter()
-        with tqdm(total=len(works), desc="requests", disable=None) as bar:
+        with progress(total=len(works), desc="requests") as bar:
 
             async def one(work: Work, arrival: float) -> Exchange:
                 await asyncio.sleep(start + arrival - time.perf_counter())

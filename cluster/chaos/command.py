@@ -8,17 +8,15 @@ import sys
 import time
 from pathlib import Path
 
-from tqdm import tqdm
-
 from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest, make_requests
 from cluster.chaos.transcript import Transcript
+from cluster.progress import progress
 from engine.errors import InvalidConfig
 
 FAULT_SECONDS = 60.0  # that a fault's command may take
 TICK_SECONDS = 0.5
-LINE_SECONDS = 10.0  # between two lines of progress in a log
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -104,8 +102,7 @@ async def show(
     streams: list[Stream], faults: list[Fault], done: asyncio.Event, *, total: int, label: str = "streams"
 ) -> None:
     """A bar of streams that have ended and faults delivered, until `done`; a line now and then where no one sees bars."""
-    seconds = TICK_SECONDS if sys.stderr.isatty() else LINE_SECONDS
-    with tqdm(total=total, desc=label, unit="stream", mininterval=seconds, maxinterval=seconds) as bar:
+    with progress(total=total, desc=label, unit="stream") as bar:
         while not done.is_set() or bar.n < len(streams):
             bar.total = max(total, len(streams))
             bar.set_postfix(faults=len(faults), refresh=False)

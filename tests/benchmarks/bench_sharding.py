@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from cluster.bench.workload import Lengths, Work, random_works
 from cluster.launch import ray_cluster
+from cluster.progress import progress
 from engine.config import ModelConfig
 from tests.benchmarks.folders import SHAPE, cached_folder
 from tests.benchmarks.peers import Squadron, Times
@@ -59,7 +59,7 @@ def main() -> None:
 def in_turn(label: str, measures: list[Callable[[], float]], rounds: int) -> list[float]:
     """The median of each."""
     figures: list[list[float]] = [[] for _ in measures]
-    with tqdm(total=rounds * len(measures), desc=label, disable=None) as bar:
+    with progress(total=rounds * len(measures), desc=label) as bar:
         for _ in range(rounds):
             for measure, values in zip(measures, figures, strict=True):
                 values.append(measure())

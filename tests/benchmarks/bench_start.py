@@ -12,9 +12,9 @@ import sys
 import time
 
 import torch
-from tqdm import tqdm
 
 from cluster.plan import make_plan
+from cluster.progress import progress
 from engine.config import EngineConfig
 from engine.worker.worker import Worker
 from tests.benchmarks.folders import SHAPE, cached_folder
@@ -39,7 +39,7 @@ def main() -> None:
     command += ["--quantization", options.quantization] if options.quantization else []
     runs = [
         json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-        for _ in tqdm(range(options.repeats + 1), desc="loading", disable=None)
+        for _ in progress(iterable=range(options.repeats + 1), desc="loading")
     ][1:]  # the first has filled the page cache
     seconds, process, resident, peak, weights = (
         statistics.median(run[name] for run in runs) for name in ("seconds", "process", "resident", "peak", "weights")

@@ -3,9 +3,8 @@
 import os
 from pathlib import Path
 
-from tqdm import tqdm
-
 from cluster.checkpoints import DEMO, make_checkpoint, make_folder, num_bytes
+from cluster.progress import progress
 from cluster.shapes import SHAPES
 
 SHAPE = "qwen2.5-0.5b"
@@ -24,6 +23,6 @@ def cached_folder(name: str) -> str:
     folder = cache() / name
     if not (folder / "config.json").exists():  # the last file that is written
         make_folder(folder)
-        with tqdm(total=num_bytes(SHAPES[name]), unit="B", unit_scale=True, desc=str(folder), disable=None) as bar:
+        with progress(total=num_bytes(SHAPES[name]), unit="B", unit_scale=True, desc=str(folder)) as bar:
             make_checkpoint(folder, SHAPES[name], seed=SEED, progress=bar.update)
     return str(folder)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from cluster.bench.workload import Lengths, random_works
+from cluster.progress import progress
 from engine.config import ModelConfig
 from tests.benchmarks.apart import Apart
 from tests.benchmarks.floors import Machine, Model, Probe, Step
@@ -83,7 +83,7 @@ def compare(
     probe = Probe()
     before = probe.measure()
     rates: dict[str, list[float]] = {name: [] for name in peers}
-    with tqdm(total=repeats * len(peers), desc=str(work), disable=None) as bar:
+    with progress(total=repeats * len(peers), desc=str(work)) as bar:
         for _ in range(repeats):
             for name, peer in peers.items():
                 rates[name].append(work.rate(run(peer, work.output_len)))
@@ -109,7 +109,7 @@ def mixed(folder: str, num_requests: int, repeats: int) -> dict[str, Any]:
         rates: dict[str, list[float]] = {label: [] for label in engines}
         for engine in engines.values():
             engine.run(works[:WARM_UP_TOKENS])
-        with tqdm(total=repeats * len(engines), desc=name, disable=None) as bar:
+        with progress(total=repeats * len(engines), desc=name) as bar:
             for _ in range(repeats):
                 for label, engine in engines.items():
                     rates[label].append(num_output / engine.run(works).last)

@@ -17,10 +17,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
 from cluster.checkpoints import make_checkpoint
+from cluster.progress import progress
 from cluster.shapes import SHAPES
 from engine.config import EngineConfig, ModelConfig
 from engine.llm_engine import LLMEngine
@@ -127,7 +127,7 @@ def x5(num_prompts: int) -> Iterator[bool]:
         with spied_engine(DEMO, dtype="float32", ops_backend=backend) as (engine, spy):
             ours = [answer.outputs[0].token_ids for answer in answers(engine, requests)]
         wrong, worst = 0, 0.0
-        for n, prompt in enumerate(tqdm(prompts, desc="transformers", disable=None)):
+        for n, prompt in enumerate(progress(iterable=prompts, desc="transformers")):
             options = {"output_logits": True, "return_dict_in_generate": True, "num_beams": 1}
             expected = generate(theirs, prompt, max_new_tokens=MAX_TOKENS, **options)
             wrong += ours[n] != expected.sequences[0, len(prompt) :].tolist()
