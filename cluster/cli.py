@@ -180,6 +180,7 @@ def _serve(options: argparse.Namespace) -> None:
                 *(f"{name}={value}" for name, value in ray.environment.items()),
                 flush=True,
             )
+        stack.callback(print, "Stopping; what has begun is finished first", flush=True)
         threading.Event().wait()
 
 

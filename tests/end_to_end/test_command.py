@@ -113,7 +113,7 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
                 received += list(stream)
                 assert received[-1].choices[0].finish_reason == "length"
             assert process.wait(timeout=60) == 130
-        assert process.stdout.read() == ""
+        assert process.stdout.read() == "Stopping; what has begun is finished first\n"
         wait_until_gone(mark)
         assert not any(folder.exists() for folder in folders)
     finally:
