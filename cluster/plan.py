@@ -139,12 +139,12 @@ def _fit_cache(config: EngineConfig, max_model_len: int, block_bytes: int) -> in
 
 
 def _most_layers(config: EngineConfig, model: ModelConfig, sizes: ModelSizes) -> int:
-    """Of the stage that has the most: the last one has fewer, since the head counts too, as two thirds of its weights."""
+    """Of the stage that has the most: the last one has fewer, since the head counts too, as half of its weights."""
     if config.pipeline_parallel_size == 1:
         return model.num_hidden_layers
     tensors = needed_tensors(model, sizes).items()
     layers = sum(math.prod(shape) for name, shape in tensors if name.startswith("model.layers."))
-    head = model.vocab_size * model.hidden_size * model.num_hidden_layers / layers * 2 / 3
+    head = model.vocab_size * model.hidden_size * model.num_hidden_layers / layers / 2
     first = config.pipeline_parallel_size - 1
     fair = round((model.num_hidden_layers + head) / (first + 1) - head)
     last = min(max(fair, 1), model.num_hidden_layers - first)

@@ -4,6 +4,7 @@ A sequence has `num_computed_tokens` and a length; a step computes some of the d
 recompute after a preemption are all that.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from engine.block_manager import BlockManager
@@ -155,13 +156,27 @@ class Scheduler:
         return -(-sum(len(group.live) for group in self.running if _is_decoding(group)) // self.depth)
 
     def _token_share(self) -> int:
-        """Tokens a step: with several stages it takes its part of what there is, so that steps take equally long."""
+        """Tokens a step: with several stages it takes its part of what there is, so that steps take equally long.
+
+        Who waits for a seat does not count: a prompt that comes when another request ends would be computed in one step.
+        """
         if not self.shares_steps:
             return self.max_num_batched_tokens
-        groups = (*self.running, *self.waiting)
+        groups = (*self.running, *self._first_in_line())
         left = sum(len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens for g in groups for seq in g.live)
         share = -(-left // (STEPS_A_STAGE * self.depth))
         return min(max(share, self.min_stage_tokens, self._decoding_share()), self.max_num_batched_tokens)
+
+    def _first_in_line(self) -> Iterator[SequenceGroup]:
+        """Those who wait and would have a seat now."""
+        free = self.max_num_seqs - sum(group.num_seats for group in self.running)
+        for group in self.waiting:
+            if group.is_held:
+                continue
+            free -= group.num_seats
+            if free < 0:
+                return
+            yield group
 
     def _make_room(self, group: SequenceGroup, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> bool:
         """Preempt until the sequence can grow; False if it was its own group that had to go."""

@@ -54,9 +54,9 @@ class DecoderConfig:
 
     @property
     def head_layers(self) -> float:
-        """What the head costs in layers, where two rows of three are sampled: in decode all are, in prefill hardly any."""
+        """What the head costs in layers, where every other row is sampled: in decode all are, in prefill hardly any."""
         layers = [math.prod(shape) for name, shape in self.shapes().items() if name.startswith("model.layers.")]
-        return self.vocab_size * self.layer.hidden_size * self.num_layers / sum(layers) * 2 / 3
+        return self.vocab_size * self.layer.hidden_size * self.num_layers / sum(layers) / 2
 
     def check_sharding(self, tp_size: int, pp_size: int) -> None:
         """Raise InvalidSharding unless heads, MLP, experts and layers can be dealt out so."""

@@ -305,3 +305,13 @@ def test_stages_work_on_different_parts_of_the_prompts_at_once(depth: int, runs_
         assert 32 in sizes  # as many as a stage computes while it reads its weights
         # Sequences that decode and parts of prompts are in the same steps, so that steps take equally long.
         assert any(1 in record.num_tokens and max(record.num_tokens) > 1 for record in engine.timeline.records)
+
+
+def test_a_prompt_that_takes_a_free_seat_is_spread_over_steps_however_many_wait_behind_it() -> None:
+    engine = make_engine(Knobs(num_blocks=1000, depth=2, overrides={"device": "cpu", "max_num_seqs": 2}))
+    for number in range(40):
+        params = SamplingParams(max_tokens=8 + number % 2, temperature=0, ignore_eos=True)
+        engine.add_request(str(number), [number % 30 + 6, *[7] * 99], params)
+    while engine.has_unfinished_requests():
+        engine.step()
+    assert max(int(record.num_tokens.sum()) for record in engine.timeline.records) == 32
