@@ -3,8 +3,6 @@
 import importlib
 import logging
 import os
-import select
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,15 +13,15 @@ from typing import Any, Protocol
 import ray
 
 from cluster.channel import ChannelError, Connection, ConnectionEnded, connect
+from cluster.line import hold_line
 from cluster.messages import Message, StepDone, StepFailed, decode, encode
+from cluster.process_state import read_start_time
 from engine.config import EngineConfig
 from engine.errors import in_a_line
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 
 logger = logging.getLogger("squadron.worker")
-
-WORD_SECONDS = 0.2  # between two words on the line to the driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,24 +215,9 @@ class StepLoop:
         return output or StepDone(request.epoch, request.step, ended_ns - began_ns)
 
 
-def hold_line(line: Connection, abort: Callable[[int], None]) -> None:
-    """Say a word to the driver every so often, from a thread of its own, and do what it says: abort an epoch, or go."""
-    threading.Thread(target=_hold, args=(line, abort), name="line", daemon=True).start()
-
-
 def read_facts(node_id: str, address: str) -> Facts:
     """Of this process."""
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    start_time = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    return Facts(os.getpid(), start_time, f"{boot_id} {os.readlink('/proc/self/ns/pid')}", node_id, address)
-
-
-def _hold(line: Connection, abort: Callable[[int], None]) -> None:
-    try:
-        while True:
-            line.post(b"")
-            if select.select([line], [], [], WORD_SECONDS)[0]:
-                for frame in line.receive():
-                    abort(int(frame))
-    except BaseException:
-        os._exit(1)
+    return Facts(
+        os.getpid(), read_start_time("self") or 0, f"{boot_id} {os.readlink('/proc/self/ns/pid')}", node_id, address
+    )

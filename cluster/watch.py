@@ -1,12 +1,14 @@
 """Which worker processes are alive: one thread of the driver that listens to the lines of all of them, at any time.
 
 Every worker says a word on its line several times a second, from a thread of its own, whether it loads, computes or idles. Its
-process is lost when the line ends; when it has been stopped by a signal for STOPPED_SECONDS, which can be seen of processes of
-this machine (a pause of two seconds is none yet); or when nothing was heard for SILENT_SECONDS. A worker that is merely
-starved of processor time says its words late, but is neither stopped nor silent for that long. What the driver itself
-sleeps through does not count: it hears what was said meanwhile before it judges.
+process is lost when the line ends; when it has been stopped by a signal for STOPPED_SECONDS (a pause of two seconds is none
+yet); or when nothing was heard for SILENT_SECONDS. Whether it is stopped can be seen on its own machine only: elsewhere another
+worker there is asked, if there is one. A worker that is merely starved of processor time says its words late, but is neither
+stopped nor silent for that long. What the driver itself sleeps through does not count: it hears what was said meanwhile
+before it judges.
 """
 
+import math
 import selectors
 import socket
 import threading
@@ -14,10 +16,12 @@ import time
 from dataclasses import dataclass
 
 from cluster.channel import ChannelError
+from cluster.line import Stopped, decode_word
 from cluster.worker_process import WorkerProcess
 
 TICK_SECONDS = 0.2
 STOPPED_SECONDS = 2.4
+DOUBT_SECONDS = 0.3  # of silence, upon which a neighbour is asked; and how long its answer holds
 SILENT_SECONDS = 10.0
 LOADING_SECONDS = 120.0  # reading a large tensor keeps a worker's other threads from running
 
@@ -29,6 +33,7 @@ class Watched:
     process: WorkerProcess
     heard: float
     stopped_since: float | None = None
+    seen_stopped: float = -math.inf  # by a neighbour
 
 
 class Watch:
@@ -82,11 +87,31 @@ class Watch:
 
     def _hear(self, selector: selectors.BaseSelector, watched: Watched, now: float) -> None:
         try:
-            watched.process.line.receive()
-            watched.heard, watched.stopped_since = now, None
+            for frame in watched.process.line.receive():
+                if frame:
+                    _believe(selector, watched.process, decode_word(frame), now)
+            watched.heard, watched.stopped_since, watched.seen_stopped = now, None, -math.inf
         except ChannelError:
             watched.process.lose("its process ended", is_our_doing=False)
             _drop(selector, watched)
+
+
+def _believe(selector: selectors.BaseSelector, neighbour: WorkerProcess, word: object, now: float) -> None:
+    """Take down what a process says of another one of its machine."""
+    if isinstance(word, Stopped):
+        for watched in _all(selector):
+            facts = watched.process.facts
+            if (facts.machine, facts.pid, facts.start_time) == (neighbour.facts.machine, word.pid, word.start_time):
+                watched.seen_stopped = now
+
+
+def _ask_neighbour(selector: selectors.BaseSelector, doubtful: WorkerProcess, now: float) -> None:
+    """Have a process of the same machine that has just been heard look at the doubtful one."""
+    for watched in _all(selector):
+        is_neighbour = watched.process.facts.machine == doubtful.facts.machine
+        if is_neighbour and now - watched.heard < DOUBT_SECONDS:
+            watched.process.look_at(doubtful)
+            return
 
 
 def _judge_all(selector: selectors.BaseSelector, now: float, slept: float) -> None:
@@ -94,6 +119,8 @@ def _judge_all(selector: selectors.BaseSelector, now: float, slept: float) -> No
     for watched in _all(selector):
         if slept > TICK_SECONDS:
             watched.heard = min(watched.heard + slept, now)
+        if now - watched.heard >= DOUBT_SECONDS and not watched.process.is_on_this_machine:
+            _ask_neighbour(selector, watched.process, now)
         reason = reason_to_lose(watched, now)
         if reason is not None:
             watched.process.lose(reason, is_our_doing=watched.stopped_since is None)
@@ -104,7 +131,7 @@ def _judge_all(selector: selectors.BaseSelector, now: float, slept: float) -> No
 def reason_to_lose(watched: Watched, now: float) -> str | None:
     """Why the process is of no more use; None if it is all right, as far as can be told."""
     silence = now - watched.heard
-    if watched.process.is_stopped:
+    if watched.process.is_stopped or now - watched.seen_stopped <= 2 * DOUBT_SECONDS:
         if watched.stopped_since is None:
             watched.stopped_since = now
         if now - watched.stopped_since >= STOPPED_SECONDS:

@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -16,7 +15,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from cluster.actor import Facts, WorkerActor, read_facts
 from cluster.channel import Connection, ConnectionEnded, Listener
 from cluster.exit_status import wait_for_exit_signal
+from cluster.line import Abort, Look, encode_word
 from cluster.placement import Placement
+from cluster.process_state import is_stopped, read_start_time
 
 logger = logging.getLogger("squadron.executor")
 
@@ -81,12 +82,7 @@ class WorkerProcess:
     @property
     def is_stopped(self) -> bool:
         """Whether a signal has stopped it: certain, but known of processes of this machine only."""
-        if not self.is_on_this_machine:
-            return False
-        try:
-            return state_of(self.facts.pid) == "T"
-        except OSError:
-            return False
+        return self.is_on_this_machine and is_stopped(self.facts.pid, self.facts.start_time)
 
     @property
     def was_killed(self) -> bool:
@@ -101,8 +97,11 @@ class WorkerProcess:
 
     def abort(self, epoch: int) -> None:
         """Have it get out of whatever collective of that epoch it is in."""
-        with contextlib.suppress(ConnectionEnded):
-            self.line.post(str(epoch).encode())
+        self._say(Abort(epoch))
+
+    def look_at(self, other: "WorkerProcess") -> None:
+        """Have it say on its line whether a signal has stopped the other process, which is of the same machine."""
+        self._say(Look(other.facts.pid, other.facts.start_time))
 
     def lose(self, reason: str, *, is_our_doing: bool = True) -> None:
         """The process is of no more use: tell why, and see to its end, which is ours unless it has ended or is stopped."""
@@ -138,6 +137,10 @@ class WorkerProcess:
                 os.close(self._pidfd)
             self.ended.set()
 
+    def _say(self, word: Abort | Look) -> None:
+        with contextlib.suppress(ConnectionEnded):
+            self.line.post(encode_word(word))
+
     def _end_by_ray(self) -> None:
         """In the background: `ray.kill` has been seen never to return, for an actor that was dying already."""
         if ray.is_initialized():
@@ -146,11 +149,6 @@ class WorkerProcess:
 
 def _warn(reason: str) -> None:
     logger.warning("a worker without a rank was lost: %s", reason)
-
-
-def state_of(pid: int) -> str:
-    """A process' state as in proc(5): R, S, D, T (stopped by a signal), t (by a debugger), Z; raises OSError."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _open_pidfd(facts: Facts) -> int | None:
@@ -165,11 +163,3 @@ def _open_pidfd(facts: Facts) -> int | None:
         return pidfd
     os.close(pidfd)
     return None
-
-
-def read_start_time(pid: int) -> int | None:
-    """When the process began, in ticks since the machine did; None if there is none."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except OSError:
-        return None

@@ -14,9 +14,10 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from cluster.actor import hold_line, serve_steps
+from cluster.actor import serve_steps
 from cluster.channel import TOKEN_BYTES, ChannelError, Connection, ConnectionEnded, Listener, connect
 from cluster.deadline import StepDeadline
+from cluster.line import hold_line
 from cluster.messages import StepDone, StepFailed, decode, encode
 from cluster.step_channel import StepChannel
 from engine.errors import StepRaised, WorkerLost

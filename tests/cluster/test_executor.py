@@ -165,7 +165,13 @@ def test_a_spare_starts_a_while_after_the_others_and_takes_a_dead_ones_place(mon
         assert executor.worker_pids[1] == spare.facts.pid
 
 
-def test_a_frozen_worker_is_found_and_replaced(expected: list[list[int]]) -> None:
+@pytest.mark.parametrize("is_elsewhere", [False, True], ids=["here", "on another machine"])
+def test_a_frozen_worker_is_found_and_replaced(
+    expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
+) -> None:
+    """On another machine it is seen by a neighbour: by its silence alone it would be lost after 10 s."""
+    if is_elsewhere:
+        monkeypatch.setattr("cluster.worker_process._open_pidfd", lambda facts: None)
     with started(make_config(pipeline_parallel_size=2, num_spare_workers=0)) as executor:
         frozen, other = executor.worker_pids
         os.kill(frozen, signal.SIGSTOP)
