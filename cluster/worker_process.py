@@ -1,6 +1,7 @@
 """A worker's process as the driver sees it: its Ray actor, the line to it that lasts as long as it lives, and its end."""
 
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -35,7 +36,7 @@ class WorkerProcess:
         self.is_seated = False  # has a rank, its weights and a cache
         self.ended = threading.Event()
         self.on_loss: Callable[[str], None] = _warn  # told once why the process is of no more use
-        options = ray.remote(WorkerActor).options(
+        options = _as_actor(WorkerActor).options(
             num_cpus=0 if is_spare else placement.num_cpus,
             num_gpus=placement.num_gpus,
             scheduling_strategy=PlacementGroupSchedulingStrategy(placement.group, bundle),
@@ -145,6 +146,12 @@ class WorkerProcess:
         """In the background: `ray.kill` has been seen never to return, for an actor that was dying already."""
         if ray.is_initialized():
             threading.Thread(target=ray.kill, args=(self.actor,), name="kill", daemon=True).start()
+
+
+@functools.cache
+def _as_actor(plain: type) -> Any:
+    """Of each class the same: Ray keeps every actor class that it is shown, by a random name, for as long as the job lasts."""
+    return ray.remote(plain)
 
 
 def _warn(reason: str) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 import ray
+from ray._private.ray_constants import KV_NAMESPACE_FUNCTION_TABLE
+from ray.experimental.internal_kv import _internal_kv_list
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -107,6 +109,11 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
+def actor_classes() -> set[bytes]:
+    """Ray's copies of actor classes, which it keeps until the job ends."""
+    return set(_internal_kv_list(b"ActorClass", namespace=KV_NAMESPACE_FUNCTION_TABLE))
+
+
 def test_two_stages_of_two_ranks(expected: list[list[int]], caplog: pytest.LogCaptureFixture) -> None:
     executor = RayExecutor(make_config(tensor_parallel_size=2, pipeline_parallel_size=2))
     with caplog.at_level(logging.INFO, "squadron.executor"):
@@ -129,7 +136,7 @@ def test_two_stages_of_two_ranks(expected: list[list[int]], caplog: pytest.LogCa
 
 def test_killed_worker_is_lost_and_replaced(expected: list[list[int]], caplog: pytest.LogCaptureFixture) -> None:
     with started(make_config(pipeline_parallel_size=2)) as executor:
-        old_pids = executor.worker_pids
+        old_pids, old_classes = executor.worker_pids, actor_classes()
         caplog.clear()
         os.kill(old_pids[0], signal.SIGSTOP)  # so that the step is in flight for as long as it takes to kill the worker
         future = executor.submit(make_step(0, [Part(PROMPTS[0], 0, [1, 2, 3])]))
@@ -148,6 +155,7 @@ def test_killed_worker_is_lost_and_replaced(expected: list[list[int]], caplog: p
         with pytest.raises(WorkerLost, match="of epoch 0, and this is epoch 1"):
             executor.submit(make_step(2, [Part([1], 0, [1])])).result(SECONDS)
         assert run(executor, epoch=1) == expected
+        assert actor_classes() == old_classes, "a worker more leaves nothing in Ray's store"
 
 
 def test_a_spare_starts_a_while_after_the_others_and_takes_a_dead_ones_place(monkeypatch: pytest.MonkeyPatch) -> None:
