@@ -41,13 +41,18 @@ STOP_SECONDS = 5.0  # for engines and their workers
 ENGINE_GRACE_SECONDS = 10.0  # for an engine that is replaced: its requests go on elsewhere after its step
 OBJECT_STORE_BYTES = 128 << 20  # weights come from disk and steps travel over sockets
 
-# What Ray reads from the environment when it starts; what is set already stays.
+# What Ray and its processes read from the environment when they start; what is set already stays.
 RAY_ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # else workers run at nice 15
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "cluster.api.edge:proxy_middlewares",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without GPUs keeps CUDA_VISIBLE_DEVICES as it is
+    # Of use to a dashboard only, which such a cluster has not.
+    "RAY_enable_metrics_collection": "0",
+    "RAY_task_events_report_interval_ms": "0",
+    # glibc's: each of some forty threads would have a heap of its own, which never shrinks below its own peak.
+    "MALLOC_ARENA_MAX": "2",
 }
 AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _OUR_EXCEPTION = re.compile(r"[\w.]+\.(InvalidConfig|WorkerLost): ")

@@ -15,6 +15,10 @@ unset OMP_NUM_THREADS PYTHONWARNINGS
 # An actor that asks for no GPU keeps CUDA_VISIBLE_DEVICES as it is, which is what later versions of Ray do anyway.
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0
 
+# glibc gives each of a process' many threads a heap of its own, which never shrinks below its own peak: memory would grow
+# for hours. Two heaps are full within minutes.
+export MALLOC_ARENA_MAX=2
+
 # A node whose processes die is noticed in 2 s anyway. One that freezes or loses its network is declared dead after
 # 3 missed answers of (1 s apart + 2 s to answer): 9 s instead of Ray's 64.
 export RAY_health_check_initial_delay_ms=5000

@@ -99,6 +99,7 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
         assert [path.stat().st_mode & 0o777 for path in (token, token.parent)] == [0o600, 0o700]
         folders = {token.parent, *ray_folders(mark)}
         assert len(folders) == 2
+        assert values_of("MALLOC_ARENA_MAX", mark) == {"2"}
         with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key="secret", max_retries=0) as client:
             assert [model.id for model in client.models.list()] == ["small"]
             stream = client.completions.create(

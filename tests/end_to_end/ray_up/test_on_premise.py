@@ -8,9 +8,11 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
+from cluster.launch import RAY_ENVIRONMENT
 from tests.end_to_end.ray_up.lab import REPOSITORY
 
 ON_PREMISE = REPOSITORY / "configs/cluster/on-premise.yaml"
+ENVIRONMENT = REPOSITORY / "configs/cluster/environment.sh"
 ON_NODE = "~/squadron/"
 
 
@@ -50,4 +52,9 @@ def test_ray_is_never_started_open(config: dict[str, Any]) -> None:
     assert "~/.ray/auth_token" in config["file_mounts"]
     for command in config["head_start_ray_commands"] + config["worker_start_ray_commands"]:
         assert command.startswith(f"source {ON_NODE}configs/cluster/environment.sh && ")
-    assert "export RAY_AUTH_MODE=token\n" in (ON_PREMISE.parent / "environment.sh").read_text()
+    assert "export RAY_AUTH_MODE=token\n" in ENVIRONMENT.read_text()
+
+
+@pytest.mark.parametrize("name", ["RAY_worker_niceness", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "MALLOC_ARENA_MAX"])
+def test_ray_runs_under_what_it_runs_under_on_one_machine(name: str) -> None:
+    assert f"export {name}={RAY_ENVIRONMENT[name]}\n" in ENVIRONMENT.read_text()
