@@ -1,7 +1,9 @@
 """The gateway over real sockets, with engine replicas that do as told."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from cluster.journal import EngineLost
 from engine.errors import EngineDead, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
+from tests.engine.objects import num_objects_of
 
 REFERENCE = list(range(100, 112))
 SECONDS = 30  # more than anything here takes
@@ -115,6 +118,31 @@ async def tokens(gateway: Gateway, request_id: str = "mine", **options: object) 
 async def test_many_streams_over_one_connection(make_gateway) -> None:
     gateway = await make_gateway(Replica())
     assert await asyncio.gather(*(tokens(gateway, "same id") for _ in range(40))) == [REFERENCE] * 40
+
+
+async def test_requests_leave_nothing_behind(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether their streams are read to the end or left."""
+    monkeypatch.setattr("cluster.gateway.NUM_REQUESTS_REMEMBERED", 8)
+    replica = Replica()
+    gateway = await make_gateway(replica)
+    await tokens(gateway)  # the connection is there
+    num_tasks = len(asyncio.all_tasks())
+
+    async def serve(num: int) -> Counter[str]:
+        """Objects there are after so many requests."""
+        for number in range(num):
+            async with aclosing(gateway.generate(f"{number}", "hello", SamplingParams(max_tokens=12))) as stream:
+                async for _ in stream:
+                    if number % 2:
+                        break
+        replica.admissions.clear()
+        while len(asyncio.all_tasks()) > num_tasks:  # those that were cancelled end
+            await asyncio.sleep(0)
+        return num_objects_of("cluster", "engine")
+
+    before = await serve(40)
+    grown = await serve(40) - before
+    assert grown.total() < 20, grown  # the last request's may be there still
 
 
 async def test_a_replica_serves_several_gateways(make_gateway) -> None:

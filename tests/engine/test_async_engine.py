@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from contextlib import aclosing
+from functools import partial
 
 import pytest
 
@@ -11,7 +13,9 @@ from engine.errors import EngineDead, InvalidRequest, Overloaded
 from engine.executor import Capacity
 from engine.outputs import Accumulator
 from engine.sampling_params import SamplingParams
+from engine.timeline import Timeline
 from tests.doubles.history_executor import HistoryExecutor
+from tests.engine.objects import num_objects_of
 from tests.engine.workloads import DEMO, MODEL
 
 PARAMS = SamplingParams(max_tokens=20, seed=1, ignore_eos=True)
@@ -61,6 +65,31 @@ async def test_leaving_a_stream_frees_its_blocks(engine):
     await stream.aclose()
     await asyncio.wait_for(idle(engine), 10)
     assert engine.stats().num_requests_running == 0
+
+
+async def test_requests_leave_nothing_behind(monkeypatch):
+    """But for what is kept of the last ones."""
+    monkeypatch.setattr("engine.recorder.NUM_FINISHED_KEPT", 8)
+    monkeypatch.setattr("engine.recorder.Timeline", partial(Timeline, capacity=8))
+    engine = make()
+    engine.start()
+
+    async def serve(num):
+        """Objects there are after so many requests."""
+        for number in range(num):
+            async with aclosing(engine.generate(f"r{number}", [number + 1] * 40, PARAMS)) as stream:
+                async for _ in stream:
+                    if number % 2:
+                        break
+        await asyncio.wait_for(idle(engine), 10)
+        return num_objects_of("engine")
+
+    try:
+        before = await serve(40)
+        grown = await serve(40) - before
+        assert grown.total() < 20, grown  # the last request's may be there still
+    finally:
+        engine.shutdown()
 
 
 async def test_prompts_may_be_text_ids_or_messages(engine):
