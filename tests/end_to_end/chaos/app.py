@@ -1,8 +1,10 @@
 """A real application to be harmed: Ray, Serve, gateways, engines and workers, below this process."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ray import serve
@@ -46,3 +48,17 @@ def running(args: dict[str, Any]) -> Iterator[App]:
         serving(build_app(args), host=LOOPBACK, port=port, ends_serve=True),
     ):
         yield App(f"http://{LOOPBACK}:{port}", args)
+
+
+@contextlib.contextmanager
+def injected(folder: Path) -> Iterator[None]:
+    """Processes that start meanwhile import the folder's `sitecustomize`."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), before)))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before

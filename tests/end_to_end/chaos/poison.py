@@ -1,16 +1,13 @@
 """Requests that harm whoever computes them (T12): the neighbours must not notice, and the harm must end."""
 
 import asyncio
-import contextlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from cluster.chaos.client import ChaosClient
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest
-from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, running
+from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, injected, running
 from tests.end_to_end.chaos.freezes import num_recoveries
 from tests.end_to_end.chaos.injected.sitecustomize import EXIT, RAISE
 from tests.end_to_end.chaos.options import Options
@@ -40,7 +37,7 @@ def poison_processes(options: Options) -> Report:
 
 def _poison(name: str, body: dict[str, Any], num_faults: int, max_restarts: int, options: Options) -> Report:
     load = Load(options.pick(options.streams, NEIGHBOURS, 20), seed=options.seed)
-    with _injected(), running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
+    with injected(INJECTED), running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
         deliver = _send(app.url, body, num_faults)
         report = asyncio.run(disturbed(name, app.url, load, num_faults=num_faults, deliver=deliver))
         report.figures["restarts"] = restarts = num_recoveries(app)
@@ -63,17 +60,3 @@ def _send(url: str, body: dict[str, Any], num: int) -> Deliver:
                     faults.append(Fault(f"poison: {stream.error}", stream.sent))
 
     return deliver
-
-
-@contextlib.contextmanager
-def _injected() -> Iterator[None]:
-    """Processes that start meanwhile know the poisons."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(INJECTED), before)))
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before

@@ -15,7 +15,7 @@ GATEWAY = "ray::ServeReplica:squadron:GatewayDeployment"
 class Usage:
     """What a process takes of the machine."""
 
-    memory_bytes: int  # resident, without what is shared
+    memory_bytes: int  # anonymous and resident: pages of files come and go with the system's cache, and are not its own
     num_descriptors: int
     num_threads: int
 
@@ -46,6 +46,13 @@ def title_of(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
         return ""
+
+
+def short_title(title: str) -> str:
+    """What a command line runs: the file's name, or the script's that an interpreter runs."""
+    program, *words = [Path(word).name for word in title.split()] or [""]
+    scripts = [word for word in words if word.endswith(".py") and program.startswith("python")]
+    return scripts[0] if scripts else program
 
 
 def is_alive(pid: int) -> bool:

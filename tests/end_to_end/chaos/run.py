@@ -59,14 +59,14 @@ async def disturbed(
         return Report(name, num_faults, faults, streams, expected, tolerated)
 
 
-def kill_every(seconds: float, title: str, num: int, *, seed: int = 0) -> Deliver:
-    """SIGKILL for a process of that title, each as likely as the others, so many times."""
+def kill_every(seconds: float, title: str, num: int, *, seed: int = 0, spared: frozenset[int] = frozenset()) -> Deliver:
+    """SIGKILL for a process of that title, each as likely as the others but for the `spared`, so many times."""
     generator = random.Random(seed)
 
     async def deliver(faults: list[Fault]) -> None:
         for _ in range(num):
             await asyncio.sleep(seconds)
-            pid = await some_process(title, generator)
+            pid = await some_process(title, generator, spared)
             if pid is None:
                 return
             at = time.monotonic()
@@ -76,11 +76,11 @@ def kill_every(seconds: float, title: str, num: int, *, seed: int = 0) -> Delive
     return deliver
 
 
-async def some_process(title: str, generator: random.Random) -> int | None:
-    """One of the processes of that title, once there is any; None if there is none for long."""
+async def some_process(title: str, generator: random.Random, spared: frozenset[int] = frozenset()) -> int | None:
+    """One of the processes of that title and not `spared`, once there is any; None if there is none for long."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     for attempt in itertools.count():
-        pids = await asyncio.to_thread(find, title)
+        pids = set(await asyncio.to_thread(find, title)) - spared
         if pids:
             return generator.choice(sorted(pids))
         if time.monotonic() > deadline:

@@ -1,55 +1,125 @@
 """Hours of T1 and T16 together (T21): processes that live as long as the application must not grow."""
 
 import asyncio
+import contextlib
 import os
+import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from cluster.chaos.client import ChaosClient
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
-from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, running
-from tests.end_to_end.chaos.drops import NUM_DIFFERENT, drop_some
+from cluster.gateway import NUM_REQUESTS_REMEMBERED
+from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, injected, running
+from tests.end_to_end.chaos.drops import CONCURRENCY, NUM_DIFFERENT, drop_some
+from tests.end_to_end.chaos.measured.sitecustomize import FOLDER, SECONDS
 from tests.end_to_end.chaos.options import Options
-from tests.end_to_end.chaos.processes import WORKER, Usage, descendants, shared_memory, title_of, usage
+from tests.end_to_end.chaos.processes import (
+    ENGINE,
+    GATEWAY,
+    WORKER,
+    Usage,
+    descendants,
+    find,
+    shared_memory,
+    short_title,
+    title_of,
+    usage,
+)
 from tests.end_to_end.chaos.run import Deliver, Load, disturbed, kill_every
 
 SAMPLE_SECONDS = 5.0
-WARM_UP = 0.3  # share of the time that slopes are not taken from
-MIB_PER_HOUR = 1.0
+WARM_UP = 0.3  # share of the time that is not judged
+REST_SECONDS = 4 * SECONDS  # without requests, until all is told that is left of them
 SOFT_SECONDS = 600.0  # shorter runs show slopes, but are not judged by them
+MEASURED = Path(__file__).parent / "measured"
+OURS = (ENGINE, GATEWAY, WORKER)  # the others are Ray's: shown, since we choose what they run under, but not judged
+MIB = 1 << 20
+MIB_PER_HOUR = 1.0  # more in use
+MORE_RESIDENT = 4.0  # MiB: what is resident at the least; glibc keeps some of what is freed, and at times gives it back
+MORE_DESCRIPTORS = 10  # as many more sockets may happen to be open
+MORE_THREADS = 5  # pools grow when they are wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A process between two runs, while nobody asks for anything."""
+
+    at: float  # seconds
+    bytes_in_use: int
 
 
 @dataclass(slots=True)
 class _Samples:
-    """Of each process, by pid: seconds and what it took then."""
+    """Of each process, by pid, of one run; and the rests before and after it."""
 
-    of_process: dict[int, list[tuple[float, Usage]]] = field(default_factory=dict)
+    folder: Path  # where processes tell
+    of_process: dict[int, list[Usage]] = field(default_factory=dict)
     num_shared: list[int] = field(default_factory=list)  # files in /dev/shm
     titles: dict[int, str] = field(default_factory=dict)
+    rests: dict[int, list[Rest]] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        self.of_process, self.num_shared = {}, []
+
+    def rest(self) -> None:
+        time.sleep(REST_SECONDS)
+        for path in self.folder.iterdir():
+            if path.name.isdigit():
+                self.rests.setdefault(int(path.name), []).append(Rest(time.monotonic(), int(path.read_text())))
 
 
 def soak(options: Options) -> Report:
-    """T21: workers killed every 20 s and clients dropped, for 30 minutes or --seconds; memory, descriptors, threads stay."""
+    """T21: workers killed every 20 s and clients dropped, for 30 minutes or --seconds; memory, descriptors, threads stay.
+
+    Two runs, the first to warm up. What is in use is compared while nothing runs, before the second and after: requests in
+    flight have megabytes, more at one time than at another.
+    """
     seconds = options.seconds or (60.0 if options.quick else 1800.0)
     interval = options.interval or 20.0
     num_faults = options.faults or max(1, int(seconds / interval) - 1)
     load = Load(options.pick(options.streams, 100, 20), concurrency=16, seed=options.seed)
-    samples = _Samples()
-    with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
-        deliver = _mixed(app.url, seconds, interval, num_faults, options.seed, samples)
-        report = asyncio.run(disturbed("T21", app.url, load, num_faults=num_faults, deliver=deliver))
-    _judge(report, samples, seconds)
+    with tempfile.TemporaryDirectory(prefix="squadron-soak-") as folder, _telling(folder):
+        samples = _Samples(Path(folder))
+        with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
+            if seconds >= SOFT_SECONDS:
+                asyncio.run(_fill(app.url))
+            for share in (WARM_UP, 1 - WARM_UP):
+                samples.begin()
+                num = max(1, round(share * num_faults))
+                deliver = _mixed(app.url, share * seconds, interval, num, options.seed, samples)
+                report = asyncio.run(disturbed("T21", app.url, load, num_faults=num, deliver=deliver))
+                if not report.has_passed:
+                    return report
+                samples.rest()
+    complaints = _judge(report, samples)
+    if seconds >= SOFT_SECONDS:
+        report.unmet += complaints
     return report
 
 
+@contextlib.contextmanager
+def _telling(folder: str) -> Iterator[None]:
+    """Processes that start meanwhile tell there what they have in use."""
+    os.environ[FOLDER] = folder
+    try:
+        with injected(MEASURED):
+            yield
+    finally:
+        del os.environ[FOLDER]
+
+
 def _mixed(url: str, seconds: float, interval: float, num_faults: int, seed: int, samples: _Samples) -> Deliver:
-    kill = kill_every(interval, WORKER, num_faults, seed=seed)
+    # The oldest worker lives through it all, to be judged.
+    kill = kill_every(interval, WORKER, num_faults, seed=seed, spared=frozenset(sorted(find(WORKER))[:1]))
 
     async def deliver(faults: list[Fault]) -> None:
-        end = time.monotonic() + seconds
         async with ChaosClient(url) as client, asyncio.TaskGroup() as tasks:
+            end = time.monotonic() + seconds
             tasks.create_task(kill(faults))
             tasks.create_task(_sample(samples, end))
             requests = make_requests(NUM_DIFFERENT, model=await client.first_model(), max_tokens=100, seed=seed + 1)
@@ -61,45 +131,94 @@ def _mixed(url: str, seconds: float, interval: float, num_faults: int, seed: int
     return deliver
 
 
+async def _fill(url: str) -> None:
+    """As many requests as gateway and engine remember: what is kept of them is as much as it will ever be."""
+    async with ChaosClient(url) as client:
+        requests = make_requests(NUM_REQUESTS_REMEMBERED, model=await client.first_model(), max_tokens=2)
+        await client.send_all(requests, concurrency=CONCURRENCY, streams=[])
+
+
 async def _sample(samples: _Samples, end: float) -> None:
     while time.monotonic() < end:
-        now = time.monotonic()
         for pid in descendants(os.getpid()):
             taken = usage(pid)
             if taken is not None:
-                samples.of_process.setdefault(pid, []).append((now, taken))
-                samples.titles[pid] = Path(title_of(pid).split(" ")[0]).name[-60:]
+                samples.of_process.setdefault(pid, []).append(taken)
+                samples.titles[pid] = short_title(title_of(pid))
         samples.num_shared.append(len(shared_memory()))
         await asyncio.sleep(SAMPLE_SECONDS)
 
 
-def _judge(report: Report, samples: _Samples, seconds: float) -> None:
-    """Slopes of the processes that were there all the time, after the warm-up."""
-    complaints = []
+def _judge(report: Report, samples: _Samples) -> list[str]:
+    """Show how the processes that were there all the time grew; complaints about ours, and /dev/shm."""
     num_samples = len(samples.num_shared)
-    for pid, all_taken in samples.of_process.items():
-        if len(all_taken) < num_samples:
-            continue
-        taken = all_taken[int(WARM_UP * num_samples) :]
-        mib = slope([(at, each.memory_bytes / (1 << 20)) for at, each in taken]) * 3600
-        descriptors = taken[-1][1].num_descriptors - taken[0][1].num_descriptors
-        threads = taken[-1][1].num_threads - taken[0][1].num_threads
-        report.figures[f"{samples.titles[pid]} {pid}"] = (
-            f"{mib:+.1f} MiB/h, {descriptors:+} descriptors, {threads:+} threads"
-        )
-        if mib > MIB_PER_HOUR:
-            complaints.append(f"{samples.titles[pid]} {pid} grows by {mib:.1f} MiB an hour")
+    lasting = [pid for pid, taken in samples.of_process.items() if len(taken) == num_samples]
+    complaints = []
+    for pid in sorted(lasting, key=lambda pid: not samples.titles[pid].startswith(OURS)):
+        title = samples.titles[pid]
+        grown = Growth.of(samples.of_process[pid], samples.rests.get(pid, []))
+        is_ours = title.startswith(OURS)
+        report.figures[f"{'' if is_ours else 'of Ray: '}{title} {pid}"] = str(grown)
+        complaints += [f"{title} {pid} grows by {what}" for what in grown.complaints() if is_ours]
+    for title in OURS:
+        if not any(samples.titles[pid].startswith(title) for pid in lasting):
+            complaints.append(f"no {title} has lived through it")
     report.figures["files in /dev/shm"] = f"{samples.num_shared[0]} at first, {samples.num_shared[-1]} at last"
     if samples.num_shared[-1] > max(samples.num_shared[: max(1, num_samples // 2)]):
         complaints.append("files pile up in /dev/shm")
-    if seconds >= SOFT_SECONDS:
-        report.unmet += complaints
+    return complaints
 
 
-def slope(points: list[tuple[float, float]]) -> float:
-    """Of the line with the least squares; 0 for fewer than two points."""
-    if len(points) < 2:
-        return 0.0
-    mean_x = sum(x for x, _ in points) / len(points)
-    mean_y = sum(y for _, y in points) / len(points)
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Of one process."""
+
+    resident: float  # MiB, at last
+    more_resident: float  # MiB
+    in_use_an_hour: float | None  # MiB
+    more_descriptors: float
+    more_threads: float
+
+    @classmethod
+    def of(cls, taken: list[Usage], rests: list[Rest]) -> "Growth":
+        resident = [each.memory_bytes / MIB for each in taken]
+        return cls(
+            resident[-1],
+            rise(resident, min),
+            _an_hour(*rests) if len(rests) == 2 else None,
+            rise([each.num_descriptors for each in taken], median),
+            rise([each.num_threads for each in taken], median),
+        )
+
+    def complaints(self) -> list[str]:
+        """What is too much."""
+        found = []
+        if self.in_use_an_hour is None:
+            found.append("nobody knows how much")
+        elif self.in_use_an_hour > MIB_PER_HOUR:
+            found.append(f"{self.in_use_an_hour:.1f} MiB in use an hour")
+        if self.more_resident > MORE_RESIDENT:
+            found.append(f"{self.more_resident:.1f} MiB resident")
+        if self.more_descriptors > MORE_DESCRIPTORS:
+            found.append(f"{self.more_descriptors:.0f} descriptors")
+        if self.more_threads > MORE_THREADS:
+            found.append(f"{self.more_threads:.0f} threads")
+        return found
+
+    def __str__(self) -> str:
+        in_use = "" if self.in_use_an_hour is None else f"in use {self.in_use_an_hour:+.1f} MiB/h, "
+        return (
+            f"{in_use}resident {self.resident:.1f} MiB, {self.more_resident:+.1f}, "
+            f"{self.more_descriptors:+.0f} descriptors, {self.more_threads:+.0f} threads"
+        )
+
+
+def _an_hour(before: Rest, after: Rest) -> float:
+    """MiB."""
+    return (after.bytes_in_use - before.bytes_in_use) / MIB / (after.at - before.at) * 3600
+
+
+def rise(values: Sequence[float], of: Callable[[Sequence[float]], float]) -> float:
+    """From the first quarter's minimum or median to the last one's: what comes and goes does not count."""
+    quarter = max(1, len(values) // 4)
+    return of(values[-quarter:]) - of(values[:quarter])

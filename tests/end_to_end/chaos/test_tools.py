@@ -5,12 +5,23 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from statistics import median
 
 import pytest
 
+from tests.end_to_end.chaos.measured.sitecustomize import bytes_in_use
 from tests.end_to_end.chaos.options import Options
-from tests.end_to_end.chaos.processes import descendants, find, is_alive, send, title_of, usage
-from tests.end_to_end.chaos.soak import slope
+from tests.end_to_end.chaos.processes import (
+    Usage,
+    descendants,
+    find,
+    is_alive,
+    send,
+    short_title,
+    title_of,
+    usage,
+)
+from tests.end_to_end.chaos.soak import Growth, Rest, rise
 
 # A child that has a child; both wait for the end of their input.
 FAMILY = """
@@ -68,10 +79,52 @@ def test_what_a_process_takes() -> None:
         assert not opened.closed
 
 
-def test_slopes() -> None:
-    assert slope([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]) == 2.0
-    assert slope([(0.0, 1.0), (1.0, 3.0), (2.0, 1.0)]) == 0.0
-    assert slope([(1.0, 1.0)]) == 0.0
+def test_what_comes_and_goes_is_no_rise() -> None:
+    assert rise([5], median) == 0
+    assert rise([5, 90, 5, 5, 5, 5, 5, 5, 5, 90, 5, 5], median) == 0
+    assert rise([70, 5, 50, 5, 5, 5, 5, 5, 5, 90, 80, 6], min) == 1
+    assert rise(range(100), median) == 75
+
+
+def test_growth_that_is_too_much() -> None:
+    def growth(*, resident: int = 0, in_use: int = 0, descriptors: int = 0, threads: int = 0) -> Growth:
+        """MiB and numbers an hour, of eight hours."""
+        taken = [Usage((resident * hour) << 20, descriptors * hour, threads * hour) for hour in range(8)]
+        return Growth.of(taken, [Rest(0.0, 5 << 20), Rest(7 * 3600.0, (5 + 7 * in_use) << 20)])
+
+    assert growth(in_use=1).complaints() == []
+    assert growth(in_use=2, resident=1, descriptors=2, threads=1).complaints() == [
+        "2.0 MiB in use an hour",
+        "6.0 MiB resident",
+        "12 descriptors",
+        "6 threads",
+    ]
+    assert Growth.of([Usage(0, 0, 0)], []).complaints() == ["nobody knows how much"]
+
+
+def test_a_process_tells_what_it_has_in_use() -> None:
+    before = bytes_in_use()
+    small, large = [bytes(100) for _ in range(10_000)], bytearray(8 << 20)
+    held = bytes_in_use() - before
+    assert 9 << 20 < held < 11 << 20
+    del small, large
+    assert abs(bytes_in_use() - before) < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("title", "short"),
+    [
+        ("/usr/bin/python3.11 -u /opt/ray/log_monitor.py --session-dir=/tmp/x.py", "log_monitor.py"),
+        ("/opt/ray/raylet/raylet --python_worker_command=/usr/bin/python /opt/ray/setup_worker.py", "raylet"),
+        (
+            "ray::ServeReplica:squadron:EngineDeployment.generate",
+            "ray::ServeReplica:squadron:EngineDeployment.generate",
+        ),
+        ("", ""),
+    ],
+)
+def test_what_a_command_line_runs(title: str, short: str) -> None:
+    assert short_title(title) == short
 
 
 def test_a_number_that_was_given_wins() -> None:
