@@ -26,9 +26,10 @@ bench: $(STAMP)
 
 test-gpu: $(STAMP) $(VENV)/has-triton
 	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { echo "No CUDA device can be seen here"; exit 1; }
-	@$(BIN)/python -m pytest -q -m gpu $(ARGS)
+	@$(BIN)/python -m pytest -q -c tests/gpu.ini --rootdir=. $(ARGS)
 
-# Needs torch and Triton, and no installation: on a machine without the rest, `python -m tests.benchmarks.gpu`.
+# A machine that has torch, Triton, tokenizers, jinja2 and (for the tests) pytest needs no installation, nor ray or pydantic:
+# `python -m tests.benchmarks.gpu`, `python -m pytest -c tests/gpu.ini --rootdir=.`
 bench-gpu: $(STAMP) $(VENV)/has-triton
 	@$(BIN)/python -m tests.benchmarks.gpu $(ARGS)
 

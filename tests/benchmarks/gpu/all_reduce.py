@@ -12,6 +12,7 @@ import torch
 from ops.tree import add_tree
 from parallel.group import Group, connect, open_store
 from parallel.mesh import Mesh
+from parallel.symmetric import CAPACITY_BYTES
 from tests.benchmarks.gpu.timing import seconds
 
 TIMEOUT = timedelta(seconds=60)
@@ -20,10 +21,14 @@ CALLS = 20  # timed together
 
 
 def all_reduce_figures(device: torch.device, sizes: list[int], repeats: int) -> list[dict[str, Any]]:
-    """Microseconds a call by size, and the floor: all that a rank must hear of the others, at the link's rate."""
-    size = 2 if device.type == "cpu" else _largest_power_of_two(min(8, torch.cuda.device_count()))
-    if size < 2:
-        return [{"not measured": "sums over ranks need two GPUs"}]
+    """Microseconds a call by size, and the floor: all that a rank must hear of the others, at the link's rate.
+
+    On one GPU two ranks share it, by turns: then the sums are compared with the tree's, and times mean nothing.
+    """
+    size = 2 if device.type == "cpu" else max(2, _largest_power_of_two(min(8, torch.cuda.device_count())))
+    is_shared = device.type == "cuda" and torch.cuda.device_count() == 1
+    if is_shared:  # NCCL, which adds what is larger, refuses ranks that share a GPU
+        sizes, repeats = [num_bytes for num_bytes in sizes if num_bytes <= CAPACITY_BYTES], 1
     rate = _link_rate(device, repeats)
     store = open_store("127.0.0.1", 0, True, TIMEOUT)
     context = multiprocessing.get_context("spawn")
@@ -41,6 +46,8 @@ def all_reduce_figures(device: torch.device, sizes: list[int], repeats: int) -> 
         for process in processes:
             process.join(30)
             process.kill()
+    if is_shared:
+        return [{"ranks": size, "bytes": num_bytes, "on one GPU": "the tree's sums"} for num_bytes, _ in measured]
     # Half of each number's parts come by reducing, half by gathering: 2 (n - 1) / n of the numbers, however it is done.
     heard = 2 * (size - 1) / size
     return [
@@ -52,7 +59,7 @@ def all_reduce_figures(device: torch.device, sizes: list[int], repeats: int) -> 
 def _measure(
     rank: int, size: int, port: int, kind: str, sizes: list[int], repeats: int, pipe: Connection | None
 ) -> None:
-    device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
+    device = torch.device(kind, rank % torch.cuda.device_count()) if kind == "cuda" else torch.device(kind)
     if kind == "cuda":
         torch.cuda.set_device(device)
     group, _ = connect(Mesh(size, 1), rank, open_store("127.0.0.1", port, False, TIMEOUT), device, TIMEOUT, "127.0.0.1")
@@ -87,9 +94,8 @@ def _wait(device: torch.device) -> None:
 def _link_rate(device: torch.device, repeats: int) -> float:
     """Bytes a second from one GPU to another; between CPU ranks, of a copy."""
     is_gpu = device.type == "cuda"
-    source = torch.zeros(
-        1 << (28 if is_gpu else 20), dtype=torch.uint8, device=torch.device("cuda", 1) if is_gpu else device
-    )
+    far = torch.device("cuda", torch.cuda.device_count() - 1) if is_gpu else device
+    source = torch.zeros(1 << (28 if is_gpu else 20), dtype=torch.uint8, device=far)
     target = torch.empty_like(source, device=torch.device("cuda", 0) if is_gpu else device)
     if not is_gpu:
         return source.nbytes / seconds([lambda: target.copy_(source)], device, repeats)

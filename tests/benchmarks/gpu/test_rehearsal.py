@@ -5,24 +5,73 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.benchmarks.gpu.all_reduce import NUM_BYTES
+from tests.benchmarks.gpu.children import run_part
 from tests.benchmarks.gpu.engine import LONGEST, requests
 
+# What every process begins with: no jinja2, which the engine imports, and a kernel that breaks the device.
+BROKEN = """
+import sys
+import ops.reference, torch
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "jinja2":
+            raise ModuleNotFoundError("no jinja2")
+
+def fail(x):
+    raise torch.AcceleratorError("an illegal memory access")
+
+sys.meta_path.insert(0, Missing())
+ops.reference.silu_and_mul = fail
+"""
 ROOT = Path(__file__).resolve().parents[3]
 
 
+def rehearse(output: Path, *arguments: str, **environment: str) -> tuple[int, dict[str, Any], str]:
+    """Exit status, the report, and what was printed."""
+    command = [sys.executable, "-m", "tests.benchmarks.gpu", "--device", "cpu", "--quick", "--output", str(output)]
+    inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    child = subprocess.run(
+        [*command, *arguments], cwd=ROOT, env=inherited | environment, capture_output=True, text=True, timeout=300
+    )
+    return child.returncode, json.loads(output.read_text(encoding="utf-8")), child.stdout
+
+
 def test_a_rehearsal_measures_everything(tmp_path: Path) -> None:
-    output = tmp_path / "gpu.json"
-    command = [sys.executable, "-m", "tests.benchmarks.gpu", "--device", "cpu", "--quick", "--output", output]
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=300)
-    report = json.loads(output.read_text(encoding="utf-8"))
-    assert len(report["kernels"]) == 38
-    assert all(0 <= each["error"] < 1e-2 for each in report["kernels"])
-    assert [each["bytes"] for each in report["all_reduce"]] == NUM_BYTES[:2]
-    exact, fast = report["engine"]
-    assert exact["output_tokens"] == fast["output_tokens"] == sum(params.max_tokens for _, params in requests(4, 12))
+    status, report, printed = rehearse(tmp_path / "gpu.json")
+    assert (status, report["failed"]) == (0, {}), printed
+    figures = {name: part["figures"] for name, part in report["parts"].items()}
+    kernels = figures["kernels quick ops.reference"]
+    assert len(kernels) == 38
+    assert all(0 <= each["error"] < 1e-2 for each in kernels)
+    assert figures["two ranks"] == [{"same bits as one": True}]
+    assert [each["bytes"] for each in figures["all-reduce"][0]["sizes"]] == NUM_BYTES[:2]
+    num_tokens = sum(params.max_tokens for _, params in requests(4, 12))
+    assert figures["engine exact"][0]["output_tokens"] == figures["engine fast"][0]["output_tokens"] == num_tokens
+    assert "exact costs" in printed.splitlines()[-3]
+
+
+def test_what_does_not_work_takes_nothing_else_along(tmp_path: Path) -> None:
+    """The engine cannot be imported, and a kernel makes the device fail: that is told, and the rest is measured."""
+    (tmp_path / "sitecustomize.py").write_text(BROKEN, encoding="utf-8")
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    status, report, printed = rehearse(tmp_path / "gpu.json", "--parts", "engine exact", "kernels", PYTHONPATH=path)
+    assert (status, report["failed"]) == (1, {})
+    kernels = report["parts"]["kernels quick ops.reference"]["figures"]
+    assert len(kernels) == 38
+    assert [each["failed"] for each in kernels if "failed" in each] == ["AcceleratorError: an illegal memory access"]
+    assert "engine exact: FAILED: ModuleNotFoundError: no jinja2" in printed
+
+
+def test_what_there_is_no_time_for_is_told(tmp_path: Path) -> None:
+    status, report, printed = rehearse(tmp_path / "gpu.json", "--minutes", "0")
+    assert (status, set(report["failed"].values())) == (1, {"no time was left"})
+    assert printed.splitlines()[-1] == "FAILED device after: no time was left"
+    figures, failure = run_part("engine exact", "cpu", True, 0.5, lambda _: None)
+    assert (figures, failure) == ([], "took longer than 0.5 s")
 
 
 def test_the_requests_are_nano_vllms() -> None:

@@ -1,34 +1,36 @@
 """Products with quantized weights, and experts: what is measured of them."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from ops import reference
 from ops.interface import Ops, Quantization
 from ops.reference.float8 import rounded
 from ops.reference.quantization import quantize
-from tests.benchmarks.gpu.case import Case, Sizes, has_float8
+from tests.benchmarks.gpu.case import Case, Make, Sizes, copies_beyond_cache, has_float8
 
 BYTES = {"int8": 1 + 2 / 64, "int4": 1 / 2 + 2 / 64, "fp8": 1}  # of a weight
 NUM_CHECKED = 64  # rows
 
 
-def quantized_cases(ops: Ops, sizes: Sizes, device: torch.device, dtype: torch.dtype) -> Iterator[list[Case]]:
+def quantized_cases(ops: Ops, sizes: Sizes, device: torch.device, dtype: torch.dtype) -> Iterator[Make]:
     hidden, width = sizes.hidden, sizes.width
     for quantization in ops.QUANTIZATIONS:
         if quantization == "fp8" and not has_float8(device):
             continue
         for rows in (1, sizes.sequences, sizes.prompt):
             x = torch.randn(rows, hidden, device=device).to(dtype)
-            weights = [torch.randn(hidden, hidden, device=device).to(dtype) for _ in range(4)]
-            yield [_linear(ops, x, weight, quantization) for weight in weights]
-            yield [_gate_up(ops, x, torch.randn(2 * width, hidden, device=device).to(dtype), quantization)]
+            copies = copies_beyond_cache((hidden, hidden), rows, device)
+            weights = [torch.randn(hidden, hidden, device=device).to(dtype) for _ in range(copies)]
+            yield partial(_linears, ops, x, weights, quantization)
+            gated = torch.randn(2 * width, hidden, device=device).to(dtype)
+            yield partial(_gate_up, ops, x, gated, quantization)
 
 
-def experts_cases(ops: Ops, sizes: Sizes, device: torch.device, dtype: torch.dtype) -> Iterator[list[Case]]:
+def experts_cases(ops: Ops, sizes: Sizes, device: torch.device, dtype: torch.dtype) -> Iterator[Make]:
     hidden, inner, count = sizes.hidden, sizes.expert_width, sizes.experts
     pairs = [
         (
@@ -37,11 +39,13 @@ def experts_cases(ops: Ops, sizes: Sizes, device: torch.device, dtype: torch.dty
         )
         for _ in range(count)
     ]
-    experts = ops.prepare_experts(pairs, 0, 4)
     for rows in (1, sizes.sequences, sizes.prompt):
         x = torch.randn(rows, hidden, device=device).to(dtype)
-        ids, shares = ops.route(torch.randn(rows, count, device=device), sizes.chosen, True)
-        yield [_experts(ops, x, ids, shares, experts, pairs)]
+        yield partial(_experts, ops, x, torch.randn(rows, count, device=device), sizes.chosen, pairs)
+
+
+def _linears(ops: Ops, x: Tensor, weights: list[Tensor], quantization: Quantization) -> list[Case]:
+    return [_linear(ops, x, weight, quantization) for weight in weights]
 
 
 def _linear(ops: Ops, x: Tensor, weight: Tensor, quantization: Quantization) -> Case:
@@ -55,40 +59,39 @@ def _linear(ops: Ops, x: Tensor, weight: Tensor, quantization: Quantization) -> 
     )
 
 
-def _gate_up(ops: Ops, x: Tensor, weight: Tensor, quantization: Quantization) -> Case:
+def _gate_up(ops: Ops, x: Tensor, weight: Tensor, quantization: Quantization) -> list[Case]:
     prepared = ops.prepare_gate_up(weight, quantization)
 
     def want() -> Tensor:
         gate, up = _product(x, weight, quantization).chunk(2, dim=1)
         return silu(gate) * up
 
-    return Case(
-        f"gate_up_silu, {x.shape[0]} rows, {quantization}",
-        lambda: ops.gate_up_silu(x, prepared),
-        want,
-        _num_bytes(x, weight, quantization) + x.dtype.itemsize * x.shape[0] * weight.shape[0] // 2,
-        _num_operations(x, weight, quantization),
-    )
+    name = f"gate_up_silu, {x.shape[0]} rows, {quantization}"
+    num_bytes = _num_bytes(x, weight, quantization) + x.dtype.itemsize * x.shape[0] * weight.shape[0] // 2
+    return [
+        Case(name, lambda: ops.gate_up_silu(x, prepared), want, num_bytes, _num_operations(x, weight, quantization))
+    ]
 
 
-def _experts(
-    ops: Ops, x: Tensor, ids: Tensor, shares: Tensor, experts: object, pairs: list[tuple[Tensor, Tensor]]
-) -> Case:
+def _experts(ops: Ops, x: Tensor, logits: Tensor, num_chosen: int, pairs: list[tuple[Tensor, Tensor]]) -> list[Case]:
+    ids, shares = ops.route(logits, num_chosen, True)
+    experts = ops.prepare_experts(pairs, 0, 4)
     size = sum(weight.numel() for weight in pairs[0])
     num_read = len(ids.unique())  # experts that any row goes to
 
     def want() -> Tensor:
-        kept = reference.prepare_experts(pairs, 0, 4)
-        checked = slice(NUM_CHECKED)
-        return reference.experts_tree(x[checked], ids[checked], shares[checked], kept)
+        total = torch.zeros(min(len(x), NUM_CHECKED // 4), x.shape[1], dtype=torch.float64, device=x.device)
+        for row, numbers in enumerate(x[: len(total)].double()):
+            for expert, share in zip(ids[row].tolist(), shares[row].tolist(), strict=True):
+                gate_up, down = pairs[expert]
+                gate, up = (gate_up.double() @ numbers).chunk(2)
+                total[row] += share * (down.double() @ (silu(gate) * up))
+        return total
 
-    return Case(
-        f"experts, {x.shape[0]} rows, {ids.shape[1]} of {len(pairs)}",
-        lambda: ops.experts_tree(x, ids, shares, experts),
-        want,
-        x.dtype.itemsize * (num_read * size + x.numel()) + 4 * x.numel(),
-        2 * ids.numel() * size,
-    )
+    name = f"experts, {x.shape[0]} rows, {num_chosen} of {len(pairs)}"
+    num_bytes = x.dtype.itemsize * (num_read * size + x.numel()) + 4 * x.numel()
+    run = partial(ops.experts_tree, x, ids, shares, experts)
+    return [Case(name, run, want, num_bytes, 2 * ids.numel() * size)]
 
 
 def _product(x: Tensor, weight: Tensor, quantization: Quantization) -> Tensor:

@@ -1,0 +1,49 @@
+"""What the benchmark prints: a line for each thing as it is measured, and at the end a table."""
+
+from typing import Any
+
+TOKENS_PER_SECOND = "output_tok_per_s"
+
+
+def line(figures: dict[str, Any]) -> str:
+    if "failed" in figures:
+        whose = " ".join(figures[name] for name in ("backend", "size", "case") if name in figures)
+        return f"FAILED{' ' + whose if whose else ''}: {figures['failed']}"
+    if "case" not in figures:
+        return ", ".join(
+            f"{name} {value:.5g}" if isinstance(value, float) else f"{name} {value}" for name, value in figures.items()
+        )
+    name = f"{figures['backend']:<12} {figures['size']:<6} {figures['case']:<38}"
+    share = 100 * figures["of_floor"]
+    return f"{name} {figures['microseconds']:>10.1f} us, {share:>5.1f} % of floor, off {figures['error']:.1e}"
+
+
+def table(report: dict[str, Any]) -> str:
+    """All of it in less than a page: shares of the floor by kernel, then the device, the engine, and what failed."""
+    figures = {name: part["figures"] for name, part in report["parts"].items()}
+    kernels = [each for part in figures.values() for each in part if "of_floor" in each and "case" in each]
+    backends = list(dict.fromkeys(each["backend"] for each in kernels))
+    lines = [
+        f"{report['environment']['device']}, torch {report['environment']['torch']}, {report['environment']['date']}"
+    ]
+    shares: dict[tuple[str, str], dict[str, float]] = {}
+    for each in kernels:
+        shares.setdefault((each["size"], each["case"]), {})[each["backend"]] = each["of_floor"]
+    lines.append(f"{'% of floor':<48}" + "".join(f"{backend:>14}" for backend in backends))
+    for (size, case), by_backend in shares.items():
+        row = "".join(f"{100 * by_backend[name]:>14.1f}" if name in by_backend else f"{'-':>14}" for name in backends)
+        lines.append(f"{size:<6} {case:<41}{row}")
+    lines += [f"{name}: {line(each)}" for name, part in figures.items() for each in part if each not in kernels]
+    rates = [part[0].get(TOKENS_PER_SECOND) for name in ("engine exact", "engine fast") if (part := figures.get(name))]
+    if len(rates) == 2 and all(rates):
+        lines.append(f"exact costs {100 * (1 - rates[0] / rates[1]):.1f} % of the tokens a second")
+    for name in ("engine exact", "engine fast"):
+        for device in figures.get("device before", []):
+            for each in figures.get(name, []):
+                if "copy" in device and "batch_1_ms_a_token" in each:
+                    floor = 1e3 * each["batch_1_bytes_a_token"] / device["copy"]
+                    lines.append(
+                        f"{name}: a token alone takes {each['batch_1_ms_a_token'] / floor:.2f} times its floor"
+                    )
+    lines += [f"FAILED {name}: {reason}" for name, reason in report["failed"].items()]
+    return "\n".join(lines)
