@@ -70,7 +70,10 @@ class TorchGroup:
         return x
 
     def barrier(self) -> None:
-        self._finish(self._start(self._process_group.barrier))
+        options = dist.BarrierOptions()
+        if self.device.type == "cuda":
+            options.device_ids = [self.device.index]  # else NCCL takes the device whose number is the rank's
+        self._finish(self._start(self._process_group.barrier, options))
 
     def check(self) -> None:
         self._refuse_if_aborted()

@@ -66,7 +66,7 @@ class CudaCapture:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, compute: Callable[[], Tensor]) -> Replay:
-        """compute() has run before: its kernels are compiled and its communicators made. Raises torch.OutOfMemoryError."""
+        """compute() has run before: its kernels are compiled and its communicators made. Raises RuntimeError."""
         graph = torch.cuda.CUDAGraph()
         # Other threads may wait for events meanwhile: that of the outputs, NCCL's.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
@@ -80,7 +80,11 @@ class CudaCapture:
 
 
 class DecodeGraphs:
-    """Runs decode steps by graphs, each captured when a step first needs it."""
+    """Runs decode steps by graphs, each captured when a step first needs it.
+
+    The largest is captured before the first: the others find room in what it leaves of the memory pool, which would else
+    keep memory for each size that came after a smaller one.
+    """
 
     def __init__(
         self,
@@ -99,6 +103,7 @@ class DecodeGraphs:
         self._limits = context_limits(max_model_len)
         self._device = device
         self._graphs: dict[tuple[int, int], Replay] = {}
+        self._num_captured = 0
         whole = -(-max_num_seqs // 4) * 4  # rows of 16 bytes, for which kernels are compiled
         self._columns = torch.zeros((4, whole), dtype=torch.int32, device=device)
         self._tables = torch.zeros((max_num_seqs, -(-max_model_len // BLOCK_SIZE)), dtype=torch.int32, device=device)
@@ -110,7 +115,7 @@ class DecodeGraphs:
 
     @property
     def num_captured(self) -> int:
-        return len(self._graphs)
+        return self._num_captured
 
     def takes(self, request: ExecuteModelRequest) -> bool:
         """Whether there is a graph for such a step, or can be."""
@@ -126,7 +131,9 @@ class DecodeGraphs:
         limit = next(limit for limit in self._limits if limit >= longest)
         if (size, limit) not in self._graphs:
             self._clear()  # rows of an earlier step would write into blocks that are others' by now
-            self._graphs[size, limit] = self._make_graph(size, limit)
+            for key in ((self._sizes[-1], self._limits[-1]), (size, limit)):
+                if key not in self._graphs:
+                    self._graphs[key] = self._make_graph(*key)
         self._fill(request, size)
         fill_ids(self._columns[0, :size])
         if self._residual is not None:
@@ -140,10 +147,13 @@ class DecodeGraphs:
         # For what a capture needs to be there. Ranks exchange in it: out of memory here is the step's end, on all of them.
         self._forward(tensors)
         try:
-            return self._capture(lambda: self._forward(tensors))
-        except torch.OutOfMemoryError:
-            logger.warning("no memory is left for a CUDA graph of %d rows: such steps are launched as others are", size)
+            replay = self._capture(lambda: self._forward(tensors))
+        except RuntimeError as error:  # no collective is waited for in a capture: ranks may differ in this
+            reason = str(error).splitlines()[0]
+            logger.warning("there is no CUDA graph of %d rows, such steps are launched as others are: %s", size, reason)
             return lambda: self._forward(tensors)
+        self._num_captured += 1
+        return replay
 
     def _clear(self) -> None:
         self._columns.zero_()

@@ -1,5 +1,6 @@
 """How much of a GPU is left for the cache, by running the largest step there can be; and what to do when memory runs out."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -111,6 +112,17 @@ def _hard_columns(num_rows: int) -> SamplingColumns:
         bias_values=no_values,
         allowed_starts=no_ids,
         allowed_ids=no_ids,
+    )
+
+
+def no_room_advice(missing: int, total: int, utilization: float) -> str:
+    """What makes room for so many bytes more, of a GPU's total: gpu_memory_utilization, as far as that goes, else less."""
+    enough = math.ceil(100 * (utilization + missing / total)) / 100
+    if enough <= 1:
+        return f"gpu_memory_utilization={enough:g} would do"
+    return (
+        "raise tensor_parallel_size or pipeline_parallel_size, set quantization to int8 or int4, or lower "
+        f"max_num_batched_tokens: {missing} bytes are missing of the {total} of this GPU"
     )
 
 

@@ -19,9 +19,10 @@ from engine.request import ExecuteModelRequest
 from engine.worker.cores import Cores
 from engine.worker.cuda_graphs import CudaCapture, batch_sizes, context_limits
 from engine.worker.kv_cache import CacheShape, KVCache, make_cache
-from engine.worker.memory import decode_request, gpu_cache_bytes, out_of_memory_advice, prefill_request
+from engine.worker.memory import decode_request, gpu_cache_bytes, no_room_advice, out_of_memory_advice, prefill_request
 from engine.worker.model_runner import ModelRunner
 from engine.worker.pending import PendingStep
+from engine.worker.warm_up import warm_up
 from ops.interface import Ops
 from parallel import group, models, staged_group
 from parallel.errors import GroupError, InvalidCheckpoint, InvalidSharding, UnsupportedModel
@@ -80,7 +81,7 @@ class Worker:
         self._stage = Stage(stage_rank, mesh.pp_size, self._pp)
         self._speaks = self._stage.is_last and tp_rank == 0
         dtype = getattr(torch, model_config.torch_dtype if config.dtype == "auto" else config.dtype)
-        advice = "raise tensor_parallel_size or pipeline_parallel_size"
+        advice = "raise tensor_parallel_size or pipeline_parallel_size, or set quantization to int8 or int4"
         with _refusals_in_a_sentence(), out_of_memory_advice("the weights were loaded", advice):
             self._ops = ops.select(config.ops_backend, device, config.quantization, exact=config.exact)
             if dtype is torch.float16 and self._ops.NAME == "cpu":
@@ -125,14 +126,24 @@ class Worker:
         """How many device blocks (the null block counted in) and host blocks this rank has room for."""
         config, block_bytes = self._config, self._cache_shape.block_bytes
         num_cpu_blocks = int(config.swap_space * (1 << 30)) // block_bytes
+        runner = None
+        if self._model.device.type == "cuda":
+            runner = self._make_runner(make_cache(self._cache_shape, 2, 0, self._model.device))
+            warm_up(
+                runner,
+                max_num_seqs=config.max_num_seqs,
+                max_num_batched_tokens=config.max_num_batched_tokens,
+                max_model_len=self._max_model_len,
+            )
         if config.num_gpu_blocks_override is not None:
             return config.num_gpu_blocks_override, num_cpu_blocks
-        room = config.kv_cache_memory_bytes or self._default_cache_bytes()
+        room = config.kv_cache_memory_bytes or self._default_cache_bytes(runner)
         if room < 2 * block_bytes:
-            raise InvalidConfig(
-                f"{room} bytes are left for the cache, and two blocks take {2 * block_bytes}; "
-                "set kv_cache_memory_bytes, or raise gpu_memory_utilization or the number of ranks"
-            )
+            advice = f"raise kv_cache_memory_bytes to {2 * block_bytes} or more"
+            if runner is not None and config.kv_cache_memory_bytes is None:
+                _, total = torch.cuda.mem_get_info(self._model.device)
+                advice = no_room_advice(2 * block_bytes - room, total, config.gpu_memory_utilization)
+            raise InvalidConfig(f"{room} bytes are left for the cache, and two blocks take {2 * block_bytes}; {advice}")
         return room // block_bytes, num_cpu_blocks
 
     def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int) -> float:
@@ -216,11 +227,11 @@ class Worker:
         dtype = model.dtype if self._config.kv_cache_dtype == "auto" else torch.float8_e4m3fn
         return CacheShape(model.num_layers, model.num_kv_heads, model.head_dim, dtype)
 
-    def _default_cache_bytes(self) -> int:
+    def _default_cache_bytes(self, runner: ModelRunner | None) -> int:
+        """runner: on a GPU, to try the largest steps with."""
         config, model = self._config, self._model
-        if model.device.type == "cpu":
+        if runner is None:
             return DEFAULT_CPU_CACHE_BYTES // config.world_size
-        runner = self._make_runner(make_cache(self._cache_shape, 2, 0, model.device))
         prefill = prefill_request(config.max_num_batched_tokens, config.max_num_seqs, self._max_model_len)
         decode = decode_request(config.max_num_seqs, self._max_model_len)
         num_graphs = 0

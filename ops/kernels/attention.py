@@ -19,6 +19,9 @@ from ops.kernels.softmax import SPLIT, attend_split, combine
 
 HEAD_DIMS = (16, 32, 64, 128)
 TENSOR_CORE_ROWS = 64  # what Hopper's tensor cores take at once
+LEAST_SEQUENCES = (
+    128  # that a program looks over at once, one a thread: for fewer it would be compiled anew, and be no faster
+)
 
 
 @triton.jit(do_not_specialize=["num_sequences", "table_width", "max_splits"])
@@ -249,7 +252,7 @@ def paged_attention(
         "GROUP": group,
         "HEAD_DIM": head_dim,
         "BLOCK_SIZE": block_size,
-        "SEQUENCES": triton.next_power_of_2(num_sequences),
+        "SEQUENCES": max(LEAST_SEQUENCES, triton.next_power_of_2(num_sequences)),
         "FLOAT8": is_float8,
     }
     options = decode_options(key_cache.dtype, head_dim, group, capability(query.device))

@@ -1,0 +1,22 @@
+"""Kernels are compiled when they are first launched: here, before a request waits for that and its step seems to hang."""
+
+import torch
+
+from engine.worker.memory import decode_request, prefill_request
+from engine.worker.model_runner import ModelRunner
+
+# Rows of a step for which products have a tile of their own; more than these have the largest one.
+ROWS = (1, 32, 64, 65)
+LONGEST = 1024  # tokens: contexts of several splits, whose results are folded
+
+
+def warm_up(runner: ModelRunner, *, max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int) -> None:
+    """Run steps of every kind, in block 1; every rank must call it."""
+    longest = min(LONGEST, max_model_len)
+    decodes = {min(rows, max_num_seqs) for rows in (*ROWS, max_num_seqs)}
+    prefills = {min(rows, max_num_batched_tokens) for rows in (*ROWS[1:], longest)}
+    with torch.inference_mode():
+        for num_rows in sorted(decodes):
+            runner.launch(decode_request(num_rows, longest)).result()
+        for num_rows in sorted(prefills):
+            runner.launch(prefill_request(num_rows, max_num_seqs, longest)).result()

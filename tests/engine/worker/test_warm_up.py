@@ -1,0 +1,49 @@
+"""What is run before the first request, so that it waits for no compiler; and what is said where there is no room."""
+
+import pytest
+import torch
+
+from engine.request import ExecuteModelRequest
+from engine.worker.memory import no_room_advice
+from engine.worker.warm_up import warm_up
+
+pytest.importorskip("triton")
+from ops.kernels.linear import linear_options
+
+
+class Recorder:
+    """As a `ModelRunner`: keeps what it is asked to run, and is its own pending step."""
+
+    def __init__(self) -> None:
+        self.requests: list[ExecuteModelRequest] = []
+
+    def launch(self, request: ExecuteModelRequest) -> "Recorder":
+        self.requests.append(request)
+        return self
+
+    def result(self) -> None:
+        return
+
+
+def tiles(num_rows: set[int]) -> set[str]:
+    return {str(linear_options(torch.bfloat16, "plain", rows, False)) for rows in num_rows}
+
+
+@pytest.mark.parametrize("max_num_seqs", [1, 40, 256])
+def test_every_tile_is_tried_in_prefill_and_those_of_decode_steps_in_decode(max_num_seqs: int) -> None:
+    runner = Recorder()
+    warm_up(runner, max_num_seqs=max_num_seqs, max_num_batched_tokens=2048, max_model_len=4096)
+    ran: dict[bool, set[int]] = {True: set(), False: set()}
+    for request in runner.requests:
+        is_decode = len(request.input_ids) == len(request.context_lens)
+        ran[is_decode].add(len(request.input_ids))
+        assert request.context_lens.max() <= 1024
+    assert max(ran[True]) == max_num_seqs
+    assert tiles(ran[True]) == tiles(set(range(1, max_num_seqs + 1)))
+    assert tiles(ran[True] | ran[False]) == tiles(set(range(1, 2049)))
+
+
+def test_the_advice_names_what_would_do() -> None:
+    gib = 1 << 30
+    assert no_room_advice(gib, 80 * gib, 0.92) == "gpu_memory_utilization=0.94 would do"
+    assert no_room_advice(10 * gib, 80 * gib, 0.92).startswith("raise tensor_parallel_size")
