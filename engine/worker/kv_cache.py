@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.worker.pinned import pinned_zeros
+
 BLOCK_SIZE = 16
 
 
@@ -21,8 +23,11 @@ class CacheShape:
 
     @property
     def block_bytes(self) -> int:
-        elements = self.num_kv_heads * BLOCK_SIZE * self.head_dim
-        return 2 * self.num_layers * elements * int(self.dtype.itemsize)
+        return 2 * self.num_layers * math.prod(self.of(1)) * int(self.dtype.itemsize)
+
+    def of(self, num_blocks: int) -> tuple[int, int, int, int]:
+        """The shape of a layer's keys, or values."""
+        return num_blocks, self.num_kv_heads, BLOCK_SIZE, self.head_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +40,28 @@ class KVCache:
 
 def make_cache(shape: CacheShape, num_gpu_blocks: int, num_cpu_blocks: int, device: torch.device) -> KVCache:
     """Raises torch.OutOfMemoryError."""
-    on_cpu = torch.device("cpu")
-    return KVCache(
-        device=_layers(shape, num_gpu_blocks, device, pinned=False),
-        host=_layers(shape, num_cpu_blocks, on_cpu, pinned=device.type == "cuda"),
-    )
+    host = _pinned_layers if device.type == "cuda" else _layers
+    return KVCache(_layers(shape, num_gpu_blocks, device), host(shape, num_cpu_blocks, torch.device("cpu")))
 
 
-def _layers(shape: CacheShape, num_blocks: int, device: torch.device, *, pinned: bool) -> list[tuple[Tensor, Tensor]]:
-    size = (num_blocks, shape.num_kv_heads, BLOCK_SIZE, shape.head_dim)
+def _layers(shape: CacheShape, num_blocks: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    size = shape.of(num_blocks)
 
     def zeros() -> Tensor:
-        if device.type == "cpu" and not pinned and num_blocks:
+        if device.type == "cpu" and num_blocks:
             return _untouched_zeros(size, shape.dtype)
-        return torch.zeros(size, dtype=shape.dtype, device=device, pin_memory=pinned)
+        return torch.zeros(size, dtype=shape.dtype, device=device)
 
     return [(zeros(), zeros()) for _ in range(shape.num_layers)]
+
+
+def _pinned_layers(shape: CacheShape, num_blocks: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    """Parts of one memory: pages are pinned in one call."""
+    if not num_blocks:
+        return _layers(shape, 0, device)
+    memory = pinned_zeros(num_blocks * shape.block_bytes, torch.cuda.cudart())
+    tensors = memory.view(shape.dtype).view(shape.num_layers, 2, *shape.of(num_blocks))
+    return [(keys, values) for keys, values in tensors]
 
 
 def _untouched_zeros(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:

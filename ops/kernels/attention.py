@@ -51,15 +51,19 @@ def decode_kernel(
     STAGES: tl.constexpr,
 ):
     """An item is a split of a sequence's keys, for one key-value head. A sequence of one split is finished here."""
-    query_lens, lens = _sequences(query_starts, context_lens, num_sequences, SEQUENCES)
-    ends = tl.cumsum(tl.where(query_lens == 1, tl.cdiv(lens, SPLIT), 0), 0)
+    ends = _decode_ends(query_starts, context_lens, num_sequences, SEQUENCES)
     num_items = tl.max(ends, 0) * KV_HEADS
     rows = tl.arange(0, ROWS)
     dims = tl.arange(0, HEAD_DIM)
     is_head = rows < GROUP
     for item in range(tl.program_id(0), num_items, tl.num_programs(0)):
         head = item % KV_HEADS
-        sequence, split = _find(ends, item // KV_HEADS)
+        if SEQUENCES > MOST_KEPT:
+            sequence, split = _find(
+                _decode_ends(query_starts, context_lens, num_sequences, SEQUENCES), item // KV_HEADS
+            )
+        else:
+            sequence, split = _find(ends, item // KV_HEADS)
         token = tl.load(query_starts + sequence).to(tl.int64)
         length = tl.load(context_lens + sequence)
         cells = (token * KV_HEADS * GROUP + head * GROUP + rows)[:, None] * HEAD_DIM + dims[None, :]
@@ -158,14 +162,18 @@ def prefill_kernel(
 ):
     """An item is ROWS // GROUP tokens of a sequence, for one key-value head; the last tokens' first: they see the most keys."""
     TOKENS: tl.constexpr = ROWS // GROUP
-    query_lens, _ = _sequences(query_starts, context_lens, num_sequences, SEQUENCES)
-    ends = tl.cumsum(tl.where(query_lens > 1, tl.cdiv(query_lens, TOKENS), 0), 0)
+    ends = _prefill_ends(query_starts, num_sequences, SEQUENCES, TOKENS)
     num_tiles = tl.max(ends, 0)
     rows = tl.arange(0, ROWS)
     dims = tl.arange(0, HEAD_DIM)
     for item in range(tl.program_id(0), num_tiles * KV_HEADS, tl.num_programs(0)):
         head = item % KV_HEADS
-        sequence, tile_id = _find(ends, num_tiles - 1 - item // KV_HEADS)
+        if SEQUENCES > MOST_KEPT:
+            sequence, tile_id = _find(
+                _prefill_ends(query_starts, num_sequences, SEQUENCES, TOKENS), num_tiles - 1 - item // KV_HEADS
+            )
+        else:
+            sequence, tile_id = _find(ends, num_tiles - 1 - item // KV_HEADS)
         begin = tl.load(query_starts + sequence)
         query_len = tl.load(query_starts + sequence + 1) - begin
         past = tl.load(context_lens + sequence) - query_len
@@ -204,13 +212,26 @@ def prefill_kernel(
 
 
 @triton.jit
-def _sequences(query_starts, context_lens, num_sequences, SEQUENCES: tl.constexpr):
-    """Each sequence's number of rows and its context: [SEQUENCES], zeros at the end."""
+def _decode_ends(query_starts, context_lens, num_sequences, SEQUENCES: tl.constexpr):
+    """The running number of items of decode, over sequences: [SEQUENCES]."""
+    ids = tl.arange(0, SEQUENCES)
+    lens = tl.load(context_lens + ids, mask=ids < num_sequences, other=0)
+    return tl.cumsum(tl.where(_query_lens(query_starts, num_sequences, SEQUENCES) == 1, tl.cdiv(lens, SPLIT), 0), 0)
+
+
+@triton.jit
+def _prefill_ends(query_starts, num_sequences, SEQUENCES: tl.constexpr, TOKENS: tl.constexpr):
+    """The running number of tiles of prefill, over sequences: [SEQUENCES]."""
+    query_lens = _query_lens(query_starts, num_sequences, SEQUENCES)
+    return tl.cumsum(tl.where(query_lens > 1, tl.cdiv(query_lens, TOKENS), 0), 0)
+
+
+@triton.jit
+def _query_lens(query_starts, num_sequences, SEQUENCES: tl.constexpr):
+    """Each sequence's number of rows: [SEQUENCES], zeros at the end."""
     ids = tl.arange(0, SEQUENCES)
     exists = ids < num_sequences
-    begins = tl.load(query_starts + ids, mask=exists, other=0)
-    query_lens = tl.load(query_starts + ids + 1, mask=exists, other=0) - begins
-    return query_lens, tl.load(context_lens + ids, mask=exists, other=0)
+    return tl.load(query_starts + ids + 1, mask=exists, other=0) - tl.load(query_starts + ids, mask=exists, other=0)
 
 
 @triton.jit
@@ -289,8 +310,8 @@ def decode_options(dtype: torch.dtype, head_dim: int, group: int, compute: tuple
     dtype: the cache's. compute: the device's capability.
     """
     if dtype == torch.float32:
-        rows = max(16, triton.next_power_of_2(group))
-        return {"ROWS": rows, "TILE": 32 if compute < (9, 0) and head_dim <= 64 else 16, "STAGES": 1, "num_warps": 4}
+        options = {"ROWS": max(16, triton.next_power_of_2(group)), "STAGES": 1, "num_warps": 4}
+        return options | ({"TILE": 16} if compute >= (9, 0) or head_dim > 64 else {"TILE": 32, "maxnreg": 255})
     options = {"ROWS": TENSOR_CORE_ROWS, "num_warps": 4}
     if compute >= (9, 0):
         return options | {"TILE": 32 if dtype == torch.float8_e4m3fn and head_dim > 64 else 64, "STAGES": 3}
