@@ -1,6 +1,7 @@
 """Is a configuration possible, and what does it need? Found out from the checkpoint's headers, before anything starts."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)  # the sums over a layer's ranks meet in on
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Of a quantized weight: its code, and of integers its part in the scale (2 bytes) of a group of 64.
 _QUANTIZED_BYTES = {"int8": 1 + 2 / 64, "int4": 1 / 2 + 2 / 64, "fp8": 1}
+HEAD_DIMS = {"cpu": range(32, 1 << 16, 32), "triton": (16, 32, 64, 128)}  # that the backends' attention takes
 _EMBEDDING_QUANTIZATION = "int8"  # whichever the layers have
 
 
@@ -54,6 +56,7 @@ def make_plan(config: EngineConfig) -> Plan:
     dtype = model.torch_dtype if config.dtype == "auto" else config.dtype
     _check_dtype(config, dtype)
     _check_quantization(config)
+    _check_head_dim(config, model.head_dim)
     num_layers = _most_layers(config, model, sizes)
     kv_heads = math.ceil(model.num_key_value_heads / config.tensor_parallel_size)
     cell_bytes = _DTYPE_BYTES[dtype] if config.kv_cache_dtype == "auto" else 1
@@ -108,6 +111,15 @@ def _check_dtype(config: EngineConfig, dtype: str) -> None:
 def _check_quantization(config: EngineConfig) -> None:
     if config.quantization == "fp8" and config.device == "cpu" and config.ops_backend != "reference":
         raise InvalidConfig("quantization=fp8 is not computed on CPU; int8 or int4 would work")
+
+
+def _check_head_dim(config: EngineConfig, head_dim: int) -> None:
+    """device=auto may turn out to be either."""
+    backends = {"cpu": ("cpu",), "cuda": ("triton",)}.get(config.device, ("cpu", "triton"))
+    if config.ops_backend != "reference" and all(head_dim not in HEAD_DIMS[name] for name in backends):
+        raise InvalidConfig(
+            f"head_dim={head_dim} is not computed by the {_either(backends)} backend; ops_backend=reference would work"
+        )
 
 
 def _check_tokenizer(config: EngineConfig) -> None:
@@ -171,7 +183,7 @@ def _weight_bytes(
     return math.ceil(matrices * of_layers + norms * plain + num_embeddings * embedding * of_embeddings)
 
 
-def _either(sizes: list[int]) -> str:
+def _either(sizes: Sequence[object]) -> str:
     return " or ".join((", ".join(map(str, sizes[:-1])), str(sizes[-1]))) if len(sizes) > 1 else str(sizes[0])
 
 

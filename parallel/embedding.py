@@ -11,31 +11,8 @@ from parallel.weights import Weights
 PADDING = 64  # the vocabulary is padded to a multiple of it, so that any allowed number of ranks divides it
 
 
-class VocabParallelEmbedding:
-    """A share of the rows of the embedding table; padding rows are zeros. A tied head may use the same weight."""
-
-    def __init__(self, vocab_size: int, *, ops: Ops, group: Group, dtype: torch.dtype) -> None:
-        padded = -(-vocab_size // PADDING) * PADDING
-        self.part = share(padded, group)
-        self.vocab_size = vocab_size
-        self.ops = ops
-        self.group = group
-        self.dtype = dtype
-
-    def load(self, weights: Weights, name: str) -> None:
-        self.weight = self.ops.prepare_embedding(read_vocab_rows(weights, name, self.part, self.vocab_size))
-
-    def __call__(self, input_ids: Tensor) -> Tensor:
-        """input_ids [T] int32 -> [T, D] dtype. Exact: all ranks but one add zeros."""
-        if self.group.size == 1:
-            return self.ops.embedding(input_ids, self.weight).to(self.dtype)
-        is_mine = (input_ids >= self.part.start) & (input_ids < self.part.stop)
-        rows = self.ops.embedding((input_ids - self.part.start) * is_mine, self.weight)
-        return self.group.all_reduce(rows.masked_fill_(~is_mine[:, None], 0.0)).to(self.dtype)
-
-
-class ParallelLMHead:
-    """Logits over the vocabulary, in float32, on every rank; its `weight` (of prepare_embedding) may be the embedding's."""
+class VocabShard:
+    """A share of a matrix with a row a token, `weight` (of prepare_embedding); padding rows are zeros."""
 
     def __init__(self, vocab_size: int, *, ops: Ops, group: Group) -> None:
         padded = -(-vocab_size // PADDING) * PADDING
@@ -46,6 +23,26 @@ class ParallelLMHead:
 
     def load(self, weights: Weights, name: str) -> None:
         self.weight = self.ops.prepare_embedding(read_vocab_rows(weights, name, self.part, self.vocab_size))
+
+
+class VocabParallelEmbedding(VocabShard):
+    """The embedding table; a tied head may use the same weight."""
+
+    def __init__(self, vocab_size: int, *, ops: Ops, group: Group, dtype: torch.dtype) -> None:
+        super().__init__(vocab_size, ops=ops, group=group)
+        self.dtype = dtype
+
+    def __call__(self, input_ids: Tensor) -> Tensor:
+        """input_ids [T] int32 -> [T, D] dtype. Exact: all ranks but one add zeros."""
+        if self.group.size == 1:
+            return self.ops.embedding(input_ids, self.weight).to(self.dtype)
+        is_mine = (input_ids >= self.part.start) & (input_ids < self.part.stop)
+        rows = self.ops.embedding((input_ids - self.part.start) * is_mine, self.weight)
+        return self.group.all_reduce(rows.masked_fill_(~is_mine[:, None], 0.0)).to(self.dtype)
+
+
+class ParallelLMHead(VocabShard):
+    """Logits over the vocabulary, in float32, on every rank; its weight may be the embedding's."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [R, D] dtype -> [R, V] float32, contiguous."""

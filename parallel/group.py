@@ -34,9 +34,6 @@ class Group(Protocol):
     def all_gather(self, x: Tensor, dim: int) -> Tensor:
         """The ranks' x, one after the other along `dim`."""
 
-    def broadcast(self, x: Tensor, src: int) -> Tensor:
-        """src's x, in place; returns x."""
-
     def send(self, x: Tensor, dst: int) -> None:
         """Start to send; returns before the other side has it, so nobody may write to x afterwards."""
 
@@ -67,9 +64,6 @@ class SingleGroup:
         return x
 
     def all_gather(self, x: Tensor, dim: int) -> Tensor:
-        return x
-
-    def broadcast(self, x: Tensor, src: int) -> Tensor:
         return x
 
     def send(self, x: Tensor, dst: int) -> None:
@@ -110,9 +104,6 @@ class RejoinableGroup:
 
     def all_gather(self, x: Tensor, dim: int) -> Tensor:
         return self._joined.all_gather(x, dim)
-
-    def broadcast(self, x: Tensor, src: int) -> Tensor:
-        return self._joined.broadcast(x, src)
 
     def send(self, x: Tensor, dst: int) -> None:
         self._joined.send(x, dst)

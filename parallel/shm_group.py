@@ -70,10 +70,6 @@ class ShmGroup:
         self._check(self._kernels.squadron_shm_all_gather(self._memory, *pointers, *sizes, self._milliseconds))
         return out
 
-    def broadcast(self, x: Tensor, src: int) -> Tensor:
-        self._check(self._kernels.squadron_shm_broadcast(self._memory, _pointer(x), x.nbytes, src, self._milliseconds))
-        return x
-
     def send(self, x: Tensor, dst: int) -> None:
         """Returns at once unless 8 MiB wait for the other side; x may be written to afterwards."""
         assert dst == (self.rank + 1) % self.size, (

@@ -31,9 +31,6 @@ class StagedGroup:
     def all_gather(self, x: Tensor, dim: int) -> Tensor:
         return self._inner.all_gather(x.cpu(), dim).to(self._device)
 
-    def broadcast(self, x: Tensor, src: int) -> Tensor:
-        return x.copy_(self._inner.broadcast(x.cpu(), src))
-
     def send(self, x: Tensor, dst: int) -> None:
         self._inner.send(x.cpu(), dst)
 

@@ -54,10 +54,6 @@ class TorchGroup:
     def all_gather(self, x: Tensor, dim: int) -> Tensor:
         return torch.cat(self._gather(x), dim)
 
-    def broadcast(self, x: Tensor, src: int) -> Tensor:
-        self._finish(self._start(self._process_group.broadcast, x, src))
-        return x
-
     def send(self, x: Tensor, dst: int) -> None:
         """One transfer may be under way while the next step is computed; an older one is waited for first."""
         while self._sending:

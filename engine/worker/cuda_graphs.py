@@ -8,6 +8,7 @@ first token of a sequence in the null block, which nobody reads: the kernels mee
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -79,12 +80,50 @@ class CudaCapture:
         return replay
 
 
-class DecodeGraphs:
-    """Runs decode steps by graphs, each captured when a step first needs it.
+class Graphs:
+    """What was captured, by how many rows it is for (and more); each when it is first asked for.
 
     The largest is captured before the first: the others find room in what it leaves of the memory pool, which would else
-    keep memory for each size that came after a smaller one.
+    keep memory for each that came after a smaller one.
     """
+
+    def __init__(
+        self, capture: Capture, compute_of: Callable[..., Callable[[], Tensor]], largest: tuple[int, ...]
+    ) -> None:
+        """compute_of(*key): what the graph for it computes; the first part of a key is the number of rows."""
+        self._capture = capture
+        self._compute_of = compute_of
+        self._largest = largest
+        self._replays: dict[tuple[int, ...], Replay] = {}
+        self.num_captured = 0
+
+    def __contains__(self, key: tuple[int, ...]) -> bool:
+        return key in self._replays
+
+    def of(self, key: tuple[int, ...]) -> Replay:
+        for each in (self._largest, key):
+            if each not in self._replays:
+                self._replays[each] = self._make(each)
+        return self._replays[key]
+
+    def _make(self, key: tuple[int, ...]) -> Replay:
+        compute = self._compute_of(*key)
+        # For what a capture needs to be there. Ranks exchange in it: out of memory here is the step's end, on all of them.
+        compute()
+        try:
+            replay = self._capture(compute)
+        except RuntimeError as error:  # no collective is waited for in a capture: ranks may differ in this
+            reason = str(error).splitlines()[0]
+            logger.warning(
+                "there is no CUDA graph of %d rows, such steps are launched as others are: %s", key[0], reason
+            )
+            return compute
+        self.num_captured += 1
+        return replay
+
+
+class DecodeGraphs:
+    """Runs decode steps by graphs."""
 
     def __init__(
         self,
@@ -98,12 +137,10 @@ class DecodeGraphs:
     ) -> None:
         """received: hidden size and dtype of the residual that comes from the stage before; None on the first stage."""
         self._forward = forward
-        self._capture = capture
         self._sizes = batch_sizes(max_num_seqs)
         self._limits = context_limits(max_model_len)
         self._device = device
-        self._graphs: dict[tuple[int, int], Replay] = {}
-        self._num_captured = 0
+        self._graphs = Graphs(capture, self._compute_of, (self._sizes[-1], self._limits[-1]))
         whole = -(-max_num_seqs // 4) * 4  # rows of 16 bytes, for which kernels are compiled
         self._columns = torch.zeros((4, whole), dtype=torch.int32, device=device)
         self._tables = torch.zeros((max_num_seqs, -(-max_model_len // BLOCK_SIZE)), dtype=torch.int32, device=device)
@@ -115,7 +152,7 @@ class DecodeGraphs:
 
     @property
     def num_captured(self) -> int:
-        return self._num_captured
+        return self._graphs.num_captured
 
     def takes(self, request: ExecuteModelRequest) -> bool:
         """Whether there is a graph for such a step, or can be."""
@@ -131,29 +168,17 @@ class DecodeGraphs:
         limit = next(limit for limit in self._limits if limit >= longest)
         if (size, limit) not in self._graphs:
             self._clear()  # rows of an earlier step would write into blocks that are others' by now
-            for key in ((self._sizes[-1], self._limits[-1]), (size, limit)):
-                if key not in self._graphs:
-                    self._graphs[key] = self._make_graph(*key)
+        replay = self._graphs.of((size, limit))
         self._fill(request, size)
         fill_ids(self._columns[0, :size])
         if self._residual is not None:
             assert received is not None
             self._residual.zero_()  # of padding rows, what earlier steps have added up
             self._residual[:num_rows] = received
-        return self._graphs[size, limit]()[:num_rows]
+        return replay()[:num_rows]
 
-    def _make_graph(self, size: int, limit: int) -> Replay:
-        tensors = self._step_tensors(size, limit)
-        # For what a capture needs to be there. Ranks exchange in it: out of memory here is the step's end, on all of them.
-        self._forward(tensors)
-        try:
-            replay = self._capture(lambda: self._forward(tensors))
-        except RuntimeError as error:  # no collective is waited for in a capture: ranks may differ in this
-            reason = str(error).splitlines()[0]
-            logger.warning("there is no CUDA graph of %d rows, such steps are launched as others are: %s", size, reason)
-            return lambda: self._forward(tensors)
-        self._num_captured += 1
-        return replay
+    def _compute_of(self, size: int, limit: int) -> Callable[[], Tensor]:
+        return partial(self._forward, self._step_tensors(size, limit))
 
     def _clear(self) -> None:
         self._columns.zero_()

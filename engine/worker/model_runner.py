@@ -14,6 +14,7 @@ from engine.worker.block_mover import BlockMover
 from engine.worker.cuda_graphs import Capture, DecodeGraphs, StepTensors
 from engine.worker.kv_cache import KVCache
 from engine.worker.pending import PendingStep
+from engine.worker.sample_graphs import SampleGraphs
 from engine.worker.sampler import Sampled, num_top_logprobs, sample, take_rows
 from engine.worker.transfer import upload
 from ops.interface import AttentionMetadata, Ops
@@ -37,10 +38,11 @@ class ModelRunner:
         self._ops = ops
         self._mover = BlockMover(cache, ops, model.device)
         self._graphs: DecodeGraphs | None = None
+        self._sample_graphs: SampleGraphs | None = None
         self._tokens: deque[tuple[int, Tensor]] = deque(maxlen=_NUM_KEPT_STEPS)  # (step, [R] int32), the newest last
 
     def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:
-        """Run decode steps by what `capture` makes of them from now on."""
+        """Run decode steps, and plain sampling, by what `capture` makes of them from now on."""
         received = None if self._stage.is_first else (self._hidden_size, self._model.dtype)
         self._graphs = DecodeGraphs(
             self._compute,
@@ -50,10 +52,21 @@ class ModelRunner:
             received=received,
             device=self._model.device,
         )
+        if self._stage.is_last:
+            self._sample_graphs = SampleGraphs(
+                self._model.logits,
+                self._ops,
+                capture,
+                max_num_rows=min(max_num_seqs, MAX_LOGITS_ROWS),
+                hidden_size=self._hidden_size,
+                dtype=self._model.dtype,
+                device=self._model.device,
+            )
 
     def drop_graphs(self) -> None:
-        """Run decode steps as others from now on."""
+        """Launch all of a step as it comes from now on."""
         self._graphs = None
+        self._sample_graphs = None
 
     def launch(self, request: ExecuteModelRequest) -> PendingStep:
         """The whole step, in the order of its contract; an output on the rank that speaks. On a GPU nothing is waited for."""
@@ -130,6 +143,9 @@ class ModelRunner:
         input_ids.index_copy_(0, carried["rows"], tokens.index_select(0, carried["sampled_rows"]))
 
     def _sample(self, request: ExecuteModelRequest, residual: Tensor | None) -> Sampled:
+        if self._sample_graphs is not None and self._sample_graphs.takes(request.sampling):
+            assert residual is not None, "rows are sampled of a step without tokens"
+            return self._sample_graphs.run(_take(residual, request.sampled_rows), request.sampling)
         num_top = num_top_logprobs(request.sampling) if self._speaks else None
         num_rows = len(request.sampled_rows)
         parts = []

@@ -21,7 +21,7 @@ _RAGGED = {
     "allowed_starts": ("allowed_ids",),
 }
 # The columns that each op takes, in its order; the second of a ragged one is empty if no row uses it.
-_DRAW = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "position")
+DRAW = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "position")
 _ALLOWED = ("allowed_starts", "allowed_ids")
 _BIAS = ("bias_starts", "bias_ids", "bias_values")
 _PENALTIES = (
@@ -54,12 +54,23 @@ def sample(logits: Tensor, columns: SamplingColumns, ops: Ops, num_top: int | No
     wanted = upload(_wanted(columns), logits.device)
     raw = logits[wanted["logprob_rows"]] if num_top is not None else None
     _adjust(logits, wanted, ops)
+    token_ids, is_finite = choose(logits, wanted, ops)
+    if raw is None or num_top is None:
+        return without_logprobs(token_ids, is_finite)
+    return Sampled(token_ids, is_finite, *_logprobs(raw, wanted["logprob_rows"], token_ids, ops, num_top))
+
+
+def choose(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> tuple[Tensor, Tensor]:
+    """A token a row, [R] int32, and whether it is one, [R] bool; `wanted`: the columns of DRAW, and of targets if any."""
     # A row of nothing but -inf has everything banned; NaN spreads into the maximum. Of both, ops.sample makes some token.
     is_finite = logits.amax(dim=1).isfinite()
-    token_ids = torch.where(is_finite, _draw(logits, wanted, ops), 0).int()
-    if raw is None or num_top is None:
-        return Sampled(token_ids, is_finite, *_no_logprobs(logits.device))
-    return Sampled(token_ids, is_finite, *_logprobs(raw, wanted["logprob_rows"], token_ids, ops, num_top))
+    return torch.where(is_finite, _draw(logits, wanted, ops), 0).int(), is_finite
+
+
+def is_plain(columns: SamplingColumns) -> bool:
+    """Whether every row is drawn from its logits as they are, and wants no logprobs."""
+    changes = any(len(getattr(columns, names[1])) for names in (_ALLOWED, _BIAS, _PENALTIES))
+    return not (changes or columns.has_target.any() or columns.logprob_counts.any())
 
 
 def num_top_logprobs(columns: SamplingColumns) -> int | None:
@@ -81,7 +92,7 @@ def take_rows(columns: SamplingColumns, start: int, stop: int) -> SamplingColumn
 
 def _wanted(columns: SamplingColumns) -> dict[str, np.ndarray]:
     """What of the columns the step's rows need on the device; those of the draw are of the rows without a target."""
-    wanted = {name: getattr(columns, name) for name in _DRAW}
+    wanted = {name: getattr(columns, name) for name in DRAW}
     if columns.has_target.any():
         free = np.flatnonzero(~columns.has_target)
         wanted = {name: column[free] for name, column in wanted.items()}
@@ -101,7 +112,7 @@ def _adjust(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> None:
 
 def _draw(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> Tensor:
     """A token a row, [R] int32: the target where there is one."""
-    columns = [wanted[name] for name in _DRAW]
+    columns = [wanted[name] for name in DRAW]
     if "free_rows" not in wanted:
         return ops.sample(logits, *columns)
     tokens, rows = wanted["target_ids"].clone(), wanted["free_rows"]
@@ -127,8 +138,12 @@ def _logprobs(
     return spread
 
 
-def _no_logprobs(device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return (
+def without_logprobs(token_ids: Tensor, is_finite: Tensor) -> Sampled:
+    """Of a step none of whose rows wants any."""
+    device = token_ids.device
+    return Sampled(
+        token_ids,
+        is_finite,
         torch.empty(0, dtype=torch.float32, device=device),
         torch.empty(0, dtype=torch.int32, device=device),
         torch.empty(0, 0, dtype=torch.int32, device=device),

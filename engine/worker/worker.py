@@ -236,7 +236,7 @@ class Worker:
         decode = decode_request(config.max_num_seqs, self._max_model_len)
         num_graphs = 0
         if self._why_no_graphs() is None:
-            num_graphs = len(batch_sizes(config.max_num_seqs)) * len(context_limits(self._max_model_len))
+            num_graphs = len(batch_sizes(config.max_num_seqs)) * (1 + len(context_limits(self._max_model_len)))
         room = gpu_cache_bytes(runner, prefill, decode, model.device, config.gpu_memory_utilization, num_graphs)
         # A rank that meets new ones has its cache already: it measures only because theirs takes all of them.
         if self._cache_bytes is None:

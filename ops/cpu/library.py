@@ -43,7 +43,6 @@ _SIGNATURES = {
     "squadron_shm_barrier": (_INT32, [_POINTER, _INT64]),
     "squadron_shm_all_reduce": (_INT32, [_POINTER] * 3 + [_INT64] * 2),
     "squadron_shm_all_gather": (_INT32, [_POINTER] * 3 + [_INT64] * 3),
-    "squadron_shm_broadcast": (_INT32, [_POINTER] * 2 + [_INT64, _INT32, _INT64]),
     "squadron_shm_send": (_INT32, [_POINTER] * 2 + [_INT64] * 2),
     "squadron_shm_receive": (_INT32, [_POINTER] * 2 + [_INT64] * 2),
 }

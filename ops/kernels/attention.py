@@ -19,9 +19,9 @@ from ops.kernels.softmax import SPLIT, attend_split, combine
 
 HEAD_DIMS = (16, 32, 64, 128)
 TENSOR_CORE_ROWS = 64  # what Hopper's tensor cores take at once
-LEAST_SEQUENCES = (
-    128  # that a program looks over at once, one a thread: for fewer it would be compiled anew, and be no faster
-)
+LEAST_SEQUENCES = 128  # that a program looks over at once, one a thread: for fewer, it would be compiled anew
+ALL_REGISTERS = {"maxnreg": 255}  # else ptxas spills a few, to run more programs at once
+MOST_KEPT = tl.constexpr(512)  # sequences whose items are counted once: for more there are not registers enough
 
 
 @triton.jit(do_not_specialize=["num_sequences", "table_width", "max_splits"])
@@ -179,9 +179,9 @@ def prefill_kernel(
         past = tl.load(context_lens + sequence) - query_len
         tokens = tile_id * TOKENS + rows // GROUP
         is_row = (rows < TOKENS * GROUP) & (tokens < query_len)
-        cells = ((begin + tokens).to(tl.int64) * KV_HEADS * GROUP + head * GROUP + rows % GROUP)[:, None] * HEAD_DIM
-        cells += dims[None, :]
-        tile = tl.load(query + cells, mask=is_row[:, None], other=0.0)
+        first_cell = ((begin + tile_id * TOKENS).to(tl.int64) * KV_HEADS + head) * GROUP * HEAD_DIM
+        cells = (rows // GROUP * (KV_HEADS * GROUP) + rows % GROUP)[:, None] * HEAD_DIM + dims[None, :]
+        tile = tl.load(query + first_cell + cells, mask=is_row[:, None], other=0.0)
         if FLOAT8:
             tile = tile.to(tl.float16)
         end = past + tl.minimum((tile_id + 1) * TOKENS, query_len)
@@ -208,7 +208,7 @@ def prefill_kernel(
                 STAGES,
             )
             largest, total, acc = combine(largest, total, acc, next_largest, next_total, next_acc)
-        tl.store(output + cells, (acc / total[:, None]).to(output.dtype.element_ty), mask=is_row[:, None])
+        tl.store(output + first_cell + cells, (acc / total[:, None]).to(output.dtype.element_ty), mask=is_row[:, None])
 
 
 @triton.jit
@@ -291,9 +291,11 @@ def paged_attention(
         query, key_cache, value_cache, output, *splits, *tensors, *sizes, max_splits, log2_scale, **constants, **options
     )
     if max_splits > 1:
+        rows = triton.next_power_of_2(group)
         fold_kernel[(num_sequences, num_kv_heads)](
-            *splits, output, *tensors[:2], max_splits, num_kv_heads, group, head_dim, triton.next_power_of_2(group)
-        )
+            *splits, output, *tensors[:2], max_splits, num_kv_heads, group, head_dim, rows,
+            num_warps=max(4, rows * head_dim // 1024),
+        )  # fmt: skip
     return output
 
 
@@ -310,14 +312,15 @@ def decode_options(dtype: torch.dtype, head_dim: int, group: int, compute: tuple
     dtype: the cache's. compute: the device's capability.
     """
     if dtype == torch.float32:
-        options = {"ROWS": max(16, triton.next_power_of_2(group)), "STAGES": 1, "num_warps": 4}
-        return options | ({"TILE": 16} if compute >= (9, 0) or head_dim > 64 else {"TILE": 32, "maxnreg": 255})
+        rows = max(16, triton.next_power_of_2(group))
+        tile = 16 if compute >= (9, 0) or head_dim > 64 else 32
+        return {"ROWS": rows, "TILE": tile, "STAGES": 1, "num_warps": 4, **ALL_REGISTERS}
     options = {"ROWS": TENSOR_CORE_ROWS, "num_warps": 4}
     if compute >= (9, 0):
         return options | {"TILE": 32 if dtype == torch.float8_e4m3fn and head_dim > 64 else 64, "STAGES": 3}
     if head_dim <= 64:
         return options | {"TILE": 32, "STAGES": 3}
-    return options | {"TILE": 16, "STAGES": 2, "maxnreg": 255}  # else ptxas spills a few, to run three programs at once
+    return options | {"TILE": 16, "STAGES": 2, **ALL_REGISTERS}
 
 
 def prefill_options(decode: dict[str, int]) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Configurations that are possible, and the sentence that the others get."""
 
+import importlib
 import json
 import math
 import re
@@ -15,7 +16,7 @@ import torch
 import ops
 from cluster.model_sizes import ARCHITECTURES, read_sizes
 from cluster.model_tensors import needed_tensors, unused_tensors
-from cluster.plan import make_plan
+from cluster.plan import HEAD_DIMS, make_plan
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidConfig
 from engine.worker.worker import Worker
@@ -127,6 +128,23 @@ def test_refuses_what_cannot_be(arguments: dict[str, object], sentence: str) -> 
         plan_of(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("head_dim", "device", "whose"), [(96, "cuda", "triton"), (16, "cpu", "cpu"), (80, "auto", "cpu or triton")]
+)
+def test_refuses_heads_that_no_backend_takes(checkpoint: Path, head_dim: int, device: str, whose: str) -> None:
+    edit(checkpoint, head_dim=head_dim)
+    with pytest.raises(
+        InvalidConfig, match=f"^head_dim={head_dim} is not computed by the {whose} backend; ops_backend=ref"
+    ):
+        plan_of(checkpoint, load_format="dummy", device=device)
+    plan_of(checkpoint, load_format="dummy", device=device, ops_backend="reference")
+
+
+def test_knows_the_heads_that_the_backends_take() -> None:
+    pytest.importorskip("triton")
+    assert {name: importlib.import_module(ops.MODULES[name]).HEAD_DIMS for name in HEAD_DIMS} == HEAD_DIMS
+
+
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 6, 12, 14, 16, 28, 40])
 def test_takes_the_tensor_parallel_sizes_that_the_layers_take(checkpoint: Path, num_heads: int) -> None:
     for num_kv_heads, intermediate_size in product((1, 2, 4, 7, 8), (768, 4864, 100, 81)):
@@ -136,6 +154,7 @@ def test_takes_the_tensor_parallel_sizes_that_the_layers_take(checkpoint: Path, 
             checkpoint,
             num_attention_heads=num_heads,
             num_key_value_heads=num_kv_heads,
+            head_dim=64,
             intermediate_size=intermediate_size,
         )
         layers = read(json.loads((checkpoint / "config.json").read_text()))

@@ -49,13 +49,10 @@ def test_all_reduce_adds_in_tree_order(size: int, count: int) -> None:
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("shape", [(3, 5), (0, 4), (40, 3000)])
 @pytest.mark.parametrize("dim", [0, 1])
-def test_all_gather_and_broadcast(size: int, shape: tuple[int, int], dim: int) -> None:
+def test_all_gather(size: int, shape: tuple[int, int], dim: int) -> None:
     parts = torch.randn(size, *shape).bfloat16()
     for got in run_ranks(size, lambda group: group.all_gather(parts[group.rank], dim)):
         assert torch.equal(got, torch.cat(list(parts), dim))
-    last = size - 1
-    for got in run_ranks(size, lambda group: group.broadcast(parts[group.rank].clone(), last)):
-        assert torch.equal(got, parts[last])
 
 
 def test_messages_wait_for_nobody_and_keep_their_order() -> None:

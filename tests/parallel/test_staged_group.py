@@ -15,13 +15,11 @@ def test_collectives_are_those_of_the_group_below() -> None:
         staged, mine = StagedGroup(tp, CPU), parts[tp.rank].clone()
         assert (staged.rank, staged.size) == (tp.rank, 2)
         staged.barrier()
-        return [staged.all_reduce(mine), staged.all_gather(mine, 1), staged.broadcast(mine, 1), mine]
+        return [staged.all_reduce(mine), staged.all_gather(mine, 1)]
 
-    for added, gathered, sent, mine in run_ranks(2, exchange):
+    for added, gathered in run_ranks(2, exchange):
         assert torch.equal(added, add_tree(list(parts)))
         assert torch.equal(gathered, torch.cat(list(parts), 1))
-        assert torch.equal(sent, parts[1])
-        assert torch.equal(mine, parts[1]), "in place"
 
 
 def test_messages_between_stages() -> None:

@@ -132,10 +132,6 @@ SQUADRON_API int32_t squadron_shm_all_reduce(squadron::SharedMemory* shared, con
 SQUADRON_API int32_t squadron_shm_all_gather(squadron::SharedMemory* shared, const char* x, char* out, int64_t outer,
                                              int64_t inner, int64_t milliseconds);
 
-// x [bytes] of rank `source` to all others'.
-SQUADRON_API int32_t squadron_shm_broadcast(squadron::SharedMemory* shared, char* x, int64_t bytes, int32_t source,
-                                            int64_t milliseconds);
-
 // To the next rank, from the one before (the first comes after the last). Sending waits only where 8 MiB are under way.
 SQUADRON_API int32_t squadron_shm_send(squadron::SharedMemory* shared, const char* x, int64_t bytes, int64_t milliseconds);
 SQUADRON_API int32_t squadron_shm_receive(squadron::SharedMemory* shared, char* x, int64_t bytes, int64_t milliseconds);

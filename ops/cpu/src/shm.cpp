@@ -233,20 +233,6 @@ SQUADRON_API int32_t squadron_shm_all_gather(SharedMemory* shared, const char* x
     return 0;
 }
 
-SQUADRON_API int32_t squadron_shm_broadcast(SharedMemory* shared, char* x, int64_t bytes, int32_t source,
-                                            int64_t milliseconds) {
-    const bool is_source = shared->rank == source;
-    const auto deadline = deadline_in(milliseconds);
-    for (int64_t begin = 0; begin < bytes; begin += SLOT_BYTES) {
-        const int64_t length = std::min(SLOT_BYTES, bytes - begin);
-        const int32_t failure = shared->exchange(
-            deadline, [&](char* slot) { std::memcpy(slot, x + begin, is_source ? length : 0); },
-            [&](auto slot) { std::memcpy(x + begin, slot(source), is_source ? 0 : length); });
-        if (failure) return failure;
-    }
-    return 0;
-}
-
 SQUADRON_API int32_t squadron_shm_send(SharedMemory* shared, const char* x, int64_t bytes, int64_t milliseconds) {
     return shared->send(x, bytes, deadline_in(milliseconds));
 }

@@ -22,7 +22,7 @@ class Recompute:
 
         def replay() -> Tensor:
             for other in self._outputs:
-                other.fill_(torch.nan)
+                other.fill_(torch.nan if other.is_floating_point() else -1)
             return output.copy_(compute())
 
         return replay

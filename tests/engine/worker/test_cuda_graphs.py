@@ -102,22 +102,24 @@ def columns(parts: list[Part], *, with_logprobs: bool = True) -> object:
     )
 
 
-def decode(worker: Worker, num_seqs: int, num_steps: int, num_in_flight: int) -> list[SamplerOutput]:
+def decode(
+    worker: Worker, num_seqs: int, num_steps: int, num_in_flight: int, *, with_logprobs: bool = True
+) -> list[SamplerOutput]:
     """A prompt each, then steps that carry the tokens of the one before, `num_in_flight` launched before one is read."""
     parts = prompts(num_seqs)
     pending = deque([worker.launch(make_step(0, parts, sampling=columns(parts)))])
     outputs = []
     for step in range(1, 1 + num_steps):
         parts = [replace(part, token_ids=[*part.token_ids, 0], start=len(part.token_ids)) for part in parts]
-        pending.append(worker.launch(carrying(step, parts)))
+        pending.append(worker.launch(carrying(step, parts, with_logprobs=with_logprobs)))
         while len(pending) > num_in_flight:
             outputs.append(worker.finish(pending.popleft()))
     return [output for output in (*outputs, *map(worker.finish, pending)) if output is not None]
 
 
-def carrying(step: int, parts: list[Part]) -> ExecuteModelRequest:
+def carrying(step: int, parts: list[Part], *, with_logprobs: bool = True) -> ExecuteModelRequest:
     rows = pairs(*((row, row) for row in range(len(parts))))
-    return make_step(step, parts, carried_rows=rows, sampling=columns(parts))
+    return make_step(step, parts, carried_rows=rows, sampling=columns(parts, with_logprobs=with_logprobs))
 
 
 def bits(outputs: list[SamplerOutput]) -> list[tuple[bytes, ...]]:
@@ -135,6 +137,17 @@ def test_every_batch_size_has_the_bits_it_has_without_graphs(num_seqs: int) -> N
     assert num_captured(worker) == 2, "the largest, and this"
     assert bits(decode(worker, num_seqs, 6, num_in_flight=4)) == expected, "with several steps in flight"
     assert len(set(expected)) == 7
+
+
+@pytest.mark.parametrize("num_seqs", [1, 7])
+def test_without_logprobs_sampling_is_a_graph_too_and_the_tokens_are_the_same(num_seqs: int) -> None:
+    expected = [output.token_ids.tolist() for output in decode(new_runner(graphs=False), num_seqs, 6, num_in_flight=1)]
+    worker = new_runner(graphs=True)
+    outputs = decode(worker, num_seqs, 6, num_in_flight=4, with_logprobs=False)
+    assert [output.token_ids.tolist() for output in outputs] == expected
+    assert worker._runner is not None
+    assert worker._runner._sample_graphs is not None
+    assert worker._runner._sample_graphs.num_captured == 2
 
 
 def test_batches_that_shrink_and_grow_leave_nothing_behind() -> None:

@@ -258,7 +258,6 @@ void run_shared_memory() {
         auto sum = poisoned_array<float>(count), all = poisoned_array<float>(count * size), got = poisoned_array<float>(count);
         check(squadron_shm_all_reduce(shared, x.get(), sum.get(), count, 5000) == 0, "shm_all_reduce");
         check(squadron_shm_all_gather(shared, (char*)x.get(), (char*)all.get(), rows, width * 4, 5000) == 0, "shm_all_gather");
-        check(squadron_shm_broadcast(shared, (char*)sum.get(), count * 4, size - 1, 5000) == 0, "shm_broadcast");
         check(squadron_shm_send(shared, (char*)x.get(), count * 4, 5000) == 0, "shm_send");
         check(squadron_shm_receive(shared, (char*)got.get(), count * 4, 5000) == 0, "shm_receive");
         for (int64_t i = 0; i < count; i++) {

@@ -1,0 +1,88 @@
+"""Sampling by graphs: which rows, and the tokens that there are without them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from engine.request import SamplingColumns
+from engine.worker.sample_graphs import SampleGraphs
+from engine.worker.sampler import sample
+from ops import reference
+from tests.engine.worker.graphs import Recompute
+from tests.engine.worker.steps import floats, ints, make_columns
+
+CPU = torch.device("cpu")
+MAX_NUM_ROWS, HIDDEN, VOCAB = 11, 8, 40
+HEAD = torch.randn(VOCAB, HIDDEN, generator=torch.Generator().manual_seed(5))
+
+
+def logits(residual: torch.Tensor) -> torch.Tensor:
+    """A row's bits depend on no other row."""
+    return (residual.float()[:, None, :] * HEAD).sum(dim=2)
+
+
+def make_graphs() -> SampleGraphs:
+    return SampleGraphs(
+        logits, reference, Recompute(), max_num_rows=MAX_NUM_ROWS, hidden_size=HIDDEN, dtype=torch.bfloat16, device=CPU
+    )
+
+
+def drawn(num_rows: int, seed: int) -> tuple[torch.Tensor, SamplingColumns]:
+    """Rows of every kind of draw; one is NaN."""
+    random = np.random.default_rng(seed)
+    columns = make_columns(
+        num_rows,
+        temperature=random.choice([0.0, 0.7, 1.3], num_rows).astype(np.float32),
+        top_k=random.choice([0, 5, 20], num_rows).astype(np.int32),
+        top_p=random.choice([1.0, 0.8], num_rows).astype(np.float32),
+        min_p=random.choice([0.0, 0.05], num_rows).astype(np.float32),
+        seed=random.integers(0, 2**64, num_rows, dtype=np.uint64),
+        choice=random.integers(0, 3, num_rows).astype(np.int32),
+        position=random.integers(0, 900, num_rows).astype(np.int32),
+    )
+    residual = torch.from_numpy(random.standard_normal((num_rows, HIDDEN), np.float32)).bfloat16()
+    residual[num_rows // 2, 0] = torch.nan if seed % 3 == 0 else 1.0
+    return residual, columns
+
+
+def test_tokens_are_those_without_graphs_and_stay_when_the_next_are_drawn() -> None:
+    graphs = make_graphs()
+    steps = [drawn(num_rows, seed) for seed, num_rows in enumerate([3, 11, 1, 7, 2, 8, 11, 4, 5, 1])]
+    got = [graphs.run(residual, columns) for residual, columns in steps]
+    assert graphs.num_captured == 5  # of 1, 2, 4, 8 and 11 rows
+    is_finite = set()
+    for (residual, columns), each in zip(steps, got, strict=True):
+        assert graphs.takes(columns)
+        want = sample(logits(residual), columns, reference, None)
+        assert torch.equal(each.token_ids, want.token_ids)
+        assert torch.equal(each.is_finite, want.is_finite)
+        assert each.token_ids.dtype == torch.int32
+        assert (len(each.logprobs), each.top_ids.shape) == (0, (0, 0))
+        is_finite.update(each.is_finite.tolist())
+    assert is_finite == {False, True}
+    assert len({tuple(each.token_ids.tolist()) for each in got}) == len(got)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"logprob_counts": ints(0, 1)},
+        {"has_target": np.array([True, False])},
+        {"bias_starts": ints(0, 1, 1), "bias_ids": ints(3), "bias_values": floats(-1)},
+        {"allowed_starts": ints(0, 0, 1), "allowed_ids": ints(3)},
+        {"history_starts": ints(0, 1, 1), "history_ids": ints(3), "history_num_prompt": ints(1, 0)},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_rows_that_ask_for_more_are_sampled_as_before(changes: dict[str, np.ndarray]) -> None:
+    _, columns = drawn(2, 1)
+    assert make_graphs().takes(columns)
+    assert not make_graphs().takes(replace(columns, **changes))
+
+
+def test_as_many_rows_as_there_are_graphs_for() -> None:
+    assert make_graphs().takes(drawn(MAX_NUM_ROWS, 0)[1])
+    assert not make_graphs().takes(drawn(MAX_NUM_ROWS + 1, 0)[1])
+    assert not make_graphs().takes(make_columns(0))
