@@ -35,7 +35,8 @@ SMALL, LARGE = (
     (14, 2, 64),
     (28, 4, 128),
 )  # heads, key-value heads, head size: of the models with 0.5 and 7 billion weights
-NUM_TOKENS, NUM_SEQUENCES, NUM_SAMPLED, VOCAB = 300, 64, 64, 151936
+WIDE_SMALL, WIDE_LARGE = (24, 1, 64), (48, 2, 128)  # the same head sizes, many queries a key head
+NUM_TOKENS, NUM_SEQUENCES, MANY_SEQUENCES, NUM_SAMPLED, VOCAB = 300, 64, 1024, 64, 151936
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,8 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
     yield from attention_cases(BF16, BF16, SMALL)
     yield from attention_cases(BF16, BF16, LARGE)
     yield from attention_cases(FP32, FP32, LARGE)
+    yield from attention_cases(BF16, BF16, WIDE_LARGE, MANY_SEQUENCES)
+    yield from attention_cases(FP32, FP32, WIDE_SMALL, MANY_SEQUENCES)
     if arch >= 89:
         yield from attention_cases(BF16, FP8, LARGE)
     yield from linear_cases(BF16, 1, hidden=896, width=4864, num_leaves=2)
@@ -93,8 +96,13 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
     if every:
         yield from attention_cases(FP16, FP16, SMALL)
         yield from attention_cases(FP32, FP32, SMALL)
+        yield from attention_cases(BF16, BF16, WIDE_SMALL, MANY_SEQUENCES)
+        yield from attention_cases(FP32, FP32, WIDE_LARGE, MANY_SEQUENCES)
+        yield from attention_cases(BF16, BF16, (64, 1, 128), MANY_SEQUENCES)
+        yield from attention_cases(FP32, FP32, (64, 1, 128), MANY_SEQUENCES)
         if arch >= 89:
             yield from attention_cases(BF16, FP8, SMALL)
+            yield from attention_cases(BF16, FP8, WIDE_LARGE, MANY_SEQUENCES)
         for num_rows in (32, 64):
             yield from linear_cases(BF16, num_rows, hidden=896, width=4864, num_leaves=2)
         for num_rows in (16, NUM_TOKENS):
@@ -140,18 +148,20 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
     yield f"penalties {VOCAB}"
 
 
-def attention_cases(dtype: torch.dtype, cache_dtype: torch.dtype, shape: tuple[int, int, int]) -> Iterator[str]:
+def attention_cases(
+    dtype: torch.dtype, cache_dtype: torch.dtype, shape: tuple[int, int, int], num_sequences: int = NUM_SEQUENCES
+) -> Iterator[str]:
     heads, kv_heads, head_dim = shape
-    name = f"{name_of(dtype)}{'' if cache_dtype == dtype else ', ' + name_of(cache_dtype)} {head_dim}"
+    name = f"{name_of(dtype)}{'' if cache_dtype == dtype else ', ' + name_of(cache_dtype)} {head_dim} × {heads // kv_heads}"
     cache = meta(1000, kv_heads, 16, head_dim, dtype=cache_dtype)
     qkv = meta(NUM_TOKENS, (heads + 2 * kv_heads) * head_dim, dtype=dtype)
     tokens = ints(NUM_TOKENS)
     query = kernels.rotary_and_cache(qkv, tokens, meta(4096, head_dim, dtype=FP32), tokens, cache, cache)
     yield f"rotary {name}"
     metadata = AttentionMetadata(
-        ints(NUM_SEQUENCES + 1),
-        ints(NUM_SEQUENCES),
-        ints(NUM_SEQUENCES, 200),
+        ints(num_sequences + 1),
+        ints(num_sequences),
+        ints(num_sequences, 200),
         tokens,
         max_query_len=200,
         max_context_len=3200,
