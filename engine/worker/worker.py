@@ -128,13 +128,15 @@ class Worker:
         num_cpu_blocks = int(config.swap_space * (1 << 30)) // block_bytes
         runner = None
         if self._model.device.type == "cuda":
-            runner = self._make_runner(make_cache(self._cache_shape, 2, 0, self._model.device))
-            warm_up(
-                runner,
-                max_num_seqs=config.max_num_seqs,
-                max_num_batched_tokens=config.max_num_batched_tokens,
-                max_model_len=self._max_model_len,
-            )
+            advice = "lower max_num_batched_tokens or max_num_seqs, or raise tensor_parallel_size"
+            with out_of_memory_advice("steps of every kind were tried", advice):
+                runner = self._make_runner(make_cache(self._cache_shape, 2, 0, self._model.device))
+                warm_up(
+                    runner,
+                    max_num_seqs=config.max_num_seqs,
+                    max_num_batched_tokens=config.max_num_batched_tokens,
+                    max_model_len=self._max_model_len,
+                )
         if config.num_gpu_blocks_override is not None:
             return config.num_gpu_blocks_override, num_cpu_blocks
         room = config.kv_cache_memory_bytes or self._default_cache_bytes(runner)
