@@ -313,8 +313,7 @@ def decode_options(dtype: torch.dtype, head_dim: int, group: int, compute: tuple
     """
     if dtype == torch.float32:
         rows = max(16, triton.next_power_of_2(group))
-        tile = 16 if compute >= (9, 0) or head_dim > 64 else 32
-        return {"ROWS": rows, "TILE": tile, "STAGES": 1, "num_warps": 4, **ALL_REGISTERS}
+        return {"ROWS": rows, "TILE": 16, "STAGES": 1, "num_warps": 4, **ALL_REGISTERS}
     options = {"ROWS": TENSOR_CORE_ROWS, "num_warps": 4}
     if compute >= (9, 0):
         return options | {"TILE": 32 if dtype == torch.float8_e4m3fn and head_dim > 64 else 64, "STAGES": 3}
