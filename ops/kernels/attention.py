@@ -258,8 +258,11 @@ def paged_attention(
     check_shape("context_lens", metadata.context_lens, (num_sequences,), torch.int32)
     check_shape("query_starts", metadata.query_starts, (num_sequences + 1,), torch.int32)
     check_shape("block_tables", metadata.block_tables, (num_sequences, None), torch.int32)
-    if num_heads % num_kv_heads or num_heads // num_kv_heads > TENSOR_CORE_ROWS:
-        raise ValueError(f"{num_heads} query heads cannot share {num_kv_heads} key-value heads, evenly and 64 at most")
+    most = 32 if key_cache.dtype == torch.float32 and head_dim > 64 else TENSOR_CORE_ROWS  # without spills
+    if num_heads % num_kv_heads or num_heads // num_kv_heads > most:
+        raise ValueError(
+            f"{num_heads} query heads cannot share {num_kv_heads} key-value heads, evenly and {most} at most"
+        )
     if head_dim not in HEAD_DIMS:
         raise ValueError(f"head_dim={head_dim} is not 16, 32, 64 or 128")
     if is_float8:
