@@ -44,17 +44,6 @@ struct Item {
 
 int64_t splits_up_to(int64_t position) { return position / SPLIT + 1; }
 
-// A thread's working memory, aligned to a cache line, kept from call to call and only ever grown.
-float* scratch(int64_t floats) {
-    static thread_local std::unique_ptr<float[]> memory;
-    static thread_local int64_t size = 0;
-    if (size < floats + 16) {
-        memory.reset(new float[floats + 16]);
-        size = floats + 16;
-    }
-    return (float*)(((uintptr_t)memory.get() + 63) / 64 * 64);
-}
-
 template <class T>
 class Worker {
    public:

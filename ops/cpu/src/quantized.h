@@ -14,7 +14,8 @@ namespace squadron {
 
 struct PackedWeight;
 
-enum Codes : int32_t { PLAIN = 0, INT8 = 1, INT4 = 2 };
+// UNPACKED: in place of each step's codes what load_columns has made of them, for several tiles to read.
+enum Codes : int32_t { PLAIN = 0, INT8 = 1, INT4 = 2, UNPACKED = 3 };
 
 constexpr int64_t GROUP = 64;  // k that share a scale; a leaf's length is a multiple of QUAD
 constexpr int64_t QUAD = 4;
@@ -59,7 +60,11 @@ inline Vec to_floats(Ints x) { return __builtin_convertvector(x, Vec); }
 template <Codes codes, class T>
 inline void load_columns(const char* group_codes, int64_t step, CodeColumns<T>& columns) {
     for (int half = 0; half < 2; half++) {
-        if (codes == INT8) {
+        if (codes == UNPACKED) {
+            const char* vectors = group_codes + (step * 4 + half * 2) * VECTOR_BYTES;
+            columns.first[half] = load_bits<Vec>(vectors);
+            columns.second[half] = load_bits<Vec>(vectors + VECTOR_BYTES);
+        } else if (codes == INT8) {
             Halves pairs;
             for (int i = 0; i < LANES / 4; i++)
                 std::memcpy((char*)&pairs + 8 * i, group_codes + step * VECTOR_BYTES + 16 * i + 8 * half, 8);
@@ -71,6 +76,14 @@ inline void load_columns(const char* group_codes, int64_t step, CodeColumns<T>& 
             columns.first[half] = to_floats((Ints)(words << (28 - shift)) >> 28);
             columns.second[half] = to_floats((Ints)(words << (12 - shift)) >> 28);
         }
+    }
+}
+
+template <class T>
+inline void store_unpacked(const CodeColumns<T>& columns, char* target) {
+    for (int half = 0; half < 2; half++) {
+        store_bits(target + half * 2 * VECTOR_BYTES, columns.first[half]);
+        store_bits(target + (half * 2 + 1) * VECTOR_BYTES, columns.second[half]);
     }
 }
 
@@ -113,8 +126,17 @@ struct Magnitudes {
 };
 constexpr Magnitudes MAGNITUDES;
 
+inline void store_unpacked(const CodeColumns<bfloat16>& columns, char* target) {
+    for (int half = 0; half < 2; half++) store_bits(target + half * VECTOR_BYTES, columns.halves[half]);
+}
+
 template <Codes codes>
 inline void load_columns(const char* group_codes, int64_t step, CodeColumns<bfloat16>& columns) {
+    if (codes == UNPACKED) {
+        for (int half = 0; half < 2; half++)
+            columns.halves[half] = load_bits<__m512bh>(group_codes + (step * 2 + half) * VECTOR_BYTES);
+        return;
+    }
     if (codes == INT8) {
         const __m512i values = load_bits<__m512i>(group_codes + step * VECTOR_BYTES), index = _mm512_abs_epi8(values);
         const __m512i low = Magnitudes::find(MAGNITUDES.low, index), high = Magnitudes::find(MAGNITUDES.high, index);
@@ -131,6 +153,19 @@ inline void load_columns(const char* group_codes, int64_t step, CodeColumns<bflo
 
 #endif
 
+// --- unpacked groups: the scales as they are, then the steps' columns ----------------------------------------------------
+
+template <Codes codes, class T>
+constexpr int64_t group_bytes(int64_t length) {
+    return codes == UNPACKED ? SCALE_BYTES + length / 2 * (int64_t)sizeof(CodeColumns<T>) : group_bytes(codes, length);
+}
+
+template <Codes codes, class T>
+constexpr int64_t leaf_bytes(int64_t length) {
+    const int64_t rest = length % GROUP;
+    return length / GROUP * group_bytes<codes, T>(GROUP) + (rest > 0 ? group_bytes<codes, T>(rest) : 0);
+}
+
 // --- quantize.cpp and quantized.cpp -----------------------------------------------------------------------------------------
 
 // One panel, from the rows that stand in its columns, and back: a row of a weight that is not gated.
@@ -141,8 +176,14 @@ void dequantize_row(const PackedWeight& weight, int64_t row, float* target);
 constexpr int QUANTIZED_ROWS = TILE_ROWS<bfloat16>;
 
 // c [rows, TILE_COLUMNS] = a [rows, length] (row stride lda) x the leaf; 1 <= rows <= QUANTIZED_ROWS. A group is one chain of
-// multiply-adds over k; from the first group on, each one's chain times its scale is added to the sum.
+// multiply-adds over k; from the first group on, each one's chain times its scale is added to the sum. Codes of int8 and int4 are
+// fetched ahead of themselves; `ahead` is for what is unpacked.
 template <class T>
-void multiply_leaf(Codes codes, int64_t rows, const T* a, int64_t lda, const char* leaf, int64_t length, float* c);
+void multiply_leaf(Codes codes, int64_t rows, const T* a, int64_t lda, const char* leaf, int64_t length, float* c,
+                   Ahead ahead);
+
+// target [leaf_bytes<UNPACKED, T>(length)] <- a leaf of INT8.
+template <class T>
+void unpack_leaf(const char* leaf, int64_t length, char* target);
 
 }  // namespace squadron

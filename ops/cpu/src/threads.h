@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include <omp.h>
 
@@ -45,6 +46,17 @@ void for_each_dynamic(int64_t count, int threads, Body body) {
     on_each_thread(threads, [&](int, int) {
         for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(i);
     });
+}
+
+// A thread's working memory, aligned to a cache line, kept from call to call and only ever grown.
+inline float* scratch(int64_t floats) {
+    static thread_local std::unique_ptr<float[]> memory;
+    static thread_local int64_t size = 0;
+    if (size < floats + 16) {
+        memory.reset(new float[floats + 16]);
+        size = floats + 16;
+    }
+    return (float*)(((uintptr_t)memory.get() + 63) / 64 * 64);
 }
 
 }  // namespace squadron

@@ -83,7 +83,7 @@ inline Vec multiply_add(Vec sum, const Row<bfloat16>& row, const Columns<bfloat1
 
 template <class T, int rows>
 void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc, bool accumulate,
-            const char* ahead) {
+            Ahead ahead) {
     Vec sums[rows][2];
 #pragma GCC unroll 16
     for (int m = 0; m < rows; m++)
@@ -113,10 +113,9 @@ void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, in
             asm("" : "+r"(pointers[i]));
         }
     };
-    if (ahead != nullptr)
+    if (ahead.data != nullptr)
         for (int64_t k = 0; k < steps; k++) {
-            __builtin_prefetch(ahead + k * 128, 0, 2);
-            __builtin_prefetch(ahead + k * 128 + 64, 0, 2);
+            __builtin_prefetch(ahead.data + k * ahead.step_bytes, 0, 2);
             step(k);
         }
     else
@@ -141,12 +140,11 @@ Kernel<T> select(int64_t rows, std::integer_sequence<int, row...>) {
 
 template <class T>
 void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc,
-                   bool accumulate, const char* ahead) {
+                   bool accumulate, Ahead ahead) {
     select<T>(rows, std::make_integer_sequence<int, TILE_ROWS<T>>())(a, lda, panel, steps, c, ldc, accumulate, ahead);
 }
 
-template void multiply_tile(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, bool, const char*);
-template void multiply_tile(int64_t, const bfloat16*, int64_t, const bfloat16*, int64_t, float*, int64_t, bool,
-                            const char*);
+template void multiply_tile(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, bool, Ahead);
+template void multiply_tile(int64_t, const bfloat16*, int64_t, const bfloat16*, int64_t, float*, int64_t, bool, Ahead);
 
 }  // namespace squadron

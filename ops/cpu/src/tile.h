@@ -25,11 +25,17 @@ template <class T>
 constexpr int TILE_ROWS = VECTOR_REGISTERS / 2 - (STEP<T> == 1 ? 2 : 4);
 #endif
 
+// Memory to be read later: so many bytes from `data` on for each step, a cache line at most.
+struct Ahead {
+    const char* data = nullptr;
+    int64_t step_bytes = 0;
+};
+
 // c [rows, TILE_COLUMNS] (row stride ldc) = a [rows, steps * STEP] (row stride lda) x panel, or += if accumulate.
-// panel [steps, TILE_COLUMNS, STEP], contiguous. 1 <= rows <= TILE_ROWS. Brings two cache lines a step from `ahead` on
-// into the cache, unless it is null.
+// panel [steps, TILE_COLUMNS, STEP], contiguous. 1 <= rows <= TILE_ROWS. Meanwhile asks the memory for what
+// lies ahead.
 template <class T>
 void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc,
-                   bool accumulate, const char* ahead = nullptr);
+                   bool accumulate, Ahead ahead = {});
 
 }  // namespace squadron
