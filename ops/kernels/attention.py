@@ -208,7 +208,9 @@ def prefill_kernel(
                 STAGES,
             )
             largest, total, acc = combine(largest, total, acc, next_largest, next_total, next_acc)
-        tl.store(output + first_cell + cells, (acc / total[:, None]).to(output.dtype.element_ty), mask=is_row[:, None])
+        tl.store(
+            output + (first_cell + cells), (acc / total[:, None]).to(output.dtype.element_ty), mask=is_row[:, None]
+        )
 
 
 @triton.jit
@@ -258,7 +260,7 @@ def paged_attention(
     check_shape("context_lens", metadata.context_lens, (num_sequences,), torch.int32)
     check_shape("query_starts", metadata.query_starts, (num_sequences + 1,), torch.int32)
     check_shape("block_tables", metadata.block_tables, (num_sequences, None), torch.int32)
-    most = 32 if key_cache.dtype == torch.float32 and head_dim > 64 else TENSOR_CORE_ROWS  # without spills
+    most = 16 if key_cache.dtype == torch.float32 and head_dim > 64 else TENSOR_CORE_ROWS  # without spills
     if num_heads % num_kv_heads or num_heads // num_kv_heads > most:
         raise ValueError(
             f"{num_heads} query heads cannot share {num_kv_heads} key-value heads, evenly and {most} at most"

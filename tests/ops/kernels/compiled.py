@@ -97,7 +97,6 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
         yield from attention_cases(FP16, FP16, SMALL)
         yield from attention_cases(FP32, FP32, SMALL)
         yield from attention_cases(BF16, BF16, WIDE_SMALL, MANY_SEQUENCES)
-        yield from attention_cases(FP32, FP32, WIDE_LARGE, MANY_SEQUENCES)
         yield from attention_cases(BF16, BF16, (64, 1, 128), MANY_SEQUENCES)
         if arch >= 89:
             yield from attention_cases(BF16, FP8, SMALL)
