@@ -1,4 +1,4 @@
-"""Bars for what takes long, which can be read where no one sees bars too: in a file, a line now and then."""
+"""Bars for what takes long, which can be read where no one sees bars too: in a file, now and then, if it does take long."""
 
 import sys
 from typing import Any
@@ -11,5 +11,6 @@ LINE_SECONDS = 10.0
 
 def progress(**options: Any) -> "tqdm[None]":
     """A bar on stderr; `options` are tqdm's own."""
-    seconds = TICK_SECONDS if sys.stderr.isatty() else LINE_SECONDS
-    return tqdm(mininterval=seconds, maxinterval=seconds, **options)
+    if sys.stderr.isatty():
+        return tqdm(mininterval=TICK_SECONDS, maxinterval=TICK_SECONDS, **options)
+    return tqdm(mininterval=LINE_SECONDS, maxinterval=LINE_SECONDS, delay=LINE_SECONDS, **options)

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import logging
-import selectors
+import select
 import socket
 import threading
 import time
@@ -66,13 +66,14 @@ class StepChannel:
         self._oldest_since = 0.0  # when the oldest step in flight became that
         self._failure: StepFailure | None = None
         self._suspected = False
-        self._reading = threading.Lock()  # of the selector
-        self._selector = selectors.DefaultSelector()
-        self._num_open = len(connections)
+        self._reading = threading.Lock()  # of what is polled, and when to look at the deadline again
+        self._next_look = 0.0
+        self._poll = select.epoll()
         self._wake_reader, self._woken = socket.socketpair()
-        self._selector.register(self._woken, selectors.EVENT_READ)
-        for rank, connection in enumerate(connections):
-            self._selector.register(connection, selectors.EVENT_READ, rank)
+        self._poll.register(self._woken, select.EPOLLIN)
+        self._open = {connection.fileno(): rank for rank, connection in enumerate(connections)}
+        for descriptor in self._open:
+            self._poll.register(descriptor, select.EPOLLIN)
         self._attended = False  # somebody has waited for a step of late
         self._closing = threading.Event()
         self._reader = threading.Thread(target=self._read_unattended, name="steps", daemon=True)
@@ -110,7 +111,7 @@ class StepChannel:
         for connection in self._connections:
             connection.end()
         self._reader.join()
-        self._selector.close()
+        self._poll.close()
         self._wake_reader.close()
         self._woken.close()
 
@@ -153,7 +154,7 @@ class StepChannel:
 
     def _read_unattended(self) -> None:
         """Read while nobody waits for a step, until every connection has ended."""
-        while self._num_open:
+        while self._open:
             if self._attended or self._reading.locked():
                 self._attended = False
                 self._closing.wait(_TICK_SECONDS)
@@ -164,23 +165,29 @@ class StepChannel:
     def _read_once(self) -> None:
         """Take answers, and send what the sockets did not take at once."""
         began = time.monotonic()
-        for key, events in self._selector.select(_TICK_SECONDS):
-            if key.data is None:
+        ready = self._poll.poll(_TICK_SECONDS)
+        for descriptor, events in ready:
+            rank = self._open.get(descriptor)
+            if rank is None:
                 self._woken.recv(64)
-                _watch_for_room(self._selector)
-            elif not self._serve(key.data, events):
-                self._selector.unregister(key.fileobj)
-                self._connections[key.data].close()
-                self._num_open -= 1
-        self._check_deadline(slept=time.monotonic() - began - _TICK_SECONDS)
+                for each in self._open:  # have it flushed once its socket takes more
+                    self._poll.modify(each, select.EPOLLIN | select.EPOLLOUT)
+            elif not self._serve(rank, events):
+                del self._open[descriptor]
+                self._poll.unregister(descriptor)
+                self._connections[rank].close()
+        now = time.monotonic()
+        if not ready or now >= self._next_look:
+            self._next_look = now + _TICK_SECONDS
+            self._check_deadline(slept=now - began - _TICK_SECONDS)
 
     def _serve(self, rank: int, events: int) -> bool:
         """Do what a rank's socket is ready for; False if it has ended."""
         connection = self._connections[rank]
         try:
-            if events & selectors.EVENT_WRITE and not connection.flush():
-                self._selector.modify(connection, selectors.EVENT_READ, rank)
-            if events & selectors.EVENT_READ:
+            if events & select.EPOLLOUT and not connection.flush():
+                self._poll.modify(connection, select.EPOLLIN)
+            if events & ~select.EPOLLOUT:
                 for frame in connection.receive():
                     self._take(rank, frame)
             return True
@@ -248,10 +255,3 @@ class StepChannel:
     def _oldest_unanswered(self, rank: int) -> int | None:
         """The step that a rank is at; with the lock held."""
         return min((step for step, entry in self._in_flight.items() if rank not in entry.execute_ns), default=None)
-
-
-def _watch_for_room(selector: selectors.BaseSelector) -> None:
-    """Have every connection flushed once its socket takes more."""
-    for key in list(selector.get_map().values()):
-        if key.data is not None:
-            selector.modify(key.fileobj, selectors.EVENT_READ | selectors.EVENT_WRITE, key.data)

@@ -8,4 +8,4 @@ def num_objects_of(*packages: str) -> Counter[str]:
     """Objects that the collector knows, by type, of types that these packages define."""
     gc.collect()
     types = [type(each) for each in gc.get_objects()]
-    return Counter(each.__qualname__ for each in types if each.__module__.partition(".")[0] in packages)
+    return Counter(each.__qualname__ for each in types if str(each.__module__).partition(".")[0] in packages)
