@@ -13,7 +13,7 @@ from engine.sequence import Sequence, SequenceGroup, Status
 # Prompt logprobs need a row of logits for each prompt token; a step takes no more than this of one sequence.
 MAX_PROMPT_LOGPROB_ROWS = 256
 # Pipeline stages work on different parts of the prompts at once: so many steps a stage, for the pipeline to fill quickly.
-STEPS_A_STAGE = 4
+STEPS_A_STAGE = 8
 
 
 @dataclass(slots=True)
@@ -156,16 +156,17 @@ class Scheduler:
         return -(-sum(len(group.live) for group in self.running if _is_decoding(group)) // self.depth)
 
     def _token_share(self) -> int:
-        """Tokens a step: with several stages it takes its part of what there is, so that steps take equally long.
+        """Tokens a step: with several stages a part of what there is, so that steps take equally long.
 
-        Who waits for a seat does not count: a prompt that comes when another request ends would be computed in one step.
+        It has room for prompts whatever the decoding sequences take. Who waits for a seat does not count: a prompt that comes
+        when another request ends would be computed in one step.
         """
         if not self.shares_steps:
             return self.max_num_batched_tokens
-        groups = (*self.running, *self._first_in_line())
-        left = sum(len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens for g in groups for seq in g.live)
+        prompts = (group for group in (*self.running, *self._first_in_line()) if not _is_decoding(group))
+        left = sum(len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens for g in prompts for seq in g.live)
         share = -(-left // (STEPS_A_STAGE * self.depth))
-        return min(max(share, self.min_stage_tokens, self._decoding_share()), self.max_num_batched_tokens)
+        return min(self._decoding_share() + max(share, self.min_stage_tokens), self.max_num_batched_tokens)
 
     def _first_in_line(self) -> Iterator[SequenceGroup]:
         """Those who wait and would have a seat now."""

@@ -27,12 +27,12 @@ def poison_rows(options: Options) -> Report:
 
 def poison_steps(options: Options) -> Report:
     """T12: a request whose every step raises, 50 times beside 63 others: it alone fails, nothing restarts."""
-    return _poison("T12-step", {"prompt": [40, *RAISE, 41]}, options.pick(options.faults, 50, 5), 0, options)
+    return _poison("T12-step", {"prompt": [40, *3 * RAISE, 41]}, options.pick(options.faults, 50, 5), 0, options)
 
 
 def poison_processes(options: Options) -> Report:
     """T12: a request whose every step ends a worker's process: at most 2 restarts, and it is not tried again."""
-    return _poison("T12-process", {"prompt": [40, *EXIT, 41]}, 1, MAX_RESTARTS, options)
+    return _poison("T12-process", {"prompt": [40, *3 * EXIT, 41]}, 1, MAX_RESTARTS, options)
 
 
 def _poison(name: str, body: dict[str, Any], num_faults: int, max_restarts: int, options: Options) -> Report:

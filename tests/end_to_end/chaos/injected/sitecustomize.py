@@ -8,7 +8,7 @@ import os
 import sys
 
 MODULE = "engine.worker.worker"
-EXIT = [7, 11, 7, 11, 7]  # token ids in a row
+EXIT = [7, 11, 7, 11, 7]  # token ids in a row, of one step: three such rows are seen though a prompt is computed in two
 RAISE = [13, 17, 13, 17, 13]
 
 
