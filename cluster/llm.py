@@ -101,7 +101,7 @@ class LLM:
         accumulators = [Accumulator() for _ in numbers]
         num_open = len(numbers)
         num_tokens = 0
-        with progress(total=num_open, desc="requests", disable=not use_tqdm) as bar:
+        with progress(total=num_open, desc="requests", delay=0, disable=not use_tqdm) as bar:
             while num_open:
                 for delta in self._next_outputs():
                     if delta.request_id not in numbers:  # of a call that was interrupted

@@ -9,8 +9,8 @@ TICK_SECONDS = 0.2
 LINE_SECONDS = 10.0
 
 
-def progress(**options: Any) -> "tqdm[None]":
-    """A bar on stderr; `options` are tqdm's own."""
+def progress(*, delay: float = LINE_SECONDS, **options: Any) -> "tqdm[None]":
+    """A bar on stderr; `options` are tqdm's own. `delay`: seconds before there is one, where no one sees bars."""
     if sys.stderr.isatty():
         return tqdm(mininterval=TICK_SECONDS, maxinterval=TICK_SECONDS, **options)
-    return tqdm(mininterval=LINE_SECONDS, maxinterval=LINE_SECONDS, delay=LINE_SECONDS, **options)
+    return tqdm(mininterval=LINE_SECONDS, maxinterval=LINE_SECONDS, delay=delay, **options)
