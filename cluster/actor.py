@@ -218,6 +218,6 @@ class StepLoop:
 def read_facts(node_id: str, address: str) -> Facts:
     """Of this process."""
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return Facts(
-        os.getpid(), read_start_time("self") or 0, f"{boot_id} {os.readlink('/proc/self/ns/pid')}", node_id, address
-    )
+    start_time = read_start_time(os.getpid())
+    assert start_time is not None
+    return Facts(os.getpid(), start_time, f"{boot_id} {os.readlink('/proc/self/ns/pid')}", node_id, address)

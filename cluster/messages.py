@@ -92,7 +92,7 @@ class _Layout:
         return count
 
 
-_LAYOUTS = {kind: _Layout(kind) for kind in Message.__args__}
+_LAYOUTS = {kind: _Layout(kind) for kind in Message.__args__ if kind is not StepDone}
 _LAYOUTS_BY_NAME = {layout.name: layout for layout in _LAYOUTS.values()}
 
 

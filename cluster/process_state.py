@@ -5,19 +5,21 @@ from pathlib import Path
 
 def is_stopped(pid: int, start_time: int) -> bool:
     """Whether a signal has stopped the process that began then, in ticks since the machine did."""
-    fields = _read(pid)
-    return fields is not None and fields[0] == "T" and int(fields[19]) == start_time
-
-
-def read_start_time(pid: int | str) -> int | None:
-    """When the process began, in ticks since the machine did; None if there is none. "self" is this one."""
-    fields = _read(pid)
-    return None if fields is None else int(fields[19])
-
-
-def _read(pid: int | str) -> list[str] | None:
-    """The fields of proc(5)'s stat behind the process' name: its state (T: stopped by a signal), and so on."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = read_stat(pid)
+    except OSError:
+        return False
+    return fields[0] == "T" and int(fields[19]) == start_time
+
+
+def read_start_time(pid: int) -> int | None:
+    """When the process began, in ticks since the machine did; None if there is none."""
+    try:
+        return int(read_stat(pid)[19])
     except OSError:
         return None
+
+
+def read_stat(pid: int) -> list[str]:
+    """The fields of proc(5)'s stat behind the process' name: state (T: stopped by a signal), parent, ...; raises OSError."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -21,7 +21,8 @@ from cluster.worker_process import WorkerProcess
 
 TICK_SECONDS = 0.2
 STOPPED_SECONDS = 2.4
-DOUBT_SECONDS = 0.3  # of silence, upon which a neighbour is asked; and how long its answer holds
+DOUBT_SECONDS = 0.3  # of silence, upon which a neighbour is asked
+ANSWER_SECONDS = 0.6  # that what it says holds
 SILENT_SECONDS = 10.0
 LOADING_SECONDS = 120.0  # reading a large tensor keeps a worker's other threads from running
 
@@ -131,7 +132,7 @@ def _judge_all(selector: selectors.BaseSelector, now: float, slept: float) -> No
 def reason_to_lose(watched: Watched, now: float) -> str | None:
     """Why the process is of no more use; None if it is all right, as far as can be told."""
     silence = now - watched.heard
-    if watched.process.is_stopped or now - watched.seen_stopped <= 2 * DOUBT_SECONDS:
+    if watched.process.is_stopped or now - watched.seen_stopped <= ANSWER_SECONDS:
         if watched.stopped_since is None:
             watched.stopped_since = now
         if now - watched.stopped_since >= STOPPED_SECONDS:

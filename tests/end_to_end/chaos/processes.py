@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.process_state import read_stat
+
 WORKER = "ray::WorkerActor"
 ENGINE = "ray::ServeReplica:squadron:EngineDeployment"
 GATEWAY = "ray::ServeReplica:squadron:GatewayDeployment"
@@ -26,7 +28,7 @@ def descendants(root: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                parents[int(entry.name)] = int(_stat(int(entry.name))[1])
+                parents[int(entry.name)] = int(read_stat(int(entry.name))[1])
     below: list[int] = []
     level = [root]
     while level:
@@ -57,7 +59,7 @@ def short_title(title: str) -> str:
 
 def is_alive(pid: int) -> bool:
     try:
-        return _stat(pid)[0] not in "ZX"
+        return read_stat(pid)[0] not in "ZX"
     except OSError:
         return False
 
@@ -91,8 +93,3 @@ def usage(pid: int) -> Usage | None:
 def shared_memory() -> set[str]:
     """What lies in /dev/shm."""
     return {path.name for path in Path("/dev/shm").iterdir()}
-
-
-def _stat(pid: int) -> list[str]:
-    """State, parent, and what follows in proc(5)."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
