@@ -21,7 +21,7 @@ DESCRIPTIONS = {
     "ops_backend": "which kernels; auto: the best for the device",
     "exact": "results of a request do not depend on its neighbours; no: on GPUs, cuBLAS's matrix products",
     "kv_cache_dtype": "auto: that of the weights; fp8_e4m3: half of bfloat16's, on GPUs",
-    "enforce_eager": "launch each kernel of a decode step, instead of CUDA graphs",
+    "enforce_eager": "launch each kernel of a decode step, instead of CUDA graphs (on the CPU: tapes)",
     "seed": "of dummy weights, and of offline requests that bring no seed",
     "tensor_parallel_size": "ranks that share each layer",
     "pipeline_parallel_size": "stages that the layers are dealt out to",

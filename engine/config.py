@@ -27,7 +27,7 @@ class EngineConfig(BaseModel):
     ops_backend: Literal["auto", "reference", "cpu", "triton"] = "auto"
     exact: bool = True  # false: a GPU's matrix products by cuBLAS, whose last bits depend on the rows beside
     kv_cache_dtype: Literal["auto", "fp8_e4m3"] = "auto"  # auto: the model's; fp8 halves the cache, on GPUs only
-    enforce_eager: bool = False  # true: no CUDA graphs for decode steps
+    enforce_eager: bool = False  # true: no CUDA graphs (on the CPU: no tapes) for decode steps
     seed: int = 0  # of dummy weights and of the seeds drawn for requests that bring none
     tensor_parallel_size: int = Field(1, ge=1)
     pipeline_parallel_size: int = Field(1, ge=1)

@@ -21,9 +21,9 @@ DEVICES = {"cpu": "cpu", "triton": "cuda"}  # backends for one type of device on
 FASTEST = {"cpu": "cpu", "cuda": "triton"}  # by type of device
 # Embedding tables and the head lose more by four bits than their bytes are worth.
 EMBEDDING_QUANTIZATION: Quantization = "int8"
-# Backends whose forward pass launches the same kernels whatever is in the batch and never waits for one, by their NAME: a CUDA
-# graph can hold it.
-CAPTURABLE = ("triton", "triton-fast")
+# Backends whose forward pass launches the same kernels whatever is in the batch and never waits for one, by their NAME: a graph
+# can hold it.
+CAPTURABLE = ("triton", "triton-fast", "cpu")
 FLOAT8_CAPABILITY = (8, 9)  # of CUDA: conversions to float8, and tensor cores that multiply it
 INEXACT = {"triton": "ops.kernels.fast"}  # what is faster still, if results need not be exact
 

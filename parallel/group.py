@@ -26,7 +26,7 @@ class Group(Protocol):
 
     rank: int
     size: int
-    is_capturable: bool  # by a CUDA graph, once each of the collectives in it has been called
+    is_capturable: bool  # by a graph (of CUDA; on the CPU a tape), once each of the collectives in it has been called
 
     def all_reduce(self, x: Tensor) -> Tensor:
         """The ranks' x (float32) added as a balanced binary tree in order of rank; the same bits on each of them."""

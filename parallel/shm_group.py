@@ -33,7 +33,7 @@ class Store(Protocol):
 class ShmGroup:
     """A `Group`. Messages go to the next rank only (`send`) and come from the one before, as between pipeline stages."""
 
-    is_capturable = False
+    is_capturable = True
 
     def __init__(self, rank: int, size: int, file: int, timeout: timedelta) -> None:
         """file: descriptor of the shared file, opened by this rank itself; the group closes it."""
@@ -57,7 +57,7 @@ class ShmGroup:
         assert self.size & (self.size - 1) == 0, f"{self.size} parts make no balanced tree"
         out = torch.empty_like(x)
         pointers = _pointer(x), _pointer(out)
-        self._check(self._kernels.squadron_shm_all_reduce(self._memory, *pointers, x.numel(), self._milliseconds))
+        self._check(library().squadron_shm_all_reduce(self._memory, *pointers, x.numel(), self._milliseconds))
         return out
 
     def all_gather(self, x: Tensor, dim: int) -> Tensor:
@@ -67,7 +67,7 @@ class ShmGroup:
         out = torch.empty(shape, dtype=x.dtype)
         sizes = x.numel() * x.element_size() // inner, inner
         pointers = _pointer(x), _pointer(out)
-        self._check(self._kernels.squadron_shm_all_gather(self._memory, *pointers, *sizes, self._milliseconds))
+        self._check(library().squadron_shm_all_gather(self._memory, *pointers, *sizes, self._milliseconds))
         return out
 
     def send(self, x: Tensor, dst: int) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.request import ExecuteModelRequest
 from engine.worker.block_mover import BlockMover
-from engine.worker.cuda_graphs import Capture, DecodeGraphs, StepTensors
+from engine.worker.decode_graphs import TAPE_SIZES, Capture, DecodeGraphs, StepTensors, batch_sizes, context_limits
 from engine.worker.kv_cache import KVCache
 from engine.worker.pending import PendingStep
 from engine.worker.sample_graphs import SampleGraphs
@@ -42,13 +42,13 @@ class ModelRunner:
         self._tokens: deque[tuple[int, Tensor]] = deque(maxlen=_NUM_KEPT_STEPS)  # (step, [R] int32), the newest last
 
     def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:
-        """Run decode steps, and plain sampling, by what `capture` makes of them from now on."""
+        """Run decode steps, and plain sampling, by what `capture` makes of them from now on: CUDA graphs."""
         received = None if self._stage.is_first else (self._hidden_size, self._model.dtype)
         self._graphs = DecodeGraphs(
             self._compute,
             capture,
-            max_num_seqs=max_num_seqs,
-            max_model_len=max_model_len,
+            sizes=batch_sizes(max_num_seqs),
+            context_limits=context_limits(max_model_len),
             received=received,
             device=self._model.device,
         )
@@ -62,6 +62,22 @@ class ModelRunner:
                 dtype=self._model.dtype,
                 device=self._model.device,
             )
+
+    def use_tapes(self, capture: Capture, *, max_model_len: int) -> None:
+        """Run the layers of small decode steps by what `capture` makes of them from now on: tapes of kernel calls.
+
+        Embeddings are left to torch, since its functions cannot be on a tape.
+        """
+        self._graphs = DecodeGraphs(
+            self._compute,
+            capture,
+            sizes=TAPE_SIZES,
+            context_limits=[max_model_len],
+            received=(self._hidden_size, self._model.dtype),
+            device=self._model.device,
+            embed=self._model.embedding if self._stage.is_first else None,
+            shares_memory=False,
+        )
 
     def drop_graphs(self) -> None:
         """Launch all of a step as it comes from now on."""

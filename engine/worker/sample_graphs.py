@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.request import SamplingColumns
-from engine.worker.cuda_graphs import Capture, Graphs, batch_sizes
+from engine.worker.decode_graphs import Capture, Graphs, batch_sizes
 from engine.worker.sampler import DRAW, Sampled, choose, is_plain, without_logprobs
 from engine.worker.transfer import upload
 from ops.interface import Ops
@@ -37,7 +37,7 @@ class SampleGraphs:
         self._logits = logits
         self._ops = ops
         self._sizes = batch_sizes(max_num_rows)
-        self._graphs = Graphs(capture, self._compute_of, (self._sizes[-1],))
+        self._graphs = Graphs(capture, self._compute_of, ((self._sizes[-1],),))
         whole = -(-max_num_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
         self._words = torch.zeros((len(_WORDS), whole), dtype=torch.int32, device=device)
         self._seeds = torch.zeros(max_num_rows, dtype=torch.int64, device=device)

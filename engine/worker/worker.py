@@ -17,12 +17,13 @@ from engine.manifest import Manifest
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 from engine.worker.cores import Cores
-from engine.worker.cuda_graphs import CudaCapture, batch_sizes, context_limits
+from engine.worker.decode_graphs import CudaCapture, batch_sizes, context_limits
 from engine.worker.kv_cache import CacheShape, KVCache, make_cache
 from engine.worker.memory import decode_request, gpu_cache_bytes, no_room_advice, out_of_memory_advice, prefill_request
 from engine.worker.model_runner import ModelRunner
 from engine.worker.pending import PendingStep
 from engine.worker.warm_up import warm_up
+from ops.cpu import tape
 from ops.interface import Ops
 from parallel import group, models, staged_group
 from parallel.errors import GroupError, InvalidCheckpoint, InvalidSharding, UnsupportedModel
@@ -116,11 +117,9 @@ class Worker:
         dtype = str(model.dtype).removeprefix("torch.")
         if self._config.quantization is not None:
             dtype += f" with {self._config.quantization} weights"
-        graphs = ""
-        if model.device.type == "cuda":
-            why_not = self._why_no_graphs()
-            graphs = ", CUDA graphs for decode steps" if why_not is None else f", no CUDA graphs ({why_not})"
-        return f"{name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}){graphs}, {self._cores}{nice}"
+        why_not = self._why_no_graphs()
+        graphs = f"{self._graphs_name} for decode steps" if why_not is None else f"no {self._graphs_name} ({why_not})"
+        return f"{name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}), {graphs}, {self._cores}{nice}"
 
     def determine_num_available_blocks(self) -> tuple[int, int]:
         """How many device blocks (the null block counted in) and host blocks this rank has room for."""
@@ -246,19 +245,25 @@ class Worker:
         return self._cache_bytes
 
     def _use_graphs(self, runner: ModelRunner) -> None:
-        if self._why_no_graphs() is None:
+        if self._why_no_graphs() is not None:
+            return
+        if self._device.type == "cuda":
             runner.use_graphs(CudaCapture(), max_num_seqs=self._config.max_num_seqs, max_model_len=self._max_model_len)
+        else:
+            runner.use_tapes(tape.capture, max_model_len=self._max_model_len)
+
+    @property
+    def _graphs_name(self) -> str:
+        return "CUDA graphs" if self._device.type == "cuda" else "tapes"
 
     def _why_no_graphs(self) -> str | None:
-        """Why decode steps are not run as CUDA graphs; None if they are."""
-        if self._device.type != "cuda":
-            return "no CUDA device"
+        """Why decode steps are not run as graphs (on the CPU: tapes, small steps only); None if they are."""
         if self._config.enforce_eager:
             return "enforce_eager"
         if self._ops.NAME not in ops.CAPTURABLE:
-            return f"the {self._ops.NAME} backend waits for the device within a step"
+            return f"the {self._ops.NAME} backend cannot be captured"
         if not self._tp.is_capturable:
-            return "the ranks of a stage exchange through the host"
+            return "what the ranks of a stage exchange cannot be captured"
         return None
 
     def _make_runner(self, cache: KVCache) -> ModelRunner:

@@ -3,7 +3,11 @@
 import ctypes
 import functools
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch  # before the kernels, which share its OpenMP runtime
 from torch import Tensor
@@ -45,6 +49,8 @@ _SIGNATURES = {
     "squadron_shm_all_gather": (_INT32, [_POINTER] * 3 + [_INT64] * 3),
     "squadron_shm_send": (_INT32, [_POINTER] * 2 + [_INT64] * 2),
     "squadron_shm_receive": (_INT32, [_POINTER] * 2 + [_INT64] * 2),
+    "squadron_tape_kernel": (_INT32, [ctypes.c_char_p, _POINTER]),
+    "squadron_tape_replay": (_INT64, [_POINTER, _INT64, _POINTER]),
 }
 
 
@@ -52,9 +58,31 @@ class KernelsUnavailable(Exception):
     """The C++ kernels cannot be used here; one line says why."""
 
 
+class _Local(threading.local):
+    stand_in: Any = None
+
+
+_local = _Local()
+
+
+def library() -> Any:
+    """The kernels, or what their calls go to in this thread; raises KernelsUnavailable."""
+    return _local.stand_in or kernels()
+
+
+@contextmanager
+def calls_go_to(stand_in: Any) -> Iterator[None]:
+    """What is called in `library()` in this thread is called in `stand_in`."""
+    _local.stand_in = stand_in
+    try:
+        yield
+    finally:
+        _local.stand_in = None
+
+
 @functools.cache
-def library() -> ctypes.CDLL:
-    """The kernels; raises KernelsUnavailable."""
+def kernels() -> ctypes.CDLL:
+    """The kernels themselves; raises KernelsUnavailable."""
     return _find()[1]
 
 
@@ -68,7 +96,7 @@ def isa() -> str:
 def unavailable_reason() -> str | None:
     """Why this backend cannot be used, in one line; None if it can."""
     try:
-        library()
+        kernels()
     except KernelsUnavailable as error:
         return str(error)
     return None

@@ -78,13 +78,13 @@ class Decoder:
     ) -> Tensor:
         """The residual stream [T, D] dtype after this stage's layers.
 
-        input_ids [T] int32 on the first stage; elsewhere residual [T, D] dtype of the stage before, which is written to.
+        input_ids [T] int32 on the first stage, unless they are embedded already; else residual [T, D] dtype of the stage
+        before, or the embeddings, which is written to.
         positions [T] int32; kv_caches: keys and values of each of this stage's layers.
         """
-        if self.stage.is_first:
-            assert input_ids is not None
+        if residual is None:
+            assert self.stage.is_first and input_ids is not None
             residual = self.embedding(input_ids)
-        assert residual is not None
         update = None
         for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
             update = layer(update, residual, positions, self.cos_sin, kv_cache, metadata)

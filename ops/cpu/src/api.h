@@ -9,6 +9,7 @@
 
 namespace squadron {
 struct PackedWeight;
+struct TapeCall;
 class SharedMemory;
 }
 
@@ -135,3 +136,11 @@ SQUADRON_API int32_t squadron_shm_all_gather(squadron::SharedMemory* shared, con
 // To the next rank, from the one before (the first comes after the last). Sending waits only where 8 MiB are under way.
 SQUADRON_API int32_t squadron_shm_send(squadron::SharedMemory* shared, const char* x, int64_t bytes, int64_t milliseconds);
 SQUADRON_API int32_t squadron_shm_receive(squadron::SharedMemory* shared, char* x, int64_t bytes, int64_t milliseconds);
+
+// --- tape.cpp ----------------------------------------------------------------------------------------------------------
+
+// The number that the kernel of this name has on a tape, and what it returns on success; -1 if it is for none.
+SQUADRON_API int32_t squadron_tape_kernel(const char* name, int64_t* success);
+
+// Makes the calls in turn. Returns the first that fails, having made none after it, and what it returned; -1: all succeeded.
+SQUADRON_API int64_t squadron_tape_replay(const squadron::TapeCall* calls, int64_t count, int64_t* result);

@@ -18,6 +18,7 @@
 #include "api.h"
 #include "dtype.h"
 #include "linear.h"
+#include "tape.h"
 
 using namespace squadron;
 
@@ -276,6 +277,34 @@ void run_shared_memory() {
 
 }  // namespace
 
+template <class T>
+uint64_t word(T argument) {
+    uint64_t word = 0;
+    std::memcpy(&word, &argument, sizeof argument);
+    return word;
+}
+
+void run_tape() {
+    const int64_t rows = 1 + below(20), size = 1 + below(70);
+    auto update = random_array<float>(rows * size), residual = random_array<float>(rows * size);
+    auto weight = random_array<float>(size), out = poisoned_array<float>(rows * size);
+    Array<float> expected(new float[rows * size]), added(new float[rows * size]);
+    std::memcpy(added.get(), residual.get(), rows * size * sizeof(float));
+    squadron_add_rms_norm(update.get(), added.get(), weight.get(), expected.get(), rows, size, 1e-5f, FLOAT32, 2);
+
+    int64_t success = 1, result = 1;
+    check(squadron_tape_kernel("squadron_sample", &success) < 0, "no kernel of that name is on a tape");
+    TapeCall calls[] = {
+        {squadron_tape_kernel("squadron_add", &success),
+         {word(update.get()), word(residual.get()), word(rows), word(size), word((int32_t)FLOAT32), word(2)}},
+        {squadron_tape_kernel("squadron_rms_norm", &success),
+         {word(residual.get()), word(weight.get()), word(out.get()), word(rows), word(size), word(1e-5f),
+          word((int32_t)FLOAT32), word(2)}},
+    };
+    check(squadron_tape_replay(calls, 2, &result) == -1, "all calls of a tape succeed");
+    check(std::memcmp(out.get(), expected.get(), rows * size * sizeof(float)) == 0, "a tape computes what its calls do");
+}
+
 int main() {
     for (int round = 0; round < 30; round++) {
         for (Codes codes : {PLAIN, INT8, INT4}) {
@@ -291,6 +320,7 @@ int main() {
             run_attention<bfloat16>(BFLOAT16);
         }
         run_sampling();
+        run_tape();
         if (round % 6 == 0) run_shared_memory();
     }
     std::printf("%d checks, vectors of %d floats\n", checks.load(), LANES);

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.worker.cuda_graphs import CudaCapture
+from engine.worker.decode_graphs import CudaCapture
 from ops import kernels
 from tests.engine.worker.graphs import Recompute
 from tests.engine.worker.steps import Part, floats, ints, make_columns, make_step, pairs
@@ -49,7 +49,7 @@ def test_chunks_and_neighbours_and_graphs_change_no_bit(shape: Shape) -> None:
     assert runner._graphs.num_captured == 2  # 4 and 6 rows
 
 
-@pytest.mark.skipif(IS_INTERPRETED, reason="the CPU's kernels do as much in test_cuda_graphs, in seconds")
+@pytest.mark.skipif(IS_INTERPRETED, reason="the CPU's kernels do as much in test_decode_graphs, in seconds")
 def test_every_batch_size_has_the_bits_it_has_without_graphs() -> None:
     runner = make_runner(kernels, DEVICE, SHAPES[0])
     prompts = [[3 + 7 * index + k for k in range(1 + index)] for index in range(17)]

@@ -1,12 +1,13 @@
-"""Decode steps as CUDA graphs: a step of one token a sequence is padded to one of a few sizes, and its launches are replayed.
+"""Decode steps as graphs: a step of one token a sequence is padded to one of a few sizes, and what it launches is replayed.
 
-What a graph reads lies where it lay when the graph was captured, in buffers that each step fills anew. Nothing in it depends on
-a batch's content: attention reads contexts from the device, and is told the longest that there may be. A padding row is the
-first token of a sequence in the null block, which nobody reads: the kernels meet nothing that a real row could not be.
+A graph is a CUDA graph or, on the CPU, a tape of kernel calls (`ops.cpu.tape`). What it reads lies where it lay when the graph
+was captured, in buffers that each step fills anew. Nothing in it depends on a batch's content: attention reads contexts from
+the device, and is told the longest that there may be. A padding row is the first token of a sequence in the null block, which
+nobody reads: the kernels meet nothing that a real row could not be.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,6 +24,8 @@ logger = logging.getLogger("squadron.worker")
 
 SHORTEST_CONTEXT = 512
 BYTES_PER_GRAPH = 2 << 20  # what the driver keeps of each, beside its memory pool: an estimate, not measured
+# Sizes that are worth a tape: with more rows Python's time is nothing beside the kernels', and padding would cost some.
+TAPE_SIZES = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +86,20 @@ class CudaCapture:
 class Graphs:
     """What was captured, by how many rows it is for (and more); each when it is first asked for.
 
-    The largest is captured before the first: the others find room in what it leaves of the memory pool, which would else
-    keep memory for each that came after a smaller one.
+    Where they share a memory pool, the largest is captured before the first: the others find room in what it leaves of the
+    pool, which would else keep memory for each that came after a smaller one.
     """
 
     def __init__(
-        self, capture: Capture, compute_of: Callable[..., Callable[[], Tensor]], largest: tuple[int, ...]
+        self, capture: Capture, compute_of: Callable[..., Callable[[], Tensor]], before: tuple[tuple[int, ...], ...]
     ) -> None:
-        """compute_of(*key): what the graph for it computes; the first part of a key is the number of rows."""
+        """compute_of(*key): what the graph for it computes; the first part of a key is the number of rows.
+
+        before: keys that are captured before any other.
+        """
         self._capture = capture
         self._compute_of = compute_of
-        self._largest = largest
+        self._before = before
         self._replays: dict[tuple[int, ...], Replay] = {}
         self.num_captured = 0
 
@@ -101,7 +107,7 @@ class Graphs:
         return key in self._replays
 
     def of(self, key: tuple[int, ...]) -> Replay:
-        for each in (self._largest, key):
+        for each in (*self._before, key):
             if each not in self._replays:
                 self._replays[each] = self._make(each)
         return self._replays[key]
@@ -114,9 +120,7 @@ class Graphs:
             replay = self._capture(compute)
         except RuntimeError as error:  # no collective is waited for in a capture: ranks may differ in this
             reason = str(error).splitlines()[0]
-            logger.warning(
-                "there is no CUDA graph of %d rows, such steps are launched as others are: %s", key[0], reason
-            )
+            logger.warning("there is no graph of %d rows, such steps are launched as others are: %s", key[0], reason)
             return compute
         self.num_captured += 1
         return replay
@@ -130,25 +134,35 @@ class DecodeGraphs:
         forward: Forward,
         capture: Capture,
         *,
-        max_num_seqs: int,
-        max_model_len: int,
+        sizes: Sequence[int],
+        context_limits: Sequence[int],
         received: tuple[int, torch.dtype] | None,
         device: torch.device,
+        embed: Callable[[Tensor], Tensor] | None = None,
+        shares_memory: bool = True,
     ) -> None:
-        """received: hidden size and dtype of the residual that comes from the stage before; None on the first stage."""
+        """sizes, context_limits: what steps are padded to; both ascend.
+
+        received: hidden size and dtype of the residual that a graph reads, which comes from the stage before or, on the
+        first stage, from `embed`: what input_ids [T] int32 are before any graph. None: a graph reads input_ids.
+        shares_memory: all graphs do.
+        """
         self._forward = forward
-        self._sizes = batch_sizes(max_num_seqs)
-        self._limits = context_limits(max_model_len)
+        self._sizes = sizes
+        self._limits = context_limits
         self._device = device
-        self._graphs = Graphs(capture, self._compute_of, (self._sizes[-1], self._limits[-1]))
-        whole = -(-max_num_seqs // 4) * 4  # rows of 16 bytes, for which kernels are compiled
+        self._embed = embed
+        largest = sizes[-1], context_limits[-1]
+        self._graphs = Graphs(capture, self._compute_of, (largest,) if shares_memory else ())
+        most_rows, longest = largest
+        whole = -(-most_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
         self._columns = torch.zeros((4, whole), dtype=torch.int32, device=device)
-        self._tables = torch.zeros((max_num_seqs, -(-max_model_len // BLOCK_SIZE)), dtype=torch.int32, device=device)
-        self._query_starts = torch.arange(max_num_seqs + 1, dtype=torch.int32, device=device)
+        self._tables = torch.zeros((most_rows, -(-longest // BLOCK_SIZE)), dtype=torch.int32, device=device)
+        self._query_starts = torch.arange(most_rows + 1, dtype=torch.int32, device=device)
         self._residual = None
         if received is not None:
             hidden_size, dtype = received
-            self._residual = torch.zeros((max_num_seqs, hidden_size), dtype=dtype, device=device)
+            self._residual = torch.zeros((most_rows, hidden_size), dtype=dtype, device=device)
 
     @property
     def num_captured(self) -> int:
@@ -171,6 +185,8 @@ class DecodeGraphs:
         replay = self._graphs.of((size, limit))
         self._fill(request, size)
         fill_ids(self._columns[0, :size])
+        if self._embed is not None:
+            received = self._embed(self._columns[0, :num_rows])
         if self._residual is not None:
             assert received is not None
             self._residual.zero_()  # of padding rows, what earlier steps have added up

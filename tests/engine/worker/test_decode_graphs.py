@@ -14,8 +14,16 @@ import ops
 from engine.config import EngineConfig
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
-from engine.worker.cuda_graphs import DecodeGraphs, StepTensors, batch_sizes, context_limits, is_decode
+from engine.worker.decode_graphs import (
+    TAPE_SIZES,
+    DecodeGraphs,
+    StepTensors,
+    batch_sizes,
+    context_limits,
+    is_decode,
+)
 from engine.worker.worker import Worker
+from ops.cpu import tape
 from parallel.group import Group
 from parallel.pipeline import Stage
 from tests.engine.worker.graphs import Recompute
@@ -67,13 +75,17 @@ def loaded() -> Worker:
     return Worker(config)
 
 
-def new_runner(*, graphs: bool) -> Worker:
-    """The worker with an empty cache."""
+def new_runner(how: str) -> Worker:
+    """The worker with an empty cache, which runs steps as they come, by "graphs" as on a GPU, or by "tapes"."""
     worker = loaded()
     worker.initialize_cache(1 + BLOCKS_EACH * MAX_NUM_SEQS, 0)
-    assert worker._runner is not None
-    if graphs:
-        worker._runner.use_graphs(Recompute(), max_num_seqs=MAX_NUM_SEQS, max_model_len=MAX_MODEL_LEN)
+    runner = worker._runner
+    assert runner is not None
+    assert runner._graphs is not None, "tapes, on the CPU"
+    if how == "as they come":
+        runner.drop_graphs()
+    if how == "graphs":
+        runner.use_graphs(Recompute(), max_num_seqs=MAX_NUM_SEQS, max_model_len=MAX_MODEL_LEN)
     return worker
 
 
@@ -129,20 +141,26 @@ def bits(outputs: list[SamplerOutput]) -> list[tuple[bytes, ...]]:
     ]
 
 
+@pytest.mark.parametrize("how", ["graphs", "tapes"])
 @pytest.mark.parametrize("num_seqs", range(1, MAX_NUM_SEQS + 1))
-def test_every_batch_size_has_the_bits_it_has_without_graphs(num_seqs: int) -> None:
-    expected = bits(decode(new_runner(graphs=False), num_seqs, 6, num_in_flight=1))
-    worker = new_runner(graphs=True)
+def test_every_batch_size_has_the_bits_it_has_without_graphs(num_seqs: int, how: str) -> None:
+    expected = bits(decode(new_runner("as they come"), num_seqs, 6, num_in_flight=1))
+    worker = new_runner(how)
     assert bits(decode(worker, num_seqs, 6, num_in_flight=1)) == expected
-    assert num_captured(worker) == 2, "the largest, and this"
+    if how == "graphs":
+        assert num_captured(worker) == 2, "the largest, and this"
+    else:
+        assert num_captured(worker) == (1 if num_seqs <= TAPE_SIZES[-1] else 0)
     assert bits(decode(worker, num_seqs, 6, num_in_flight=4)) == expected, "with several steps in flight"
     assert len(set(expected)) == 7
 
 
 @pytest.mark.parametrize("num_seqs", [1, 7])
 def test_without_logprobs_sampling_is_a_graph_too_and_the_tokens_are_the_same(num_seqs: int) -> None:
-    expected = [output.token_ids.tolist() for output in decode(new_runner(graphs=False), num_seqs, 6, num_in_flight=1)]
-    worker = new_runner(graphs=True)
+    expected = [
+        output.token_ids.tolist() for output in decode(new_runner("as they come"), num_seqs, 6, num_in_flight=1)
+    ]
+    worker = new_runner("graphs")
     outputs = decode(worker, num_seqs, 6, num_in_flight=4, with_logprobs=False)
     assert [output.token_ids.tolist() for output in outputs] == expected
     assert worker._runner is not None
@@ -150,11 +168,12 @@ def test_without_logprobs_sampling_is_a_graph_too_and_the_tokens_are_the_same(nu
     assert worker._runner._sample_graphs.num_captured == 2
 
 
-def test_batches_that_shrink_and_grow_leave_nothing_behind() -> None:
+@pytest.mark.parametrize("how", ["graphs", "tapes"])
+def test_batches_that_shrink_and_grow_leave_nothing_behind(how: str) -> None:
     """Sequences leave and come back, so that padding rows were real ones in the step before; sizes take turns."""
     results = []
-    for graphs in (False, True):
-        worker = new_runner(graphs=graphs)
+    for each in ("as they come", how):
+        worker = new_runner(each)
         parts = prompts(MAX_NUM_SEQS)
         outputs = [worker.execute(make_step(0, parts, sampling=columns(parts)))]
         for step, num_seqs in enumerate((11, 2, 7, 1, 9, 3, 11, 5, 8), start=1):
@@ -168,11 +187,12 @@ def test_batches_that_shrink_and_grow_leave_nothing_behind() -> None:
             outputs.append(worker.execute(make_step(step, batch, sampling=columns(batch))))
         results.append(bits([output for output in outputs if output is not None]))
     assert results[0] == results[1]
-    assert num_captured(loaded()) == 6  # 1, 2, 4, 8 and 11 rows, and 11 of the longest contexts
+    # 1, 2, 4, 8 and 11 rows, and 11 of the longest contexts; 1, 2, 4 and 8
+    assert num_captured(worker) == (6 if how == "graphs" else 4)
 
 
 def test_a_prompt_between_runs_as_it_is() -> None:
-    worker = new_runner(graphs=True)
+    worker = new_runner("graphs")
     first, second = prompts(2)
     worker.execute(make_step(0, [first]))
     grown = replace(first, token_ids=[*first.token_ids, 4], start=len(first.token_ids))
@@ -182,7 +202,8 @@ def test_a_prompt_between_runs_as_it_is() -> None:
     assert num_captured(worker) == 2
 
 
-def test_a_capture_writes_into_no_block_of_a_sequence() -> None:
+@pytest.mark.parametrize("how", ["graphs", "tapes"])
+def test_a_capture_writes_into_no_block_of_a_sequence(how: str) -> None:
     """A block gets a new owner, and then a step is the first of its size: what the buffers held was the old owner's row."""
     old = Part([50, 51, 52, 53, 54, 55], 5, [1])
     prompts = [Part(list(range(60, 69)), 0, [1]), Part(list(range(80, 87)), 0, [2])]
@@ -190,10 +211,10 @@ def test_a_capture_writes_into_no_block_of_a_sequence() -> None:
     steps = [make_step(0, [replace(old, start=0)]), make_step(1, [old]), make_step(2, prompts)]
     steps.append(make_step(3, grown, sampling=columns(grown)))
     last = []
-    for graphs in (False, True):
-        worker = new_runner(graphs=graphs)
+    for each in ("as they come", how):
+        worker = new_runner(each)
         last.append(bits([output for output in map(worker.execute, steps) if output is not None])[-1])
-    assert num_captured(loaded()) == 3  # 1, 2 and 11 rows
+    assert num_captured(worker) == (3 if how == "graphs" else 2)  # 1 and 2 rows, and 11
     assert last[0] == last[1]
 
 
@@ -208,14 +229,14 @@ def test_a_size_that_cannot_be_captured_runs_without(caplog: pytest.LogCaptureFi
             raise error
         return recompute(compute)
 
-    expected = [bits(decode(new_runner(graphs=False), count, 3, num_in_flight=2)) for count in (3, 7)]
-    worker = new_runner(graphs=False)
+    expected = [bits(decode(new_runner("as they come"), count, 3, num_in_flight=2)) for count in (3, 7)]
+    worker = new_runner("as they come")
     assert worker._runner is not None
     worker._runner.use_graphs(capture, max_num_seqs=MAX_NUM_SEQS, max_model_len=MAX_MODEL_LEN)
     assert [bits(decode(worker, count, 3, num_in_flight=2)) for count in (3, 7)] == expected
     assert num_captured(worker) == 2
     assert [record.message for record in caplog.records] == [
-        f"there is no CUDA graph of 8 rows, such steps are launched as others are: {error}"
+        f"there is no graph of 8 rows, such steps are launched as others are: {error}"
     ]
 
 
@@ -230,7 +251,7 @@ def test_a_step_that_runs_out_of_memory_before_the_capture_fails() -> None:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return tensors.positions[:, None].float()
 
-    graphs = DecodeGraphs(forward, Recompute(), max_num_seqs=2, max_model_len=MAX_MODEL_LEN, received=None, device=CPU)
+    graphs = DecodeGraphs(forward, Recompute(), sizes=[1, 2], context_limits=[MAX_MODEL_LEN], received=None, device=CPU)
     step = make_step(0, [Part([5, 6, 7], 2, [1])])
     with pytest.raises(torch.OutOfMemoryError):
         graphs.run(step, lambda input_ids: None, None)
@@ -240,16 +261,16 @@ def test_a_step_that_runs_out_of_memory_before_the_capture_fails() -> None:
 
 
 def test_graphs_end_with_the_groups_that_they_hold() -> None:
-    worker = new_runner(graphs=True)
+    worker = new_runner("graphs")
     expected = bits(decode(worker, 3, 2, num_in_flight=1))
     assert num_captured(worker) == 2
     worker.rejoin(None, "127.0.0.1")
-    assert worker._runner is not None
-    assert worker._runner._graphs is None, "on the CPU none are made anew"
+    assert num_captured(worker) == 0
     assert bits(decode(worker, 3, 2, num_in_flight=1)) == expected
 
 
-def test_stages_pass_on_what_their_graphs_compute() -> None:
+@pytest.mark.parametrize("how", ["graphs", "tapes"])
+def test_stages_pass_on_what_their_graphs_compute(how: str) -> None:
     """Two pipeline stages, whose steps are given: what one stage has had is what one without graphs has."""
     backend = loaded()._ops
     parts = prompts(5)
@@ -261,8 +282,10 @@ def test_stages_pass_on_what_their_graphs_compute() -> None:
     def run(_: Group, pp: Group) -> list[SamplerOutput]:
         stage = Stage(pp.rank, pp.size, pp)
         runner = make_runner(backend, CPU, Shape(64, torch.bfloat16, torch.bfloat16), stage=stage)
-        if pp.size > 1:
+        if pp.size > 1 and how == "graphs":
             runner.use_graphs(Recompute(), max_num_seqs=MAX_NUM_SEQS, max_model_len=MAX_MODEL_LEN)
+        elif pp.size > 1:
+            runner.use_tapes(tape.capture, max_model_len=MAX_MODEL_LEN)
         outputs = [runner.launch(step).result() for step in steps]
         pp.barrier()
         return [output for output in outputs if output is not None]
@@ -279,13 +302,13 @@ def test_contexts_of_two_lengths_have_two_graphs_of_the_same_bits() -> None:
     tokens = [3 + 5 * k % 400 for k in range(509)]
     assert len(blocks) * 16 > 520
     results = []
-    for graphs in (False, True):
-        worker = new_runner(graphs=graphs)
+    for how in ("as they come", "tapes", "graphs"):
+        worker = new_runner(how)
         part = Part(tokens, 0, blocks)
         outputs = [worker.execute(make_step(0, [part], sampling=columns([part])))]
         for step in range(1, 7):
             part = replace(part, token_ids=[*part.token_ids, 0], start=len(part.token_ids))
             outputs.append(worker.execute(carrying(step, [part])))
         results.append(bits([output for output in outputs if output is not None]))
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
     assert num_captured(loaded()) == 3

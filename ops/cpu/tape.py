@@ -1,0 +1,112 @@
+"""A forward pass as a tape of the kernels' calls: noted down once, then made again by one call into C++.
+
+A decode step of a small model is two hundred calls, each of them checked and handed over in some ten microseconds of Python.
+A tape is to them what a CUDA graph is to launches: the pointers and sizes are those of the first time, what lies there is
+read anew.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ops.cpu.library import calls_go_to, kernels
+
+_MAX_ARGUMENTS = 18  # of src/tape.h
+_ALL_SUCCEED = -1
+_ALLOCATIONS = ("aten::empty", "aten::empty_like")
+
+
+class NotOnTape(RuntimeError):
+    """Something else than a kernel of the forward pass was to compute."""
+
+
+class _Call(ctypes.Structure):
+    """TapeCall of src/tape.h."""
+
+    _fields_ = (("kernel", ctypes.c_int64), ("words", ctypes.c_uint64 * _MAX_ARGUMENTS))
+
+
+def capture(compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """What computes compute() anew each time, into the one tensor that it returns, from what its inputs then hold.
+
+    The inputs stay where they are. Nothing is computed now. Raises NotOnTape; a replay raises what compute() would.
+    """
+    recorder, tensors = _Recorder(), _Tensors()
+    with calls_go_to(recorder), tensors:
+        output = compute()
+    return _Tape(compute, recorder.calls, tensors.made, output).replay
+
+
+class _Tape:
+    def __init__(
+        self, compute: Callable[[], Tensor], calls: list[_Call], tensors: list[Tensor], output: Tensor
+    ) -> None:
+        """tensors: what the calls write to beside the inputs of compute, which holds those."""
+        self._compute = compute
+        self._calls = (_Call * len(calls))(*calls)
+        self._tensors = tensors
+        self._output = output
+
+    def replay(self) -> Tensor:
+        returned = ctypes.c_int64()
+        failed = kernels().squadron_tape_replay(self._calls, len(self._calls), ctypes.byref(returned))
+        if failed == _ALL_SUCCEED:
+            return self._output
+        with calls_go_to(_Recorder(failed, returned.value)):
+            self._compute()  # whose own checks say what is wrong
+        raise AssertionError(f"call {failed} of a tape returned {returned.value}, and nobody objects")
+
+
+class _Recorder:
+    """In the place of the kernels: notes their calls down. All seem to succeed but, if there is one, the failed one."""
+
+    def __init__(self, failed: int | None = None, returned: int = 0) -> None:
+        self.calls: list[_Call] = []
+        self._failed = failed
+        self._returned = returned
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        success = ctypes.c_int64()
+        number = kernels().squadron_tape_kernel(name.encode(), ctypes.byref(success))
+        if number < 0:
+            raise NotOnTape(f"{name} cannot be on a tape")
+        types = getattr(kernels(), name).argtypes
+
+        def note(*arguments: Any) -> int:
+            words = [_word(kind, argument) for kind, argument in zip(types, arguments, strict=True)]
+            self.calls.append(_Call(number, (ctypes.c_uint64 * _MAX_ARGUMENTS)(*words)))
+            return self._returned if len(self.calls) - 1 == self._failed else success.value
+
+        return note
+
+
+class _Tensors(TorchDispatchMode):  # type: ignore[misc]
+    """Keeps the tensors that are made. Else torch may give views only, since no replay asks it for anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Tensor] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        name = function._schema.name
+        if name in _ALLOCATIONS:
+            self.made.append(result)
+        elif function._schema.is_mutable or not _shares_memory(result, args[0]):
+            raise NotOnTape(f"torch computes {name}")
+        return result
+
+
+def _shares_memory(result: Any, argument: Any) -> bool:
+    if not isinstance(result, Tensor) or not isinstance(argument, Tensor):
+        return False
+    return result.untyped_storage().data_ptr() == argument.untyped_storage().data_ptr()
+
+
+def _word(kind: Any, argument: Any) -> int:
+    if isinstance(argument, ctypes.Array):
+        argument = ctypes.addressof(argument)
+    return int.from_bytes(bytes(kind(argument)), "little")

@@ -1,0 +1,153 @@
+"""A tape computes what was noted down, from what lies there when it is replayed, and fails as that would."""
+
+import pytest
+import torch
+
+from engine.outputs import SamplerOutput
+from engine.request import ExecuteModelRequest
+from ops import cpu
+from ops.cpu import tape
+from ops.interface import AttentionMetadata
+from parallel.errors import GroupError
+from parallel.group import Group
+from tests.engine.worker.tiny import Shape, decode_carrying, execute_on, generate, make_runner
+from tests.parallel.ranks import CPU, run_ranks
+
+pytestmark = pytest.mark.skipif(cpu.unavailable_reason() is not None, reason=str(cpu.unavailable_reason()))
+PROMPTS = [[5, 9, 200, 31, 7], list(range(40, 61)), [3, 3, 3]]
+
+
+def ints(*values: int) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def test_a_replay_reads_anew_and_nothing_is_computed_before_it() -> None:
+    x, residual, weight = torch.randn(3, 40), torch.randn(3, 40), torch.randn(40)
+    packed = cpu.prepare_tree_linear(torch.randn(40, 40), 4)
+
+    def compute() -> torch.Tensor:
+        return cpu.add_rms_norm(cpu.linear_tree(x[:2], packed).view(2, 40), residual[:2], weight, 1e-6)
+
+    before = residual.clone()
+    replay = tape.capture(compute)
+    assert torch.equal(residual, before)
+    for _ in range(3):
+        x.normal_()
+        residual.copy_(before)
+        expected, added = compute().clone(), residual.clone()
+        residual.copy_(before)
+        got = replay()
+        assert torch.equal(got, expected)
+        assert torch.equal(residual, added)
+        assert replay() is got
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(32, torch.float32, torch.float32),
+        Shape(64, torch.bfloat16, torch.bfloat16, num_experts=4),
+        Shape(32, torch.bfloat16, torch.bfloat16, quantization="int8"),
+        Shape(32, torch.bfloat16, torch.bfloat16, num_experts=4, quantization="int4"),
+    ],
+    ids=["float32", "experts", "int8", "int4 experts"],
+)
+def test_every_kind_of_layer_has_the_bits_it_has_without_tapes(shape: Shape, caplog: pytest.LogCaptureFixture) -> None:
+    expected = generate(execute_on(make_runner(cpu, CPU, shape)), PROMPTS, 8)
+    runner = make_runner(cpu, CPU, shape)
+    runner.use_tapes(tape.capture, max_model_len=96)
+    assert generate(execute_on(runner), PROMPTS, 8) == expected
+    assert decode_carrying(runner, PROMPTS, 8) == expected
+    assert runner._graphs is not None
+    assert runner._graphs.num_captured == 1
+    assert not caplog.records
+
+
+def test_ranks_add_what_their_tapes_compute() -> None:
+    shape = Shape(32, torch.bfloat16, torch.bfloat16, num_experts=4)
+    steps = []
+    alone = execute_on(make_runner(cpu, CPU, shape))
+
+    def execute(request: ExecuteModelRequest) -> SamplerOutput | None:
+        steps.append((request, alone(request)))
+        return steps[-1][1]
+
+    generate(execute, PROMPTS, 8)
+
+    def on_tapes(tp: Group, _: Group) -> list[SamplerOutput | None]:
+        runner = make_runner(cpu, CPU, shape, tp=tp)
+        runner.use_tapes(tape.capture, max_model_len=96)
+        outputs = [execute_on(runner)(request) for request, _ in steps]
+        assert runner._graphs is not None
+        assert runner._graphs.num_captured == 1
+        return outputs
+
+    first, second = run_ranks(2, on_tapes)
+    assert second == [None] * len(steps)
+    for got, (_, expected) in zip(first, steps, strict=True):
+        assert got is not None
+        assert expected is not None
+        assert got.token_ids.tobytes() == expected.token_ids.tobytes()
+        assert got.logprobs.tobytes() == expected.logprobs.tobytes()
+
+
+def test_what_torch_computes_is_not_on_a_tape() -> None:
+    x = torch.randn(2, 8)
+    with pytest.raises(tape.NotOnTape, match="torch computes aten::mul"):
+        tape.capture(lambda: cpu.silu_and_mul(x * 2))
+    with pytest.raises(tape.NotOnTape, match="torch computes aten::zero_"):
+        tape.capture(lambda: cpu.silu_and_mul(x.zero_()))
+    with pytest.raises(tape.NotOnTape, match="torch computes aten::contiguous"):
+        tape.capture(lambda: cpu.silu_and_mul(x.view(4, 4).t().contiguous()))
+    odd = cpu.prepare_linear(torch.randn(3, 5).bfloat16())  # whose inputs are padded
+    with pytest.raises(tape.NotOnTape, match="torch computes aten::pad"):
+        tape.capture(lambda: cpu.linear(torch.empty(2, 5, dtype=torch.bfloat16), odd, None))
+    assert cpu.silu_and_mul(x).shape == (2, 4), "and afterwards kernels compute as before"
+
+
+def test_no_other_kernel_is_on_a_tape() -> None:
+    ids, table = ints(1, 2), cpu.prepare_embedding(torch.randn(4, 8))
+    with pytest.raises(tape.NotOnTape, match="squadron_unpack_rows cannot be on a tape"):
+        tape.capture(lambda: cpu.embedding(ids, table))
+
+
+def test_a_replay_fails_as_the_calls_would_and_makes_none_after_that() -> None:
+    key_cache, value_cache = torch.zeros(4, 1, 16, 32), torch.zeros(4, 1, 16, 32)
+    qkv, cos_sin, residual = torch.randn(1, 3 * 32), torch.randn(64, 32), torch.zeros(1, 32)
+    positions, slots, contexts, tables = ints(0), ints(16), ints(1), ints(1)[None]
+    metadata = AttentionMetadata(ints(0, 1), contexts, tables, slots, max_query_len=1, max_context_len=16)
+
+    def compute() -> torch.Tensor:
+        query = cpu.rotary_and_cache(qkv, positions, cos_sin, slots, key_cache, value_cache)
+        attended = cpu.paged_attention(query, key_cache, value_cache, metadata, 1.0)
+        cpu.add(attended.view(1, 32), residual)
+        return residual
+
+    replay = tape.capture(compute)
+    first = replay().clone()
+    assert first.abs().sum() > 0
+    slots[0] = 64
+    with pytest.raises(ValueError, match=r"row 0: position 0 of 64, slot 64 of 64"):
+        replay()
+    slots[0], tables[0, 0] = 16, 9
+    with pytest.raises(ValueError, match="sequence 0 of the metadata"):
+        replay()
+    assert torch.equal(residual, first), "what comes after it was not done"
+    tables[0, 0] = 1
+    assert torch.equal(replay(), 2 * first)
+
+
+def test_a_replay_that_waits_for_a_rank_is_got_out() -> None:
+    def wait(group: Group, _: Group) -> str:
+        x = torch.full((4,), 1.0 + group.rank)
+        replay = tape.capture(lambda: group.all_reduce(x))
+        sums = replay().clone()
+        assert sums.tolist() == [3.0] * 4
+        if group.rank == 1:
+            group.abort()
+            return "aborted"
+        with pytest.raises(GroupError, match="rank 0 of 2: the group was aborted"):
+            replay()
+        return "told"
+
+    assert run_ranks(2, wait) == ["told", "aborted"]
