@@ -16,16 +16,30 @@ class Arena:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rest = torch.empty(0, dtype=torch.uint8)
+        self._chunk = torch.empty(0, dtype=torch.uint8)
+        self._num_taken = 0  # bytes of the chunk
 
     def take(self, num_bytes: int) -> Tensor:
         """[num_bytes] uint8, whose first byte lies on a cache line. Its contents are undefined."""
-        wanted = -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+        wanted = _rounded(num_bytes)
         with self._lock:
-            if wanted > self._rest.numel():
-                self._rest = _map(max(wanted, _CHUNK_BYTES))
-            piece, self._rest = self._rest[:num_bytes], self._rest[wanted:]
+            if self._num_taken + wanted > self._chunk.numel():
+                self._chunk = _map(max(wanted, _CHUNK_BYTES))
+                self._num_taken = 0
+            piece = self._chunk[self._num_taken : self._num_taken + num_bytes]
+            self._num_taken += wanted
         return piece
+
+    def give_back(self, piece: Tensor) -> None:
+        """What nobody will use: others get it, unless somebody has taken a piece since."""
+        wanted = _rounded(piece.numel())
+        with self._lock:
+            if piece.data_ptr() + wanted == self._chunk.data_ptr() + self._num_taken:
+                self._num_taken -= wanted
+
+
+def _rounded(num_bytes: int) -> int:
+    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _map(num_bytes: int) -> Tensor:

@@ -20,7 +20,7 @@ _DTYPES = {torch.float32: 0, torch.bfloat16: 1}
 _POINTER, _INT64, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
 _SIGNATURES = {
     "squadron_packed_bytes": (_INT64, [_POINTER]),
-    "squadron_pack": (None, [_POINTER, _POINTER, _INT32]),
+    "squadron_pack": (_INT32, [_POINTER, _POINTER, _INT32]),
     "squadron_unpack_rows": (_INT64, [_POINTER, _POINTER, _INT64, _POINTER, _INT32]),
     "squadron_linear": (None, [_POINTER, _POINTER, _INT64, _POINTER, _POINTER, _INT32, _INT32]),
     "squadron_silu_and_mul": (None, [_POINTER] * 2 + [_INT64] * 2 + [_INT32] * 2),

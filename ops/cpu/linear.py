@@ -13,6 +13,7 @@ from ops.cpu.library import dtype_number, library
 from ops.interface import Quantization, check_shape
 
 _CODES = {None: 0, "int8": 1, "int4": 2}  # Codes of src/quantized.h
+_COMPACT = 4  # as there
 _QUAD = 4  # as there
 _arena = Arena()
 _SAME_DTYPE, _SUM_FLOAT32, _SILU_MUL = range(3)
@@ -137,13 +138,28 @@ def _pack(weight: Tensor, num_leaves: int, quantization: Quantization | None, *,
         gated=gated,
         codes=_CODES[quantization],
     )
+    if quantization is None and weight.dtype == torch.bfloat16:
+        description.codes = _COMPACT
+    data = _pack_as(description, source)
+    if data is None:
+        description.codes = _CODES[None]
+        data = _pack_as(description, source)
+    assert data is not None
     address = ctypes.addressof(description)
-    data = _arena.take(library().squadron_packed_bytes(address))
-    description.data = data.data_ptr()
-    library().squadron_pack(address, source.data_ptr(), torch.get_num_threads())
     return PackedWeight(
         weight.dtype, description.out_features, in_features, num_leaves, padding, data, address, description
     )
+
+
+def _pack_as(description: _PackedWeight, source: Tensor) -> Tensor | None:
+    """The data as the description has it; None if that cannot be, as of what has too many exponents to be compact."""
+    address = ctypes.addressof(description)
+    data = _arena.take(library().squadron_packed_bytes(address))
+    description.data = data.data_ptr()
+    if library().squadron_pack(address, source.data_ptr(), torch.get_num_threads()) == 0:
+        return data
+    _arena.give_back(data)
+    return None
 
 
 def _pad_leaves(x: Tensor, num_leaves: int, padding: int) -> Tensor:

@@ -2,7 +2,8 @@
 
 The floor of a kernel is the larger of its bytes over the read bandwidth of a large array and its multiply-adds over the rate
 of torch's 2048 x 2048 x 2048 bfloat16 product, both measured in the same run, before and after; other work on the machine
-spoils all of it. Shapes are Qwen2.5-0.5B's, weights more than the caches hold: in bfloat16, and quantized. Times are medians.
+spoils all of it. Bytes are those of weights as packed. Shapes are Qwen2.5-0.5B's, weights more than the caches hold: in
+bfloat16, and quantized. Times are medians.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ops import EMBEDDING_QUANTIZATION, cpu
+from ops.cpu.linear import PackedWeight
 from ops.interface import AttentionMetadata
 from tests.benchmarks.floors import Probe
 
@@ -24,7 +26,7 @@ HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE, VOCAB = 896, 24, 14, 2,
 QKV = (HEADS + 2 * KV_HEADS) * HEAD_DIM
 LEAVES = 2  # the largest power of two up to 8 that divides the heads
 BLOCK = 16
-BITS = {None: 16, "int8": 8 + 16 / 64, "int4": 4 + 16 / 64}  # a weight: of its code, and its share of a group's scale
+QUANTIZATIONS = (None, "int8", "int4")
 ANY = "any"  # quantization of a kernel that has no weight to be quantized
 UNCACHED = 128 << 20  # bytes of weights and caches that pass by before one is read again
 
@@ -67,7 +69,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument(
-        "--quantization", nargs="*", choices=[str(name) for name in BITS], default=["None", "int8", "int4"]
+        "--quantization", nargs="*", choices=[str(name) for name in QUANTIZATIONS], default=["None", "int8", "int4"]
     )
     parser.add_argument("--only", default="", help="batches whose name contains this")
     arguments = parser.parse_args()
@@ -77,7 +79,7 @@ def main() -> None:
     with torch.inference_mode():
         for batch in BATCHES:
             if arguments.only in batch.name:
-                quantizations = [name for name in BITS if str(name) in arguments.quantization]
+                quantizations = [name for name in QUANTIZATIONS if str(name) in arguments.quantization]
                 print_batch(batch, quantizations, probe, arguments.repeats)
 
 
@@ -173,14 +175,15 @@ def linear(
     rows: int,
     out: int,
     width: int,
-    prepare: Callable[..., object],
+    prepare: Callable[..., PackedWeight],
     op: Callable[..., Tensor],
     quantization: str | None,
     per_step: int = LAYERS,
 ) -> Kernel:
     weight = torch.randn(out, width).mul_(0.02).bfloat16()
-    num_bytes = weight.numel() * BITS[quantization] / 8
-    copies = [prepare(weight, quantization=quantization) for _ in range(max(1, int(UNCACHED / num_bytes)))]
+    copies = [prepare(weight, quantization=quantization)]
+    num_bytes = copies[0].data.numel()  # as packed
+    copies += [prepare(weight, quantization=quantization) for _ in range(1, UNCACHED // num_bytes)]
     weights = itertools.cycle(copies)
     x = torch.randn(rows, width).bfloat16()
     calls = ((lambda weight=weight: op(x, weight)) for weight in weights)

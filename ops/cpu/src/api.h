@@ -18,8 +18,8 @@ class SharedMemory;
 // Bytes that the weight's `data` takes.
 SQUADRON_API int64_t squadron_packed_bytes(const squadron::PackedWeight* weight);
 
-// weight.data <- source [out_features (twice if gated), in_features] dtype.
-SQUADRON_API void squadron_pack(const squadron::PackedWeight* weight, const void* source, int32_t threads);
+// weight.data <- source [out_features (twice if gated), in_features] dtype. 0; -1 if what was to be compact cannot be.
+SQUADRON_API int32_t squadron_pack(const squadron::PackedWeight* weight, const void* source, int32_t threads);
 
 // Rows ids [count] of a weight that is not gated -> out [count, in_features] float32. Returns the first i for which row ids[i]
 // does not exist, having done nothing; -1: all was done.

@@ -4,6 +4,7 @@
 // chain of its groups' sums where the weight is quantized.
 // Neither depends on the other rows, on how columns are sharded, or on which thread does what.
 #include <algorithm>
+#include <type_traits>
 
 #include "api.h"
 #include "linear.h"
@@ -18,6 +19,9 @@ constexpr int64_t CACHED_BYTES = 512 << 10;  // of x, kept in a core's second-le
 constexpr int MAX_TREE_DEPTH = 8;            // 128 leaves
 
 template <class T>
+constexpr bool IS_COMPACTED = CAN_COMPACT && std::is_same_v<T, bfloat16>;
+
+template <class T>
 struct Linear {
     const PackedWeight& weight;
     const T* x;
@@ -30,12 +34,16 @@ struct Linear {
     // Of a leaf: what one step over k takes is tile.h's, or a pair of codes.
     int64_t steps() const { return weight.leaf_length() / (weight.codes == PLAIN ? STEP<T> : 2); }
     int64_t tile_height() const { return weight.codes == PLAIN ? TILE_ROWS<T> : QUANTIZED_ROWS; }
+    int64_t unpacked_leaf_bytes() const {
+        const int64_t length = weight.leaf_length();
+        return weight.codes == COMPACT ? length * TILE_COLUMNS * (int64_t)sizeof(T) : leaf_bytes<UNPACKED, T>(length);
+    }
     int64_t row_blocks() const;
     void multiply_panel(int64_t panel, Range block, int64_t next_panel) const;
     Ahead part_of(int64_t panel, int64_t i, int64_t parts) const;
     void unpack(int64_t panel, char* target) const;
-    void sum_leaves(int64_t panel, Range tile, const char* unpacked, Ahead ahead) const;
-    void multiply(const T* a, int64_t rows, const char* data, bool is_unpacked, float* sums, Ahead ahead) const;
+    void sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_unpacked, Ahead ahead) const;
+    void multiply(const T* a, int64_t rows, const char* leaf, char* unpacked, bool is_unpacked, float* sums, Ahead ahead) const;
     void finish(const float* sums, int64_t panel, Range tile) const;
 };
 
@@ -49,20 +57,19 @@ int64_t Linear<T>::row_blocks() const {
 
 // One panel's columns of a block of rows, in tiles of nearly equal height. Each of several tiles fetches its part of the next
 // panel, so that the memory is busy all the time and no tile waits for it; a single one leaves that to the hardware, or to
-// multiply_leaf. Several share the work of unpacking int8: 11 % less time at 16 rows, 15 % at 64. (Of int4 that is a table look-up, and
-// cheaper than to read what is unpacked.)
+// multiply_leaf. Several share the work of unpacking: of int8, 11 % less time at 16 rows, 15 % at 64; of compact weights the first one
+// leaves what it has unpacked to the others. (Of int4 that is a table look-up, and cheaper than to read what is unpacked.)
 template <class T>
 void Linear<T>::multiply_panel(int64_t panel, Range block, int64_t next_panel) const {
     const int64_t count = block.end - block.begin, tiles = (count + tile_height() - 1) / tile_height();
     char* unpacked = nullptr;
-    if (weight.codes == INT8 && tiles > 1) {
-        unpacked = (char*)scratch(weight.leaves * leaf_bytes<UNPACKED, T>(weight.leaf_length()) / sizeof(float));
-        unpack(panel, unpacked);
-    }
+    if ((weight.codes == INT8 || weight.codes == COMPACT) && tiles > 1)
+        unpacked = (char*)scratch(weight.leaves * unpacked_leaf_bytes() / sizeof(float));
+    if (weight.codes == INT8 && tiles > 1) unpack(panel, unpacked);
     for (int64_t i = 0; i < tiles; i++) {
         const Range part = share(count, (int)i, (int)tiles);
-        const bool fetches = tiles > 1 && next_panel >= 0;
-        sum_leaves(panel, {block.begin + part.begin, block.begin + part.end}, unpacked,
+        const bool fetches = tiles > 1 && next_panel >= 0, is_unpacked = unpacked != nullptr && (weight.codes == INT8 || i > 0);
+        sum_leaves(panel, {block.begin + part.begin, block.begin + part.end}, unpacked, is_unpacked,
                    fetches ? part_of(next_panel, i, tiles) : Ahead{});
     }
 }
@@ -77,20 +84,20 @@ Ahead Linear<T>::part_of(int64_t panel, int64_t i, int64_t parts) const {
 template <class T>
 void Linear<T>::unpack(int64_t panel, char* target) const {
     const int64_t length = weight.leaf_length(), bytes = weight.panel_bytes() / weight.leaves;
-    for (int64_t leaf = 0; leaf < weight.leaves; leaf++, target += leaf_bytes<UNPACKED, T>(length))
+    for (int64_t leaf = 0; leaf < weight.leaves; leaf++, target += unpacked_leaf_bytes())
         unpack_leaf<T>(panel_data(panel) + leaf * bytes, length, target);
 }
 
 // The balanced tree as a stack: leaf n closes as many subtrees as n has trailing ones.
 template <class T>
-void Linear<T>::sum_leaves(int64_t panel, Range tile, const char* unpacked, Ahead ahead) const {
+void Linear<T>::sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_unpacked, Ahead ahead) const {
     alignas(64) float sums[MAX_TREE_DEPTH][std::max(TILE_ROWS<T>, QUANTIZED_ROWS) * TILE_COLUMNS];
     const int64_t length = weight.leaf_length(), tile_rows = tile.end - tile.begin;
-    const int64_t bytes = unpacked != nullptr ? leaf_bytes<UNPACKED, T>(length) : weight.panel_bytes() / weight.leaves;
-    const char* data = unpacked != nullptr ? unpacked : panel_data(panel);
+    const int64_t bytes = weight.panel_bytes() / weight.leaves, unpacked_bytes = unpacked != nullptr ? unpacked_leaf_bytes() : 0;
     int depth = 0;
-    for (int64_t leaf = 0; leaf < weight.leaves; leaf++, data += bytes, ahead.data += steps() * ahead.step_bytes) {
-        multiply(x + tile.begin * weight.in_features + leaf * length, tile_rows, data, unpacked != nullptr, sums[depth], ahead);
+    for (int64_t leaf = 0; leaf < weight.leaves; leaf++, unpacked += unpacked_bytes, ahead.data += steps() * ahead.step_bytes) {
+        const T* a = x + tile.begin * weight.in_features + leaf * length;
+        multiply(a, tile_rows, panel_data(panel) + leaf * bytes, unpacked, is_unpacked, sums[depth], ahead);
         for (int64_t n = leaf; n & 1; n >>= 1, depth--)
             for (int64_t i = 0; i < tile_rows * TILE_COLUMNS; i += LANES)
                 store(sums[depth - 1] + i, load(sums[depth - 1] + i) + load(sums[depth] + i));
@@ -99,14 +106,20 @@ void Linear<T>::sum_leaves(int64_t panel, Range tile, const char* unpacked, Ahea
     finish(sums[0], panel, tile);
 }
 
-// Rows of a leaf, whose data may be unpacked.
+// Rows of a leaf. unpacked: null, what others have unpacked, or where a compact leaf is left as plain for others.
 template <class T>
-void Linear<T>::multiply(const T* a, int64_t rows, const char* data, bool is_unpacked, float* sums, Ahead ahead) const {
-    const int64_t lda = weight.in_features;
-    if (weight.codes == PLAIN)
-        multiply_tile(rows, a, lda, (const T*)data, steps(), sums, TILE_COLUMNS, false, ahead);
+void Linear<T>::multiply(const T* a, int64_t rows, const char* leaf, char* unpacked, bool is_unpacked, float* sums,
+                         Ahead ahead) const {
+    const int64_t lda = weight.in_features, length = weight.leaf_length();
+    if constexpr (IS_COMPACTED<T>)
+        if (weight.codes == COMPACT && !is_unpacked)
+            return multiply_compact(rows, a, lda, leaf, length, sums, (bfloat16*)unpacked, ahead);
+    if (weight.codes == PLAIN || weight.codes == COMPACT)
+        multiply_tile(rows, a, lda, (const T*)(is_unpacked ? unpacked : leaf), steps(), sums, TILE_COLUMNS, false, ahead);
+    else if (is_unpacked)
+        multiply_leaf(UNPACKED, rows, a, lda, unpacked, length, sums, ahead);
     else
-        multiply_leaf(is_unpacked ? UNPACKED : (Codes)weight.codes, rows, a, lda, data, weight.leaf_length(), sums, ahead);
+        multiply_leaf((Codes)weight.codes, rows, a, lda, leaf, length, sums, ahead);
 }
 
 template <class T>

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "compact.h"
 #include "dtype.h"
 #include "quantized.h"
 #include "tile.h"
@@ -10,7 +11,7 @@
 namespace squadron {
 
 // weight [out_features, in_features], its k cut into `leaves` equal parts of whole steps, as
-// data [panels][leaves][steps][TILE_COLUMNS][STEP], missing columns of the last panel zero; quantized.h has the other codes.
+// data [panels][leaves][steps][TILE_COLUMNS][STEP], missing columns of the last panel zero; quantized.h and compact.h have the other codes.
 //
 // If gated, the weight has 2 * out_features rows, gate's first: the first half of a panel's columns are gate's and the
 // second half the same columns of up.
@@ -25,6 +26,7 @@ struct PackedWeight {
     int64_t panel_size() const { return in_features * TILE_COLUMNS; }  // elements
     int64_t leaf_length() const { return in_features / leaves; }
     int64_t panel_bytes() const {
+        if (codes == COMPACT) return leaves * compact_leaf_bytes(leaf_length());
         if (codes != PLAIN) return leaves * leaf_bytes((Codes)codes, leaf_length());
         return panel_size() * (dtype == BFLOAT16 ? 2 : 4);
     }

@@ -9,27 +9,6 @@ namespace {
 
 constexpr int64_t AHEAD = 2048;  // bytes; several groups at once are not the one stream that hardware would fetch by itself
 
-// `rows` rows, three to a pointer as in tile.cpp.
-template <class T, int rows>
-struct Rows {
-    static constexpr int POINTERS = (rows + 2) / 3;
-    const T* pointers[POINTERS];
-    int64_t lda;
-
-    Rows(const T* a, int64_t lda) : lda(lda) {
-#pragma GCC unroll 16
-        for (int i = 0; i < POINTERS; i++) pointers[i] = a + 3 * i * lda;
-    }
-    RowPair<T> pair(int row, int64_t k) const { return RowPair<T>(pointers[row / 3] + row % 3 * lda + k); }
-    void advance(int64_t count) {
-#pragma GCC unroll 16
-        for (int i = 0; i < POINTERS; i++) {
-            pointers[i] += count;
-            asm("" : "+r"(pointers[i]));
-        }
-    }
-};
-
 // sums += scale * chain for `count` neighbouring groups of `length` k (GROUP, if there are several): their chains run side by
 // side and are added in order. Leaves `a` at the end of them.
 template <Codes codes, int count, class T, int rows>
@@ -44,7 +23,7 @@ inline __attribute__((always_inline)) void multiply_groups(Rows<T, rows>& a, con
         for (int odd = 0; odd < 2; odd++) {
 #pragma GCC unroll 2
             for (int group = 0; group < count; group++) {
-                CodeColumns<T> columns;
+                PairColumns<T> columns;
                 load_columns<codes>(groups + group * GROUP_BYTES + SCALE_BYTES, step + odd, columns);
                 if (codes != INT4 || odd == 0) {
                     __builtin_prefetch(ahead.data, 0, CACHE_LEVEL);
@@ -119,7 +98,7 @@ void unpack_leaf(const char* leaf, int64_t length, char* target) {
         const int64_t count = std::min(GROUP, length);
         std::memcpy(target, leaf, SCALE_BYTES);
         for (int64_t step = 0; step < count / 2; step++) {
-            CodeColumns<T> columns;
+            PairColumns<T> columns;
             load_columns<INT8>(leaf + SCALE_BYTES, step, columns);
             store_unpacked(columns, target + SCALE_BYTES + step * (int64_t)sizeof columns);
         }

@@ -7,20 +7,19 @@
 
 #include <cstdint>
 
-#include "simd.h"
+#include "pairs.h"
 #include "tile.h"
 
 namespace squadron {
 
 struct PackedWeight;
 
-// UNPACKED: in place of each step's codes what load_columns has made of them, for several tiles to read.
-enum Codes : int32_t { PLAIN = 0, INT8 = 1, INT4 = 2, UNPACKED = 3 };
+// UNPACKED: in place of each step's codes what load_columns has made of them, for several tiles to read. COMPACT is compact.h's.
+enum Codes : int32_t { PLAIN = 0, INT8 = 1, INT4 = 2, UNPACKED = 3, COMPACT = 4 };
 
 constexpr int64_t GROUP = 64;  // k that share a scale; a leaf's length is a multiple of QUAD
 constexpr int64_t QUAD = 4;
 constexpr int64_t SCALE_BYTES = TILE_COLUMNS * sizeof(bfloat16);  // of a group
-constexpr int64_t VECTOR_BYTES = LANES * 4;
 
 constexpr int64_t group_bytes(Codes codes, int64_t length) {
     return SCALE_BYTES + length / (codes == INT8 ? 2 : QUAD) * VECTOR_BYTES;
@@ -33,22 +32,6 @@ constexpr int64_t leaf_bytes(Codes codes, int64_t length) {
 
 // --- a step's codes as what a row's pair is multiplied with --------------------------------------------------------------
 
-template <class T>
-struct CodeColumns {
-    Vec first[2], second[2];
-};
-
-template <class T>
-struct RowPair {
-    Vec first, second;
-    explicit RowPair(const T* p) : first(broadcast(to_float(p[0]))), second(broadcast(to_float(p[1]))) {}
-};
-
-template <class T>
-inline Vec multiply_add(Vec sum, const RowPair<T>& row, const CodeColumns<T>& columns, int half) {
-    return fmadd(row.second, columns.second[half], fmadd(row.first, columns.first[half], sum));
-}
-
 typedef int16_t Shorts __attribute__((vector_size(LANES * 2)));
 
 inline Vec to_floats(Shorts x) { return __builtin_convertvector(__builtin_convertvector(x, Ints), Vec); }
@@ -58,7 +41,7 @@ inline Vec to_floats(Ints x) { return __builtin_convertvector(x, Vec); }
 // word's low half has the first k of the pairs, its high half the second; four bits each, lowest first: (step 0, left half of
 // the columns), (step 0, right), (step 1, left), (step 1, right).
 template <Codes codes, class T>
-inline void load_columns(const char* group_codes, int64_t step, CodeColumns<T>& columns) {
+inline void load_columns(const char* group_codes, int64_t step, PairColumns<T>& columns) {
     for (int half = 0; half < 2; half++) {
         if (codes == UNPACKED) {
             const char* vectors = group_codes + (step * 4 + half * 2) * VECTOR_BYTES;
@@ -79,30 +62,7 @@ inline void load_columns(const char* group_codes, int64_t step, CodeColumns<T>& 
     }
 }
 
-template <class T>
-inline void store_unpacked(const CodeColumns<T>& columns, char* target) {
-    for (int half = 0; half < 2; half++) {
-        store_bits(target + half * 2 * VECTOR_BYTES, columns.first[half]);
-        store_bits(target + (half * 2 + 1) * VECTOR_BYTES, columns.second[half]);
-    }
-}
-
 #if defined(__AVX512BF16__)
-
-template <>
-struct CodeColumns<bfloat16> {
-    __m512bh halves[2];
-};
-
-template <>
-struct RowPair<bfloat16> {
-    __m512bh pair;
-    explicit RowPair(const bfloat16* p) : pair((__m512bh)_mm512_set1_epi32(load_bits<int>(p))) {}
-};
-
-inline Vec multiply_add(Vec sum, const RowPair<bfloat16>& row, const CodeColumns<bfloat16>& columns, int half) {
-    return _mm512_dpbf16_ps(sum, row.pair, columns.halves[half]);
-}
 
 // 0 to 7 and -8 to -1 as bfloat16, twice: a table that needs no mask for the fifth bit of its index.
 alignas(64) constexpr uint16_t INT4_VALUES[32] = {
@@ -126,12 +86,8 @@ struct Magnitudes {
 };
 constexpr Magnitudes MAGNITUDES;
 
-inline void store_unpacked(const CodeColumns<bfloat16>& columns, char* target) {
-    for (int half = 0; half < 2; half++) store_bits(target + half * VECTOR_BYTES, columns.halves[half]);
-}
-
 template <Codes codes>
-inline void load_columns(const char* group_codes, int64_t step, CodeColumns<bfloat16>& columns) {
+inline void load_columns(const char* group_codes, int64_t step, PairColumns<bfloat16>& columns) {
     if (codes == UNPACKED) {
         for (int half = 0; half < 2; half++)
             columns.halves[half] = load_bits<__m512bh>(group_codes + (step * 2 + half) * VECTOR_BYTES);
@@ -157,7 +113,7 @@ inline void load_columns(const char* group_codes, int64_t step, CodeColumns<bflo
 
 template <Codes codes, class T>
 constexpr int64_t group_bytes(int64_t length) {
-    return codes == UNPACKED ? SCALE_BYTES + length / 2 * (int64_t)sizeof(CodeColumns<T>) : group_bytes(codes, length);
+    return codes == UNPACKED ? SCALE_BYTES + length / 2 * (int64_t)sizeof(PairColumns<T>) : group_bytes(codes, length);
 }
 
 template <Codes codes, class T>

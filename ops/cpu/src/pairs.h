@@ -1,0 +1,81 @@
+// What a step over k multiplies where weights are not stored as they are: pairs of neighbouring k, of rows and of columns.
+#pragma once
+
+#include <cstdint>
+
+#include "simd.h"
+
+namespace squadron {
+
+constexpr int64_t VECTOR_BYTES = LANES * 4;
+
+// Of TILE_COLUMNS columns.
+template <class T>
+struct PairColumns {
+    Vec first[2], second[2];
+};
+
+template <class T>
+struct RowPair {
+    Vec first, second;
+    explicit RowPair(const T* p) : first(broadcast(to_float(p[0]))), second(broadcast(to_float(p[1]))) {}
+};
+
+template <class T>
+inline Vec multiply_add(Vec sum, const RowPair<T>& row, const PairColumns<T>& columns, int half) {
+    return fmadd(row.second, columns.second[half], fmadd(row.first, columns.first[half], sum));
+}
+
+template <class T>
+inline void store_unpacked(const PairColumns<T>& columns, char* target) {
+    for (int half = 0; half < 2; half++) {
+        store_bits(target + half * 2 * VECTOR_BYTES, columns.first[half]);
+        store_bits(target + (half * 2 + 1) * VECTOR_BYTES, columns.second[half]);
+    }
+}
+
+#if defined(__AVX512BF16__)
+
+template <>
+struct PairColumns<bfloat16> {
+    __m512bh halves[2];
+};
+
+template <>
+struct RowPair<bfloat16> {
+    __m512bh pair;
+    explicit RowPair(const bfloat16* p) : pair((__m512bh)_mm512_set1_epi32(load_bits<int>(p))) {}
+};
+
+inline Vec multiply_add(Vec sum, const RowPair<bfloat16>& row, const PairColumns<bfloat16>& columns, int half) {
+    return _mm512_dpbf16_ps(sum, row.pair, columns.halves[half]);
+}
+
+inline void store_unpacked(const PairColumns<bfloat16>& columns, char* target) {
+    for (int half = 0; half < 2; half++) store_bits(target + half * VECTOR_BYTES, columns.halves[half]);
+}
+
+#endif
+
+// `rows` rows, three to a pointer as in tile.cpp.
+template <class T, int rows>
+struct Rows {
+    static constexpr int POINTERS = (rows + 2) / 3;
+    const T* pointers[POINTERS];
+    int64_t lda;
+
+    Rows(const T* a, int64_t lda) : lda(lda) {
+#pragma GCC unroll 16
+        for (int i = 0; i < POINTERS; i++) pointers[i] = a + 3 * i * lda;
+    }
+    RowPair<T> pair(int row, int64_t k) const { return RowPair<T>(pointers[row / 3] + row % 3 * lda + k); }
+    void advance(int64_t count) {
+#pragma GCC unroll 16
+        for (int i = 0; i < POINTERS; i++) {
+            pointers[i] += count;
+            asm("" : "+r"(pointers[i]));
+        }
+    }
+};
+
+}  // namespace squadron
