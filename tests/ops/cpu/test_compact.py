@@ -2,9 +2,11 @@
 
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from ops import cpu
@@ -77,6 +79,14 @@ def test_embeddings_are_the_weights_themselves() -> None:
 def test_twelve_bits_a_weight() -> None:
     weight = torch.randn(9728, 896).bfloat16()
     assert cpu.prepare_linear(weight).data.numel() < 12.25 / 16 * weight.nbytes
+
+
+def test_whatever_the_demo_has_learned_fits() -> None:
+    tensors = load_file(Path(__file__).parents[3] / "configs" / "demo" / "model.safetensors")
+    matrices = {name: tensor.bfloat16() for name, tensor in tensors.items() if tensor.dim() == 2}
+    assert len(matrices) == 29
+    plain_ones = [name for name, matrix in matrices.items() if cpu.prepare_linear(matrix).description.codes != COMPACT]
+    assert plain_ones == []
 
 
 def test_a_weight_of_all_kinds_of_exponents_stays_plain_and_takes_no_more_memory() -> None:
