@@ -27,6 +27,15 @@ def kill_engines(options: Options) -> Report:
         return asyncio.run(disturbed("T4", app.url, load, num_faults=num_faults, deliver=deliver))
 
 
+def kill_only_engine(options: Options) -> Report:
+    """T4: the same with one engine replica: streams wait for the one that Serve starts in its place."""
+    num_faults = options.pick(options.faults, 3, 1)
+    load = Load(options.pick(options.streams, 100, 20), seed=options.seed)
+    deliver = kill_every(options.interval or 30.0, ENGINE, num_faults, seed=options.seed)
+    with running(app_args({}, recovers=options.recovers)) as app:
+        return asyncio.run(disturbed("T4-only", app.url, load, num_faults=num_faults, deliver=deliver))
+
+
 def kill_gateways(options: Options) -> Report:
     """T5: kill -9 one of two gateways; its clients must be told, by an exception: no stream ends as if it were whole."""
     num_faults = options.pick(options.faults, 3, 1)
