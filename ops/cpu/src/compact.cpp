@@ -13,6 +13,8 @@ namespace {
 
 constexpr int64_t SAMPLED_STEPS = 64;  // of a leaf, at least, tell which high bytes it has most of
 constexpr uint8_t NO_CODE = 16;
+constexpr int64_t AHEAD = 2304, FAR_AHEAD = 16384;  // bytes; into the first cache, and into the second
+constexpr int FEW_ROWS = 2;                        // with which that costs more than it gains
 
 // Low bytes and high bytes of a step of a plain leaf.
 struct Bytes {
@@ -39,41 +41,58 @@ void choose_high_bytes(const bfloat16* plain, int64_t steps, uint8_t (&chosen)[1
 // Which of a step's weights one is.
 int place_in_step(int column, int k) { return column % LANES / 4 * 16 + column / LANES * 8 + column % 4 * 2 + k; }
 
-// Reads a leaf pair by pair.
+// Reads a leaf pair by pair. Where memory is fast, what a pair takes beside its loads decides how far ahead of them the core sees.
 struct Reader {
     const char* pair;
-    const uint32_t* other;
-    __m512i high_bytes;  // four times over: of an index, bits above the fourth do not count
-    uint32_t place = 0;  // of the first weight of the next step
+    const char* next;       // the pair that the next of the others is in
+    const uint32_t* other;  // which that is
+    __m512i high_bytes;     // four times over: of an index, bits above the fourth do not count
 
     Reader(const char* leaf, int64_t length)
         : pair(leaf + sizeof(CompactHead)),
           other((const uint32_t*)(pair + compact_pairs(length) * PAIR_BYTES)),
-          high_bytes(_mm512_broadcast_i32x4(load_bits<__m128i>(leaf))) {}
+          high_bytes(_mm512_broadcast_i32x4(load_bits<__m128i>(leaf))) {
+        next = pair + pair_of(*other) * PAIR_BYTES;
+    }
 
-    template <int odd>
-    PairColumns<bfloat16> step() {
-        const __m512i low = load_bits<__m512i>(pair + odd * STEP_WEIGHTS), codes = load_bits<__m512i>(pair + 2 * STEP_WEIGHTS);
-        __m512i high = _mm512_permutexvar_epi8(odd ? _mm512_srli_epi16(codes, 4) : codes, high_bytes);
-        while (__builtin_expect(*other >> 8 < place + STEP_WEIGHTS, 0)) {
-            high = _mm512_mask_mov_epi8(high, 1ull << (*other >> 8) % STEP_WEIGHTS, _mm512_set1_epi8((char)*other));
-            other++;
+    static int64_t pair_of(uint32_t other) { return (other >> 8) / (2 * STEP_WEIGHTS); }
+
+    void read(PairColumns<bfloat16> (&steps)[2]) {
+        const __m512i codes = load_bits<__m512i>(pair + 2 * STEP_WEIGHTS);
+        __m512i high[2] = {_mm512_permutexvar_epi8(codes, high_bytes),
+                           _mm512_permutexvar_epi8(_mm512_srli_epi16(codes, 4), high_bytes)};
+        if (__builtin_expect(pair == next, 0)) put_others(high);
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            const __m512i low = load_bits<__m512i>(pair + i * STEP_WEIGHTS);
+            steps[i] = {{(__m512bh)_mm512_unpacklo_epi8(low, high[i]), (__m512bh)_mm512_unpackhi_epi8(low, high[i])}};
         }
-        place += STEP_WEIGHTS;
-        if (odd) pair += PAIR_BYTES;
-        return {{(__m512bh)_mm512_unpacklo_epi8(low, high), (__m512bh)_mm512_unpackhi_epi8(low, high)}};
+        pair += PAIR_BYTES;
+    }
+
+    void put_others(__m512i (&high)[2]) {
+        const int64_t here = pair_of(*other);
+        for (; pair_of(*other) == here; other++) {
+            const __mmask64 one = 1ull << (*other >> 8) % STEP_WEIGHTS;
+            const __m512i byte = _mm512_set1_epi8((char)*other);
+            const bool is_second = (*other >> 8) / STEP_WEIGHTS % 2;
+            high[0] = _mm512_mask_mov_epi8(high[0], is_second ? 0 : one, byte);
+            high[1] = _mm512_mask_mov_epi8(high[1], is_second ? one : 0, byte);
+        }
+        next = pair + (pair_of(*other) - here) * PAIR_BYTES;
     }
 };
 
+// What a tile asks the memory for: its own leaf's later pairs, or (keeps) what lies ahead.
 template <int rows, bool keeps>
 void kernel(const bfloat16* a, int64_t lda, const char* leaf, int64_t length, float* c, bfloat16* plain, Ahead ahead) {
     Rows<bfloat16, rows> pointers(a, lda);
     Reader reader(leaf, length);
     Vec sums[rows][2] = {};
     const auto add = [&](const PairColumns<bfloat16>& columns) __attribute__((always_inline)) {
-        __builtin_prefetch(ahead.data, 0, 2);
-        ahead.data += ahead.step_bytes;
         if (keeps) {
+            __builtin_prefetch(ahead.data, 0, 2);
+            ahead.data += ahead.step_bytes;
             store_unpacked(columns, (char*)plain);
             plain += STEP_WEIGHTS;
         }
@@ -85,11 +104,22 @@ void kernel(const bfloat16* a, int64_t lda, const char* leaf, int64_t length, fl
         }
         pointers.advance(2);
     };
+    PairColumns<bfloat16> steps[2];
     for (int64_t pair = 0; pair < length / 4; pair++) {
-        add(reader.step<0>());
-        add(reader.step<1>());
+        if (!keeps && rows > FEW_ROWS)
+#pragma GCC unroll 3
+            for (int64_t line = 0; line < PAIR_BYTES; line += 64) {
+                __builtin_prefetch(reader.pair + FAR_AHEAD + line, 0, 2);
+                __builtin_prefetch(reader.pair + AHEAD + line, 0, 3);
+            }
+        reader.read(steps);
+        add(steps[0]);
+        add(steps[1]);
     }
-    if (length % 4) add(reader.step<0>());
+    if (length % 4) {
+        reader.read(steps);
+        add(steps[0]);
+    }
 #pragma GCC unroll 16
     for (int m = 0; m < rows; m++)
 #pragma GCC unroll 2
