@@ -31,11 +31,11 @@ async def test_gateways_share_a_journal_on_another_node_and_begin_anew_without_i
         assert known == StreamRecord(b"who", 5, 7, 3, [11, 12], [0, 1])
         assert _place() == other.node_id
         ray.kill(ray.get_actor(NAME, namespace=NAMESPACE))
-        assert await _found_after_all(another, "one") is None
+        await _forgotten(another, "one")
         await gateway.open("two", StreamRecord(b"who", 6, 8))
         assert await another.find("two") == StreamRecord(b"who", 6, 8)
         cluster.remove_node(other)
-        assert await _found_after_all(another, "two") is None
+        await _forgotten(another, "two")
         assert _place() == cluster.head_node.node_id
         await gateway.open("three", StreamRecord(b"who", 7, 9))
         assert await another.find("three") == StreamRecord(b"who", 7, 9)
@@ -47,9 +47,12 @@ def _place() -> Any:
     return ray._private.state.actors()[actor._actor_id.hex()]["Address"]["NodeID"]
 
 
-async def _found_after_all(client: JournalClient, request_id: str) -> StreamRecord | None:
+async def _forgotten(client: JournalClient, request_id: str) -> None:
+    """Return once a journal that knows nothing of it answers: the end of the one before takes a while to arrive."""
     while True:
         try:
-            return await client.find(request_id)
+            if await client.find(request_id) is None:
+                return
         except Unavailable:
-            await asyncio.sleep(0.05)
+            pass
+        await asyncio.sleep(0.05)

@@ -11,8 +11,8 @@ from tests.end_to_end.chaos.options import Options
 
 SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "T1": kills.kill_workers,
-    "T4": kills.kill_engines,
-    "T4-only": kills.kill_only_engine,
+    "T4-two": kills.kill_engines,
+    "T4-one": kills.kill_only_engine,
     "T5": kills.kill_gateways,
     "T5-resume": kills.kill_gateways_of_resuming_clients,
     "T6-worker": freezes.freeze_worker,

@@ -24,7 +24,7 @@ def kill_engines(options: Options) -> Report:
     load = Load(options.pick(options.streams, 200, 20), seed=options.seed)
     deliver = kill_every(options.interval or (3.0 if options.quick else 10.0), ENGINE, num_faults, seed=options.seed)
     with running(app_args({}, recovers=options.recovers, num_engines=2)) as app:
-        return asyncio.run(disturbed("T4", app.url, load, num_faults=num_faults, deliver=deliver))
+        return asyncio.run(disturbed("T4-two", app.url, load, num_faults=num_faults, deliver=deliver))
 
 
 def kill_only_engine(options: Options) -> Report:
@@ -33,7 +33,7 @@ def kill_only_engine(options: Options) -> Report:
     load = Load(options.pick(options.streams, 100, 20), seed=options.seed)
     deliver = kill_every(options.interval or 30.0, ENGINE, num_faults, seed=options.seed)
     with running(app_args({}, recovers=options.recovers)) as app:
-        return asyncio.run(disturbed("T4-only", app.url, load, num_faults=num_faults, deliver=deliver))
+        return asyncio.run(disturbed("T4-one", app.url, load, num_faults=num_faults, deliver=deliver))
 
 
 def kill_gateways(options: Options) -> Report:

@@ -16,7 +16,7 @@ from cluster.chaos.requests import make_requests
 from cluster.gateway import NUM_REQUESTS_REMEMBERED
 from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, injected, running
 from tests.end_to_end.chaos.drops import CONCURRENCY, NUM_DIFFERENT, drop_some
-from tests.end_to_end.chaos.measured.sitecustomize import FOLDER, SECONDS
+from tests.end_to_end.chaos.measured.sitecustomize import FOLDER, REST, SECONDS
 from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.processes import (
     ENGINE,
@@ -67,7 +67,9 @@ class _Samples:
         self.of_process, self.num_shared = {}, []
 
     def rest(self) -> None:
+        (self.folder / REST).touch()
         time.sleep(REST_SECONDS)
+        (self.folder / REST).unlink()
         for path in self.folder.iterdir():
             if path.name.isdigit():
                 self.rests.setdefault(int(path.name), []).append(Rest(time.monotonic(), int(path.read_text())))

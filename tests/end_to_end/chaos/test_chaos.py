@@ -22,7 +22,7 @@ def run(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "num_faults"), [("T1", 2), ("T4", 1), ("T6-worker", 1)], ids=["workers", "engine", "frozen worker"]
+    ("scenario", "num_faults"), [("T1", 2), ("T4-two", 1), ("T6-worker", 1)], ids=["workers", "engine", "frozen worker"]
 )
 def test_nothing_is_lost_doubled_or_changed(tmp_path: Path, scenario: str, num_faults: int) -> None:
     status, results, printed = run(tmp_path, scenario, "--interval", "2", "--faults", str(num_faults))
