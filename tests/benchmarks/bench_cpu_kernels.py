@@ -104,6 +104,12 @@ def print_batch(batch: Batch, quantizations: Sequence[str | None], probe: Probe,
         total, total_floor = (sum(column) for column in zip(*of_step, strict=True))
         name = f"step {quantization or ''}"
         print(f"  {name:24} {total * 1e6:10.0f} {total_floor * 1e6:10.0f} {total_floor / total:9.0%}")
+        seconds_of = {kernel.name.strip(): seconds for kernel, seconds in measured}
+        of_trees, of_chains = (
+            LAYERS * sum(seconds_of[f"{name}, {order} {quantization or ''}".strip()] for name in ("o", "down"))
+            for order in ("tree", "chain")
+        )
+        print(f"    of it for sums that are the same on 1 to {LEAVES} ranks {(of_trees - of_chains) / total:+.1%}")
 
 
 def head_quantization(quantization: str | None) -> str | None:
@@ -164,10 +170,14 @@ def linears(rows: int, quantization: str | None) -> Iterator[Kernel]:
     bias = torch.zeros(QKV, dtype=torch.bfloat16)
     biased = partial(cpu.linear, bias=bias)
     tree = partial(cpu.prepare_tree_linear, num_leaves=LEAVES)
+    chain = partial(cpu.prepare_tree_linear, num_leaves=1)
     yield linear("qkv", rows, QKV, HIDDEN, cpu.prepare_linear, biased, quantization)
     yield linear("o, tree", rows, HIDDEN, HEADS * HEAD_DIM, tree, cpu.linear_tree, quantization)
     yield linear("gate_up_silu", rows, 2 * INTERMEDIATE, HIDDEN, cpu.prepare_gate_up, cpu.gate_up_silu, quantization)
     yield linear("down, tree", rows, HIDDEN, INTERMEDIATE, tree, cpu.linear_tree, quantization)
+    # What these two would be if their sums could depend on the number of ranks.
+    yield linear("o, chain", rows, HIDDEN, HEADS * HEAD_DIM, chain, cpu.linear_tree, quantization, per_step=0)
+    yield linear("down, chain", rows, HIDDEN, INTERMEDIATE, chain, cpu.linear_tree, quantization, per_step=0)
 
 
 def linear(
