@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ops.cpu.library import library, unavailable_reason
+from ops.cpu.library import kernels, library, unavailable_reason
 from parallel.errors import GroupError
 
 FOLDER = Path("/dev/shm")
@@ -41,7 +41,7 @@ class ShmGroup:
         self.size = size
         self._milliseconds = int(timeout / timedelta(milliseconds=1))
         self._file = file
-        self._kernels = library()
+        self._kernels = kernels()  # for what may happen at any time, also while another group's calls are recorded
         self._memory = self._kernels.squadron_shm_join(file, rank, size)
         if not self._memory:
             os.close(file)
@@ -75,16 +75,16 @@ class ShmGroup:
         assert dst == (self.rank + 1) % self.size, (
             f"rank {self.rank} of {self.size} sends to the next rank, not to {dst}"
         )
-        self._check(self._kernels.squadron_shm_send(self._memory, _pointer(x), x.nbytes, self._milliseconds))
+        self._check(library().squadron_shm_send(self._memory, _pointer(x), x.nbytes, self._milliseconds))
 
     def recv(self, shape: tuple[int, ...], dtype: torch.dtype, src: int) -> Tensor:
         assert (src + 1) % self.size == self.rank, f"rank {self.rank} of {self.size} hears the one before, not {src}"
         x = torch.empty(shape, dtype=dtype)
-        self._check(self._kernels.squadron_shm_receive(self._memory, _pointer(x), x.nbytes, self._milliseconds))
+        self._check(library().squadron_shm_receive(self._memory, _pointer(x), x.nbytes, self._milliseconds))
         return x
 
     def barrier(self) -> None:
-        self._check(self._kernels.squadron_shm_barrier(self._memory, self._milliseconds))
+        self._check(library().squadron_shm_barrier(self._memory, self._milliseconds))
 
     def check(self) -> None:
         """A collective that fails says so itself."""

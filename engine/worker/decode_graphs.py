@@ -90,15 +90,9 @@ class Graphs:
     pool, which would else keep memory for each that came after a smaller one.
     """
 
-    def __init__(
-        self, capture: Capture, compute_of: Callable[..., Callable[[], Tensor]], before: tuple[tuple[int, ...], ...]
-    ) -> None:
-        """compute_of(*key): what the graph for it computes; the first part of a key is the number of rows.
-
-        before: keys that are captured before any other.
-        """
+    def __init__(self, capture: Capture, before: tuple[tuple[int, ...], ...]) -> None:
+        """before: keys that are captured before any other."""
         self._capture = capture
-        self._compute_of = compute_of
         self._before = before
         self._replays: dict[tuple[int, ...], Replay] = {}
         self.num_captured = 0
@@ -106,14 +100,17 @@ class Graphs:
     def __contains__(self, key: tuple[int, ...]) -> bool:
         return key in self._replays
 
-    def of(self, key: tuple[int, ...]) -> Replay:
+    def of(self, key: tuple[int, ...], compute_of: Callable[..., Callable[[], Tensor]]) -> Replay:
+        """compute_of(*key): what the graph for it computes; the first part of a key is the number of rows.
+
+        It is not kept: whoever has graphs goes, with the weights and the cache that they hold, when nobody wants them.
+        """
         for each in (*self._before, key):
             if each not in self._replays:
-                self._replays[each] = self._make(each)
+                self._replays[each] = self._make(each, compute_of(*each))
         return self._replays[key]
 
-    def _make(self, key: tuple[int, ...]) -> Replay:
-        compute = self._compute_of(*key)
+    def _make(self, key: tuple[int, ...], compute: Callable[[], Tensor]) -> Replay:
         # For what a capture needs to be there. Ranks exchange in it: out of memory here is the step's end, on all of them.
         compute()
         try:
@@ -153,7 +150,7 @@ class DecodeGraphs:
         self._device = device
         self._embed = embed
         largest = sizes[-1], context_limits[-1]
-        self._graphs = Graphs(capture, self._compute_of, (largest,) if shares_memory else ())
+        self._graphs = Graphs(capture, (largest,) if shares_memory else ())
         most_rows, longest = largest
         whole = -(-most_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
         self._columns = torch.zeros((4, whole), dtype=torch.int32, device=device)
@@ -182,7 +179,7 @@ class DecodeGraphs:
         limit = next(limit for limit in self._limits if limit >= longest)
         if (size, limit) not in self._graphs:
             self._clear()  # rows of an earlier step would write into blocks that are others' by now
-        replay = self._graphs.of((size, limit))
+        replay = self._graphs.of((size, limit), self._compute_of)
         self._fill(request, size)
         fill_ids(self._columns[0, :size])
         if self._embed is not None:

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class ModelRunner:
         """Run decode steps, and plain sampling, by what `capture` makes of them from now on: CUDA graphs."""
         received = None if self._stage.is_first else (self._hidden_size, self._model.dtype)
         self._graphs = DecodeGraphs(
-            self._compute,
+            partial(_layers, self._model, self._cache),
             capture,
             sizes=batch_sizes(max_num_seqs),
             context_limits=context_limits(max_model_len),
@@ -66,10 +67,10 @@ class ModelRunner:
     def use_tapes(self, capture: Capture, *, max_model_len: int) -> None:
         """Run the layers of small decode steps by what `capture` makes of them from now on: tapes of kernel calls.
 
-        Embeddings are left to torch, since its functions cannot be on a tape.
+        Embeddings are computed before: they take functions of torch, which cannot be on a tape.
         """
         self._graphs = DecodeGraphs(
-            self._compute,
+            partial(_layers, self._model, self._cache),
             capture,
             sizes=TAPE_SIZES,
             context_limits=[max_model_len],
@@ -115,15 +116,9 @@ class ModelRunner:
             if not stage.is_last:
                 residual = residual.clone()  # the next step may begin before it has been sent
         else:
-            residual = self._compute(self._step_tensors(request, received))
+            residual = _layers(self._model, self._cache, self._step_tensors(request, received))
         if not stage.is_last:
             stage.send(residual)
-        return residual
-
-    def _compute(self, tensors: StepTensors) -> Tensor:
-        residual: Tensor = self._model.forward(
-            tensors.input_ids, tensors.residual, tensors.positions, self._cache.device, tensors.metadata
-        )
         return residual
 
     def _step_tensors(self, request: ExecuteModelRequest, received: Tensor | None) -> StepTensors:
@@ -171,6 +166,14 @@ class ModelRunner:
             logits = self._model.logits(_take(residual, request.sampled_rows[start:stop]))
             parts.append(sample(logits, take_rows(request.sampling, start, stop), self._ops, num_top))
         return _join(parts, self._model.device)
+
+
+def _layers(model: Any, cache: KVCache, tensors: StepTensors) -> Tensor:
+    """The residual stream [T, D] after this stage's layers."""
+    residual: Tensor = model.forward(
+        tensors.input_ids, tensors.residual, tensors.positions, cache.device, tensors.metadata
+    )
+    return residual
 
 
 def _take(residual: Tensor, rows: np.ndarray) -> Tensor:

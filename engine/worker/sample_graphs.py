@@ -37,7 +37,7 @@ class SampleGraphs:
         self._logits = logits
         self._ops = ops
         self._sizes = batch_sizes(max_num_rows)
-        self._graphs = Graphs(capture, self._compute_of, ((self._sizes[-1],),))
+        self._graphs = Graphs(capture, ((self._sizes[-1],),))
         whole = -(-max_num_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
         self._words = torch.zeros((len(_WORDS), whole), dtype=torch.int32, device=device)
         self._seeds = torch.zeros(max_num_rows, dtype=torch.int64, device=device)
@@ -56,7 +56,7 @@ class SampleGraphs:
         num_rows = len(residual)
         size = next(size for size in self._sizes if size >= num_rows)
         self._residual[:num_rows] = residual  # before another graph is captured or replayed, in whose memory it lies
-        replay = self._graphs.of((size,))
+        replay = self._graphs.of((size,), self._compute_of)
         self._fill(columns, size)
         token_ids, is_finite = replay().clone()[:, :num_rows]
         return without_logprobs(token_ids, is_finite.bool())
@@ -65,8 +65,10 @@ class SampleGraphs:
         wanted = {name: self._words[row, :size].view(dtype) for row, (name, dtype) in enumerate(_WORDS.items())}
         wanted["seed"] = self._seeds[:size]
 
+        logits, residual, ops = self._logits, self._residual[:size], self._ops
+
         def compute() -> Tensor:
-            return torch.stack(choose(self._logits(self._residual[:size]), wanted, self._ops))
+            return torch.stack(choose(logits(residual), wanted, ops))
 
         return compute
 

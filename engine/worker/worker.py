@@ -263,7 +263,7 @@ class Worker:
         if self._ops.NAME not in ops.CAPTURABLE:
             return f"the {self._ops.NAME} backend cannot be captured"
         if not self._tp.is_capturable:
-            return "what the ranks of a stage exchange cannot be captured"
+            return "the ranks of a stage exchange by gloo or through the host"
         return None
 
     def _make_runner(self, cache: KVCache) -> ModelRunner:

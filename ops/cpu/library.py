@@ -67,17 +67,17 @@ _local = _Local()
 
 def library() -> Any:
     """The kernels, or what their calls go to in this thread; raises KernelsUnavailable."""
-    return _local.stand_in or kernels()
+    return kernels() if _local.stand_in is None else _local.stand_in
 
 
 @contextmanager
 def calls_go_to(stand_in: Any) -> Iterator[None]:
     """What is called in `library()` in this thread is called in `stand_in`."""
-    _local.stand_in = stand_in
+    before, _local.stand_in = _local.stand_in, stand_in
     try:
         yield
     finally:
-        _local.stand_in = None
+        _local.stand_in = before
 
 
 @functools.cache

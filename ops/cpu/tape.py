@@ -17,6 +17,7 @@ from ops.cpu.library import calls_go_to, kernels
 _MAX_ARGUMENTS = 18  # of src/tape.h
 _ALL_SUCCEED = -1
 _ALLOCATIONS = ("aten::empty", "aten::empty_like")
+_CONSTANTS = ("aten::lift_fresh",)  # torch.tensor: what it has made is nobody's to keep
 
 
 class NotOnTape(RuntimeError):
@@ -32,7 +33,8 @@ class _Call(ctypes.Structure):
 def capture(compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
     """What computes compute() anew each time, into the one tensor that it returns, from what its inputs then hold.
 
-    The inputs stay where they are. Nothing is computed now. Raises NotOnTape; a replay raises what compute() would.
+    The inputs stay where they are. Nothing is computed now. Raises NotOnTape; a replay raises what compute() would. What
+    compute() does around torch, by numpy say, is not seen.
     """
     recorder, tensors = _Recorder(), _Tensors()
     with calls_go_to(recorder), tensors:
@@ -91,11 +93,13 @@ class _Tensors(TorchDispatchMode):  # type: ignore[misc]
         self.made: list[Tensor] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
         name = function._schema.name
+        if function._schema.is_mutable or name in _CONSTANTS:
+            raise NotOnTape(f"torch computes {name}")
+        result = function(*args, **(kwargs or {}))
         if name in _ALLOCATIONS:
             self.made.append(result)
-        elif function._schema.is_mutable or not _shares_memory(result, args[0]):
+        elif not _shares_memory(result, args[0]):
             raise NotOnTape(f"torch computes {name}")
         return result
 

@@ -31,13 +31,16 @@ constexpr int64_t compact_leaf_bytes(int64_t length) {
     return (int64_t)sizeof(CompactHead) + compact_pairs(length) * PAIR_BYTES + max_others(length) * (int64_t)sizeof(uint32_t);
 }
 
-// Whether this level has the functions below, and places in a leaf of that length fit in 24 bits.
+// Whether this level has the functions below, places in a leaf of that length fit in 24 bits, and it takes less than as it is.
 #if defined(__AVX512BF16__)
 constexpr bool CAN_COMPACT = true;
 #else
 constexpr bool CAN_COMPACT = false;
 #endif
-constexpr bool can_compact(int64_t length) { return CAN_COMPACT && length / 2 * STEP_WEIGHTS < NO_OTHER >> 8; }
+constexpr bool can_compact(int64_t length) {
+    return CAN_COMPACT && (compact_pairs(length) + 1) * 2 * STEP_WEIGHTS <= NO_OTHER >> 8 &&
+           compact_leaf_bytes(length) < length * TILE_COLUMNS * (int64_t)sizeof(bfloat16);
+}
 
 // leaf <- plain [length / 2, TILE_COLUMNS, 2]; false if there are too many others.
 bool compact_leaf(const bfloat16* plain, int64_t length, char* leaf);

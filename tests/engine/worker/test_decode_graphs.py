@@ -1,5 +1,7 @@
 """Decode steps by graphs: which steps, in which sizes, and the same bits as without them, with steps in flight."""
 
+import gc
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -267,6 +269,24 @@ def test_graphs_end_with_the_groups_that_they_hold() -> None:
     worker.rejoin(None, "127.0.0.1")
     assert num_captured(worker) == 0
     assert bits(decode(worker, 3, 2, num_in_flight=1)) == expected
+
+
+@pytest.mark.parametrize("how", ["graphs", "tapes"])
+def test_a_cache_goes_at_once_with_its_runner(how: str) -> None:
+    """Without the collector's help, which comes late or never: the next cache may want the same memory."""
+    worker = new_runner(how)
+    decode(worker, 3, 2, num_in_flight=1, with_logprobs=False)
+    assert worker._runner is not None
+    cache, graphs = weakref.ref(worker._runner._cache.device[0][0]), weakref.ref(worker._runner._graphs)
+    gc.disable()
+    try:
+        worker.rejoin(None, "127.0.0.1")
+        assert graphs() is None
+        decode(worker, 3, 2, num_in_flight=1, with_logprobs=False)
+        worker.initialize_cache(4, 0)
+        assert cache() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("how", ["graphs", "tapes"])

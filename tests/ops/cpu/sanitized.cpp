@@ -78,7 +78,10 @@ void run_linear(int32_t dtype, Codes codes) {
         const auto bias = random_array<T>(out);
         Array<char> data(new char[squadron_packed_bytes(&weight)]);
         weight.data = data.get();
-        check(squadron_pack(&weight, source.get(), 2) == 0, "pack");
+        if (squadron_pack(&weight, source.get(), 2) != 0) {
+            check(codes == COMPACT && !can_compact(weight.leaf_length()), "pack");
+            continue;
+        }
         const int64_t row = below((int)rows);
         const auto multiply = [&](auto type) {
             using Out = decltype(type);

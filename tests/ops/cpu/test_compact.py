@@ -44,7 +44,7 @@ def with_others(rows: int, columns: int) -> Tensor:
 
 
 @pytest.mark.parametrize("make", [torch.randn, with_others], ids=["usual", "others"])
-@pytest.mark.parametrize("size", [(1, 2), (31, 6), (32, 32), (33, 34), (65, 130), (7, 1999), (70, 896)], ids=str)
+@pytest.mark.parametrize("size", [(1, 24), (31, 26), (32, 32), (33, 34), (65, 130), (7, 1999), (70, 896)], ids=str)
 def test_odd_sizes_have_the_bits_of_plain_weights(size: tuple[int, int], make: Callable[[int, int], Tensor]) -> None:
     weight, bias = make(*size).bfloat16(), torch.randn(size[0]).bfloat16()
     packed, expected = cpu.prepare_linear(weight), plain(cpu.prepare_linear, weight)
@@ -56,7 +56,7 @@ def test_odd_sizes_have_the_bits_of_plain_weights(size: tuple[int, int], make: C
 
 
 @pytest.mark.parametrize("make", [torch.randn, with_others], ids=["usual", "others"])
-@pytest.mark.parametrize("num_leaves", [1, 2, 8])
+@pytest.mark.parametrize("num_leaves", [1, 2, 4])
 def test_leaves_and_gates_have_the_bits_of_plain_weights(num_leaves: int, make: Callable[[int, int], Tensor]) -> None:
     weight = make(66, 80).bfloat16()
     tree, gated = cpu.prepare_tree_linear(weight, num_leaves), cpu.prepare_gate_up(weight)

@@ -97,6 +97,9 @@ def test_what_torch_computes_is_not_on_a_tape() -> None:
         tape.capture(lambda: cpu.silu_and_mul(x * 2))
     with pytest.raises(tape.NotOnTape, match="torch computes aten::zero_"):
         tape.capture(lambda: cpu.silu_and_mul(x.zero_()))
+    assert x.any(), "which has not happened"
+    with pytest.raises(tape.NotOnTape, match="torch computes aten::lift_fresh"):
+        tape.capture(lambda: cpu.silu_and_mul(torch.tensor([[1.0, 2.0]])))
     with pytest.raises(tape.NotOnTape, match="torch computes aten::contiguous"):
         tape.capture(lambda: cpu.silu_and_mul(x.view(4, 4).t().contiguous()))
     odd = cpu.prepare_linear(torch.randn(3, 5).bfloat16())  # whose inputs are padded
@@ -109,6 +112,19 @@ def test_no_other_kernel_is_on_a_tape() -> None:
     ids, table = ints(1, 2), cpu.prepare_embedding(torch.randn(4, 8))
     with pytest.raises(tape.NotOnTape, match="squadron_unpack_rows cannot be on a tape"):
         tape.capture(lambda: cpu.embedding(ids, table))
+
+
+def test_messages_are_not_on_a_tape_and_are_not_sent() -> None:
+    def send(group: Group, _: Group) -> None:
+        x = torch.ones(3)
+        if group.rank == 0:
+            with pytest.raises(tape.NotOnTape, match="squadron_shm_send cannot be on a tape"):
+                tape.capture(lambda: (group.send(x, 1), x)[1])
+            group.send(2 * x, 1)
+        else:
+            assert group.recv((3,), torch.float32, 0).tolist() == [2.0] * 3
+
+    run_ranks(2, send)
 
 
 def test_a_replay_fails_as_the_calls_would_and_makes_none_after_that() -> None:
