@@ -50,6 +50,7 @@ _SIGNATURES = {
     "squadron_shm_send": (_INT32, [_POINTER] * 2 + [_INT64] * 2),
     "squadron_shm_receive": (_INT32, [_POINTER] * 2 + [_INT64] * 2),
     "squadron_tape_kernel": (_INT32, [ctypes.c_char_p, _POINTER]),
+    "squadron_tape_call_bytes": (_INT64, []),
     "squadron_tape_replay": (_INT64, [_POINTER, _INT64, _POINTER]),
 }
 

@@ -47,6 +47,7 @@ class _Tape:
         self, compute: Callable[[], Tensor], calls: list[_Call], tensors: list[Tensor], output: Tensor
     ) -> None:
         """tensors: what the calls write to beside the inputs of compute, which holds those."""
+        assert ctypes.sizeof(_Call) == kernels().squadron_tape_call_bytes()
         self._compute = compute
         self._calls = (_Call * len(calls))(*calls)
         self._tensors = tensors

@@ -142,5 +142,8 @@ SQUADRON_API int32_t squadron_shm_receive(squadron::SharedMemory* shared, char* 
 // The number that the kernel of this name has on a tape, and what it returns on success; -1 if it is for none.
 SQUADRON_API int32_t squadron_tape_kernel(const char* name, int64_t* success);
 
+// Bytes of a TapeCall.
+SQUADRON_API int64_t squadron_tape_call_bytes();
+
 // Makes the calls in turn. Returns the first that fails, having made none after it, and what it returned; -1: all succeeded.
 SQUADRON_API int64_t squadron_tape_replay(const squadron::TapeCall* calls, int64_t count, int64_t* result);

@@ -1,4 +1,4 @@
-// What a step over k multiplies where weights are not stored as they are: pairs of neighbouring k, of rows and of columns.
+// What a step over k multiplies but where all is float: pairs of neighbouring k, of rows and of columns.
 #pragma once
 
 #include <cstdint>

@@ -73,6 +73,8 @@ SQUADRON_API int32_t squadron_tape_kernel(const char* name, int64_t* success) {
     return -1;
 }
 
+SQUADRON_API int64_t squadron_tape_call_bytes() { return sizeof(TapeCall); }
+
 SQUADRON_API int64_t squadron_tape_replay(const TapeCall* calls, int64_t count, int64_t* result) {
     for (int64_t i = 0; i < count; i++) {
         const Kernel& kernel = KERNELS[calls[i].kernel];

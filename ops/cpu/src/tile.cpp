@@ -1,85 +1,48 @@
 // multiply_tile: one unrolled kernel for each number of rows.
 #include "tile.h"
 
+#include <type_traits>
+
+#include "pairs.h"
+
 namespace squadron {
 namespace {
 
-// What a step takes of TILE_COLUMNS columns, and of one row: broadcast to all lanes.
-template <class T>
-struct Columns {
+// What a step takes of TILE_COLUMNS columns, and of one row: broadcast to all lanes. Of bfloat16, pairs.
+struct FloatColumns {
     Vec halves[2];
 };
 
-template <class T>
-struct Row;
+struct FloatRow {
+    Vec value;
+    explicit FloatRow(const float* p) : value(broadcast(*p)) {}
+};
 
-inline void load_columns(const float* p, Columns<float>& columns) {
+inline Vec multiply_add(Vec sum, const FloatRow& row, const FloatColumns& columns, int half) {
+    return fmadd(row.value, columns.halves[half], sum);
+}
+
+template <class T>
+using Columns = std::conditional_t<std::is_same_v<T, float>, FloatColumns, PairColumns<bfloat16>>;
+template <class T>
+using Row = std::conditional_t<std::is_same_v<T, float>, FloatRow, RowPair<bfloat16>>;
+
+inline void load_columns(const float* p, FloatColumns& columns) {
     columns.halves[0] = load(p);
     columns.halves[1] = load(p + LANES);
 }
 
-template <>
-struct Row<float> {
-    Vec value;
-    explicit Row(const float* p) : value(broadcast(*p)) {}
-};
-
-inline Vec multiply_add(Vec sum, const Row<float>& row, const Columns<float>& columns, int half) {
-    return fmadd(row.value, columns.halves[half], sum);
-}
-
-#if defined(__AVX512BF16__)
-
-template <>
-struct Columns<bfloat16> {
-    __m512bh halves[2];
-};
-
-inline void load_columns(const bfloat16* p, Columns<bfloat16>& columns) {
-    columns.halves[0] = load_bits<__m512bh>(p);
-    columns.halves[1] = load_bits<__m512bh>(p + 2 * LANES);
-}
-
-template <>
-struct Row<bfloat16> {
-    __m512bh pair;
-    explicit Row(const bfloat16* p) : pair((__m512bh)_mm512_set1_epi32(load_bits<int>(p))) {}
-};
-
-inline Vec multiply_add(Vec sum, const Row<bfloat16>& row, const Columns<bfloat16>& columns, int half) {
-    return _mm512_dpbf16_ps(sum, row.pair, columns.halves[half]);
-}
-
-#else
-
-// The first of a pair is the low half of the word.
-inline Vec first_of_pairs(Words pairs) { return (Vec)(pairs << 16); }
-inline Vec second_of_pairs(Words pairs) { return (Vec)(pairs & 0xffff0000u); }
-
-template <>
-struct Columns<bfloat16> {
-    Vec first[2], second[2];
-};
-
-inline void load_columns(const bfloat16* p, Columns<bfloat16>& columns) {
+inline void load_columns(const bfloat16* p, PairColumns<bfloat16>& columns) {
     for (int half = 0; half < 2; half++) {
-        const Words pairs = load_bits<Words>(p + half * 2 * LANES);
-        columns.first[half] = first_of_pairs(pairs);
-        columns.second[half] = second_of_pairs(pairs);
+#if defined(__AVX512BF16__)
+        columns.halves[half] = load_bits<__m512bh>(p + half * 2 * LANES);
+#else
+        const Words pairs = load_bits<Words>(p + half * 2 * LANES);  // the first of a pair is the low half of the word
+        columns.first[half] = (Vec)(pairs << 16);
+        columns.second[half] = (Vec)(pairs & 0xffff0000u);
+#endif
     }
 }
-
-template <>
-struct Row<bfloat16> {
-    Vec first, second;
-    explicit Row(const bfloat16* p) : first(broadcast(to_float(p[0]))), second(broadcast(to_float(p[1]))) {}
-};
-
-inline Vec multiply_add(Vec sum, const Row<bfloat16>& row, const Columns<bfloat16>& columns, int half) {
-    return fmadd(row.second, columns.second[half], fmadd(row.first, columns.first[half], sum));
-}
-
-#endif
 
 template <class T, int rows>
 void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc, bool accumulate,

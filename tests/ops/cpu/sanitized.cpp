@@ -278,8 +278,6 @@ void run_shared_memory() {
     close(file);
 }
 
-}  // namespace
-
 template <class T>
 uint64_t word(T argument) {
     uint64_t word = 0;
@@ -307,6 +305,8 @@ void run_tape() {
     check(squadron_tape_replay(calls, 2, &result) == -1, "all calls of a tape succeed");
     check(std::memcmp(out.get(), expected.get(), rows * size * sizeof(float)) == 0, "a tape computes what its calls do");
 }
+
+}  // namespace
 
 int main() {
     for (int round = 0; round < 30; round++) {
