@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+NUM_STEPS_KEPT = 2048
+
 
 @dataclass(slots=True)
 class StepRecord:
@@ -32,7 +34,7 @@ class StepRecord:
 class Timeline:
     """The last `capacity` steps."""
 
-    def __init__(self, capacity: int = 2048) -> None:
+    def __init__(self, capacity: int = NUM_STEPS_KEPT) -> None:
         self.records: deque[StepRecord] = deque(maxlen=capacity)
 
     def chrome_trace(self) -> dict[str, Any]:

@@ -102,6 +102,16 @@ def test_growth_that_is_too_much() -> None:
     assert Growth.of([Usage(0, 0, 0)], []).complaints() == ["nobody knows how much"]
 
 
+def test_a_slope_is_what_goes_on_and_not_a_single_step() -> None:
+    def slope(*mib: float) -> float | None:
+        rests = [Rest(hour * 3600.0, int(each * (1 << 20))) for hour, each in enumerate(mib)]
+        return Growth.of([Usage(0, 0, 0)], rests).in_use_an_hour
+
+    assert slope(50, 50, 58, 58, 58) == 0
+    assert slope(50, 52, 54, 56, 58) == 2
+    assert slope(50, 52, 52, 54, 56) == 2
+
+
 def test_a_process_tells_what_it_has_in_use() -> None:
     before = bytes_in_use()
     small, large = [bytes(100) for _ in range(10_000)], bytearray(8 << 20)
