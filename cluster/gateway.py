@@ -4,9 +4,10 @@ import asyncio
 import itertools
 import logging
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Coroutine
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cluster.admission import Admission, EngineCall, Engines, Refusal
@@ -27,6 +28,15 @@ INTRODUCTION_SECONDS = 1.0  # between two, which reach the replicas that were st
 SHUTDOWN_RETRY_AFTER = 10.0  # seconds
 
 
+@dataclass(slots=True)
+class _Asked:
+    """What is remembered of a request, for those who ask why it took so long."""
+
+    own_id: str  # the gateway's
+    arrived: float
+    seconds_lost: float = 0.0  # on replicas that were lost or handed it back, and waiting for the one that has it
+
+
 class Gateway:
     """The `Service` behind the HTTP API and the handle. Lives in one event loop."""
 
@@ -36,7 +46,7 @@ class Gateway:
         self._max_attempts = max_attempts
         self._patience = patience
         self._journals: dict[str, Journal] = {}  # by the gateway's own request id
-        self._own_ids: OrderedDict[str, str] = OrderedDict()  # by the client's, for those who ask why
+        self._asked: OrderedDict[str, _Asked] = OrderedDict()  # by the client's id
         self._server = DeltaServer(self._on_deltas, self._on_lost, self._on_silent)
         self._name = secrets.token_hex(8)
         self._count = itertools.count()
@@ -104,14 +114,16 @@ class Gateway:
             priority=priority,
             cache_salt=cache_salt,
         )
-        self._own_ids[request_id] = own_id
-        if len(self._own_ids) > NUM_REQUESTS_REMEMBERED:
-            self._own_ids.popitem(last=False)
+        asked = self._asked[request_id] = _Asked(own_id, time.monotonic())
+        if len(self._asked) > NUM_REQUESTS_REMEMBERED:
+            self._asked.popitem(last=False)
         attempts = Attempts(journal, self._max_attempts, self._patience, self._last_turn)
         try:
             while True:
                 try:
                     async with attempts.one():
+                        if admission.attempt > 0:
+                            asked.seconds_lost = time.monotonic() - asked.arrived
                         call = self._engines.generate(admission)
                         watch = asyncio.create_task(self._watch(call, journal))
                         try:
@@ -166,9 +178,12 @@ class Gateway:
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
     async def why(self, request_id: str) -> dict[str, float] | None:
-        """Seconds by phase; None for a request that is not known (any more)."""
-        own_id = self._own_ids.get(request_id)
-        return None if own_id is None else await self._engines.why(own_id)
+        """Seconds by phase, those before the last attempt as "replica lost"; None for one that is not known (any more)."""
+        asked = self._asked.get(request_id)
+        seconds = await self._engines.why(asked.own_id) if asked is not None else None
+        if asked is None or seconds is None or asked.seconds_lost == 0:
+            return seconds
+        return {"replica lost": asked.seconds_lost} | seconds
 
     async def _watch(self, call: EngineCall, journal: Journal) -> None:
         """Tell the journal how the call ended. If well, the last delta has come or is on its way over that connection."""

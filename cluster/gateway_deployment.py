@@ -1,6 +1,7 @@
 """The Serve deployment of the gateway: what clients talk to, over HTTP or by handle."""
 
 import asyncio
+import functools
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Any
@@ -15,13 +16,16 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponse
 from cluster import handle
 from cluster.admission import Admission, Refusal
 from cluster.api.app import build
+from cluster.api.errors import Unavailable
 from cluster.delta_channel import GatewayAddress
 from cluster.gateway import Gateway
 from cluster.journal import EngineLost
 from cluster.stream_journal import JournalClient
 
 SERVE_NAMESPACE = "serve"  # where Serve names its actors
-ANSWER_SECONDS = 3.0  # for a question to every replica
+CONNECT_SECONDS = 3.0  # for every replica to connect to this gateway
+QUESTION_SECONDS = 10.0  # for an operator's question to every replica
+RETRY_AFTER = 5.0  # seconds
 PROBE_SECONDS = 20.0  # for a token; requests that came before are served before
 
 
@@ -37,7 +41,7 @@ class GatewayDeployment:
         patience: float,
         stream_resume: bool,
     ) -> None:
-        self._gateway = Gateway(_ServeEngines(engines), max_attempts=max_attempts, patience=patience)
+        self._gateway = _ServeGateway(_ServeEngines(engines), max_attempts=max_attempts, patience=patience)
         self._model_name = model_name
         self._api_keys = api_keys
         self._streams = JournalClient() if stream_resume else None
@@ -70,12 +74,46 @@ class GatewayDeployment:
 
     async def abort(self, request_id: str) -> None:
         """End the request on whichever gateway it is."""
-        me = serve.get_replica_context()
-        gateways = serve.get_deployment_handle(me.deployment, me.app_name)
-        await gateways.broadcast("abort_here", request_id).results_async()
+        await _all_gateways().broadcast("abort_here", request_id).results_async()
 
     async def abort_here(self, request_id: str) -> None:
         self._gateway.abort(request_id)
+
+    async def why_here(self, request_id: str) -> dict[str, float] | None:
+        return await self._gateway.why_here(request_id)
+
+
+class _ServeGateway(Gateway):
+    """One of several, of which each may be asked about the others' requests."""
+
+    async def why(self, request_id: str) -> dict[str, float] | None:
+        return await self.why_here(request_id) or await _ask_why(_all_gateways(), "why_here", request_id)
+
+    async def why_here(self, request_id: str) -> dict[str, float] | None:
+        return await super().why(request_id)
+
+
+@functools.cache
+def _all_gateways() -> DeploymentHandle[Any]:
+    me = serve.get_replica_context()
+    return serve.get_deployment_handle(me.deployment, me.app_name)
+
+
+async def _ask(replicas: DeploymentHandle[Any], method: str, *args: Any) -> list[Any]:
+    """What each replica answers, without those that are just ending; raises Unavailable if one takes too long."""
+    try:
+        answers = await replicas.broadcast(method, *args).results_async(
+            timeout_s=QUESTION_SECONDS, return_exceptions=True
+        )
+    except (RayServeException, TimeoutError):
+        message = f"Not every replica answered within {QUESTION_SECONDS:.0f} s"
+        raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER) from None
+    return [answer for answer in answers if not isinstance(answer, Exception)]
+
+
+async def _ask_why(replicas: DeploymentHandle[Any], method: str, request_id: str) -> dict[str, float] | None:
+    answers: list[dict[str, float] | None] = await _ask(replicas, method, request_id)
+    return next((answer for answer in answers if answer is not None), None)
 
 
 class _ServeEngines:
@@ -90,7 +128,7 @@ class _ServeEngines:
     async def introduce(self, gateway: GatewayAddress) -> None:
         with suppress(RayServeException, TimeoutError):  # no replica is there yet, or one is frozen
             response = self._engines.broadcast("connect", gateway)
-            await response.results_async(timeout_s=ANSWER_SECONDS, return_exceptions=True)
+            await response.results_async(timeout_s=CONNECT_SECONDS, return_exceptions=True)
 
     async def kill(self, replica: str) -> None:
         await asyncio.to_thread(_kill, replica)
@@ -105,12 +143,10 @@ class _ServeEngines:
         return [str(answer) for answer in answers if answer is not None] if answers else ["no engine replica is there"]
 
     async def trace(self) -> list[dict[str, Any]]:
-        traces: list[dict[str, Any]] = await self._engines.broadcast("trace").results_async(timeout_s=ANSWER_SECONDS)
-        return traces
+        return await _ask(self._engines, "trace")
 
     async def why(self, request_id: str) -> dict[str, float] | None:
-        answers = await self._engines.broadcast("why", request_id).results_async(timeout_s=ANSWER_SECONDS)
-        return next((answer for answer in answers if answer is not None), None)
+        return await _ask_why(self._engines, "why", request_id)
 
 
 def _kill(replica: str) -> None:

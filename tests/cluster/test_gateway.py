@@ -1,6 +1,7 @@
 """The gateway over real sockets, with engine replicas that do as told."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
@@ -89,7 +90,7 @@ class Replicas:
         return [{"traceEvents": [{"name": "step", "pid": 0}]} for _ in self.replicas]
 
     async def why(self, request_id: str) -> dict[str, float] | None:
-        return {"decode": 1.0} if request_id == self.replicas[0].admissions[-1].request_id else None
+        return {"decode": 1.0} if request_id == self.replicas[-1].admissions[-1].request_id else None
 
 
 @pytest.fixture
@@ -275,3 +276,12 @@ async def test_why_is_asked_by_the_clients_id(make_gateway) -> None:
     assert await tokens(gateway, "mine") == REFERENCE
     assert await gateway.why("mine") == {"decode": 1.0}
     assert await gateway.why("never seen") is None
+
+
+async def test_why_tells_what_a_lost_replica_cost(make_gateway) -> None:
+    gateway = await make_gateway(Replica(dies_after=5), Replica(), max_attempts=3)
+    asked_at = time.monotonic()
+    assert await tokens(gateway, "mine") == REFERENCE
+    lost, decode = (await gateway.why("mine")).items()
+    assert lost[0] == "replica lost" and 0 < lost[1] < time.monotonic() - asked_at
+    assert decode == ("decode", 1.0)

@@ -1,4 +1,7 @@
-"""A stream outlives the gateway that it came from: its client comes back with the last event it had, and gets the rest."""
+"""A stream outlives the gateway that it came from: its client comes back with the last event it had, and gets the rest.
+
+And what one gateway knows the other one tells.
+"""
 
 import contextlib
 import http.client
@@ -9,6 +12,7 @@ import signal
 import time
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from ray import serve
 
@@ -23,26 +27,38 @@ NUM_BEFORE = 40  # events, until the gateway is killed
 
 @pytest.fixture(scope="module")
 def resumable(server: Server) -> Server:
-    application = build_app({"engine": ENGINE, "stream_resume": True, "api_keys": ["key"]})
+    application = build_app({"engine": ENGINE, "stream_resume": True, "api_keys": ["key"], "num_gateways": 2})
     serve.run(application, name=APP_NAME, route_prefix="/")
     wait_until_healthy(server)
     return server
 
 
-def test_a_stream_outlives_its_gateway(resumable: Server) -> None:
+def test_each_gateway_tells_why_a_request_took_so_long(resumable: Server) -> None:
+    first, *_ = events(resumable, None)
+    (request_id,) = re.findall(rb"cmpl-[0-9a-f]{32}", first.partition(b"\n")[2])
+    headers = {"authorization": "Bearer key"}
+    for _ in range(12):  # one of them asks the other
+        answer = httpx.get(
+            f"{resumable.url}/debug/why/{request_id.decode()}", headers=headers, timeout=DEADLINE_SECONDS
+        )
+        assert answer.status_code == 200, answer.text
+        assert sum(answer.json()["seconds"].values()) > 0
+
+
+def test_a_stream_outlives_both_gateways(resumable: Server) -> None:
     undisturbed = b"".join(events(resumable, None))
     had: list[bytes] = []
     with contextlib.suppress(http.client.HTTPException, OSError):
         for event in events(resumable, None):
             had.append(event)
             if len(had) == NUM_BEFORE:
-                (pid,) = find(GATEWAY)
-                os.kill(pid, signal.SIGKILL)
+                for pid in find(GATEWAY):
+                    os.kill(pid, signal.SIGKILL)
     assert len(had) >= NUM_BEFORE and b"[DONE]" not in b"".join(had)
     killed = time.monotonic()
     wait_until_healthy(resumable)
     rest = list(events(resumable, had[-1]))
-    print(f"event {len(had)} was the last one; whole {time.monotonic() - killed:.1f} s after the gateway was killed")
+    print(f"event {len(had)} was the last one; whole {time.monotonic() - killed:.1f} s after the gateways were killed")
     assert plain(b"".join([*had, *rest])) == plain(undisturbed)
     assert b"".join(events(resumable, had[0])) == b"".join([*had[1:], *rest])
 
