@@ -13,7 +13,7 @@ from ops.cpu import build
 ROOT = Path(__file__).parents[3]
 FILES = ["tests/ops/cpu/test_exact.py", "tests/ops/cpu/test_linear.py", "tests/ops/cpu/test_sampling.py"] + [
     f"tests/ops/test_{name}.py"
-    for name in ("activation", "attention", "linear", "logprobs", "norm", "quantization", "rotary", "sampling")
+    for name in ("activation", "attention", "linear", "logprobs", "moe", "norm", "quantization", "rotary", "sampling")
 ]
 
 
