@@ -79,7 +79,21 @@ class StepWorker(Protocol):
         """Whether no later step can succeed in this process after an error of a step."""
 
 
-class WorkerActor:
+class LookoutActor:
+    """A process that tells its machine, lives as long as its line to the driver, and sees on it which others are stopped."""
+
+    def introduce(self) -> Facts:
+        return read_facts(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address())
+
+    def hold_line(self, address: str, token: bytes) -> None:
+        """Lay the line that lasts as long as the process: at its end the process exits, even from the middle of a step."""
+        hold_line(connect(address, token, "line"), self._abort)
+
+    def _abort(self, epoch: int) -> None:
+        """Called by the line's thread."""
+
+
+class WorkerActor(LookoutActor):
     """What Ray places and starts; then it is a spare until it is given a seat.
 
     Ray's calls do the start of an epoch (`take_seat`, `initialize_cache`), then `run` lasts as long as the epoch; steps come by
@@ -92,13 +106,6 @@ class WorkerActor:
         self._worker: Any = None
         self._epoch = -1
         self._store: Any = None
-
-    def introduce(self) -> Facts:
-        return read_facts(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address())
-
-    def hold_line(self, address: str, token: bytes) -> None:
-        """Lay the line that lasts as long as the process: at its end the process exits, even from the middle of a step."""
-        hold_line(connect(address, token, "line"), self._abort)
 
     def open_store(self, host: str) -> int:
         """Rank 0 only: open the meeting point of all ranks; its port."""

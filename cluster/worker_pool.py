@@ -1,8 +1,9 @@
-"""The processes that hold the ranks' seats from epoch to epoch, and warm spares for those that die."""
+"""The processes that hold the ranks' seats from epoch to epoch, warm spares for those that die, and lookouts."""
 
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 import ray
@@ -35,6 +36,7 @@ class WorkerPool:
         self._num_spares = num_spares
         self._ranks: dict[int, WorkerProcess] = {}
         self._spares: list[tuple[str, WorkerProcess]] = []  # with the id of the node that it is to be on
+        self._lookouts: dict[str, WorkerProcess] = {}  # by machine
         self._warming: list[threading.Thread] = []
         self._watch = Watch()
 
@@ -61,16 +63,16 @@ class WorkerPool:
                 logger.info("waiting for %d of %d workers; free are %s", len(waiting), len(processes), free_resources())
 
     def stock(self) -> None:
-        """Start the spares that are missing, in the background."""
+        """Start the spares and the lookouts that are missing, in the background."""
         self._spares = [(node_id, spare) for node_id, spare in self._spares if not spare.is_lost]
         bundles = {process.facts.node_id: process.bundle for process in self._ranks.values()}
         for node_id, bundle in bundles.items():
             for _ in range(self._num_spares - sum(there == node_id for there, _ in self._spares)):
-                spare = WorkerProcess(self._placement, bundle, is_spare=True)
+                spare = WorkerProcess(self._placement, bundle, "spare")
                 self._spares.append((node_id, spare))
-                thread = threading.Thread(target=self._warm, args=(spare,), name="spare", daemon=True)
-                thread.start()
-                self._warming = [*filter(threading.Thread.is_alive, self._warming), thread]
+                self._start_warming(spare)
+        if self._num_spares == 0:
+            self._post_lookouts()
 
     def end(self, processes: Sequence[WorkerProcess]) -> None:
         """Kill processes and wait until they are gone, those of this machine; Ray sees to the others."""
@@ -83,7 +85,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End every process: in order, and by force those that take too long."""
-        processes = [*self._ranks.values(), *[spare for _, spare in self._spares]]
+        processes = [*self._ranks.values(), *[spare for _, spare in self._spares], *self._lookouts.values()]
         for process in processes:
             process.dismiss()
         deadline = time.monotonic() + DISMISSAL_SECONDS
@@ -127,13 +129,33 @@ class WorkerPool:
                 return spare
         return None
 
+    def _post_lookouts(self) -> None:
+        """Beside each rank that is alone on its machine, out of sight of the driver: who but a neighbour sees it stopped?"""
+        ranks = [process for process in self._ranks.values() if process.is_attached and not process.is_on_this_machine]
+        num_ranks = Counter(process.facts.machine for process in ranks)
+        alone = {process.facts.machine: process for process in ranks if num_ranks[process.facts.machine] == 1}
+        for machine, lookout in list(self._lookouts.items()):
+            if lookout.is_lost or machine not in alone:
+                lookout.dismiss()
+                del self._lookouts[machine]
+        for machine, process in alone.items():
+            if machine not in self._lookouts:
+                lookout = WorkerProcess(self._placement, process.bundle, "lookout")
+                self._lookouts[machine] = lookout
+                self._start_warming(lookout)
+
+    def _start_warming(self, process: WorkerProcess) -> None:
+        thread = threading.Thread(target=self._warm, args=(process,), name="spare", daemon=True)
+        thread.start()
+        self._warming = [*filter(threading.Thread.is_alive, self._warming), thread]
+
     def _warm(self, spare: WorkerProcess) -> None:
         """Wait, in a thread of its own, until the spare is up: it takes as long as importing torch."""
         try:
             self._attach(spare)
         except (RayError, OSError) as error:
             if not spare.is_lost:
-                logger.warning("a spare worker did not start: %s", error)
+                logger.warning("a spare or lookout did not start: %s", error)
                 spare.kill()
 
     def _attach(self, process: WorkerProcess) -> None:

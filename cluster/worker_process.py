@@ -8,12 +8,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from cluster.actor import Facts, WorkerActor, read_facts
+from cluster.actor import Facts, LookoutActor, WorkerActor, read_facts
 from cluster.channel import Connection, ConnectionEnded, Listener
 from cluster.exit_status import wait_for_exit_signal
 from cluster.line import Abort, Look, encode_word
@@ -25,20 +25,22 @@ logger = logging.getLogger("squadron.executor")
 CONNECT_SECONDS = 30.0
 EXIT_SECONDS = 0.5  # for a process whose line has ended to be gone
 
+Role = Literal["worker", "spare", "lookout"]
+
 
 class WorkerProcess:
     """Starts with its actor; `facts` and `line` are there once it is `attach`ed."""
 
-    def __init__(self, placement: Placement, bundle: int, *, is_spare: bool = False) -> None:
-        """Have Ray start it in a bundle of the group. A spare takes none of the bundle's resources, even in use."""
+    def __init__(self, placement: Placement, bundle: int, role: Role = "worker") -> None:
+        """Have Ray start it in a bundle of the group, of whose resources only a worker takes any: a spare none, even in use."""
         self.bundle = bundle
         self.is_loading = False  # reads weights: it may be silent for longer
         self.is_seated = False  # has a rank, its weights and a cache
         self.ended = threading.Event()
         self.on_loss: Callable[[str], None] = _warn  # told once why the process is of no more use
-        options = _as_actor(WorkerActor).options(
-            num_cpus=0 if is_spare else placement.num_cpus,
-            num_gpus=placement.num_gpus,
+        options = _as_actor(LookoutActor if role == "lookout" else WorkerActor).options(
+            num_cpus=placement.num_cpus if role == "worker" else 0,
+            num_gpus=placement.num_gpus if role == "worker" else 0,
             scheduling_strategy=PlacementGroupSchedulingStrategy(placement.group, bundle),
         )
         self.actor: Any = options.remote()

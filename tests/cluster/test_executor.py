@@ -5,6 +5,7 @@ import logging
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -188,6 +189,27 @@ def test_a_frozen_worker_is_found_and_replaced(
         executor.restart()
         assert not is_alive(frozen) and executor.worker_pids[1] == other
         assert run(executor, epoch=1) == expected
+
+
+def test_a_frozen_worker_alone_on_another_machine_is_seen_by_a_lookout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.worker_process._open_pidfd", lambda facts: None)
+    monkeypatch.setattr("cluster.executor.STOCK_SECONDS", 0.1)
+    with started(make_config(num_spare_workers=0)) as executor:
+        executor._stocking.join(SECONDS)
+        assert executor._pool is not None
+        (lookout,) = executor._pool._lookouts.values()
+        for thread in executor._pool._warming:
+            thread.join(SECONDS)
+        assert lookout.is_attached and lookout.facts.pid not in executor.worker_pids
+        ended = os.pidfd_open(lookout.facts.pid)
+        (frozen,) = executor.worker_pids
+        os.kill(frozen, signal.SIGSTOP)
+        with pytest.raises(WorkerLost, match=r"worker 0 lost: stopped by a signal, no sign of life for [23]\.\d s"):
+            executor.submit(make_step(0, [Part(PROMPTS[0], 0, [1, 2, 3])])).result(SECONDS)
+        executor.restart()
+        assert not is_alive(frozen) and list(executor._pool._lookouts.values()) == [lookout]
+    assert select.select([ended], [], [], SECONDS)[0], "it is still there"
+    os.close(ended)
 
 
 def test_a_starved_worker_and_a_short_pause_are_no_alarm(expected: list[list[int]]) -> None:
