@@ -22,6 +22,8 @@ logger = logging.getLogger("squadron.executor")
 
 ELASTIC_SECONDS = 20  # for another node to be found, before fewer ranks go on
 STOCK_SECONDS = 10.0  # after the start, whose first answer spares would hold up by importing torch
+RESTOCK_SECONDS = 0.5  # after the loss of a spare; each time in a row twice as long, for something may be against it
+MAX_RESTOCK_SECONDS = 300.0
 
 
 class Phases:
@@ -63,8 +65,8 @@ class RayExecutor:
         self._group: WorkerGroup | None = None
         self._steps: StepChannel | None = None
         self._in_use = threading.RLock()  # the pool, by one thread at a time
-        self._stocking = threading.Timer(STOCK_SECONDS, self._stock)
-        self._stocking.daemon = True
+        self._stocking: threading.Timer | None = None
+        self._restock_seconds = RESTOCK_SECONDS
 
     @property
     def worker_pids(self) -> list[int]:
@@ -83,7 +85,7 @@ class RayExecutor:
         except BaseException:
             self.shutdown()
             raise
-        self._stocking.start()
+        self._stock_in(STOCK_SECONDS)
         return capacity
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
@@ -99,6 +101,7 @@ class RayExecutor:
         self._epoch += 1
         with self._in_use:
             capacity = self._restart()
+            self._restock_seconds = RESTOCK_SECONDS
             self._stock()
         return capacity
 
@@ -106,7 +109,8 @@ class RayExecutor:
         return self._group is not None and self._group.processes[failure.rank].was_killed
 
     def shutdown(self) -> None:
-        self._stocking.cancel()
+        if self._stocking is not None:
+            self._stocking.cancel()
         with self._in_use:
             if self._pool is not None:
                 self._dissolve(self._pool)
@@ -131,6 +135,16 @@ class RayExecutor:
             pool = self._shrink(error)
             phases.end("placed anew")
             return self._start_group(pool, None, phases)
+
+    def _restock(self) -> None:
+        """A spare was lost: have another one started."""
+        self._stock_in(self._restock_seconds)
+        self._restock_seconds = min(2 * self._restock_seconds, MAX_RESTOCK_SECONDS)
+
+    def _stock_in(self, seconds: float) -> None:
+        self._stocking = threading.Timer(seconds, self._stock)
+        self._stocking.daemon = True
+        self._stocking.start()
 
     def _stock(self) -> None:
         """Have spares started, in the background."""
@@ -157,7 +171,8 @@ class RayExecutor:
 
     def _place(self, timeout: int) -> WorkerPool:
         self._placement = place(self._config, cpus_per_worker=self._cpus_per_worker, timeout=timeout)
-        self._pool = WorkerPool(self._placement, self._config.num_spare_workers if self._config.device == "cpu" else 0)
+        num_spares = self._config.num_spare_workers if self._config.device == "cpu" else 0
+        self._pool = WorkerPool(self._placement, num_spares, on_missing=self._restock)
         return self._pool
 
     def _dissolve(self, pool: WorkerPool) -> None:

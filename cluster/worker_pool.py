@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import ray
 from ray.exceptions import RayActorError, RayError
@@ -12,8 +12,8 @@ from ray.exceptions import RayActorError, RayError
 from cluster.placement import Placement, free_resources, is_placed
 from cluster.ray_errors import cause_of, reason_of
 from cluster.watch import Watch
-from cluster.worker_process import WorkerProcess
-from engine.errors import WorkerLost
+from cluster.worker_process import WorkerProcess, warn_of_loss
+from engine.errors import WorkerLost, in_a_line
 
 logger = logging.getLogger("squadron.executor")
 
@@ -31,9 +31,11 @@ class NoPlace(WorkerLost):
 class WorkerPool:
     """A process for each rank, and `num_spares` more on each node that has ranks. Used by one thread at a time."""
 
-    def __init__(self, placement: Placement, num_spares: int) -> None:
+    def __init__(self, placement: Placement, num_spares: int, on_missing: Callable[[], None]) -> None:
+        """`on_missing` is called, in any thread, when a spare or a lookout is lost: `stock` has something to do."""
         self._placement = placement
         self._num_spares = num_spares
+        self._on_missing = on_missing
         self._ranks: dict[int, WorkerProcess] = {}
         self._spares: list[tuple[str, WorkerProcess]] = []  # with the id of the node that it is to be on
         self._lookouts: dict[str, WorkerProcess] = {}  # by machine
@@ -145,6 +147,7 @@ class WorkerPool:
                 self._start_warming(lookout)
 
     def _start_warming(self, process: WorkerProcess) -> None:
+        process.on_loss = self._lose_idle
         thread = threading.Thread(target=self._warm, args=(process,), name="spare", daemon=True)
         thread.start()
         self._warming = [*filter(threading.Thread.is_alive, self._warming), thread]
@@ -154,9 +157,12 @@ class WorkerPool:
         try:
             self._attach(spare)
         except (RayError, OSError) as error:
-            if not spare.is_lost:
-                logger.warning("a spare or lookout did not start: %s", error)
-                spare.kill()
+            why = reason_of(error) if isinstance(error, RayError) else in_a_line(error)
+            spare.lose(f"it did not start: {why}")
+
+    def _lose_idle(self, reason: str) -> None:
+        warn_of_loss(reason)
+        self._on_missing()
 
     def _attach(self, process: WorkerProcess) -> None:
         if process.attach():

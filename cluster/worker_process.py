@@ -37,7 +37,7 @@ class WorkerProcess:
         self.is_loading = False  # reads weights: it may be silent for longer
         self.is_seated = False  # has a rank, its weights and a cache
         self.ended = threading.Event()
-        self.on_loss: Callable[[str], None] = _warn  # told once why the process is of no more use
+        self.on_loss: Callable[[str], None] = warn_of_loss  # told once why the process is of no more use
         options = _as_actor(LookoutActor if role == "lookout" else WorkerActor).options(
             num_cpus=placement.num_cpus if role == "worker" else 0,
             num_gpus=placement.num_gpus if role == "worker" else 0,
@@ -156,7 +156,7 @@ def _as_actor(plain: type) -> Any:
     return ray.remote(plain)
 
 
-def _warn(reason: str) -> None:
+def warn_of_loss(reason: str) -> None:
     logger.warning("a worker without a rank was lost: %s", reason)
 
 

@@ -109,7 +109,10 @@ class Report:
             "name": self.name,
             "passed": self.has_passed,
             "faults_named": self.num_faults_named,
-            "faults": [{"what": fault.what, "seconds": round(fault.at - start, 3)} for fault in self.faults],
+            "faults": [
+                {"what": fault.what, "seconds": round(fault.at - start, 3), "interrupts": fault.interrupts}
+                for fault in self.faults
+            ],
             "counts": {name: self.counts[name] for name in ("lost", "duplicated", "changed", "silently cut")},
             "resume_seconds": {
                 name: percentile(resumed, share) for name, share in (("p50", 0.5), ("p95", 0.95), ("max", 1)) if resumed

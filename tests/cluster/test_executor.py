@@ -1,26 +1,16 @@
-"""Workers as Ray actors: the same tokens as one rank in process, and what becomes of a group that loses one."""
+"""Workers as Ray actors: the same tokens as one rank in process, whatever becomes of them; and where they are placed."""
 
 import itertools
 import logging
 import os
 import random
-import re
-import select
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
-from ray._private.ray_constants import KV_NAMESPACE_FUNCTION_TABLE
-from ray.experimental.internal_kv import _internal_kv_list
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -28,91 +18,21 @@ from cluster.actor import Loaded, Seat, WorkerActor
 from cluster.executor import RayExecutor
 from cluster.placement import make_bundles, place
 from engine.config import EngineConfig, ModelConfig
-from engine.errors import REQUEST_QUARANTINED, InvalidConfig, StepRaised, WorkerLost
+from engine.errors import REQUEST_QUARANTINED, InvalidConfig, StepRaised
 from engine.executor import Executor
 from engine.llm_engine import LLMEngine
 from engine.outputs import RequestOutput, SamplerOutput
 from engine.request import ExecuteModelRequest
 from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
+from tests.cluster.ranks import PROMPTS, SECONDS, is_alive, make_config, run, started
 from tests.engine.demo import Request, answers, tokens_and_text
-from tests.engine.worker.steps import Part, generate, ints, make_step, pairs
+from tests.engine.worker.steps import Part, ints, make_step, pairs
 from tests.engine.workloads import TOKENIZER
 
-ROOT = Path(__file__).parents[2]
-PROMPTS = [list(range(40, 77)), [5, 6, 7], list(range(300, 316))]
-SECONDS = 60  # more than any step takes
+pytestmark = pytest.mark.usefixtures("cluster")
+
 DEADLY = 13  # a token id
-IS_TOLD = tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (6, 15)  # by Linux, how a process ended
-
-
-def make_config(**changes: object) -> EngineConfig:
-    arguments = {
-        "model": str(ROOT / "configs" / "demo"),
-        "device": "cpu",
-        "dtype": "float32",
-        "ops_backend": "reference",
-        "num_gpu_blocks_override": 32,
-        "swap_space": 0.01,
-    }
-    return EngineConfig.create(**(arguments | changes))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    """A Ray cluster of this machine, with four logical CPUs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_worker_niceness", "0")
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        folder = tempfile.mkdtemp(prefix="sq-", dir="/tmp")  # short: the paths of sockets are
-        ray.init(
-            address="local",
-            num_cpus=4,
-            include_dashboard=False,
-            object_store_memory=80 << 20,
-            runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
-            log_to_driver=False,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-        )
-        yield
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def started(config: EngineConfig) -> Iterator[RayExecutor]:
-    executor = RayExecutor(config)
-    try:
-        executor.start()
-        yield executor
-    finally:
-        executor.shutdown()
-
-
-@pytest.fixture(scope="module")
-def expected() -> list[list[int]]:
-    """What one rank in process makes of the prompts."""
-    executor = LocalExecutor(make_config())
-    executor.start()
-    tokens = run(executor)
-    executor.shutdown()
-    return tokens
-
-
-def run(executor: Executor, epoch: int = 0) -> list[list[int]]:
-    return generate(lambda request: executor.submit(request).result(SECONDS), PROMPTS, 6, epoch=epoch, chunk=20)
-
-
-def is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
-
-
-def actor_classes() -> set[bytes]:
-    """Ray's copies of actor classes, which it keeps until the job ends."""
-    return set(_internal_kv_list(b"ActorClass", namespace=KV_NAMESPACE_FUNCTION_TABLE))
 
 
 def test_two_stages_of_two_ranks(expected: list[list[int]], caplog: pytest.LogCaptureFixture) -> None:
@@ -133,100 +53,6 @@ def test_two_stages_of_two_ranks(expected: list[list[int]], caplog: pytest.LogCa
     assert [is_alive(pid) for pid in pids] == [False] * 4
     assert executor.worker_pids == []
     assert {group["state"] for group in placement_group_table().values()} == {"REMOVED"}
-
-
-def test_killed_worker_is_lost_and_replaced(expected: list[list[int]], caplog: pytest.LogCaptureFixture) -> None:
-    with started(make_config(pipeline_parallel_size=2)) as executor:
-        old_pids, old_classes = executor.worker_pids, actor_classes()
-        caplog.clear()
-        os.kill(old_pids[0], signal.SIGSTOP)  # so that the step is in flight for as long as it takes to kill the worker
-        future = executor.submit(make_step(0, [Part(PROMPTS[0], 0, [1, 2, 3])]))
-        os.kill(old_pids[0], signal.SIGKILL)
-        for failed in (future, executor.submit(make_step(1, [Part([1], 0, [1])]))):
-            with pytest.raises(WorkerLost) as caught:
-                failed.result(SECONDS)
-            assert caught.value.rank == 0
-            assert "its process ended" in caught.value.reason or "ActorDiedError" in caught.value.reason
-        assert executor.was_killed(caught.value) == IS_TOLD
-        (line,) = caplog.messages
-        assert re.match(r"worker 0 on node \S+ lost, step 0 in flight: ", line)
-        assert executor.restart().num_gpu_blocks == 32
-        assert executor.worker_pids[1] == old_pids[1], "the other process is kept, with its weights"
-        assert executor.worker_pids[0] != old_pids[0] and not is_alive(old_pids[0])
-        with pytest.raises(WorkerLost, match="of epoch 0, and this is epoch 1"):
-            executor.submit(make_step(2, [Part([1], 0, [1])])).result(SECONDS)
-        assert run(executor, epoch=1) == expected
-        assert actor_classes() == old_classes, "a worker more leaves nothing in Ray's store"
-
-
-def test_a_spare_starts_a_while_after_the_others_and_takes_a_dead_ones_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.executor.STOCK_SECONDS", 0.5)
-    with started(make_config(pipeline_parallel_size=2)) as executor:
-        assert executor._pool is not None
-        assert executor._pool._spares == []
-        executor._stocking.join(SECONDS)
-        ((_, spare),) = executor._pool._spares
-        assert ray.get(spare.introduction, timeout=SECONDS).pid not in executor.worker_pids
-        os.kill(executor.worker_pids[1], signal.SIGKILL)
-        with pytest.raises(WorkerLost):
-            executor.submit(make_step(0, [Part(PROMPTS[0], 0, [1, 2, 3])])).result(SECONDS)
-        executor.restart()
-        assert executor.worker_pids[1] == spare.facts.pid
-
-
-@pytest.mark.parametrize("is_elsewhere", [False, True], ids=["here", "on another machine"])
-def test_a_frozen_worker_is_found_and_replaced(
-    expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
-) -> None:
-    """On another machine it is seen by a neighbour: by its silence alone it would be lost after 10 s."""
-    if is_elsewhere:
-        monkeypatch.setattr("cluster.worker_process._open_pidfd", lambda facts: None)
-    with started(make_config(pipeline_parallel_size=2, num_spare_workers=0)) as executor:
-        frozen, other = executor.worker_pids
-        os.kill(frozen, signal.SIGSTOP)
-        with pytest.raises(WorkerLost, match=r"worker 0 lost: stopped by a signal, no sign of life for \d\.\d s"):
-            executor.submit(make_step(0, [Part(PROMPTS[0], 0, [1, 2, 3])])).result(SECONDS)
-        executor.restart()
-        assert not is_alive(frozen) and executor.worker_pids[1] == other
-        assert run(executor, epoch=1) == expected
-
-
-def test_a_frozen_worker_alone_on_another_machine_is_seen_by_a_lookout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.worker_process._open_pidfd", lambda facts: None)
-    monkeypatch.setattr("cluster.executor.STOCK_SECONDS", 0.1)
-    with started(make_config(num_spare_workers=0)) as executor:
-        executor._stocking.join(SECONDS)
-        assert executor._pool is not None
-        (lookout,) = executor._pool._lookouts.values()
-        for thread in executor._pool._warming:
-            thread.join(SECONDS)
-        assert lookout.is_attached and lookout.facts.pid not in executor.worker_pids
-        ended = os.pidfd_open(lookout.facts.pid)
-        (frozen,) = executor.worker_pids
-        os.kill(frozen, signal.SIGSTOP)
-        with pytest.raises(WorkerLost, match=r"worker 0 lost: stopped by a signal, no sign of life for [23]\.\d s"):
-            executor.submit(make_step(0, [Part(PROMPTS[0], 0, [1, 2, 3])])).result(SECONDS)
-        executor.restart()
-        assert not is_alive(frozen) and list(executor._pool._lookouts.values()) == [lookout]
-    assert select.select([ended], [], [], SECONDS)[0], "it is still there"
-    os.close(ended)
-
-
-def test_a_starved_worker_and_a_short_pause_are_no_alarm(expected: list[list[int]]) -> None:
-    burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        with started(make_config(pipeline_parallel_size=2, num_spare_workers=0)) as executor:
-            starved, paused = executor.worker_pids
-            os.setpriority(os.PRIO_PROCESS, starved, 19)
-            os.kill(paused, signal.SIGSTOP)
-            resume = threading.Timer(1.5, os.kill, (paused, signal.SIGCONT))
-            resume.start()
-            assert run(executor) == expected
-            resume.join()
-            assert executor.worker_pids == [starved, paused]
-    finally:
-        burner.kill()
-        burner.wait()
 
 
 def test_an_exception_restarts_no_process(expected: list[list[int]]) -> None:

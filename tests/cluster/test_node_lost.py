@@ -14,7 +14,7 @@ from ray.cluster_utils import Cluster
 from cluster.executor import RayExecutor
 from engine.errors import StepFailure, WorkerLost
 from engine.worker.local_executor import LocalExecutor
-from tests.cluster.test_executor import PROMPTS, ROOT, SECONDS, make_config
+from tests.cluster.ranks import PROMPTS, ROOT, SECONDS, make_config
 from tests.engine.worker.steps import generate
 
 # Ray's own: `Cluster` leaves sockets open.

@@ -9,7 +9,7 @@ import ray
 from cluster.api.errors import Unavailable
 from cluster.api.resume import StreamRecord
 from cluster.stream_journal import NAME, NAMESPACE, JournalClient
-from tests.cluster.test_executor import ROOT
+from tests.cluster.ranks import ROOT
 from tests.cluster.test_node_lost import NODE, SECONDS, cluster
 
 __all__ = ["cluster"]  # the fixture

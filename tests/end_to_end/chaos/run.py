@@ -12,7 +12,7 @@ from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.command import show, undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
-from tests.end_to_end.chaos.processes import find, send
+from tests.end_to_end.chaos.processes import find, is_spare, send
 
 PATIENCE_SECONDS = 60.0  # for a process to kill
 POLL_SECONDS = 0.02
@@ -60,18 +60,25 @@ async def disturbed(
 
 
 def kill_every(seconds: float, title: str, num: int, *, seed: int = 0, spared: frozenset[int] = frozenset()) -> Deliver:
-    """SIGKILL for a process of that title, each as likely as the others but for the `spared`, so many times."""
+    """SIGKILL for a process of that title, each as likely as the others but for the `spared`, so many times.
+
+    Spares among them do not count: nobody waits for what they do.
+    """
     generator = random.Random(seed)
 
     async def deliver(faults: list[Fault]) -> None:
-        for _ in range(num):
+        num_left = num
+        while num_left > 0:
             await asyncio.sleep(seconds)
             pid = await some_process(title, generator, spared)
             if pid is None:
                 return
+            interrupts = not is_spare(pid)
             at = time.monotonic()
             if send(pid, signal.SIGKILL):
-                faults.append(Fault(f"kill -9 {title} {pid}", at))
+                what = f"kill -9 {title} {pid}" + ("" if interrupts else ", a spare")
+                faults.append(Fault(what, at, interrupts))
+            num_left -= interrupts
 
     return deliver
 

@@ -1,0 +1,45 @@
+"""What tests of ranks on Ray share."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+import ray
+
+from engine.worker.local_executor import LocalExecutor
+from tests.cluster.ranks import ROOT, make_config, run
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A Ray cluster of this machine, with four logical CPUs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        folder = tempfile.mkdtemp(prefix="sq-", dir="/tmp")  # short: the paths of sockets are
+        ray.init(
+            address="local",
+            num_cpus=4,
+            include_dashboard=False,
+            object_store_memory=80 << 20,
+            runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
+            log_to_driver=False,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
+        yield
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[list[int]]:
+    """What one rank in process makes of the prompts."""
+    executor = LocalExecutor(make_config())
+    executor.start()
+    tokens = run(executor)
+    executor.shutdown()
+    return tokens
