@@ -1,6 +1,7 @@
 """`RayExecutor`: the executor of tensor- and pipeline-parallel ranks, each a Ray actor."""
 
 import logging
+import math
 import threading
 import time
 from concurrent.futures import Future
@@ -23,7 +24,7 @@ logger = logging.getLogger("squadron.executor")
 ELASTIC_SECONDS = 20  # for another node to be found, before fewer ranks go on
 STOCK_SECONDS = 10.0  # after the start, whose first answer spares would hold up by importing torch
 RESTOCK_SECONDS = 0.5  # after the loss of a spare; each time in a row twice as long, for something may be against it
-MAX_RESTOCK_SECONDS = 300.0
+MAX_RESTOCK_SECONDS = 300.0  # losses that are further apart are not in a row
 
 
 class Phases:
@@ -66,6 +67,8 @@ class RayExecutor:
         self._steps: StepChannel | None = None
         self._in_use = threading.RLock()  # the pool, by one thread at a time
         self._stocking: threading.Timer | None = None
+        self._will_stock = False
+        self._lost_spare_at = -math.inf
         self._restock_seconds = RESTOCK_SECONDS
 
     @property
@@ -137,11 +140,17 @@ class RayExecutor:
             return self._start_group(pool, None, phases)
 
     def _restock(self) -> None:
-        """A spare was lost: have another one started."""
+        """A spare was lost: have another one started, with those that are lost before it is."""
+        before, self._lost_spare_at = self._lost_spare_at, time.monotonic()
+        if self._will_stock:
+            return
+        if self._lost_spare_at - before > MAX_RESTOCK_SECONDS:
+            self._restock_seconds = RESTOCK_SECONDS
         self._stock_in(self._restock_seconds)
         self._restock_seconds = min(2 * self._restock_seconds, MAX_RESTOCK_SECONDS)
 
     def _stock_in(self, seconds: float) -> None:
+        self._will_stock = True
         self._stocking = threading.Timer(seconds, self._stock)
         self._stocking.daemon = True
         self._stocking.start()
@@ -149,6 +158,7 @@ class RayExecutor:
     def _stock(self) -> None:
         """Have spares started, in the background."""
         with self._in_use:
+            self._will_stock = False
             if self._pool is not None and self._group is not None and ray.is_initialized():
                 self._pool.stock()
 

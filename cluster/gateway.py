@@ -178,12 +178,12 @@ class Gateway:
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
     async def why(self, request_id: str) -> dict[str, float] | None:
-        """Seconds by phase, those before the last attempt as "replica lost"; None for one that is not known (any more)."""
+        """Seconds by phase, those before the last attempt as "earlier attempts"; None for one that is not known (any more)."""
         asked = self._asked.get(request_id)
         seconds = await self._engines.why(asked.own_id) if asked is not None else None
         if asked is None or seconds is None or asked.seconds_lost == 0:
             return seconds
-        return {"replica lost": asked.seconds_lost} | seconds
+        return {"earlier attempts": asked.seconds_lost} | seconds
 
     async def _watch(self, call: EngineCall, journal: Journal) -> None:
         """Tell the journal how the call ended. If well, the last delta has come or is on its way over that connection."""

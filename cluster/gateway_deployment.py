@@ -9,7 +9,7 @@ from typing import Any
 import ray
 from fastapi import FastAPI
 from ray import serve
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
@@ -20,6 +20,7 @@ from cluster.api.errors import Unavailable
 from cluster.delta_channel import GatewayAddress
 from cluster.gateway import Gateway
 from cluster.journal import EngineLost
+from cluster.ray_errors import reason_of
 from cluster.stream_journal import JournalClient
 
 SERVE_NAMESPACE = "serve"  # where Serve names its actors
@@ -100,7 +101,7 @@ def _all_gateways() -> DeploymentHandle[Any]:
 
 
 async def _ask(replicas: DeploymentHandle[Any], method: str, *args: Any) -> list[Any]:
-    """What each replica answers, without those that are just ending; raises Unavailable if one takes too long."""
+    """What each replica answers, without those that have died; raises Unavailable if another one does not answer."""
     try:
         answers = await replicas.broadcast(method, *args).results_async(
             timeout_s=QUESTION_SECONDS, return_exceptions=True
@@ -108,6 +109,10 @@ async def _ask(replicas: DeploymentHandle[Any], method: str, *args: Any) -> list
     except (RayServeException, TimeoutError):
         message = f"Not every replica answered within {QUESTION_SECONDS:.0f} s"
         raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER) from None
+    for answer in answers:
+        if isinstance(answer, Exception) and not isinstance(answer, RayActorError):
+            message = f"A replica could not answer: {reason_of(answer)}"
+            raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER)
     return [answer for answer in answers if not isinstance(answer, Exception)]
 
 

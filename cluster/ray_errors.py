@@ -23,8 +23,8 @@ def cause_of(rank: int, error: RayError) -> SquadronError:
     return WorkerLost(rank, reason_of(error))
 
 
-def reason_of(error: RayError) -> str:
-    """In one line."""
+def reason_of(error: Exception) -> str:
+    """In one line, what Ray or a call to it raised."""
     if isinstance(error, RayTaskError):
         return in_a_line(error.cause)
     if isinstance(error, RayActorError) and error.actor_init_failed:

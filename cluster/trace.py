@@ -37,8 +37,8 @@ def run(options: argparse.Namespace) -> None:
 def explain(seconds: dict[str, float]) -> list[str]:
     """A line a phase, with its share, and the sum."""
     total = sum(seconds.values())
-    lines = [f"{phase:<12} {value:9.4f} s {value / total:6.1%}" for phase, value in seconds.items()]
-    return [*lines, f"{'sum':<12} {total:9.4f} s"]
+    lines = [f"{phase:<16} {value:9.4f} s {value / total:6.1%}" for phase, value in seconds.items()]
+    return [*lines, f"{'sum':<16} {total:9.4f} s"]
 
 
 def _get(options: argparse.Namespace, path: str) -> Any:

@@ -13,7 +13,7 @@ from cluster.placement import Placement, free_resources, is_placed
 from cluster.ray_errors import cause_of, reason_of
 from cluster.watch import Watch
 from cluster.worker_process import WorkerProcess, warn_of_loss
-from engine.errors import WorkerLost, in_a_line
+from engine.errors import WorkerLost
 
 logger = logging.getLogger("squadron.executor")
 
@@ -67,7 +67,7 @@ class WorkerPool:
     def stock(self) -> None:
         """Start the spares and the lookouts that are missing, in the background."""
         self._spares = [(node_id, spare) for node_id, spare in self._spares if not spare.is_lost]
-        bundles = {process.facts.node_id: process.bundle for process in self._ranks.values()}
+        bundles = {process.facts.node_id: process.bundle for process in self._ranks.values() if not process.is_lost}
         for node_id, bundle in bundles.items():
             for _ in range(self._num_spares - sum(there == node_id for there, _ in self._spares)):
                 spare = WorkerProcess(self._placement, bundle, "spare")
@@ -128,17 +128,19 @@ class WorkerPool:
         for index, (node_id, spare) in enumerate(self._spares):
             if node_id == lost.facts.node_id and not spare.is_lost:
                 del self._spares[index]
+                spare.on_loss = warn_of_loss
                 return spare
         return None
 
     def _post_lookouts(self) -> None:
         """Beside each rank that is alone on its machine, out of sight of the driver: who but a neighbour sees it stopped?"""
-        ranks = [process for process in self._ranks.values() if process.is_attached and not process.is_on_this_machine]
+        ranks = [process for process in self._ranks.values() if not (process.is_lost or process.is_on_this_machine)]
         num_ranks = Counter(process.facts.machine for process in ranks)
         alone = {process.facts.machine: process for process in ranks if num_ranks[process.facts.machine] == 1}
         for machine, lookout in list(self._lookouts.items()):
             if lookout.is_lost or machine not in alone:
-                lookout.dismiss()
+                if not lookout.is_lost:
+                    lookout.dismiss()
                 del self._lookouts[machine]
         for machine, process in alone.items():
             if machine not in self._lookouts:
@@ -157,8 +159,7 @@ class WorkerPool:
         try:
             self._attach(spare)
         except (RayError, OSError) as error:
-            why = reason_of(error) if isinstance(error, RayError) else in_a_line(error)
-            spare.lose(f"it did not start: {why}")
+            spare.lose(f"it did not start: {reason_of(error)}")
 
     def _lose_idle(self, reason: str) -> None:
         warn_of_loss(reason)

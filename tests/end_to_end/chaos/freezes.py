@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from cluster.chaos.report import Fault, Report
 from tests.end_to_end.chaos.app import FOUR_RANKS, App, app_args, running
 from tests.end_to_end.chaos.options import Options
-from tests.end_to_end.chaos.processes import ENGINE, RANK, WORKER, find, is_alive, renice, send
+from tests.end_to_end.chaos.processes import ENGINE, SERVING, WORKER, find, is_alive, renice, send
 from tests.end_to_end.chaos.run import POLL_SECONDS, Deliver, Load, disturbed, some_process
 
 THAW_SECONDS = 60.0  # after which a process that nobody has missed is ended by the harness
@@ -22,7 +22,7 @@ BURNER = "while True: pass"
 
 def freeze_worker(options: Options) -> Report:
     """T6: SIGSTOP for a worker of TP=2 × PP=2; noticed in 3 s, streams go on in 6."""
-    return _freeze("T6-worker", RANK, app_args(FOUR_RANKS, recovers=options.recovers), options)
+    return _freeze("T6-worker", SERVING, app_args(FOUR_RANKS, recovers=options.recovers), options)
 
 
 def freeze_engine(options: Options) -> Report:
@@ -91,7 +91,7 @@ def _pause_every(seconds: float, num: int, seed: int) -> Deliver:
     generator = random.Random(seed)
 
     async def deliver(faults: list[Fault]) -> None:
-        workers = sorted(find(WORKER))
+        workers = sorted(find(SERVING))
         renice(workers[0], 19)
         with _burning():
             for _ in range(num):

@@ -9,7 +9,7 @@ from pathlib import Path
 from cluster.process_state import read_stat
 
 WORKER = "ray::WorkerActor"
-RANK = f"{WORKER}.run"  # one that serves: Ray adds what an actor is at, and a spare is at nothing
+SERVING = f"{WORKER}.run"  # one of a rank: Ray adds what an actor is at, and a spare is at nothing
 ENGINE = "ray::ServeReplica:squadron:EngineDeployment"
 GATEWAY = "ray::ServeReplica:squadron:GatewayDeployment"
 
@@ -41,11 +41,6 @@ def descendants(root: int) -> list[int]:
 def find(title: str, root: int | None = None) -> list[int]:
     """Processes below `root` (or this one) whose command line begins so, and which have not ended."""
     return [pid for pid in descendants(root or os.getpid()) if title_of(pid).startswith(title) and is_alive(pid)]
-
-
-def is_spare(pid: int) -> bool:
-    """Whether it is a worker's process that holds no rank: it is being born, or idle, as a rank is between two calls."""
-    return title_of(pid) in (WORKER, f"{WORKER}.__init__")
 
 
 def title_of(pid: int) -> str:

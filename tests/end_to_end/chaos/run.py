@@ -12,7 +12,7 @@ from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.command import show, undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
-from tests.end_to_end.chaos.processes import find, is_spare, send
+from tests.end_to_end.chaos.processes import find, send, title_of
 
 PATIENCE_SECONDS = 60.0  # for a process to kill
 POLL_SECONDS = 0.02
@@ -59,10 +59,18 @@ async def disturbed(
         return Report(name, num_faults, faults, streams, expected, tolerated)
 
 
-def kill_every(seconds: float, title: str, num: int, *, seed: int = 0, spared: frozenset[int] = frozenset()) -> Deliver:
+def kill_every(
+    seconds: float,
+    title: str,
+    num: int,
+    *,
+    counted: str | None = None,
+    seed: int = 0,
+    spared: frozenset[int] = frozenset(),
+) -> Deliver:
     """SIGKILL for a process of that title, each as likely as the others but for the `spared`, so many times.
 
-    Spares among them do not count: nobody waits for what they do.
+    Those whose title is not `counted` at that moment are killed on top of them, and are not timed.
     """
     generator = random.Random(seed)
 
@@ -73,12 +81,11 @@ def kill_every(seconds: float, title: str, num: int, *, seed: int = 0, spared: f
             pid = await some_process(title, generator, spared)
             if pid is None:
                 return
-            interrupts = not is_spare(pid)
+            counts = title_of(pid).startswith(counted or title)
             at = time.monotonic()
             if send(pid, signal.SIGKILL):
-                what = f"kill -9 {title} {pid}" + ("" if interrupts else ", a spare")
-                faults.append(Fault(what, at, interrupts))
-            num_left -= interrupts
+                faults.append(Fault(f"kill -9 {title} {pid}", at, interrupts=counts, is_named=counts))
+                num_left -= counts
 
     return deliver
 

@@ -24,7 +24,7 @@ from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.processes import (
     ENGINE,
     GATEWAY,
-    RANK,
+    SERVING,
     WORKER,
     Usage,
     descendants,
@@ -97,13 +97,13 @@ def soak(options: Options) -> Report:
         samples = _Samples(Path(folder))
         with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
             # The oldest worker lives through it all, to be judged.
-            spared = frozenset(find(RANK)[:1])
+            spared = frozenset(find(SERVING)[:1])
             if is_judged:
                 asyncio.run(_send(app.url, NUM_REQUESTS_REMEMBERED, max_tokens=2))
             for number in range(NUM_ROUNDS):
                 if number == NUM_WARM_UP:
                     samples.begin()
-                kill = kill_every(interval, RANK, num_faults, seed=options.seed + number, spared=spared)
+                kill = kill_every(interval, SERVING, num_faults, seed=options.seed + number, spared=spared)
                 deliver = _mixed(app.url, seconds, kill, options.seed, samples)
                 reports.append(asyncio.run(disturbed("T21", app.url, load, num_faults=num_faults, deliver=deliver)))
                 if not reports[-1].has_passed:
