@@ -16,6 +16,7 @@ from tests.end_to_end.chaos.processes import find, send, title_of
 
 PATIENCE_SECONDS = 60.0  # for a process to kill
 POLL_SECONDS = 0.02
+MOST_KILLS = 4  # for each that counts
 
 Deliver = Callable[[list[Fault]], Awaitable[None]]
 
@@ -70,13 +71,16 @@ def kill_every(
 ) -> Deliver:
     """SIGKILL for a process of that title, each as likely as the others but for the `spared`, so many times.
 
-    Those whose title is not `counted` at that moment are killed on top of them, and are not timed.
+    Those whose title is not `counted` at that moment are killed on top of them, and are not timed: kills that follow each
+    other faster than processes start are of little else.
     """
     generator = random.Random(seed)
 
     async def deliver(faults: list[Fault]) -> None:
         num_left = num
-        while num_left > 0:
+        for _ in range(MOST_KILLS * num):
+            if num_left == 0:
+                return
             await asyncio.sleep(seconds)
             pid = await some_process(title, generator, spared)
             if pid is None:
