@@ -23,6 +23,7 @@ from cluster.process_state import is_stopped, read_start_time
 logger = logging.getLogger("squadron.executor")
 
 CONNECT_SECONDS = 30.0
+LOOK_SECONDS = 0.2  # between two looks whether the process that is to connect has died
 EXIT_SECONDS = 0.5  # for a process whose line has ended to be gone
 
 Role = Literal["worker", "spare", "lookout"]
@@ -65,7 +66,7 @@ class WorkerProcess:
             listener = Listener(None if is_on_this_node else ray.util.get_node_ip_address())
             try:
                 holding = self.actor.hold_line.remote(listener.address, listener.token)
-                _, self.line = listener.accept(time.monotonic() + CONNECT_SECONDS)
+                self.line = _accept_from(listener, holding)
                 ray.get(holding)
             finally:
                 listener.close()
@@ -158,6 +159,19 @@ def _as_actor(plain: type) -> Any:
 
 def warn_of_loss(reason: str) -> None:
     logger.warning("a worker without a rank was lost: %s", reason)
+
+
+def _accept_from(listener: Listener, call: Any) -> Connection:
+    """The connection that a call to an actor makes; raises what the call failed of, or TimeoutError."""
+    deadline = time.monotonic() + CONNECT_SECONDS
+    while True:
+        try:
+            return listener.accept(min(time.monotonic() + LOOK_SECONDS, deadline))[1]
+        except TimeoutError:
+            if time.monotonic() > deadline:
+                raise
+            if ray.wait([call], timeout=0)[0]:
+                ray.get(call)
 
 
 def _open_pidfd(facts: Facts) -> int | None:

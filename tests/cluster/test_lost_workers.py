@@ -9,10 +9,13 @@ import sys
 import threading
 
 import pytest
+import ray
 from ray._private.ray_constants import KV_NAMESPACE_FUNCTION_TABLE
+from ray.exceptions import RayActorError
 from ray.experimental.internal_kv import _internal_kv_list
 
 from cluster.executor import RayExecutor
+from cluster.placement import give_back, place
 from cluster.worker_process import WorkerProcess
 from engine.errors import WorkerLost
 from tests.cluster.ranks import PROMPTS, SECONDS, is_alive, make_config, run, started
@@ -103,6 +106,21 @@ def test_a_lost_spare_is_replaced_while_steps_go_on(
         executor.restart()
         assert executor.worker_pids == [spare.facts.pid]
         assert executor._restock_seconds == 0.1
+
+
+def test_a_worker_that_dies_before_its_line_is_laid_is_not_waited_for() -> None:
+    placement = place(make_config())
+    try:
+        process = WorkerProcess(placement, 0)
+        facts = ray.get(process.introduction, timeout=SECONDS)
+        ended = os.pidfd_open(facts.pid)
+        os.kill(facts.pid, signal.SIGKILL)
+        assert select.select([ended], [], [], SECONDS)[0]
+        os.close(ended)
+        with pytest.raises(RayActorError):
+            process.attach()
+    finally:
+        give_back(placement)
 
 
 def test_spares_that_are_lost_together_are_replaced_together(monkeypatch: pytest.MonkeyPatch) -> None:
