@@ -5,15 +5,15 @@ import asyncio
 from cluster.chaos.report import Report
 from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, running
 from tests.end_to_end.chaos.options import Options
-from tests.end_to_end.chaos.processes import ENGINE, GATEWAY, SERVING, WORKER
+from tests.end_to_end.chaos.processes import ENGINE, GATEWAY, SERVING
 from tests.end_to_end.chaos.run import Load, disturbed, kill_every
 
 
 def kill_workers(options: Options) -> Report:
-    """T1: kill -9 a random worker of TP=2 × PP=2 every 5 s under 500 streams; spares are killed on top, and delay nobody."""
+    """T1: kill -9 a random worker of TP=2 × PP=2 every 5 s under 500 streams; not a spare, whose death delays nobody."""
     num_faults = options.pick(options.faults, 8, 2)
     load = Load(options.pick(options.streams, 500, 20), seed=options.seed)
-    deliver = kill_every(options.interval or 5.0, WORKER, num_faults, counted=SERVING, seed=options.seed)
+    deliver = kill_every(options.interval or 5.0, SERVING, num_faults, seed=options.seed)
     with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
         return asyncio.run(disturbed("T1", app.url, load, num_faults=num_faults, deliver=deliver))
 

@@ -12,11 +12,10 @@ from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.command import show, undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
-from tests.end_to_end.chaos.processes import find, send, title_of
+from tests.end_to_end.chaos.processes import find, send
 
 PATIENCE_SECONDS = 60.0  # for a process to kill
 POLL_SECONDS = 0.02
-MOST_KILLS = 4  # for each that counts
 
 Deliver = Callable[[list[Fault]], Awaitable[None]]
 
@@ -60,36 +59,19 @@ async def disturbed(
         return Report(name, num_faults, faults, streams, expected, tolerated)
 
 
-def kill_every(
-    seconds: float,
-    title: str,
-    num: int,
-    *,
-    counted: str | None = None,
-    seed: int = 0,
-    spared: frozenset[int] = frozenset(),
-) -> Deliver:
-    """SIGKILL for a process of that title, each as likely as the others but for the `spared`, so many times.
-
-    Those whose title is not `counted` at that moment are killed on top of them, and are not timed: kills that follow each
-    other faster than processes start are of little else.
-    """
+def kill_every(seconds: float, title: str, num: int, *, seed: int = 0, spared: frozenset[int] = frozenset()) -> Deliver:
+    """SIGKILL for a process of that title, each as likely as the others but for the `spared`, so many times."""
     generator = random.Random(seed)
 
     async def deliver(faults: list[Fault]) -> None:
-        num_left = num
-        for _ in range(MOST_KILLS * num):
-            if num_left == 0:
-                return
+        for _ in range(num):
             await asyncio.sleep(seconds)
             pid = await some_process(title, generator, spared)
             if pid is None:
                 return
-            counts = title_of(pid).startswith(counted or title)
             at = time.monotonic()
             if send(pid, signal.SIGKILL):
-                faults.append(Fault(f"kill -9 {title} {pid}", at, interrupts=counts, is_named=counts))
-                num_left -= counts
+                faults.append(Fault(f"kill -9 {title} {pid}", at))
 
     return deliver
 

@@ -24,7 +24,6 @@ from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.processes import (
     ENGINE,
     GATEWAY,
-    SERVING,
     WORKER,
     Usage,
     descendants,
@@ -81,7 +80,7 @@ class _Samples:
 
 
 def soak(options: Options) -> Report:
-    """T21: workers killed every minute and clients dropped, for 30 minutes or --seconds; memory, descriptors, threads stay.
+    """T21: workers (and spares) killed every minute, clients dropped, for 30 minutes or --seconds; what processes take stays.
 
     In rounds, the first ones to warm up. What is in use is told between them, while nothing runs: requests in flight have
     megabytes, more at one time than at another. Ray keeps some 8 KB of every actor that ever was in the process that made
@@ -97,13 +96,13 @@ def soak(options: Options) -> Report:
         samples = _Samples(Path(folder))
         with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
             # The oldest worker lives through it all, to be judged.
-            spared = frozenset(find(SERVING)[:1])
+            spared = frozenset(find(WORKER)[:1])
             if is_judged:
                 asyncio.run(_send(app.url, NUM_REQUESTS_REMEMBERED, max_tokens=2))
             for number in range(NUM_ROUNDS):
                 if number == NUM_WARM_UP:
                     samples.begin()
-                kill = kill_every(interval, SERVING, num_faults, seed=options.seed + number, spared=spared)
+                kill = kill_every(interval, WORKER, num_faults, seed=options.seed + number, spared=spared)
                 deliver = _mixed(app.url, seconds, kill, options.seed, samples)
                 reports.append(asyncio.run(disturbed("T21", app.url, load, num_faults=num_faults, deliver=deliver)))
                 if not reports[-1].has_passed:
