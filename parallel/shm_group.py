@@ -1,9 +1,12 @@
 """Collectives between CPU ranks of one machine through shared memory: tens of times faster than a loopback socket.
 
-The ranks map one file, which has no name by the time they use it: nothing stays behind, however they end. A rank that dies
-is noticed within a tenth of a second, and so is an abort; a rank that is frozen, at the time limit.
+The ranks map one file, which has no name by the time they use it: nothing stays behind, however they end. Only what dies
+between the two leaves a file, until the next group begins. A rank that dies is noticed within a tenth of a second, and so is
+an abort; a rank that is frozen, at the time limit.
 """
 
+import contextlib
+import fcntl
 import os
 import secrets
 from datetime import timedelta
@@ -17,6 +20,7 @@ from ops.cpu.library import kernels, library, unavailable_reason
 from parallel.errors import GroupError
 
 FOLDER = Path("/dev/shm")
+PREFIX = "squadron-"
 _NO_ROOM = -(1 << 31)
 _ABORTED = _NO_ROOM + 1
 
@@ -36,7 +40,7 @@ class ShmGroup:
     is_capturable = True
 
     def __init__(self, rank: int, size: int, file: int, timeout: timedelta) -> None:
-        """file: descriptor of the shared file, opened by this rank itself; the group closes it."""
+        """file: descriptor of the shared file, opened by this rank itself; the group closes it, also if it cannot be made."""
         self.rank = rank
         self.size = size
         self._milliseconds = int(timeout / timedelta(milliseconds=1))
@@ -117,16 +121,28 @@ def join(rank: int, size: int, store: Store, timeout: timedelta) -> ShmGroup | N
     if len(machines) > 1 or machines == {b""} or size > library().squadron_shm_max_ranks():
         return None
     if rank == 0:
-        store.set("path", _create_file(size))
-    path = Path(store.get("path").decode())
-    if path == Path():
+        _remove_abandoned()
+        created = _create_file(size)
+        if created is None:
+            store.set("path", "")
+            return None
+        file, path = created
+        try:
+            store.set("path", str(path))
+            return _meet(ShmGroup(rank, size, file, timeout), store)
+        finally:
+            path.unlink()
+    name = store.get("path").decode()
+    if not name:
         return None
-    group = ShmGroup(rank, size, os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), timeout)
-    store.set(f"joined.{rank}", "")
-    for peer in range(size):
+    return _meet(ShmGroup(rank, size, os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), timeout), store)
+
+
+def _meet(group: ShmGroup, store: Store) -> ShmGroup:
+    """Wait until all ranks have opened the file."""
+    store.set(f"joined.{group.rank}", "")
+    for peer in range(group.size):
         store.get(f"joined.{peer}")
-    if rank == 0:
-        path.unlink()
     return group
 
 
@@ -137,19 +153,40 @@ def _machine() -> str:
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text()} {FOLDER.stat().st_dev}"
 
 
-def _create_file(size: int) -> str:
-    """Path of a new file of zeros with room for what every collective needs; empty if there is no room."""
-    path = FOLDER / f"squadron-{secrets.token_hex(8)}"
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def _create_file(size: int) -> tuple[int, Path] | None:
+    """A new file of zeros, locked, with room for what every collective needs; None if there is no room."""
+    file, path = _create_locked()
     try:
         os.ftruncate(file, library().squadron_shm_bytes(size))
         os.posix_fallocate(file, 0, library().squadron_shm_reserved_bytes(size))
     except OSError:
-        path.unlink()
-        return ""
-    finally:
         os.close(file)
-    return str(path)
+        path.unlink()
+        return None
+    return file, path
+
+
+def _create_locked() -> tuple[int, Path]:
+    """An empty file that is known by its lock not to be abandoned."""
+    while True:
+        path = FOLDER / f"{PREFIX}{secrets.token_hex(8)}"
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file).st_nlink:
+            return file, path
+        os.close(file)  # taken for an abandoned one before it was locked
+
+
+def _remove_abandoned() -> None:
+    """Remove files whose rank 0 died before it had removed their names: the locks on them went with it."""
+    for path in FOLDER.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # another user's, locked, or gone
+            file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(file)
 
 
 def _pointer(x: Tensor) -> int:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -157,6 +158,34 @@ def test_without_room_there_is_no_group_and_nothing_stays_behind(monkeypatch: py
     before = set(os.listdir(shm_group.FOLDER))
     assert join_all(2) == [None, None]
     assert not [name for name in set(os.listdir(shm_group.FOLDER)) - before if name.startswith("squadron-")]
+
+
+def test_a_rank_that_does_not_come_leaves_no_file() -> None:
+    store = dist.HashStore()
+    store.set_timeout(timedelta(seconds=0.5))
+    store.set("machine.1", shm_group._machine())
+    with pytest.raises(dist.DistStoreError):
+        shm_group.join(0, 2, store, timedelta(seconds=20))
+    assert not Path(store.get("path").decode()).exists()
+
+
+def test_a_file_is_removed_after_the_death_of_who_made_it_and_not_before() -> None:
+    store = open_store("127.0.0.1", 0, True, timedelta(seconds=60))
+    store.set("machine.1", shm_group._machine())
+    process = multiprocessing.get_context("spawn").Process(target=_wait_for_rank_1, args=(store.port,))
+    process.start()
+    path = Path(store.get("path").decode())
+    assert None not in join_all(2)
+    assert path.exists()
+    process.kill()
+    process.join()
+    assert path.exists()
+    assert None not in join_all(2)
+    assert not path.exists()
+
+
+def _wait_for_rank_1(port: int) -> None:
+    shm_group.join(0, 2, open_store("127.0.0.1", port, False, timedelta(seconds=60)), timedelta(seconds=60))
 
 
 def test_an_abort_ends_every_wait() -> None:
