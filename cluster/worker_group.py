@@ -16,7 +16,7 @@ from cluster.channel import LOOPBACK, Connection, Listener
 from cluster.deadline import StepDeadline
 from cluster.ray_errors import reason_of, result_of
 from cluster.step_channel import StepChannel
-from cluster.worker_process import CONNECT_SECONDS, WorkerProcess
+from cluster.worker_process import CONNECT_SECONDS, WorkerProcess, accept_from
 from engine.config import EngineConfig
 from engine.errors import WorkerLost
 from engine.executor import Capacity
@@ -144,15 +144,11 @@ def _accept(listener: Listener, runs: list[Any]) -> list[Connection]:
     deadline = time.monotonic() + CONNECT_SECONDS
     while len(connections) < len(runs):
         try:
-            name, connection = listener.accept(time.monotonic() + 1)
+            name, connection = accept_from(listener, runs, deadline, lambda run: result_of(runs.index(run), run))
             connections[int(name)] = connection
         except TimeoutError:
             missing = min(set(range(len(runs))) - connections.keys())
-            ended, _ = ray.wait(runs, timeout=0)
-            if ended:
-                result_of(runs.index(ended[0]), ended[0])
-            if time.monotonic() > deadline:
-                raise WorkerLost(missing, f"it did not connect within {CONNECT_SECONDS:.0f} s") from None
+            raise WorkerLost(missing, f"it did not connect within {CONNECT_SECONDS:.0f} s") from None
     return [connections[rank] for rank in range(len(runs))]
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import ray
@@ -66,7 +66,7 @@ class WorkerProcess:
             listener = Listener(None if is_on_this_node else ray.util.get_node_ip_address())
             try:
                 holding = self.actor.hold_line.remote(listener.address, listener.token)
-                self.line = _accept_from(listener, holding)
+                _, self.line = accept_from(listener, [holding], time.monotonic() + CONNECT_SECONDS, ray.get)
                 ray.get(holding)
             finally:
                 listener.close()
@@ -161,17 +161,22 @@ def warn_of_loss(reason: str) -> None:
     logger.warning("a worker without a rank was lost: %s", reason)
 
 
-def _accept_from(listener: Listener, call: Any) -> Connection:
-    """The connection that a call to an actor makes; raises what the call failed of, or TimeoutError."""
-    deadline = time.monotonic() + CONNECT_SECONDS
+def accept_from(
+    listener: Listener, calls: Sequence[Any], deadline: float, result: Callable[[Any], object]
+) -> tuple[str, Connection]:
+    """The next connection that one of these calls to actors makes, and its name.
+
+    Raises what `result` makes of the first call that has failed instead, or TimeoutError at `deadline` (time.monotonic).
+    """
     while True:
         try:
-            return listener.accept(min(time.monotonic() + LOOK_SECONDS, deadline))[1]
+            return listener.accept(min(time.monotonic() + LOOK_SECONDS, deadline))
         except TimeoutError:
+            ended, _ = ray.wait(list(calls), timeout=0)
+            if ended:
+                result(ended[0])
             if time.monotonic() > deadline:
                 raise
-            if ray.wait([call], timeout=0)[0]:
-                ray.get(call)
 
 
 def _open_pidfd(facts: Facts) -> int | None:
