@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 import yaml
+from pydantic.fields import FieldInfo
 
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
+from engine.sizes import Size, parse_size
 
 # What `--help` says of each field; `model` is the positional argument.
 DESCRIPTIONS = {
@@ -43,8 +45,9 @@ DESCRIPTIONS = {
     "max_restarts": "times in a row that lost workers are replaced in vain before the engine gives up",
     "num_spare_workers": "warm processes per node that wait to replace a dead worker (CPU)",
     "elastic": "go on with fewer tensor-parallel ranks if a lost node is not made up for in 20 seconds",
-    "disable_log_stats": "log no figures",
+    "log_stats": "write a line of figures to the engine's log every ten seconds",
 }
+_READS_SIZE = get_args(Size)[1]
 SHORT = {"tensor_parallel_size": "-tp", "pipeline_parallel_size": "-pp"}
 
 
@@ -55,7 +58,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         field = EngineConfig.model_fields[name]
         flags = [*([SHORT[name]] if name in SHORT else []), "--" + name.replace("_", "-")]
         shown = "" if field.default is None else f" (default: {field.default})"
-        kind = _kind(field.annotation)
+        kind = _kind(field)
         options: dict[str, Any] = {
             "dest": name,
             "default": argparse.SUPPRESS,
@@ -68,7 +71,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
             options["type"] = type(get_args(kind)[0])
         else:
             options["type"] = kind
-            options["metavar"] = {int: "N", float: "X", str: "NAME"}[kind]
+            options["metavar"] = {int: "N", size: "SIZE", float: "X", str: "NAME"}[kind]
         group.add_argument(*flags, **options)
 
 
@@ -90,8 +93,17 @@ def read_config_file(path: str) -> dict[str, Any]:
     return {str(name).replace("-", "_"): value for name, value in values.items()}
 
 
-def _kind(annotation: Any) -> Any:
-    """The type of an optional field's value."""
+def size(text: str) -> int:
+    """A number, perhaps with a unit; raises ArgumentTypeError."""
+    try:
+        return int(parse_size(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _kind(field: FieldInfo) -> Any:
+    """The type of a field's value, None left aside; for a `Size` what reads it."""
+    annotation: Any = field.annotation
     if get_origin(annotation) in (Union, types.UnionType):
-        return next(part for part in get_args(annotation) if part is not type(None))
-    return annotation
+        annotation = next(part for part in get_args(annotation) if part is not type(None))
+    return size if annotation == Size or _READS_SIZE in field.metadata else annotation

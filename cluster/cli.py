@@ -16,11 +16,13 @@ from cluster import bench, chaos, checkpoint_command, demo, trace
 from cluster.arguments import add_engine_options, engine_arguments, read_config_file
 from cluster.channel import LOOPBACK
 from cluster.checkpoints import make_checkpoint, make_folder, num_bytes
+from cluster.command_line import CommandParser
 from cluster.launch import build_app, check_gpus, check_port, ray_cluster, serving
 from cluster.llm import LLM
 from cluster.plan import make_plan
 from cluster.progress import progress
 from cluster.shapes import SHAPES
+from cluster.version import VERSION
 from cluster.weight_values import check_values
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig, SquadronError
@@ -55,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="squadron", description="Serve Qwen2 and Qwen3 models on a Ray cluster.")
+    parser = CommandParser(prog="squadron", description="Serve Qwen2 and Qwen3 models on a Ray cluster.")
+    parser.add_argument("--version", action="version", version=f"squadron {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="serve a model over HTTP, as OpenAI does"))
     _add_generate(commands.add_parser("generate", help="answer prompts, and end"))
@@ -64,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_options(
         commands.add_parser("trace", help="what the last steps of a running server did, and why it took so long")
     )
-    bench.add_parser(commands)
+    bench.add_options(commands.add_parser("bench", help="measure latency and throughput, of the engine or of a server"))
     chaos.add_options(
         commands.add_parser("chaos", help="streams to a staging cluster under faults: is any lost, doubled or changed?")
     )
@@ -147,14 +150,8 @@ def _add_make_checkpoint(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    values = _merged(options, ServerOptions.model_fields)
-    given = {name: values.pop(name) for name in ServerOptions.model_fields if name in values}
-    config = EngineConfig.create(**values)
+    config, server = _configure(options)
     make_plan(config)
-    try:
-        server = ServerOptions(**given)
-    except ValidationError as error:
-        raise InvalidConfig(explain(error, [])) from None
     check_port(server.host, server.port)
     app = {
         "engine": config.model_dump(),
@@ -197,7 +194,8 @@ def _generate(options: argparse.Namespace) -> None:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    print(make_plan(EngineConfig.create(**_merged(options))))
+    config, _ = _configure(options)
+    print(make_plan(config))
 
 
 def _make_checkpoint(options: argparse.Namespace) -> None:
@@ -205,6 +203,17 @@ def _make_checkpoint(options: argparse.Namespace) -> None:
     make_folder(options.folder)
     with progress(total=num_bytes(shape), unit="B", unit_scale=True, desc=str(options.folder)) as bar:
         make_checkpoint(options.folder, shape, seed=options.seed, progress=bar.update)
+
+
+def _configure(options: argparse.Namespace) -> tuple[EngineConfig, ServerOptions]:
+    """What `squadron serve` would be started with. Raises InvalidConfig."""
+    values = _merged(options, ServerOptions.model_fields)
+    given = {name: values.pop(name) for name in ServerOptions.model_fields if name in values}
+    config = EngineConfig.create(ServerOptions.model_fields, **values)
+    try:
+        return config, ServerOptions(**given)
+    except ValidationError as error:
+        raise InvalidConfig(explain(error, [])) from None
 
 
 def _merged(options: argparse.Namespace, more: Iterable[str] = ()) -> dict[str, Any]:

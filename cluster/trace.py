@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from cluster.command_line import add_server_options
 from engine.errors import InvalidConfig
 
 TIMEOUT_SECONDS = 30.0
@@ -15,8 +16,7 @@ TIMEOUT_SECONDS = 30.0
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="of the server (default: %(default)s)")
-    parser.add_argument("--api-key", metavar="KEY", help="if the server wants one")
+    add_server_options(parser)
     parser.add_argument("--why", metavar="REQUEST_ID", help="tell where this request's time went, instead")
     parser.add_argument(
         "--output", type=Path, default=Path("trace.json"), metavar="FILE", help="what to write (default: %(default)s)"
@@ -43,13 +43,13 @@ def explain(seconds: dict[str, float]) -> list[str]:
 
 def _get(options: argparse.Namespace, path: str) -> Any:
     headers = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else {}
-    request = urllib.request.Request(options.url.rstrip("/") + path, headers=headers)
+    request = urllib.request.Request(options.base_url + path, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
         raise InvalidConfig(
-            f"{options.url}{path} answers {error.code}: {error.read(500).decode(errors='replace')}"
+            f"{options.base_url}{path} answers {error.code}: {error.read(500).decode(errors='replace')}"
         ) from None
     except (OSError, ValueError) as error:
-        raise InvalidConfig(f"{options.url} does not answer: {error}") from None
+        raise InvalidConfig(f"{options.base_url} does not answer: {error}") from None

@@ -228,7 +228,7 @@ class AsyncEngine:
     def _log_stats(self) -> None:
         """A line every ten seconds in which something was done."""
         seconds = time.monotonic() - self._logged_at
-        if seconds < STATS_INTERVAL_SECONDS or self.config.disable_log_stats:
+        if seconds < STATS_INTERVAL_SECONDS or not self.config.log_stats:
             return
         if self.stats().num_steps > self._logged.num_steps:
             logger.info("%s", stats_line(self._logged, self.stats(), seconds))

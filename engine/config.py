@@ -2,12 +2,14 @@
 
 import difflib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.errors import InvalidConfig
+from engine.sizes import Size
 
 
 class EngineConfig(BaseModel):
@@ -33,16 +35,16 @@ class EngineConfig(BaseModel):
     pipeline_parallel_size: int = Field(1, ge=1)
     num_threads: int | None = Field(None, ge=1)  # of each rank on CPU; None: the node's cores divided among its ranks
     distributed_executor_backend: Literal["auto", "local", "ray"] = "auto"  # auto: local for one rank, else ray
-    max_model_len: int | None = Field(None, ge=1)  # None: the model's
+    max_model_len: Size | None = Field(None, ge=1)  # None: the model's
     block_size: Literal[16] = 16  # tokens; the kernels are written for it
     gpu_memory_utilization: float = Field(0.92, gt=0, le=1)
-    kv_cache_memory_bytes: int | None = Field(None, ge=1)  # per rank; None: profiled on GPU, 1 GiB / ranks on CPU
+    kv_cache_memory_bytes: Size | None = Field(None, ge=1)  # per rank; None: profiled on GPU, 1 GiB / ranks on CPU
     num_gpu_blocks_override: int | None = Field(None, ge=2)
     swap_space: float = Field(0.25, ge=0)  # GiB of host memory per rank
     enable_prefix_caching: bool = True
-    max_num_batched_tokens: int = Field(2048, ge=1)
+    max_num_batched_tokens: Size = Field(2048, ge=1)
     max_num_seqs: int = Field(256, ge=1)
-    long_prefill_token_threshold: int = Field(0, ge=0)  # 0: no limit
+    long_prefill_token_threshold: Size = Field(0, ge=0)  # 0: no limit
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     watermark: float = Field(0.01, ge=0, lt=1)  # share of blocks kept free when a new request is admitted
     max_num_queued_reqs: int | None = Field(None, ge=1)
@@ -53,15 +55,15 @@ class EngineConfig(BaseModel):
         1, ge=0
     )  # idle processes per node, 0.2 GB each, ready to be a dead CPU worker's next
     elastic: bool = False  # go on with fewer tensor-parallel ranks where a lost node is not made up for
-    disable_log_stats: bool = False
+    log_stats: bool = True
 
     @classmethod
-    def create(cls, **arguments: Any) -> Self:
-        """An `EngineConfig`, or `InvalidConfig` in one sentence."""
+    def create(cls, also_known: Iterable[str] = (), **arguments: Any) -> Self:
+        """An `EngineConfig`, or `InvalidConfig` in one sentence. A misspelt key may have meant one `also_known`."""
         try:
             config = cls(**arguments)
         except ValidationError as error:
-            raise InvalidConfig(explain(error, list(cls.model_fields))) from None
+            raise InvalidConfig(explain(error, [*cls.model_fields, *also_known])) from None
         if config.max_num_batched_tokens < config.max_num_seqs:
             raise InvalidConfig(
                 f"max_num_batched_tokens={config.max_num_batched_tokens} is below max_num_seqs={config.max_num_seqs}: "
@@ -157,7 +159,8 @@ def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
 
 def explain(error: ValidationError, known: list[str]) -> str:
     """A pydantic error in a sentence: path, value, and the nearest known key for an unknown one."""
-    first = error.errors()[0]
+    # A misspelt key first: it is why another one is missing.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     path = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(path, known, n=1)
@@ -165,7 +168,7 @@ def explain(error: ValidationError, known: list[str]) -> str:
         return f"unknown key {path!r}{hint}"
     if first["type"] == "missing":
         return f"{path} is required"
-    return f"{path}={first['input']!r}: {first['msg']}"
+    return f"{path}={first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from cluster.api.sampling import Model
 from cluster.api.service import Service
 from cluster.api.stream import EventStream, unless_disconnected
 from cluster.api.validate import validate, warning
+from cluster.version import VERSION
 
-VERSION = "0.1.0"
 HEALTH_RETRY_AFTER = 5.0  # seconds
 
 

@@ -1,6 +1,5 @@
 """A client of OpenAI's streaming completions that notes when each piece came, and costs little for each."""
 
-import os
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -49,17 +48,17 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 
 
 class Client:
-    """Of one server. A key, if it wants one, is taken from OPENAI_API_KEY, as OpenAI's own client does."""
+    """Of one server; a key goes into the authorization header."""
 
-    def __init__(self, base_url: str, *, temperature: float) -> None:
+    def __init__(self, base_url: str, *, api_key: str | None, temperature: float) -> None:
+        self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._url = base_url.rstrip("/").removesuffix("/v1") + "/v1"
         self._temperature = temperature
 
     async def __aenter__(self) -> Self:
-        key = os.environ.get("OPENAI_API_KEY")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
-            headers={"authorization": f"Bearer {key}"} if key else {},
+            headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS),
         )
         return self

@@ -10,12 +10,12 @@ from cluster.bench import offline, serve
 from cluster.bench.plot import write_plot
 from cluster.bench.report import Outcome, table, write_json
 from cluster.bench.workload import Lengths, lengths
+from cluster.command_line import add_server_options
 from engine.errors import InvalidConfig
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """`bench` and the benchmarks below it; the namespace's `run` is the function below."""
-    parser = subparsers.add_parser("bench", help="measure latency and throughput, of the engine or of a server")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The benchmarks below `bench`; the namespace's `run` is the function below."""
     parser.set_defaults(run=run)
     benchmarks = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
     _add_latency(benchmarks.add_parser("latency", help="one batch at a time, in this process or on Ray"))
@@ -55,7 +55,7 @@ def _add_throughput(parser: argparse.ArgumentParser) -> None:
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     group = _workload(parser, serve.measure, input_len=Lengths(128, 128), output_len=Lengths(128, 128))
-    group.add_argument("--base-url", required=True, metavar="URL", help="of the server, with /v1 or without")
+    add_server_options(group)
     group.add_argument("--model", metavar="NAME", help="as the server calls it; default: the first that it lists")
     group.add_argument("--num-prompts", type=count, default=200, metavar="N", help="requests (default: 200)")
     group.add_argument(

@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from cluster.version import VERSION
+
 PERCENTILES = (50, 90, 99)
-PACKAGES = ("squadron", "torch", "numpy", "ray", "transformers")
+PACKAGES = ("torch", "numpy", "ray", "transformers")
 SHOWN_FAILURES = 8
 
 
@@ -76,7 +78,7 @@ def environment() -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(sys.orig_argv),
         "machine": _machine(),
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": {"squadron": VERSION, "python": platform.python_version(), **_versions()},
     }
 
 

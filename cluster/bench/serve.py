@@ -33,7 +33,7 @@ async def _exchange(
     options: argparse.Namespace, works: Sequence[Work], arrivals: Sequence[float]
 ) -> tuple[list[Exchange], float]:
     """Every exchange, in the order of arrival, and the seconds from the first arrival to the last end."""
-    async with Client(options.base_url, temperature=options.temperature) as client:
+    async with Client(options.base_url, api_key=options.api_key, temperature=options.temperature) as client:
         model = options.model or await client.first_model()
         trial = await client.complete(model, works[0], time.perf_counter())
         if trial.error is not None:

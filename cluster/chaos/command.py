@@ -1,8 +1,7 @@
-"""`squadron chaos --target URL`: streams to a server of one's own, while its operator, or a command, brings it faults."""
+"""`squadron chaos`: streams to a server of one's own, while its operator, or a command, brings it faults."""
 
 import argparse
 import asyncio
-import os
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest, make_requests
 from cluster.chaos.transcript import Transcript
+from cluster.command_line import add_server_options
 from cluster.progress import progress
 from engine.errors import InvalidConfig
 
@@ -24,10 +24,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Send the same streams twice: undisturbed, and while faults are delivered to the cluster; each must be the same to "
         "the bit. For a staging cluster: faults are the operator's (a worker killed, a machine switched off), or those of "
-        "--fault-command. A key is taken from OPENAI_API_KEY. Status 1 if a stream was lost, duplicated or changed, or fewer "
+        "--fault-command. Status 1 if a stream was lost, duplicated or changed, or fewer "
         "faults were delivered than named."
     )
-    parser.add_argument("--target", required=True, metavar="URL", help="of the server, with /v1 or without")
+    add_server_options(parser)
     parser.add_argument("--model", metavar="NAME", help="as the server calls it; default: the first that it lists")
     parser.add_argument("--streams", type=_count, default=100, metavar="N", help="different requests (default: 100)")
     parser.add_argument("--concurrency", type=_count, default=16, metavar="N", help="at once (default: 16)")
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 async def _run(options: argparse.Namespace) -> Report:
-    async with ChaosClient(options.target, api_key=os.environ.get("OPENAI_API_KEY")) as client:
+    async with ChaosClient(options.base_url, api_key=options.api_key) as client:
         model = options.model or await client.first_model()
         requests = make_requests(options.streams, model=model, max_tokens=options.max_tokens, seed=options.seed)
         expected = await undisturbed(client, requests, options.concurrency)
@@ -78,7 +78,7 @@ async def _run(options: argparse.Namespace) -> Report:
             await client.send_all(requests, concurrency=options.concurrency, streams=streams, stop=stop)
             stop.set()
         num_named = 0 if options.fault_command is None else options.faults
-        return Report(f"chaos at {options.target}", num_named, faults, streams, expected)
+        return Report(f"chaos at {options.base_url}", num_named, faults, streams, expected)
 
 
 async def undisturbed(client: ChaosClient, requests: list[ChaosRequest], concurrency: int) -> dict[int, Transcript]:

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from cluster.api.errors import ApiError
-from cluster.bench import add_parser, serve
+from cluster.bench import add_options, serve
 from cluster.bench.client import Exchange
 from cluster.bench.plot import write_plot
 from cluster.bench.report import Outcome, summarize, table
@@ -31,9 +31,9 @@ SEED = 3
 
 
 def bench(*arguments: str) -> None:
-    parser = argparse.ArgumentParser()
-    add_parser(parser.add_subparsers())
-    options = parser.parse_args(["bench", *arguments])
+    parser = argparse.ArgumentParser(prog="squadron bench")
+    add_options(parser)
+    options = parser.parse_args(arguments)
     options.run(options)
 
 
@@ -362,9 +362,9 @@ class TestCommand:
             (("latency", DEMO, "--num-iters-warmup", "-1"), "-1 is below 1"),
             (("latency", DEMO, "--input-len", "9:8"), "'9:8' does not go upwards from 1 or more"),
             (("throughput", DEMO, "--output-len", "many"), "'many' is neither a number nor two, as in 16:256"),
-            (("serve", "--base-url", "x", "--request-rate", "0"), "0 is not above 0"),
-            (("serve", "--base-url", "x", "--goodput", "speed:3"), "there is no objective 'speed'"),
-            (("serve", "--base-url", "x", "--goodput", "ttft"), "'ttft' is not a metric and milliseconds"),
+            (("serve", "--base-url", "http://x", "--request-rate", "0"), "0 is not above 0"),
+            (("serve", "--base-url", "http://x", "--goodput", "speed:3"), "there is no objective 'speed'"),
+            (("serve", "--base-url", "http://x", "--goodput", "ttft"), "'ttft' is not a metric and milliseconds"),
         ],
     )
     def test_mistakes(self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from cluster.arguments import DESCRIPTIONS, add_engine_options, engine_arguments
 from cluster.cli import main
+from cluster.version import VERSION
 from engine.config import EngineConfig
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
@@ -71,6 +72,8 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.Capt
         ("[1, 2]", "{file} holds list, not names of options with values"),
         ("a: b: c", "{file} is not YAML: mapping values are not allowed here"),
         ("tensor_parallel_size: 2", "model is required"),
+        ("modle: m", "unknown key 'modle'; did you mean 'model'?"),
+        ("model: {demo}\nprot: 80", "unknown key 'prot'; did you mean 'port'?"),
         ("model: {demo}\nport: 70000", "port=70000: Input should be less than or equal to 65535"),
     ],
 )
@@ -98,11 +101,59 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
             )
 
 
-def test_unknown_options_have_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            "serve --tensor-paralel-size 2 {demo}",
+            "serve: unknown option --tensor-paralel-size; did you mean --tensor-parallel-size?",
+        ),
+        ("bench serve --base-ulr=http://x", "bench serve: unknown option --base-ulr; did you mean --base-url?"),
+        ("generate {demo} --prompts hello", "generate: unknown option --prompts; did you mean --prompt?"),
+        ("plan {demo} --wholly-different", "plan: unknown option --wholly-different"),
+        ("plan {demo} again", "plan: unexpected argument 'again'"),
+        ("serve --port http {demo}", "serve: argument --port: invalid int value: 'http'"),
+        ("plan {demo} --max-model-len 4kk", "plan: argument --max-model-len: '4kk' is not a size, as in 4096, "),
+        (
+            "trace --base-url localhost",
+            "trace: argument --base-url: 'localhost' is not a server's address, as in http:",
+        ),
+        ("serv", "squadron: argument COMMAND: invalid choice: 'serv' (choose from 'serve', "),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: str, line: str
+) -> None:
     with pytest.raises(SystemExit) as stopped:
-        main(["serve", str(DEMO), "--tensor-parallel-sizes", "2"])
+        main(arguments.format(demo=DEMO).split())
     assert stopped.value.code == 2
-    assert "--tensor-parallel-sizes" in capsys.readouterr().err
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.removeprefix("squadron ").startswith(line)
+    assert said.endswith(" --help)")
+
+
+def test_options_after_two_dashes_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--no/config.json does not exist" in fails(capsys, "plan", "--", "--no")
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert (stopped.value.code, capsys.readouterr().out) == (0, f"squadron {VERSION}\n")
+
+
+def test_sizes_have_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the command line and in files, which may be those of `serve`."""
+    file = tmp_path / "engine.yaml"
+    file.write_text(f"model: {DEMO}\nkv_cache_memory_bytes: 1MiB\nport: 8001\n")
+    assert main(["plan", "--config", str(file)]) == 0
+    assert "longest sequence      496 tokens" in capsys.readouterr().out
+    assert main(["plan", "--config", str(file), "--kv-cache-memory-bytes", "1GB", "--max-model-len", "1k"]) == 0
+    assert "longest sequence      1000 tokens" in capsys.readouterr().out
+    file.write_text("max_model_len: many")
+    assert fails(capsys, "plan", str(DEMO), "--config", str(file)).startswith(
+        "squadron plan: max_model_len='many': 'many' is not a size, as in 4096, "
+    )
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ def test_streams_under_faults_are_reported_with_their_hashes(
 ) -> None:
     results = tmp_path / "results.json"
     touch = f'{sys.executable} -c \'open("{tmp_path}/faults", "a").write("x")\''
-    assert main(["chaos", "--target", server.url, *FEW, "--fault-command", touch, "--output", str(results)]) == 0
+    assert main(["chaos", "--base-url", server.url, *FEW, "--fault-command", touch, "--output", str(results)]) == 0
     assert (tmp_path / "faults").read_text() == "xx"
     printed = capfd.readouterr().out.splitlines()
     assert printed[0] == "faults delivered   2 of 2 named"
@@ -30,11 +30,11 @@ def test_streams_under_faults_are_reported_with_their_hashes(
 
 def test_faults_that_were_not_delivered_fail_the_run(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        main(["chaos", "--target", server.url, *FEW, "--fault-command", "false", "--seconds", "1"])
+        main(["chaos", "--base-url", server.url, *FEW, "--fault-command", "false", "--seconds", "1"])
     assert stopped.value.code == 1
     assert "unmet: 0 faults were delivered, not 2" in capfd.readouterr().out
 
 
 def test_a_target_that_is_not_there(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["chaos", "--target", "http://127.0.0.1:1"]) == 2
+    assert main(["chaos", "--base-url", "http://127.0.0.1:1"]) == 2
     assert "squadron chaos: http://127.0.0.1:1/v1/models does not answer" in capfd.readouterr().err

@@ -1,0 +1,65 @@
+"""How every command of `squadron` reads its arguments: mistakes are one line, and servers are named alike."""
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+LOCAL_SERVER = "http://127.0.0.1:8000"
+KEY_VARIABLE = "OPENAI_API_KEY"  # as OpenAI's own client has it
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that says what is wrong in one line, and names the option that was probably meant."""
+
+    def parse_known_args(  # type: ignore[override]  # of the overloads only this one is used
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        given = sys.argv[1:] if args is None else list(args)
+        if self._subparsers is None:  # else most of them are for the command's own parser
+            self._refuse_unknown_options(given)
+        found, rest = super().parse_known_args(given, namespace or argparse.Namespace())
+        if rest:
+            self.error(f"unexpected argument {rest[0]!r}")
+        return found, rest
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    def _refuse_unknown_options(self, given: Sequence[str]) -> None:
+        """Before anything else is said of the arguments: a misspelt option makes others look wrong."""
+        known = list(self._option_string_actions)
+        for argument in given[: given.index("--") if "--" in given else None]:
+            name = argument.partition("=")[0]
+            if name.startswith("--") and " " not in name and not any(option.startswith(name) for option in known):
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                self.error(f"unknown option {name}{hint}")
+
+
+def add_server_options(parser: Any) -> None:
+    """Of the commands that are clients of a server. `parser` may be a group of options."""
+    parser.add_argument(
+        "--base-url",
+        type=_base_url,
+        default=LOCAL_SERVER,
+        metavar="URL",
+        help="of the server, with /v1 or without (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--api-key",
+        default=os.environ.get(KEY_VARIABLE),
+        metavar="KEY",
+        help=f"if the server wants one; default: what the environment variable {KEY_VARIABLE} holds",
+    )
+
+
+def _base_url(text: str) -> str:
+    """Without /v1; raises ArgumentTypeError."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a server's address, as in {LOCAL_SERVER}")
+    return text.rstrip("/").removesuffix("/v1").rstrip("/")
