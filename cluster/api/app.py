@@ -131,8 +131,8 @@ def build(
     async def openapi() -> Response:
         return _json(document)
 
-    def check_model(name: str) -> None:
-        if name != model_name:
+    def check_model(name: str | None) -> None:
+        if name is not None and name != model_name:
             message = f"There is no model {name[:64]!r} here; {model_name!r} is"
             raise ApiError(404, message, code="model_not_found", param="model")
 

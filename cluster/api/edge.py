@@ -11,7 +11,8 @@ from engine.errors import InvalidConfig
 
 MAX_HEADER_BYTES = 64 << 10
 OPEN_PATHS = frozenset(["/health"])  # what is answered without a key
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+MAX_REQUEST_ID = 128  # characters
+_UNSAFE = re.compile(rb"[^A-Za-z0-9._:=|+-]")  # in a request's id, which Serve writes into its logs
 
 
 def proxy_middlewares() -> list[Middleware]:
@@ -35,6 +36,7 @@ class Edge:
             except ApiError as error:
                 await error_response(error)(scope, receive, send)
                 return
+            scope = {**scope, "headers": _with_safe_request_id(scope["headers"])}
         await self._app(scope, receive, send)
 
     def _check(self, path: str, headers: list[tuple[bytes, bytes]]) -> None:
@@ -44,10 +46,6 @@ class Edge:
             raise ApiError(431, message, code="headers_too_large", headers={"connection": "close"})
         if self._keys and path not in OPEN_PATHS:
             self._check_key([value for name, value in headers if name == b"authorization"])
-        for name, value in headers:
-            if name == b"x-request-id" and not _REQUEST_ID.fullmatch(value):
-                message = "The header takes up to 128 letters, digits and ._:-, a letter or digit first"
-                raise ApiError(400, message, code="invalid_value", param="x-request-id")
 
     def _check_key(self, values: list[bytes]) -> None:
         scheme, _, key = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
@@ -55,3 +53,13 @@ class Edge:
         if scheme.lower() != b"bearer" or not any(matches):
             message = "An API key is needed: send the header 'Authorization: Bearer KEY' with a valid one"
             raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
+
+
+def _with_safe_request_id(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers; of a request's id, which is only a name, what is safe to write down. Without any, Serve makes one up."""
+    safe = ((name, _safe_id(value) if name == b"x-request-id" else value) for name, value in headers)
+    return [(name, value) for name, value in safe if value or name != b"x-request-id"]
+
+
+def _safe_id(value: bytes) -> bytes:
+    return _UNSAFE.sub(b"_", value).lstrip(b"._:=|+-")[:MAX_REQUEST_ID]

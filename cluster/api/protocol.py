@@ -38,7 +38,7 @@ class GenerationRequest(BaseModel):
 
     model_config = _STRICT
 
-    model: str = Field(min_length=1)
+    model: str | None = Field(None, min_length=1)  # default: the one that is served
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)

@@ -138,6 +138,6 @@ def wait_until_idle(server: Server) -> dict[str, int]:
     raise AssertionError(f"still busy after {DEADLINE_SECONDS} s: {stats}")
 
 
-def test_the_proxy_refuses_an_id_that_is_no_text(server: Server) -> None:
-    answer = httpx.get(f"{server.url}/v1/models", headers=[(b"x-request-id", b"\xff\xfe")])
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "x-request-id")
+def test_the_proxy_takes_any_request_id(server: Server) -> None:
+    for value in (b"\xff\xfe", b"host.example/AbC-000001", b"|7ac1f.2_", b"Root=1-67891233-abcdef", b"x" * 1000):
+        assert httpx.get(f"{server.url}/v1/models", headers=[(b"x-request-id", value)]).status_code == 200

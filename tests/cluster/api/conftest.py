@@ -23,7 +23,7 @@ def session_client(session_server: Running) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="session")
 def http(session_server: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=session_server.url) as client:
+    with httpx.Client(base_url=session_server.url, timeout=60) as client:
         yield client
 
 

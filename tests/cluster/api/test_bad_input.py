@@ -13,7 +13,6 @@ HUGE = 2**63
 
 # Fields that both routes take: the body's fields, the code, and the field at fault where it is not the first of them.
 COMMON: list[tuple[Any, ...]] = [
-    ({"model": None}, "invalid_type"),
     ({"model": 1}, "invalid_type"),
     ({"model": [MODEL]}, "invalid_type"),
     ({"model": ""}, "empty_string"),
@@ -226,12 +225,19 @@ def test_refused(server: Running, http: httpx.Client, case: tuple[Any, ...]) -> 
 
 
 @pytest.mark.parametrize("route", [CHAT, COMPLETIONS])
-@pytest.mark.parametrize("name", ["model", "messages", "prompt"])
+@pytest.mark.parametrize("name", ["messages", "prompt"])
 def test_required(http: httpx.Client, route: str, name: str) -> None:
     fields = good(route)
     if fields.pop(name, None) is not None:
         error = http.post(route, json=fields).json()["error"]
         assert (error["code"], error["param"]) == ("missing_required_parameter", name)
+
+
+@pytest.mark.parametrize("route", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("model", [{}, {"model": None}])
+def test_without_a_model_the_one_that_is_served_answers(http: httpx.Client, route: str, model: dict[str, None]) -> None:
+    response = http.post(route, json={name: value for name, value in good(route).items() if name != "model"} | model)
+    assert (response.status_code, response.json()["model"]) == (200, MODEL)
 
 
 @pytest.mark.parametrize("route", [CHAT, COMPLETIONS])

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from cluster.api.app import VERSION, build
+from cluster.api.edge import Edge
 from engine.errors import InvalidConfig
 from tests.cluster.api.scripted import MODEL, Running, ScriptedService, running
 
@@ -76,11 +78,42 @@ def test_headers_too_large(guarded: httpx.Client, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"../../etc/passwd", b"/x", b"-x", b".", b"a b", b"x" * 129, "ä".encode(), b"a\tb", b"a;b"]
+    ("given", "kept"),
+    [
+        (b"a:B-1_.x", [b"a:B-1_.x"]),
+        (b"host.example/AbC-000001", [b"host.example_AbC-000001"]),
+        (b"|7ac1f.2_", [b"7ac1f.2_"]),
+        (b"Root=1-67891233-abcdef012345678912345678", [b"Root=1-67891233-abcdef012345678912345678"]),
+        (b"../../etc/passwd", [b"etc_passwd"]),
+        (b"a\tb;c d", [b"a_b_c_d"]),
+        ("ä1".encode(), [b"1"]),
+        (b"\xff\xfe1", [b"1"]),
+        (b"x" * 1000, [b"x" * 128]),
+        (b"", []),
+        (b"-_-", []),
+    ],
 )
-def test_request_ids_refused(http: httpx.Client, value: bytes) -> None:
-    response = http.get("/v1/models", headers=[(b"x-request-id", value)])
-    assert (response.status_code, response.json()["error"]["param"]) == (400, "x-request-id")
+async def test_a_request_id_is_kept_as_far_as_it_is_safe(given: bytes, kept: list[bytes]) -> None:
+    seen: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.extend(value for name, value in scope["headers"] if name == b"x-request-id")
+        assert (b"accept", b"*/*") in scope["headers"]
+
+    headers = [(b"x-request-id", given), (b"accept", b"*/*")]
+    scope = {"type": "http", "path": "/health", "headers": headers}
+    await Edge(app, api_keys=())(scope, nothing, nothing)
+    assert seen == kept
+    assert scope["headers"] == headers
+
+
+async def nothing(*_: object) -> None:
+    """Neither receives nor sends."""
+
+
+@pytest.mark.parametrize("value", [b"", b"host.example/AbC-000001", b"|7ac1f.2_", b"Root=1-5", b"\xff\xfe", b"x" * 999])
+def test_no_request_id_fails_a_request(http: httpx.Client, value: bytes) -> None:
+    assert http.get("/v1/models", headers=[(b"x-request-id", value)]).status_code == 200
 
 
 def test_a_request_id_may_come_again(server: Running, http: httpx.Client) -> None:

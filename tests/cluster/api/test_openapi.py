@@ -43,7 +43,7 @@ def test_request_fields_are_described(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     for request in (ChatRequest, CompletionRequest):
         assert schemas[request.__name__]["properties"].keys() == request.model_fields.keys()
-    assert schemas["ChatRequest"]["required"] == ["model", "messages"]
+    assert schemas["ChatRequest"]["required"] == ["messages"]
     temperature = schemas["ChatRequest"]["properties"]["temperature"]["anyOf"][0]
     assert temperature == {"type": "number", "minimum": 0, "maximum": 2}
     assert [kind["type"] for kind in schemas["Message"]["properties"]["content"]["oneOf"]] == ["string", "array"]
