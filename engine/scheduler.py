@@ -40,6 +40,8 @@ class SchedulerOutputs:
     blocks_to_swap_in: list[tuple[int, int]]
     blocks_to_copy: list[tuple[int, int]]
     max_tokens: int
+    num_prompt_tokens: int = 0
+    max_prompt_tokens: int | None = None  # what the decoding sequences leave; not known until a prompt asks
     admitted: list[SequenceGroup] = field(default_factory=list)  # from the waiting queue
     preempted: list[SequenceGroup] = field(default_factory=list)
 
@@ -243,7 +245,7 @@ class Scheduler:
             live = group.live
             if any(seq.num_pending for seq in live):
                 return  # preempted while in flight: its last token is not known yet
-            if not self._has_seats(group) or plan.num_tokens >= plan.max_tokens:
+            if not self._has_seats(group) or self._prompt_tokens_left(plan) <= 0:
                 return
             read_cache = group.params.prompt_logprobs is None
             needed = sum(self.blocks.num_blocks_to_admit(seq, group.cache_salt, read_cache=read_cache) for seq in live)
@@ -279,20 +281,42 @@ class Scheduler:
         if seq.finish_reason is not None:
             return 0
         num_pending = seq.num_pending
-        if num_pending and not (
+        if num_pending and not self._can_be_ahead(group, seq, plan):
+            return 0
+        num_tokens = len(seq.token_ids) + num_pending - seq.num_computed_tokens
+        if num_tokens <= 1:
+            return min(num_tokens, plan.max_tokens - plan.num_tokens)
+        num_tokens = min(num_tokens, self.long_prefill_token_threshold, self._prompt_tokens_left(plan))
+        if group.params.prompt_logprobs is not None:
+            num_tokens = min(num_tokens, MAX_PROMPT_LOGPROB_ROWS)
+        return num_tokens
+
+    def _can_be_ahead(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> bool:
+        """Whether the sequence's next token may be computed before its last one is known."""
+        return (
             self.runs_ahead
             and seq.last_step == plan.step - 1
             and not group.history_matters
             and group.num_unforked == 1
-            and len(seq.token_ids) + num_pending - seq.num_prompt_tokens < group.max_output_tokens
-        ):
-            return 0
-        num_tokens = len(seq.token_ids) + num_pending - seq.num_computed_tokens
-        if num_tokens > 1:
-            num_tokens = min(num_tokens, self.long_prefill_token_threshold)
-            if group.params.prompt_logprobs is not None:
-                num_tokens = min(num_tokens, MAX_PROMPT_LOGPROB_ROWS)
-        return min(num_tokens, plan.max_tokens - plan.num_tokens)
+            and len(seq.token_ids) + seq.num_pending - seq.num_prompt_tokens < group.max_output_tokens
+        )
+
+    def _prompt_tokens_left(self, plan: SchedulerOutputs) -> int:
+        """How many more tokens of prompts fit in: the first prompt that asks has the step's decoding sequences counted.
+
+        All that is in the step by then is theirs; the rest of them is still to come.
+        """
+        if plan.max_prompt_tokens is None:
+            num_to_come = sum(
+                seq.last_step != plan.step
+                and len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens == 1
+                and (seq.num_pending == 0 or self._can_be_ahead(group, seq, plan))
+                for group in self.running
+                for seq in group.live
+            )
+            num_decoding = min(plan.num_tokens + num_to_come, self._decoding_share())
+            plan.max_prompt_tokens = plan.max_tokens - num_decoding
+        return plan.max_prompt_tokens - plan.num_prompt_tokens
 
     def _schedule(self, group: SequenceGroup, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> None:
         """Enter a sequence, whose blocks are reserved, into the plan."""
@@ -305,6 +329,8 @@ class Scheduler:
             num_prompt_rows = max(min(end, seq.num_prompt_tokens - 1) - first, 0)
         plan.scheduled.append(ScheduledSequence(group, seq, start, num_tokens, first, num_prompt_rows, num_samples))
         plan.num_tokens += num_tokens
+        if num_tokens > 1 or not num_samples:
+            plan.num_prompt_tokens += num_tokens
         seq.num_computed_tokens = end
         if end // self.blocks.block_size > seq.num_indexed_blocks:
             self.blocks.index_full_blocks(seq, group.cache_salt)

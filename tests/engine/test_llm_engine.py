@@ -328,6 +328,28 @@ def test_a_newcomers_prompt_gets_on_beside_many_that_decode() -> None:
     assert [size for size in prompt_tokens(engine) if size] == [32, 32, 32, 4]
 
 
+@pytest.mark.parametrize(("depth", "runs_ahead"), [(1, False), (2, True), (2, False), (3, False)])
+def test_a_long_prompt_that_comes_first_in_order_leaves_decoding_sequences_their_token(depth, runs_ahead) -> None:
+    overrides = {"max_num_batched_tokens": 40, "scheduling_policy": "priority", "max_num_seqs": 16, "device": "cpu"}
+    engine = make_engine(Knobs(num_blocks=1000, depth=depth, runs_ahead=runs_ahead, overrides=overrides))
+    params = SamplingParams(max_tokens=400, ignore_eos=True)
+    for number in range(8):
+        engine.add_request(str(number), [number + 6], params)
+    while engine.stats().num_generation_tokens < 16:
+        engine.step()
+    engine.add_request("long", [7] * 450, SamplingParams(max_tokens=1), priority=-1)
+    while "long" not in {output.request_id for output in engine.step()}:
+        pass
+    records = [record for record in engine.timeline.records if "long" in record.request_ids]
+    assert len(records) >= 14, "the prompt has what the others leave"
+    window = 1 if runs_ahead else depth
+    for start in range(len(records) - window + 1):
+        served = {name for record in records[start : start + window] for name in record.request_ids}
+        assert served == {"long", *map(str, range(8))}, (
+            "who decodes has a token in each step, or in one of each stage's"
+        )
+
+
 def prompt_tokens(engine):
     """Of each step, without prompts of a single token."""
     return [int(record.num_tokens[record.num_tokens > 1].sum()) for record in engine.timeline.records]
