@@ -2,17 +2,19 @@
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from cluster import bench, chaos, checkpoint_command, demo, trace
+from cluster.api_keys import API_KEY_VARIABLE, read_api_keys
 from cluster.arguments import add_engine_options, engine_arguments, read_config_file
 from cluster.channel import LOOPBACK
 from cluster.checkpoints import make_checkpoint, make_folder, num_bytes
@@ -29,12 +31,17 @@ from engine.errors import InvalidConfig, SquadronError
 from engine.sampling_params import SamplingParams
 
 
+def _as_tuple(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
 class ServerOptions(BaseModel):
     """The options of `squadron serve` beside the engine's."""
 
     host: str = LOOPBACK
     port: int = Field(8000, ge=0, le=65535)
-    api_key: str | None = None
+    api_key: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
+    api_key_file: str | None = None
     num_engines: int = Field(1, ge=1)
     num_gateways: int = Field(1, ge=1)
     max_attempts: int = Field(3, ge=1)
@@ -92,7 +99,20 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     suppress: Any = argparse.SUPPRESS
     group.add_argument("--host", default=suppress, help=f"the address to listen on (default: {LOOPBACK})")
     group.add_argument("--port", type=int, default=suppress, metavar="N", help="the port to listen on (default: 8000)")
-    group.add_argument("--api-key", default=suppress, metavar="KEY", help="what clients must show; default: nothing")
+    group.add_argument(
+        "--api-key",
+        action="append",
+        default=suppress,
+        metavar="KEY",
+        help="what clients must show; may be given several times. Other users of the machine see it: rather use the file, "
+        f"or the environment variable {API_KEY_VARIABLE} (default: everybody may ask)",
+    )
+    group.add_argument(
+        "--api-key-file",
+        default=suppress,
+        metavar="FILE",
+        help="keys that clients may show, one a line; # for comments",
+    )
     group.add_argument("--num-engines", type=int, default=suppress, metavar="N", help="engine replicas (default: 1)")
     group.add_argument("--num-gateways", type=int, default=suppress, metavar="N", help="gateway replicas (default: 1)")
     group.add_argument(
@@ -152,6 +172,8 @@ def _add_make_checkpoint(parser: argparse.ArgumentParser) -> None:
 def _serve(options: argparse.Namespace) -> None:
     config, server = _configure(options)
     make_plan(config)
+    api_keys = read_api_keys(server.api_key, server.api_key_file)
+    os.environ.pop(API_KEY_VARIABLE, None)  # not for the processes of Ray, which would inherit it
     check_port(server.host, server.port)
     app = {
         "engine": config.model_dump(),
@@ -159,7 +181,7 @@ def _serve(options: argparse.Namespace) -> None:
         "num_gateways": server.num_gateways,
         "max_attempts": server.max_attempts,
         "stream_resume": server.stream_resume,
-        "api_keys": [] if server.api_key is None else [server.api_key],
+        "api_keys": api_keys,
     }
     print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
     if not check_values(config):

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from cluster.api_keys import collect_api_keys
 from cluster.engine_deployment import EngineDeployment
 from cluster.gateway_deployment import GatewayDeployment
 from cluster.placement import CPUS_PER_WORKER, make_bundles
@@ -70,7 +71,8 @@ class AppConfig(BaseModel):
     patience: float = Field(300, gt=0)  # seconds that a request waits for a replica: what a new one needs to start
     stream_resume: bool = False  # whether a client may come back to a stream that broke, by the last event it had
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
-    api_keys: tuple[str, ...] = ()  # none: everybody may ask
+    api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: everybody may ask
+    api_key_file: str | None = None  # more of them, one a line; read where the application is built
 
 
 def build_app(args: dict[str, Any]) -> serve.Application:
@@ -85,6 +87,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         engine["model"] = str(ROOT / engine["model"])
     engine_config = EngineConfig.create(**engine)
     make_plan(engine_config)
+    api_keys = collect_api_keys(config.api_keys, config.api_key_file)
     engines = serve.deployment(
         EngineDeployment,
         num_replicas=config.num_engines,
@@ -107,7 +110,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
     ).bind(
         engines,
         engine_config.model_name,
-        config.api_keys,
+        api_keys,
         config.max_attempts,
         config.patience,
         config.stream_resume,

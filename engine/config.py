@@ -168,7 +168,10 @@ def explain(error: ValidationError, known: list[str]) -> str:
         return f"unknown key {path!r}{hint}"
     if first["type"] == "missing":
         return f"{path} is required"
-    return f"{path}={first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+    message = first["msg"].removeprefix("Value error, ")
+    if path.startswith("api_key"):
+        return f"{path}: {message}"  # whose value nobody else is to see
+    return f"{path}={first['input']!r}: {message}"
 
 
 def _read_json(path: Path) -> dict[str, Any]:

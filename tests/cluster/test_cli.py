@@ -74,6 +74,8 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.Capt
         ("tensor_parallel_size: 2", "model is required"),
         ("modle: m", "unknown key 'modle'; did you mean 'model'?"),
         ("model: {demo}\nprot: 80", "unknown key 'prot'; did you mean 'port'?"),
+        ("model: {demo}\napi_key: 1234", "api_key: Input should be a valid tuple"),
+        ("model: {demo}\napi_key: [a, '']", "the configuration holds an empty API key"),
         ("model: {demo}\nport: 70000", "port=70000: Input should be less than or equal to 65535"),
     ],
 )
