@@ -1,8 +1,10 @@
 """The Serve deployment of the engine, which owns the workers, answers the gateways and tells them how it is."""
 
 import asyncio
+import ctypes
 import logging
 import os
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -41,6 +43,8 @@ class EngineDeployment:
     async def __init__(self, config: EngineConfig) -> None:  # type: ignore[misc]  # Serve awaits it
         self._loop = asyncio.get_running_loop()
         self._name = _actor_name()
+        if self._name:
+            _end_at_sigterm()
         self._running: dict[str, _Running] = {}
         self._is_stopping = False
         self._step = (0, time.monotonic())  # how many had ended, and when the last one did
@@ -250,6 +254,17 @@ def _actor_name() -> str:
         return ""
     name: str = ray.get_runtime_context().get_actor_name()
     return name
+
+
+def _end_at_sigterm() -> None:
+    """Have SIGTERM end this process at once: what runs on it goes on elsewhere.
+
+    Ray's own handler waits until every call has ended. It takes new calls meanwhile and never begins them, so new requests
+    would wait for the longest stream. Python sets handlers from the main thread only, and that thread is Ray's.
+    """
+    set_handler = ctypes.CDLL(None).signal
+    set_handler.argtypes, set_handler.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    set_handler(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _node_id() -> str:

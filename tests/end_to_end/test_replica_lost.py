@@ -15,6 +15,7 @@ import ray
 from ray import serve
 
 from cluster.launch import APP_NAME, build_app
+from tests.end_to_end.chaos.processes import is_alive
 from tests.end_to_end.conftest import ENGINE, LOOPBACK, Server
 
 DEADLINE_SECONDS = 90.0
@@ -39,6 +40,21 @@ def undisturbed(server: Server) -> Any:
 
 def test_a_stream_outlives_its_engine_replica(server: Server, undisturbed: Any) -> None:
     assert said_by(server, lambda: os.kill(engine(server)["pid"], signal.SIGKILL)) == undisturbed
+    wait_until_healthy(server)
+
+
+def test_sigterm_ends_an_engine_replica_at_once(server: Server, undisturbed: Any) -> None:
+    """Not once its streams have ended, for which new requests would wait."""
+    pid = engine(server)["pid"]
+    ends = []
+
+    def terminate() -> None:
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not is_alive(pid), "the replica has not ended")
+        ends.append("replica")
+
+    assert said_by(server, terminate, at_end=lambda: ends.append("stream")) == undisturbed
+    assert ends == ["replica", "stream"]
     wait_until_healthy(server)
 
 
@@ -83,7 +99,7 @@ def test_a_lost_gateway_is_no_clean_end(server: Server) -> None:
     assert said_by(server, lambda: None)
 
 
-def said_by(server: Server, disturb: Callable[[], object]) -> Any:
+def said_by(server: Server, disturb: Callable[[], object], at_end: Callable[[], object] = lambda: None) -> Any:
     """All that a client hears who gave `disturb` a cause once its stream had begun; in any pieces."""
     choices: dict[int, list[Any]] = {0: ["", [], None], 1: ["", [], None]}
     usage = None
@@ -99,6 +115,7 @@ def said_by(server: Server, disturb: Callable[[], object]) -> Any:
                 zip(choice.logprobs.tokens, choice.logprobs.token_logprobs, strict=True) if choice.logprobs else []
             )
             whole[2] = choice.finish_reason or whole[2]
+    at_end()
     disturbing.join()
     assert usage is not None and all(whole[2] for whole in choices.values())
     return choices, usage.prompt_tokens, usage.completion_tokens
@@ -124,7 +141,13 @@ def actor_of(deployment: str) -> str:
 
 
 def wait_until_healthy(server: Server) -> None:
+    wait_until(
+        lambda: httpx.get(f"{server.url}/health", timeout=DEADLINE_SECONDS).status_code == 200, "it is not healthy"
+    )
+
+
+def wait_until(holds: Callable[[], bool], problem: str) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while httpx.get(f"{server.url}/health", timeout=DEADLINE_SECONDS).status_code != 200:
-        assert time.monotonic() < deadline, f"not healthy after {DEADLINE_SECONDS} s"
-        time.sleep(0.1)
+    while not holds():
+        assert time.monotonic() < deadline, f"after {DEADLINE_SECONDS} s {problem}"
+        time.sleep(0.02)
