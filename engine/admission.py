@@ -38,6 +38,7 @@ def check_request(prompt_token_ids: list[int], params: SamplingParams, limits: L
     _check_ids("allowed_token_ids", params.allowed_token_ids or (), limits.vocab_size)
     _check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size)
     _check_anything_is_left(params, limits)
+    _check_num_logprobs(params, limits)
     if num_seqs > limits.max_num_seqs:
         raise InvalidRequest(f"{num_seqs} sequences exceed max_num_seqs={limits.max_num_seqs}", param="n")
     room = min(limits.max_model_len, limits.num_blocks // num_seqs * limits.block_size) - num_prompt
@@ -91,7 +92,7 @@ def make_group(
         order=order,
         seed=seed,
         max_output_tokens=max_output_tokens,
-        stop_token_ids=frozenset(() if params.ignore_eos else model.eos_token_ids) | frozenset(params.stop_token_ids),
+        stop_token_ids=_stop_token_ids(params, model.eos_token_ids),
         metrics=RequestMetrics(arrival_time, phase_start=arrival_time),
         prompt_logprobs_sent=any(output_ids),
         num_unforked=1 if any(output_ids) or is_beam_search else params.num_samples,
@@ -103,7 +104,9 @@ def make_group(
         has_bias=has_bias,
         wants_rare_columns=bool(is_rare),
     )
-    group.packed_params = pack_params(params, seed, num_candidates(group) if is_beam_search else 0)
+    if is_beam_search:
+        group.num_candidates = num_candidates(params, group.stop_token_ids, model.vocab_size)
+    group.packed_params = pack_params(params, seed, group.num_candidates)
     for seq in group.seqs:
         replay_text(group, seq, detokenizer)
     for seq, cumulative_logprob in zip(group.seqs, cumulative_logprobs, strict=False):
@@ -120,12 +123,26 @@ def _check_ids(name: str, ids: Seq[int], vocab_size: int) -> None:
 def _check_anything_is_left(params: SamplingParams, limits: Limits) -> None:
     """Before min_tokens no stop token may come, which must not be all there is."""
     if params.min_tokens and (params.stop_token_ids or params.allowed_token_ids):
-        stops = {*params.stop_token_ids, *(() if params.ignore_eos else limits.eos_token_ids)}
+        stops = _stop_token_ids(params, limits.eos_token_ids)
         if not set(params.allowed_token_ids or range(limits.vocab_size)) - stops:
             raise InvalidRequest(
                 f"min_tokens={params.min_tokens} forbids every token that may be sampled: all are stop tokens",
                 param="min_tokens",
             )
+
+
+def _check_num_logprobs(params: SamplingParams, limits: Limits) -> None:
+    """A row has no more tokens than the vocabulary, and a step sorts only so many of each."""
+    for name in ("logprobs", "prompt_logprobs"):
+        if (getattr(params, name) or 0) > limits.vocab_size:
+            message = f"{name}={getattr(params, name)} exceeds the vocabulary of {limits.vocab_size}"
+            raise InvalidRequest(message, param=name)
+    if params.beam_width is not None:
+        num_candidates(params, _stop_token_ids(params, limits.eos_token_ids), limits.vocab_size)
+
+
+def _stop_token_ids(params: SamplingParams, eos_token_ids: tuple[int, ...]) -> frozenset[int]:
+    return frozenset(params.stop_token_ids) | frozenset(() if params.ignore_eos else eos_token_ids)
 
 
 def _bad_words(params: SamplingParams, tokenizer: Tokenizer) -> list[list[int]]:

@@ -5,12 +5,19 @@ log probabilities; a line that ends counts only if it is among the best beam_wid
 score / length ** length_penalty, the length being that of the output with its end token.
 """
 
+import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.block_manager import BlockManager
+from engine.errors import InvalidRequest
 from engine.outputs import CompletionOutput
+from engine.sampling_params import SamplingParams
 from engine.sequence import Sequence, SequenceGroup
 from engine.tokenizer import Tokenizer
+
+# Of each beam, a step. They are sorted for every row of the step that wants logprobs, whosever it is.
+MAX_CANDIDATES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +28,20 @@ class Candidate:
     is_end: bool
 
 
-def num_candidates(group: SequenceGroup) -> int:
-    """How many continuations a step keeps: enough for beam_width to go on even if all others end."""
-    assert group.params.beam_width is not None
-    return max(2, 1 + len(group.stop_token_ids)) * group.params.beam_width
+def num_candidates(params: SamplingParams, stop_token_ids: frozenset[int], vocab_size: int) -> int:
+    """How many continuations of each line are looked at: beam_width would go on even if every stop token were before them.
+
+    Raises InvalidRequest if that is more than a step should sort for one request.
+    """
+    assert params.beam_width is not None
+    needed = min(params.beam_width + len(stop_token_ids), vocab_size)
+    if needed > MAX_CANDIDATES:
+        raise InvalidRequest(
+            f"beam_width={params.beam_width} and {len(stop_token_ids)} stop tokens, the model's own included, need {needed} "
+            f"candidates of each beam; at most {MAX_CANDIDATES} are taken",
+            param="beam_width",
+        )
+    return needed
 
 
 def advance(group: SequenceGroup, blocks: BlockManager) -> bool:
@@ -32,16 +49,16 @@ def advance(group: SequenceGroup, blocks: BlockManager) -> bool:
     live = group.live
     if any(seq.candidates is None for seq in live):
         return False
-    kept = _best(group, live)
     width = group.params.beam_width
     assert width is not None
+    kept = _best(group, live, width)
     length = live[0].num_output_tokens + 1
     is_full = len(group.finished_beams) == width
     if not (is_full and group.params.early_stopping):
         ended = [_finish(candidate) for candidate in kept[:width] if candidate.is_end]
         ranked = sorted(group.finished_beams + ended, key=lambda seq: -_final_score(group, seq))
         group.finished_beams = ranked[:width]
-    survivors = [candidate for candidate in kept if not candidate.is_end][:width]
+    survivors = [candidate for candidate in kept if not candidate.is_end]
     if not survivors or _is_over(group, survivors[0].score, length):
         for seq in live:
             seq.finish_reason = "stop"
@@ -65,15 +82,27 @@ def results(group: SequenceGroup, tokenizer: Tokenizer) -> list[CompletionOutput
     ]
 
 
-def _best(group: SequenceGroup, live: list[Sequence]) -> list[Candidate]:
-    """The continuations that the step keeps, the best first; equals in the order of their lines."""
+def _best(group: SequenceGroup, live: list[Sequence], width: int) -> list[Candidate]:
+    """The best continuations, equals in the order of their lines: as far as the `width`-th of those that do not end.
+
+    Lines bring theirs in order, so that few of them are ever looked at.
+    """
     at_length = live[0].num_output_tokens + 1 >= group.max_output_tokens
-    candidates = [
-        Candidate(seq.cumulative_logprob + logprob, seq, token_id, at_length or token_id in group.stop_token_ids)
-        for seq in live
-        for token_id, logprob in seq.candidates or ()
-    ]
-    return sorted(candidates, key=lambda candidate: -candidate.score)[: num_candidates(group)]
+    lines = [_continuations(group, seq, at_length=at_length) for seq in live]
+    best: list[Candidate] = []
+    num_going_on = 0
+    for candidate in heapq.merge(*lines, key=lambda candidate: -candidate.score):
+        best.append(candidate)
+        num_going_on += not candidate.is_end
+        if num_going_on == width or (at_length and len(best) == width):
+            break
+    return best
+
+
+def _continuations(group: SequenceGroup, seq: Sequence, *, at_length: bool) -> Iterator[Candidate]:
+    for token_id, logprob in seq.candidates or ():
+        is_end = at_length or token_id in group.stop_token_ids
+        yield Candidate(seq.cumulative_logprob + logprob, seq, token_id, is_end)
 
 
 def _is_over(group: SequenceGroup, best_score: float, length: int) -> bool:

@@ -77,7 +77,7 @@ class OutputProcessor:
             if entry.num_samples == 0:
                 return
             if group.params.beam_width is not None:
-                seq.candidates = rows.candidates(sampled_row, beam_search.num_candidates(group))
+                seq.candidates = rows.candidates(sampled_row, group.num_candidates)
                 return
             if group.num_unforked == 1:
                 gained.append(decoding.append_token(group, seq, rows, sampled_row, self.detokenizer))

@@ -108,6 +108,7 @@ class SequenceGroup:
     stop_token_ids: frozenset[int]  # the model's EOS (unless ignored) and the caller's
     metrics: RequestMetrics
     packed_params: bytes = b""  # `engine.batch.PARAMS`
+    num_candidates: int = 0  # beam search: continuations looked at of each line
     num_unforked: int = 1  # samples that the prompt's last row gives: all n, before the children exist
     attempt: int = 0
     cache_salt: bytes = b""
