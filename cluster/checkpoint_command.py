@@ -7,6 +7,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from cluster.manifest import check_small_parts, make_manifest, verify_tensors, write_manifest
+from cluster.model_spec import read_spec
 from cluster.plan import check_weights
 from cluster.progress import progress
 from cluster.weight_files import read_tensors
@@ -51,7 +52,7 @@ def _make(options: argparse.Namespace) -> None:
 
 
 def _check(folder: Path) -> None:
-    check_weights(str(folder), ModelConfig.load(str(folder)))
+    check_weights(str(folder), read_spec(ModelConfig.load(str(folder)), str(folder)))
 
 
 def _bar(folder: Path) -> "tqdm[None]":

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from cluster.shapes import ARCHITECTURES, Shape, tensor_shapes
+from cluster.shapes import ARCHITECTURES, Shape
 from engine.errors import InvalidConfig
+from parallel.spec import read
 
 SHARD_BYTES = 5 * 10**9
 DEVIATION = 0.02  # of the weights, as Qwen2's own initializer_range
@@ -34,7 +35,7 @@ def make_checkpoint(
     """
     for name in TOKENIZER_FILES:
         shutil.copyfile(DEMO / name, folder / name)
-    shards = list(_shards(tensor_shapes(shape), shard_bytes))
+    shards = list(_shards(_tensors(shape), shard_bytes))
     names = [_shard_name(number, len(shards)) for number in range(len(shards))]
     for name, shard in zip(names, shards, strict=True):
         _write_shard(folder / name, shard, seed, progress)
@@ -56,7 +57,12 @@ def make_folder(folder: Path) -> None:
 
 
 def num_bytes(shape: Shape) -> int:
-    return sum(_bytes_of(size) for size in tensor_shapes(shape).values())
+    return sum(_bytes_of(size) for size in _tensors(shape).values())
+
+
+def _tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Name and size of each, in the order in which they are written."""
+    return read(_hf_config(shape)).shapes()
 
 
 def _bytes_of(size: tuple[int, ...]) -> int:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.manifest import check_small_parts
-from cluster.model_sizes import ModelSizes, read_sizes
-from cluster.model_tensors import needed_tensors, unused_tensors
+from cluster.model_spec import read_spec
 from cluster.weight_files import check_tensors, read_tensors
 from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import InvalidConfig
 from engine.manifest import Manifest
+from parallel.errors import InvalidSharding
+from parallel.spec.decoder import DecoderConfig
 
-TENSOR_PARALLEL_SIZES = (1, 2, 4, 8)  # the sums over a layer's ranks meet in one binary tree, of eight leaves at most
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Of a quantized weight: its code, and of integers its part in the scale (2 bytes) of a group of 64.
 _QUANTIZED_BYTES = {"int8": 1 + 2 / 64, "int4": 1 / 2 + 2 / 64, "fp8": 1}
@@ -48,16 +48,16 @@ def make_plan(config: EngineConfig) -> Plan:
     """The plan, or InvalidConfig with what would work."""
     model = ModelConfig.load(config.model)
     max_model_len = resolve_max_model_len(config, model)
-    sizes = read_sizes(model, config.model)
-    _check_grid(config, model, sizes)
+    spec = read_spec(model, config.model)
+    _check_grid(config, spec)
     _check_tokenizer(config)
     if config.load_format != "dummy":
-        check_weights(config.model, model)
+        check_weights(config.model, spec)
     dtype = model.torch_dtype if config.dtype == "auto" else config.dtype
     _check_dtype(config, dtype)
     _check_quantization(config)
     _check_head_dim(config, model.head_dim)
-    num_layers = _most_layers(config, model, sizes)
+    num_layers = max(len(layers) for layers in spec.stages(config.pipeline_parallel_size))
     kv_heads = math.ceil(model.num_key_value_heads / config.tensor_parallel_size)
     cell_bytes = _DTYPE_BYTES[dtype] if config.kv_cache_dtype == "auto" else 1
     cache_bytes_per_token = 2 * num_layers * kv_heads * model.head_dim * cell_bytes
@@ -65,41 +65,25 @@ def make_plan(config: EngineConfig) -> Plan:
         tensor_parallel_size=config.tensor_parallel_size,
         pipeline_parallel_size=config.pipeline_parallel_size,
         max_model_len=_fit_cache(config, max_model_len, cache_bytes_per_token * config.block_size),
-        weight_bytes=_weight_bytes(config, model, sizes, dtype, num_layers, kv_heads),
+        weight_bytes=_weight_bytes(config, spec, dtype),
         cache_bytes_per_token=cache_bytes_per_token,
     )
 
 
-def check_weights(model_folder: str, model: ModelConfig) -> None:
+def check_weights(model_folder: str, spec: DecoderConfig) -> None:
     """Raise InvalidConfig unless the weight files' headers hold the model's tensors, and are as in the manifest."""
     folder = Path(model_folder)
-    needed = needed_tensors(model, read_sizes(model, model_folder))
-    check_tensors(folder, read_tensors(folder), needed, unused_tensors(model))
+    check_tensors(folder, read_tensors(folder), spec.shapes(), spec.unused)
     manifest = Manifest.load(model_folder)
     if manifest is not None:
         check_small_parts(folder, manifest)
 
 
-def _check_grid(config: EngineConfig, model: ModelConfig, sizes: ModelSizes) -> None:
-    tp, pp = config.tensor_parallel_size, config.pipeline_parallel_size
-    heads, kv_heads, others = model.num_attention_heads, model.num_key_value_heads, sizes.dealt_out
-    possible = [
-        size
-        for size in TENSOR_PARALLEL_SIZES
-        if all(count % size == 0 for count in (heads, *others.values()))
-        and (size % kv_heads == 0 or kv_heads % size == 0)
-    ]
-    if tp not in possible:
-        counts = " and ".join(f"{count} {name}" for name, count in others.items())
-        raise InvalidConfig(
-            f"tensor_parallel_size={tp} does not divide the model's {heads} attention heads ({kv_heads} of keys and values) "
-            f"and {counts} by {_either(list(TENSOR_PARALLEL_SIZES))}; use {_either(possible)}"
-        )
-    if pp > model.num_hidden_layers:
-        raise InvalidConfig(
-            f"pipeline_parallel_size={pp} exceeds the model's {model.num_hidden_layers} layers; "
-            f"use {model.num_hidden_layers} or less"
-        )
+def _check_grid(config: EngineConfig, spec: DecoderConfig) -> None:
+    try:
+        spec.check_sharding(config.tensor_parallel_size, config.pipeline_parallel_size)
+    except InvalidSharding as error:
+        raise InvalidConfig(str(error)) from None
 
 
 def _check_dtype(config: EngineConfig, dtype: str) -> None:
@@ -150,37 +134,36 @@ def _fit_cache(config: EngineConfig, max_model_len: int, block_bytes: int) -> in
     return min(max_model_len, num_tokens)
 
 
-def _most_layers(config: EngineConfig, model: ModelConfig, sizes: ModelSizes) -> int:
-    """Of the stage that has the most: the last one has fewer, since the head counts too, as half of its weights."""
-    if config.pipeline_parallel_size == 1:
-        return model.num_hidden_layers
-    tensors = needed_tensors(model, sizes).items()
-    layers = sum(math.prod(shape) for name, shape in tensors if name.startswith("model.layers."))
-    head = model.vocab_size * model.hidden_size * model.num_hidden_layers / layers / 2
-    first = config.pipeline_parallel_size - 1
-    fair = round((model.num_hidden_layers + head) / (first + 1) - head)
-    last = min(max(fair, 1), model.num_hidden_layers - first)
-    return max(last, math.ceil((model.num_hidden_layers - last) / first))
-
-
-def _weight_bytes(
-    config: EngineConfig, model: ModelConfig, sizes: ModelSizes, dtype: str, num_layers: int, kv_heads: int
-) -> int:
+def _weight_bytes(config: EngineConfig, spec: DecoderConfig, dtype: str) -> int:
     """Of the rank that has the most; biases and the norms of heads, which are few, are left out."""
-    tp = config.tensor_parallel_size
-    hidden, head_dim = model.hidden_size, model.head_dim
-    attention = 2 * hidden * (model.num_attention_heads // tp) * head_dim + 2 * hidden * kv_heads * head_dim
-    embedding = model.vocab_size * hidden // tp
-    is_tied = bool(model.hf_config.get("tie_word_embeddings"))
-    num_embeddings = 1 if is_tied or config.pipeline_parallel_size > 1 else 2
-    matrices = num_layers * attention + sizes.num_weights(num_layers, hidden, tp)
     plain: float = _DTYPE_BYTES[dtype]
     of_layers = of_embeddings = plain
     if config.quantization is not None:
         of_layers = _QUANTIZED_BYTES[config.quantization]
         of_embeddings = _QUANTIZED_BYTES[_EMBEDDING_QUANTIZATION]
-    norms = 2 * hidden * num_layers
-    return math.ceil(matrices * of_layers + norms * plain + num_embeddings * embedding * of_embeddings)
+    hidden = spec.layer.hidden_size
+    num_embeddings = 1 if spec.has_tied_embeddings or config.pipeline_parallel_size > 1 else 2
+    embeddings = num_embeddings * spec.vocab_size * hidden // config.tensor_parallel_size
+    return math.ceil(
+        embeddings * of_embeddings
+        + max(
+            sum(_layer_weights(spec, index, config.tensor_parallel_size) for index in layers) * of_layers
+            + 2 * hidden * len(layers) * plain
+            for layers in spec.stages(config.pipeline_parallel_size)
+        )
+    )
+
+
+def _layer_weights(spec: DecoderConfig, index: int, tp: int) -> int:
+    """Numbers in one rank's matrices of a layer. Key-value heads, where they are fewer than ranks, are on several."""
+    layer, moe = spec.layer, spec.moe_of(index)
+    heads = layer.num_heads // tp + math.ceil(layer.num_kv_heads / tp)
+    attention = 2 * layer.hidden_size * heads * layer.head_dim
+    if moe is None:
+        return attention + 3 * layer.hidden_size * layer.intermediate_size // tp
+    inner = moe.num_experts * moe.intermediate_size + moe.shared_intermediate_size
+    router = moe.num_experts + (moe.shared_intermediate_size > 0)
+    return attention + 3 * layer.hidden_size * inner // tp + layer.hidden_size * router
 
 
 def _either(sizes: Sequence[object]) -> str:

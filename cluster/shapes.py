@@ -1,4 +1,4 @@
-"""The shapes of some published models, and the tensors that a model of a shape has."""
+"""The shapes of some published models."""
 
 from dataclasses import dataclass
 
@@ -28,8 +28,6 @@ class Shape:
     head_dim: int | None = None  # None: the hidden size over the heads
     has_qk_norm: bool = False  # as Qwen3 has, and then no biases
     experts: Experts | None = None
-    has_qkv_bias: bool | None = None  # None: unless it has norms there
-    dense_layers: frozenset[int] = frozenset()  # those that have an MLP, where the others have experts
 
     @property
     def model_type(self) -> str:
@@ -53,61 +51,3 @@ ARCHITECTURES = {
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
 }
-
-
-def tensor_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
-    """Every tensor of a model of that shape, in the order in which they are written."""
-    hidden = shape.hidden_size
-    tensors: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (shape.vocab_size, hidden)}
-    for number in range(shape.num_hidden_layers):
-        layer = {
-            "input_layernorm.weight": (hidden,),
-            **_attention(shape),
-            "post_attention_layernorm.weight": (hidden,),
-            **_mlp_or_moe(shape, number),
-        }
-        tensors |= {f"model.layers.{number}.{name}": size for name, size in layer.items()}
-    tensors["model.norm.weight"] = (hidden,)
-    if not shape.tie_word_embeddings:
-        tensors["lm_head.weight"] = (shape.vocab_size, hidden)
-    return tensors
-
-
-def _attention(shape: Shape) -> dict[str, tuple[int, ...]]:
-    hidden = shape.hidden_size
-    head_dim = shape.head_dim or hidden // shape.num_attention_heads
-    queries, keys = shape.num_attention_heads * head_dim, shape.num_key_value_heads * head_dim
-    has_bias = not shape.has_qk_norm if shape.has_qkv_bias is None else shape.has_qkv_bias
-    tensors: dict[str, tuple[int, ...]] = {}
-    for name, width in (("q", queries), ("k", keys), ("v", keys)):
-        tensors[f"self_attn.{name}_proj.weight"] = (width, hidden)
-        if has_bias:
-            tensors[f"self_attn.{name}_proj.bias"] = (width,)
-    tensors["self_attn.o_proj.weight"] = (hidden, queries)
-    if shape.has_qk_norm:
-        tensors |= {"self_attn.q_norm.weight": (head_dim,), "self_attn.k_norm.weight": (head_dim,)}
-    return tensors
-
-
-def _mlp_or_moe(shape: Shape, number: int) -> dict[str, tuple[int, ...]]:
-    if shape.experts is None or number in shape.dense_layers:
-        return _mlp("mlp", shape.hidden_size, shape.intermediate_size)
-    return _moe(shape.hidden_size, shape.experts)
-
-
-def _mlp(prefix: str, hidden: int, intermediate: int) -> dict[str, tuple[int, ...]]:
-    return {
-        f"{prefix}.gate_proj.weight": (intermediate, hidden),
-        f"{prefix}.up_proj.weight": (intermediate, hidden),
-        f"{prefix}.down_proj.weight": (hidden, intermediate),
-    }
-
-
-def _moe(hidden: int, experts: Experts) -> dict[str, tuple[int, ...]]:
-    tensors: dict[str, tuple[int, ...]] = {"mlp.gate.weight": (experts.num_experts, hidden)}
-    for index in range(experts.num_experts):
-        tensors |= _mlp(f"mlp.experts.{index}", hidden, experts.moe_intermediate_size)
-    if experts.shared_expert_intermediate_size is not None:
-        tensors |= _mlp("mlp.shared_expert", hidden, experts.shared_expert_intermediate_size)
-        tensors["mlp.shared_expert_gate.weight"] = (1, hidden)
-    return tensors

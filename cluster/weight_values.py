@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.model_sizes import read_sizes
-from cluster.model_tensors import needed_tensors
+from cluster.model_spec import read_spec
 from cluster.weight_files import StoredTensor, read_tensors
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidConfig
@@ -40,7 +39,7 @@ def check_values(config: EngineConfig) -> bool:
         return True
     model = ModelConfig.load(config.model)
     stored = read_tensors(Path(config.model))
-    tensors = {name: stored[name] for name in needed_tensors(model, read_sizes(model, config.model))}
+    tensors = {name: stored[name] for name in read_spec(model, config.model).shapes()}
     if sum(tensor.stop - tensor.start for tensor in tensors.values()) > MAX_BYTES:
         return False
     manifest = Manifest.load(config.model)

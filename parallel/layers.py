@@ -1,7 +1,5 @@
 """The layers between the cuts: RMS norm, a decoder layer."""
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from ops.interface import AttentionMetadata, Ops
@@ -9,22 +7,9 @@ from parallel.attention import Attention, QKNorm
 from parallel.group import Group
 from parallel.linear import QKVParallelLinear, RowParallelLinear
 from parallel.mlp import GatedMLP
-from parallel.moe import MoE, MoEShape
+from parallel.moe import MoE
+from parallel.spec.layer import LayerShape, MoEShape
 from parallel.weights import Weights
-
-
-@dataclass(frozen=True, slots=True)
-class LayerShape:
-    """What a decoder layer is made of, before it is cut."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    has_qkv_bias: bool
-    has_qk_norm: bool
-    norm_eps: float
 
 
 class RMSNorm:

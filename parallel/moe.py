@@ -7,7 +7,6 @@ of which a rank adds the subtree that it has and `all_reduce` the rest. What a l
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,18 +15,8 @@ from ops.interface import Ops
 from parallel.group import Group
 from parallel.linear import share
 from parallel.mlp import GatedMLP
+from parallel.spec.layer import MoEShape
 from parallel.weights import Weights
-
-
-@dataclass(frozen=True, slots=True)
-class MoEShape:
-    """What is in the place of a layer's MLP, before it is cut."""
-
-    num_experts: int
-    num_chosen: int  # experts a row goes to
-    intermediate_size: int  # of an expert
-    normalizes: bool  # the chosen ones' probabilities are divided by their sum
-    shared_intermediate_size: int  # of the expert that every row goes to as well; 0: there is none
 
 
 class MoE:

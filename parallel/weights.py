@@ -1,7 +1,7 @@
 """Where weights come from: safetensors files, of which each rank reads its own slices, or a seed."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
@@ -14,14 +14,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from parallel.errors import InvalidCheckpoint
+from parallel.spec.decoder import Shapes
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 FLOATS = ("F32", "F16", "BF16")
 DUMMY_ROWS = 1024  # rows of a dummy tensor that are drawn at once
 DUMMY_RANGE = 0.02 * 3**0.5  # uniform numbers up to this have the standard deviation 0.02
-
-Shapes = dict[str, tuple[int, ...]]
 
 
 class Weights(Protocol):
@@ -44,7 +43,7 @@ class Checkpoint:
         self,
         folder: str,
         shapes: Shapes,
-        unused: set[str],
+        unused: Set[str],
         dtype: torch.dtype,
         device: torch.device,
         digests: Mapping[str, str],

@@ -11,12 +11,16 @@ import pytest
 import torch
 import transformers
 
+from cluster.plan import make_plan
+from engine.config import EngineConfig
+from engine.sampling_params import SamplingParams
 from ops.interface import Ops
 from parallel.errors import UnsupportedModel
 from parallel.group import SingleGroup
-from parallel.models import MODELS, read
-from tests.parallel.models.saved import VOCAB, Saved, logits_in_steps, make, prompts, save
+from parallel.spec import MODELS, read
+from tests.engine.demo import DEMO, answers, demo_engine
 from tests.parallel.ranks import run_ranks
+from tests.parallel.spec.saved import VOCAB, Saved, logits_in_steps, make, prompts, save
 from tests.test_layers import breaches
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
@@ -49,7 +53,7 @@ def one_thread() -> Iterator[None]:
 def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Saved:
     """A small random Llama, and the example as what reads its config.json."""
     assert "LlamaForCausalLM" not in MODELS, "the example must be one that is not there"
-    monkeypatch.setitem(MODELS, "LlamaForCausalLM", example("parallel/models/llama.py", tmp_path).read)
+    monkeypatch.setitem(MODELS, "LlamaForCausalLM", example("parallel/spec/llama.py", tmp_path).read)
     torch.manual_seed(1)
     config = transformers.LlamaConfig(
         vocab_size=VOCAB,
@@ -76,6 +80,21 @@ def test_the_architecture_has_the_logits_of_transformers(llama: Saved, tp_size: 
     assert rank is not None
     for got, want in zip(rank, expected(llama), strict=True):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
+
+
+def test_the_architecture_is_planned_and_served(llama: Saved) -> None:
+    config = EngineConfig.create(model=llama.folder, tokenizer=str(DEMO), dtype="float32", tensor_parallel_size=2)
+    plan = make_plan(config)
+    parameters = dict(llama.model.named_parameters())
+    assert plan.weight_bytes == 4 * sum(
+        weight.numel() if weight.dim() == 1 else weight.numel() // 2
+        for name, weight in parameters.items()
+        if name != "model.norm.weight"
+    )
+    params = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
+    with demo_engine(model=llama.folder, tensor_parallel_size=2) as engine:
+        got = [answer.outputs[0].token_ids[0] for answer in answers(engine, [(prompt, params) for prompt in prompts()])]
+    assert got == [int(logits[-1].argmax()) for logits in expected(llama)]
 
 
 def test_the_architecture_refuses_what_it_does_not_compute(llama: Saved) -> None:

@@ -28,7 +28,7 @@ _NUM_KEPT_STEPS = 4
 
 
 class ModelRunner:
-    """Runs steps on one device. `model` is `parallel.models.build`'s, with weights; `speaks`: this rank's output is wanted."""
+    """Runs steps on one device. `model` is `parallel.decoder.build`'s, with weights; `speaks`: this rank's output is wanted."""
 
     def __init__(self, model: Any, cache: KVCache, *, ops: Ops, stage: Stage, hidden_size: int, speaks: bool) -> None:
         self._model = model

@@ -25,7 +25,7 @@ from engine.worker.pending import PendingStep
 from engine.worker.warm_up import warm_up
 from ops.cpu import tape
 from ops.interface import Ops
-from parallel import group, models, staged_group
+from parallel import decoder, group, staged_group
 from parallel.errors import GroupError, InvalidCheckpoint, InvalidSharding, UnsupportedModel
 from parallel.mesh import Mesh
 from parallel.pipeline import Stage
@@ -88,7 +88,7 @@ class Worker:
             if dtype is torch.float16 and self._ops.NAME == "cpu":
                 raise InvalidConfig("dtype=float16 is not computed on CPU; float32 or bfloat16 would work")
             check_cache_dtype(config.kv_cache_dtype, self._ops, device)
-            self._model = models.build(
+            self._model = decoder.build(
                 model_config.hf_config, ops=self._ops, tp=self._tp, stage=self._stage, dtype=dtype, device=device
             )
             if (head_dim := self._model.head_dim) not in self._ops.HEAD_DIMS:

@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 from cluster.bench.workload import Work
 from engine.config import ModelConfig
-from parallel.models import read
+from parallel.spec import read
 from tests.benchmarks.peers import Times
 
 NAMES = {

@@ -9,7 +9,7 @@ import torch
 import ops
 from engine.sampling_params import SamplingParams
 from tests.engine.demo import Request, answers, demo_engine, every_bit
-from tests.parallel.models.saved import MAKERS, VOCAB, Saved, make_and_save
+from tests.parallel.spec.saved import MAKERS, VOCAB, Saved, make_and_save
 
 MAX_TOKENS = 12
 KERNELS = {"ops_backend": "cpu", "dtype": "bfloat16"}

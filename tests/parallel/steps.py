@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ops.interface import AttentionMetadata
-from parallel.models.decoder import Decoder
+from parallel.decoder import Decoder
 
 BLOCK = 16
 BLOCKS_EACH = 8  # per sequence

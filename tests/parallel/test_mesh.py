@@ -1,6 +1,7 @@
 import pytest
 
-from parallel.mesh import Mesh, stage_layers
+from parallel.mesh import Mesh
+from parallel.spec.stages import stage_layers
 
 
 def test_the_grid_of_three_stages_by_two() -> None:

@@ -4,7 +4,8 @@ import torch.nn.functional as F
 
 from ops import reference
 from parallel.group import Group
-from parallel.moe import MoE, MoEShape
+from parallel.moe import MoE
+from parallel.spec.layer import MoEShape
 from tests.parallel.alone import Alone, TensorWeights
 from tests.parallel.ranks import run_ranks
 

@@ -7,7 +7,8 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
 from parallel.errors import UnsupportedModel
-from parallel.rotary import cos_sin_table, inverse_frequencies, read_rope
+from parallel.rotary import cos_sin_table, inverse_frequencies
+from parallel.spec.rope import read_rope
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 1024}
 KINDS: list[dict[str, Any]] = [

@@ -12,7 +12,7 @@ from engine.worker.kv_cache import CacheShape, make_cache
 from engine.worker.model_runner import ModelRunner
 from ops import quantizing
 from ops.interface import Ops, Quantization
-from parallel import models
+from parallel import decoder
 from parallel.group import Group, SingleGroup
 from parallel.pipeline import Stage
 from tests.engine.worker.steps import BLOCK_SIZE, Part, floats, ints, make_columns, make_step, pairs
@@ -64,7 +64,7 @@ def make_runner(
     """With an empty cache. tp: what it shares the layers with; stage: which of the layers it has."""
     tp, stage = tp or SingleGroup(), stage or Stage(0, 1, None)
     ops = ops if shape.quantization is None else quantizing(ops, shape.quantization)
-    model = models.build(
+    model = decoder.build(
         hf_config(shape.head_dim, VOCAB_SIZE, shape.num_experts),
         ops=ops,
         tp=tp,

@@ -1,6 +1,7 @@
 """A decoder-only language model, one rank's shard of it. Architectures differ in what their config.json makes of the layers."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,11 +10,23 @@ from ops.interface import AttentionMetadata, Ops
 from parallel.embedding import ParallelLMHead, VocabParallelEmbedding
 from parallel.group import Group
 from parallel.layers import DecoderLayer, RMSNorm
-from parallel.mesh import stage_layers
-from parallel.models.config import EMBEDDING, HEAD, DecoderConfig
 from parallel.pipeline import Stage
 from parallel.rotary import cos_sin_table
+from parallel.spec import read
+from parallel.spec.decoder import EMBEDDING, HEAD, DecoderConfig
 from parallel.weights import Checkpoint, Dummy, Weights
+
+
+def build(
+    hf_config: dict[str, Any], *, ops: Ops, tp: Group, stage: Stage, dtype: torch.dtype, device: torch.device
+) -> "Decoder":
+    """This rank's shard of the model that config.json describes, without weights yet.
+
+    Raises UnsupportedModel, or InvalidSharding if it cannot be cut into `tp.size` ranks and `stage.size` stages.
+    """
+    config = read(hf_config)
+    config.check_sharding(tp.size, stage.size)
+    return Decoder(config, ops=ops, tp=tp, stage=stage, dtype=dtype, device=device)
 
 
 class Decoder:
@@ -27,7 +40,7 @@ class Decoder:
         self.stage = stage
         self.dtype = dtype
         self.device = device
-        self.layer_ids = stage_layers(config.num_layers, stage.rank, stage.size, config.head_layers)
+        self.layer_ids = config.stages(stage.size)[stage.rank]
         self.layers = [
             DecoderLayer(config.layer, config.moe_of(index), num_leaves=config.num_leaves, ops=ops, group=tp)
             for index in self.layer_ids
@@ -44,11 +57,9 @@ class Decoder:
 
         `digests`: SHA-256 of tensors that this rank is to verify if it reads them, in hexadecimal.
         """
-        # Tied checkpoints may hold the head too; older ones hold the rotary frequencies, which follow from the config.
-        unused = {f"model.layers.{index}.self_attn.rotary_emb.inv_freq" for index in range(self.config.num_layers)}
-        if self.config.has_tied_embeddings:
-            unused.add(HEAD + ".weight")
-        with Checkpoint(folder, self.config.shapes(), unused, self.dtype, self.device, digests) as checkpoint:
+        with Checkpoint(
+            folder, self.config.shapes(), self.config.unused, self.dtype, self.device, digests
+        ) as checkpoint:
             self._load(checkpoint)
 
     def load_dummy_weights(self, seed: int) -> None:

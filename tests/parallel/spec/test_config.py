@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from ops import reference
+from parallel.decoder import build
 from parallel.errors import InvalidSharding, UnsupportedModel
 from parallel.group import SingleGroup
-from parallel.models import build, check_sharding, read
 from parallel.pipeline import Stage
+from parallel.spec import read
 from tests.parallel.alone import Alone
 
 
@@ -74,7 +75,7 @@ def test_leaves_are_the_largest_power_of_two_up_to_8_that_divides(heads: int, in
 )
 def test_what_is_not_computed_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedModel, match=message):
-        check_sharding(hf_config(**changes), 1, 1)
+        read(hf_config(**changes)).check_sharding(1, 1)
 
 
 @pytest.mark.parametrize(
@@ -89,20 +90,20 @@ def test_what_is_not_computed_is_refused(changes: dict[str, Any], message: str) 
 def test_the_number_of_ranks_must_divide_the_model(changes: dict[str, Any], allowed: set[int]) -> None:
     for tp_size in range(9):
         if tp_size in allowed:
-            check_sharding(hf_config(**changes), tp_size, 1)
+            read(hf_config(**changes)).check_sharding(tp_size, 1)
         else:
             with pytest.raises(InvalidSharding, match=f"tensor_parallel_size={tp_size} .* can be cut into"):
-                check_sharding(hf_config(**changes), tp_size, 1)
+                read(hf_config(**changes)).check_sharding(tp_size, 1)
 
 
 def test_a_refused_sharding_says_what_would_work() -> None:
     with pytest.raises(InvalidSharding, match=r"cut into 1 or 2 ranks$"):
-        check_sharding(hf_config(), 3, 1)
+        read(hf_config()).check_sharding(3, 1)
     with pytest.raises(InvalidSharding, match=r"cut into 1 rank only$"):
-        check_sharding(hf_config(intermediate_size=4863), 2, 1)
+        read(hf_config(intermediate_size=4863)).check_sharding(2, 1)
     with pytest.raises(InvalidSharding, match="pipeline_parallel_size=25 exceeds the model's 24 layers; use 1 to 24"):
-        check_sharding(hf_config(), 1, 25)
-    check_sharding(hf_config(), 2, 24)
+        read(hf_config()).check_sharding(1, 25)
+    read(hf_config()).check_sharding(2, 24)
 
 
 def test_build_refuses_the_same() -> None:
@@ -179,7 +180,7 @@ def test_experts_are_read() -> None:
 )
 def test_what_is_not_computed_of_the_others_is_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedModel, match=message):
-        check_sharding(config, 1, 1)
+        read(config).check_sharding(1, 1)
 
 
 @pytest.mark.parametrize(
@@ -198,14 +199,21 @@ def test_what_is_not_computed_of_the_others_is_refused(config: dict[str, Any], m
 def test_experts_are_dealt_out_evenly_too(config: dict[str, Any], allowed: set[int]) -> None:
     for tp_size in range(1, 9):
         if tp_size in allowed:
-            check_sharding(config, tp_size, 1)
+            read(config).check_sharding(tp_size, 1)
         else:
             with pytest.raises(InvalidSharding, match=f"tensor_parallel_size={tp_size} .* can be cut into"):
-                check_sharding(config, tp_size, 1)
+                read(config).check_sharding(tp_size, 1)
 
 
 def test_a_refused_sharding_names_the_experts() -> None:
     with pytest.raises(
         InvalidSharding, match=r"does not divide 16 attention heads, 60 experts, 5632 columns of the sha"
     ):
-        check_sharding(qwen2_moe(), 8, 1)
+        read(qwen2_moe()).check_sharding(8, 1)
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_checkpoint_may_hold_a_tied_head_too(is_tied: bool) -> None:
+    spec = read(hf_config(tie_word_embeddings=is_tied))
+    assert ("lm_head.weight" in spec.unused) == is_tied
+    assert ("lm_head.weight" in spec.shapes()) != is_tied

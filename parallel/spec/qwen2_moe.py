@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from parallel.models.config import DecoderConfig
-from parallel.models.read import read_decoder, read_moe
+from parallel.spec.decoder import DecoderConfig
+from parallel.spec.read import read_decoder, read_moe
 
 
 def read(hf_config: dict[str, Any]) -> DecoderConfig:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from parallel.models.config import DecoderConfig
-from parallel.models.read import Supported, read_decoder, require_integers
+from parallel.spec.decoder import DecoderConfig
+from parallel.spec.read import Supported, read_decoder, require_integers
 
 SUPPORTED: Supported = {"attention_bias": (False, None)}  # it would also be one on the output
 

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from ops import reference
 from ops.interface import Ops
+from parallel.decoder import Decoder, build
 from parallel.group import Group
-from parallel.models import build
-from parallel.models.decoder import Decoder
 from parallel.pipeline import Stage
 from tests.parallel.ranks import CPU
 from tests.parallel.steps import Runner

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from parallel.models.config import DecoderConfig
-from parallel.models.qwen3 import SUPPORTED
-from parallel.models.read import read_decoder, read_moe
+from parallel.spec.decoder import DecoderConfig
+from parallel.spec.qwen3 import SUPPORTED
+from parallel.spec.read import read_decoder, read_moe
 
 
 def read(hf_config: dict[str, Any]) -> DecoderConfig:

@@ -3,10 +3,9 @@
 from typing import Any
 
 from parallel.errors import UnsupportedModel
-from parallel.layers import LayerShape
-from parallel.models.config import DecoderConfig
-from parallel.moe import MoEShape
-from parallel.rotary import read_rope
+from parallel.spec.decoder import DecoderConfig
+from parallel.spec.layer import LayerShape, MoEShape
+from parallel.spec.rope import read_rope
 
 REQUIRED = (
     "hidden_size",

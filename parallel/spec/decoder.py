@@ -4,10 +4,11 @@ import math
 from dataclasses import dataclass
 
 from parallel.errors import InvalidSharding
-from parallel.layers import LayerShape
-from parallel.moe import MoEShape
-from parallel.rotary import Rope
-from parallel.weights import Shapes
+from parallel.spec.layer import LayerShape, MoEShape
+from parallel.spec.rope import Rope
+from parallel.spec.stages import stage_layers
+
+Shapes = dict[str, tuple[int, ...]]
 
 EMBEDDING, HEAD = "model.embed_tokens", "lm_head"
 MAX_LEAVES = 8
@@ -77,6 +78,16 @@ class DecoderConfig:
                 f"pipeline_parallel_size={pp_size} exceeds the model's {self.num_layers} layers; "
                 f"use 1 to {self.num_layers}"
             )
+
+    def stages(self, pp_size: int) -> list[range]:
+        """The layers of each pipeline stage."""
+        return [stage_layers(self.num_layers, rank, pp_size, self.head_layers) for rank in range(pp_size)]
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Tensors that a checkpoint may hold too: a tied head, and the rotary frequencies, which follow from config.json."""
+        unused = {f"model.layers.{index}.self_attn.rotary_emb.inv_freq" for index in range(self.num_layers)}
+        return frozenset(unused | ({HEAD + ".weight"} if self.has_tied_embeddings else set()))
 
     def shapes(self) -> Shapes:
         """Every tensor of the checkpoint."""

@@ -9,11 +9,11 @@ from torch import Tensor
 
 import ops as backends
 from ops import reference
+from parallel.decoder import build
 from parallel.group import Group, SingleGroup
-from parallel.models import build
 from parallel.pipeline import Stage
-from tests.parallel.models.saved import VOCAB, Saved, logits_in_steps, make, prompts, save
 from tests.parallel.ranks import CPU, run_ranks
+from tests.parallel.spec.saved import VOCAB, Saved, logits_in_steps, make, prompts, save
 from tests.parallel.steps import Runner
 
 SINGLE = Stage(0, 1, None)

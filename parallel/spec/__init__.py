@@ -1,0 +1,30 @@
+"""What a model is, from config.json alone: its layers, its tensors, how it can be cut. Needs no torch.
+
+Workers build their layers from it (`parallel.decoder`); the planner computes weights and cache from it before anything starts.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from parallel.errors import UnsupportedModel
+from parallel.spec import qwen2, qwen2_moe, qwen3, qwen3_moe
+from parallel.spec.decoder import DecoderConfig
+
+# An architecture's name in config.json -> what reads the rest of it.
+MODELS: dict[str, Callable[[dict[str, Any]], DecoderConfig]] = {
+    "Qwen2ForCausalLM": qwen2.read,
+    "Qwen2MoeForCausalLM": qwen2_moe.read,
+    "Qwen3ForCausalLM": qwen3.read,
+    "Qwen3MoeForCausalLM": qwen3_moe.read,
+}
+
+
+def read(hf_config: dict[str, Any]) -> DecoderConfig:
+    """config.json, as a dictionary, of any of these architectures; raises UnsupportedModel."""
+    names = hf_config.get("architectures") or []
+    for name in names:
+        if name in MODELS:
+            return MODELS[name](hf_config)
+    raise UnsupportedModel(
+        f"config.json names the architecture {', '.join(names) or 'none'}; there is {', '.join(MODELS)}"
+    )

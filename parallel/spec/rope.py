@@ -1,0 +1,61 @@
+"""How positions become angles: the kinds of rotary embedding that config.json may ask for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from parallel.errors import UnsupportedModel
+
+DEFAULT_THETA = 10000.0
+
+# The keys that each kind may bring, beside its name and theta; False: it may also be left out.
+KINDS: dict[str, dict[str, bool]] = {
+    "default": {},
+    "linear": {"factor": True},
+    "llama3": {
+        "factor": True,
+        "low_freq_factor": True,
+        "high_freq_factor": True,
+        "original_max_position_embeddings": True,
+    },
+    "yarn": {
+        "factor": True,
+        "original_max_position_embeddings": False,
+        "attention_factor": False,
+        "beta_fast": False,
+        "beta_slow": False,
+        "mscale": False,
+        "mscale_all_dim": False,
+        "truncate": False,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """How positions are turned into angles; `parameters` are those of KINDS[kind]."""
+
+    kind: str
+    theta: float
+    parameters: dict[str, Any]
+
+
+def read_rope(hf_config: dict[str, Any]) -> Rope:
+    """From `rope_parameters`, or from the older `rope_theta` and `rope_scaling`; raises UnsupportedModel."""
+    parameters = dict(hf_config.get("rope_parameters") or hf_config.get("rope_scaling") or {})
+    theta = parameters.pop("rope_theta", None) or hf_config.get("rope_theta") or DEFAULT_THETA
+    old_kind = parameters.pop("type", None)
+    kind = parameters.pop("rope_type", None) or old_kind or "default"
+    if kind not in KINDS:
+        raise UnsupportedModel(f"rope type {kind!r} is not supported; there are {', '.join(KINDS)}")
+    if parameters.pop("partial_rotary_factor", 1.0) != 1.0:
+        raise UnsupportedModel("partial_rotary_factor is not supported; rotary embedding covers the whole head")
+    parameters = {key: value for key, value in parameters.items() if value is not None}
+    if "original_max_position_embeddings" in KINDS[kind]:
+        parameters.setdefault("original_max_position_embeddings", hf_config["max_position_embeddings"])
+    for key in parameters:
+        if key not in KINDS[kind]:
+            raise UnsupportedModel(f"rope type {kind!r} takes no {key!r}; it takes {', '.join(KINDS[kind]) or 'none'}")
+    for key, is_required in KINDS[kind].items():
+        if is_required and key not in parameters:
+            raise UnsupportedModel(f"rope type {kind!r} needs {key!r}")
+    return Rope(kind, float(theta), parameters)
