@@ -46,6 +46,7 @@ class ServerOptions(BaseModel):
     num_gateways: int = Field(1, ge=1)
     max_attempts: int = Field(3, ge=1)
     stream_resume: bool = False
+    strict_fields: bool = False
     ray_address: str | None = None
 
 
@@ -129,6 +130,12 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         help="give events ids, by which a client may take a broken stream up again, from any gateway",
     )
     group.add_argument(
+        "--strict-fields",
+        action="store_true",
+        default=suppress,
+        help="refuse requests with fields that nobody knows; default: ignore these, and say so in the answer",
+    )
+    group.add_argument(
         "--ray-address",
         default=suppress,
         metavar="ADDRESS",
@@ -181,6 +188,7 @@ def _serve(options: argparse.Namespace) -> None:
         "num_gateways": server.num_gateways,
         "max_attempts": server.max_attempts,
         "stream_resume": server.stream_resume,
+        "strict_fields": server.strict_fields,
         "api_keys": api_keys,
     }
     print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)

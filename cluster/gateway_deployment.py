@@ -41,10 +41,12 @@ class GatewayDeployment:
         max_attempts: int,
         patience: float,
         stream_resume: bool,
+        strict_fields: bool,
     ) -> None:
         self._gateway = _ServeGateway(_ServeEngines(engines), max_attempts=max_attempts, patience=patience)
         self._model_name = model_name
         self._api_keys = api_keys
+        self._strict_fields = strict_fields
         self._streams = JournalClient() if stream_resume else None
         self._model = await engines.model_info.remote()
         await self._gateway.start(ray.util.get_node_ip_address())
@@ -55,6 +57,7 @@ class GatewayDeployment:
             model_name=self._model_name,
             api_keys=self._api_keys,
             streams=self._streams,
+            strict_fields=self._strict_fields,
             **self._model,
         )
 

@@ -70,6 +70,7 @@ class AppConfig(BaseModel):
     max_attempts: int = Field(3, ge=1)  # engine replicas lost in a row under a request, before its client hears of it
     patience: float = Field(300, gt=0)  # seconds that a request waits for a replica: what a new one needs to start
     stream_resume: bool = False  # whether a client may come back to a stream that broke, by the last event it had
+    strict_fields: bool = False  # whether a request with a field that nobody knows is refused; else the answer names it
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
     api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: everybody may ask
     api_key_file: str | None = None  # more of them, one a line; read where the application is built
@@ -114,6 +115,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         config.max_attempts,
         config.patience,
         config.stream_resume,
+        config.strict_fields,
     )
 
 

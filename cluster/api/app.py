@@ -10,20 +10,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from cluster.api.chat import chat_call, chat_events, chat_result
-from cluster.api.completions import completion_call, completion_events, completion_result
+from cluster.api.chat import chat_events, chat_result
+from cluster.api.completions import completion_events, completion_result
 from cluster.api.edge import Edge
 from cluster.api.errors import FORESEEN, ApiError, Unavailable, handle
 from cluster.api.generation import run
 from cluster.api.openapi import describe
-from cluster.api.parse import read_object
-from cluster.api.protocol import ChatRequest, CompletionRequest
+from cluster.api.parse import read_body
+from cluster.api.read import Reader, check_model
 from cluster.api.responses import ModelCard, ModelList
 from cluster.api.resume import Resumable, StreamStore
 from cluster.api.sampling import Model
 from cluster.api.service import Service
 from cluster.api.stream import EventStream, unless_disconnected
-from cluster.api.validate import validate, warning
+from cluster.api.validate import warning_header
 from cluster.version import VERSION
 
 HEALTH_RETRY_AFTER = 5.0  # seconds
@@ -38,13 +38,15 @@ def build(
     default_sampling: Mapping[str, Any] | None = None,
     api_keys: tuple[str, ...] = (),
     streams: StreamStore | None = None,
+    strict_fields: bool = False,
     max_body_bytes: int = 32 << 20,
     body_timeout: float = 60.0,
 ) -> FastAPI:
     """The application that answers with what `service` generates.
 
     `default_sampling` is for what requests leave out (`ModelConfig.default_sampling`); `body_timeout` in seconds. Without
-    `api_keys` everybody may ask. With `streams` a client may come back to a stream that broke (`resume`).
+    `api_keys` everybody may ask. With `streams` a client may come back to a stream that broke (`resume`). With
+    `strict_fields` a field that nobody knows is refused; else it is ignored, and the answer says so.
     """
     model = Model(
         name=model_name,
@@ -52,6 +54,7 @@ def build(
         vocab_size=vocab_size,
         default_sampling=default_sampling or {},
     )
+    reader = Reader(model, strict_fields=strict_fields)
     resumable = Resumable(service, model, streams)
     card = ModelCard(model_name, int(time.time()), model_name, max_model_len)
     handled: tuple[type[Exception], ...] = (*FORESEEN, HTTPException, ClientDisconnect, Exception)
@@ -63,32 +66,26 @@ def build(
     app.add_middleware(Edge, api_keys=api_keys)
     document = msgspec.json.encode(describe(VERSION, needs_key=bool(api_keys), has_streams=streams is not None))
 
-    async def body_of(request: Request) -> dict[str, Any]:
-        return await read_object(request, max_bytes=max_body_bytes, timeout=body_timeout)
+    async def body_of(request: Request) -> bytes:
+        return await read_body(request, max_bytes=max_body_bytes, timeout=body_timeout)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
-        body = await body_of(request)
-        asked = validate(ChatRequest, body)
-        check_model(asked.model)
-        call = chat_call(asked, model)
+        call = await reader.chat(await body_of(request))
         if call.stream:
-            return EventStream(await resumable.events(request, body, call, chat_events), warning(asked))
+            return EventStream(await resumable.events(request, call, chat_events), warning_header(call.unknown))
         updates = run(service, call)
         answer = await unless_disconnected(request.receive, chat_result(call, model, updates))
-        return _json(answer, warning(asked))
+        return _json(answer, warning_header(call.unknown))
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> Response:
-        body = await body_of(request)
-        asked = validate(CompletionRequest, body)
-        check_model(asked.model)
-        call = completion_call(asked, model)
+        call = await reader.completion(await body_of(request))
         if call.stream:
-            return EventStream(await resumable.events(request, body, call, completion_events), warning(asked))
+            return EventStream(await resumable.events(request, call, completion_events), warning_header(call.unknown))
         updates = run(service, call)
         answer = await unless_disconnected(request.receive, completion_result(call, model, updates))
-        return _json(answer, warning(asked))
+        return _json(answer, warning_header(call.unknown))
 
     @app.get("/v1/models")
     async def models() -> Response:
@@ -96,7 +93,7 @@ def build(
 
     @app.get("/v1/models/{model_id:path}")
     async def one_model(request: Request) -> Response:
-        check_model(request.path_params["model_id"])
+        check_model(request.path_params["model_id"], model)
         return _json(msgspec.json.encode(card))
 
     @app.get("/health")
@@ -130,11 +127,6 @@ def build(
     @app.get("/openapi.json")
     async def openapi() -> Response:
         return _json(document)
-
-    def check_model(name: str | None) -> None:
-        if name is not None and name != model_name:
-            message = f"There is no model {name[:64]!r} here; {model_name!r} is"
-            raise ApiError(404, message, code="model_not_found", param="model")
 
     return app
 

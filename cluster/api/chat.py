@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from cluster.api.generation import Call, Joined, Tally, Update, finish_reason
 from cluster.api.logprobs import chat_logprobs, prompt_logprobs
@@ -72,7 +72,8 @@ async def chat_result(call: Call, model: Model, updates: AsyncGenerator[Update, 
     ]
     of_prompt = joined.first[0].prompt_logprobs if call.prompt_logprobs else None
     shown = UNSET if of_prompt is None else prompt_logprobs(of_prompt)
-    return msgspec.json.encode(ChatCompletion(call.id, call.created, model.name, choices, usage, shown))
+    answer = ChatCompletion(call.id, call.created, model.name, choices, usage, shown, call.warnings)
+    return msgspec.json.encode(answer)
 
 
 async def chat_events(call: Call, model: Model, updates: AsyncGenerator[Update, None]) -> AsyncGenerator[bytes, None]:
@@ -81,14 +82,15 @@ async def chat_events(call: Call, model: Model, updates: AsyncGenerator[Update, 
     usage = None if call.include_usage else UNSET
     begun: set[int] = set()
 
-    def chunk(choice: ChatChunkChoice) -> bytes:
-        return event(ChatCompletionChunk(call.id, call.created, model.name, [choice], usage))
+    def chunk(choice: ChatChunkChoice, warnings: list[str] | UnsetType = UNSET) -> bytes:
+        return event(ChatCompletionChunk(call.id, call.created, model.name, [choice], usage, warnings))
 
     async with aclosing(updates):
         async for update in updates:
             tally.add(update)
+            is_end = tally.is_whole and not call.include_usage
             events = []
-            for delta in update.output.outputs:
+            for number, delta in enumerate(update.output.outputs, 1):
                 if delta.index not in begun:
                     begun.add(delta.index)
                     events.append(chunk(ChatChunkChoice(delta.index, ChatDelta("assistant", ""))))
@@ -97,12 +99,13 @@ async def chat_events(call: Call, model: Model, updates: AsyncGenerator[Update, 
                     events.append(chunk(ChatChunkChoice(delta.index, ChatDelta(content=delta.text), logprobs)))
                 if delta.finished:
                     last = ChatChunkChoice(delta.index, ChatDelta(), None, finish_reason(delta), delta.stop_reason)
-                    events.append(chunk(last))
+                    is_last = is_end and number == len(update.output.outputs)
+                    events.append(chunk(last, call.warnings if is_last else UNSET))
             if events:
                 yield b"".join(events)
     total = tally.close()
     if call.include_usage:
-        yield event(ChatCompletionChunk(call.id, call.created, model.name, [], total))
+        yield event(ChatCompletionChunk(call.id, call.created, model.name, [], total, call.warnings))
     yield DONE
 
 

@@ -70,7 +70,7 @@ async def completion_result(call: Call, model: Model, updates: AsyncGenerator[Up
         if call.prompt_logprobs and first.prompt_logprobs is not None:
             shown = msgspec.structs.replace(shown, prompt_logprobs=prompt_logprobs(first.prompt_logprobs))
         choices.append(shown)
-    return msgspec.json.encode(Completion(call.id, call.created, model.name, choices, usage))
+    return msgspec.json.encode(Completion(call.id, call.created, model.name, choices, usage, call.warnings))
 
 
 async def completion_events(
@@ -86,19 +86,21 @@ async def completion_events(
             tally.add(update)
             index = update.prompt_index
             first.setdefault(index, update.output)
+            is_end = tally.is_whole and not call.include_usage
             events = []
-            for delta in update.output.outputs:
+            for position, delta in enumerate(update.output.outputs, 1):
                 number = index * call.params.n + delta.index
                 echoed = first[index] if call.echo and number not in offsets else None
                 choice = _choice(call, index, delta, offset=offsets.get(number, 0), echoed=echoed)
                 offsets[number] = _next_offset(choice.logprobs, offsets.get(number, 0))
                 if choice.text or choice.logprobs is not None or choice.finish_reason is not None:
-                    events.append(event(Completion(call.id, call.created, model.name, [choice], usage)))
+                    told = call.warnings if is_end and position == len(update.output.outputs) else UNSET
+                    events.append(event(Completion(call.id, call.created, model.name, [choice], usage, told)))
             if events:
                 yield b"".join(events)
     total = tally.close()
     if call.include_usage:
-        yield event(Completion(call.id, call.created, model.name, [], total))
+        yield event(Completion(call.id, call.created, model.name, [], total, call.warnings))
     yield DONE
 
 

@@ -1,15 +1,30 @@
 """The kinds of value that request fields take, as pydantic types; an error's type is the code that the caller gets."""
 
+import json
+from collections.abc import Iterable
+from itertools import islice
 from typing import Annotated, Any, Final, NoReturn
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 MAX_STOP_STRINGS = 4
 MAX_TEXT = 1000  # characters of a stop string or a bad word
 MAX_LOGIT_BIAS = 1024
 MAX_PROMPTS = 1024
 MAX_METADATA = 16
+MAX_MESSAGES = 8192
+MAX_PARTS = 8192  # of a message
+MAX_SHOWN = 40  # characters of a value that an error quotes
+MAX_SHOWN_ITEMS = 4
 
 
 def only(*accepted: str | bool) -> AfterValidator:
@@ -17,35 +32,78 @@ def only(*accepted: str | bool) -> AfterValidator:
 
     def check(value: Any) -> Any:
         if value is not None and value not in accepted:
-            shown = " or ".join(repr(choice) for choice in accepted)
-            fail("unsupported_value", f"Only {shown} is supported")
+            fail("unsupported_value", f"Only {as_json(accepted)} is supported")
         return value
 
     return AfterValidator(check)
 
 
 def at_most(limit: int) -> BeforeValidator:
-    """An object of that many keys: counted before they are looked at."""
+    """An object of that many keys, or a list of that many items: counted before they are looked at."""
 
     def check(value: Any) -> Any:
         if isinstance(value, dict) and len(value) > limit:
-            fail("object_above_max_properties", f"At most {limit} keys are taken")
+            fail("object_above_max_properties", f"{len(value)} keys were sent, at most {limit} are taken")
+        if isinstance(value, list) and len(value) > limit:
+            fail("array_above_max_length", f"{len(value)} items were sent, at most {limit} are taken")
         return value
 
     return BeforeValidator(check)
 
 
+class Inert:
+    """Of a field that the API knows and that has no effect here yet: null is taken, and `values`, which ask for none.
+
+    Whatever would change the answer is better refused than ignored.
+    """
+
+    def __init__(self, *values: Any) -> None:
+        self._values = values
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._check)
+
+    def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"enum": [None, *self._values]} if self._values else {"type": "null"}
+
+    def _check(self, value: Any) -> Any:
+        for known in (None, *self._values):
+            if value == known and isinstance(value, bool) == isinstance(known, bool):
+                return value
+        taken = f"; {as_json(self._values)} would be taken" if self._values else ""
+        fail("unsupported_parameter", f"This is not supported: leave it out{taken}")
+
+
+def as_json(values: Iterable[Any]) -> str:
+    """`true or "auto"`, as the caller writes them."""
+    return " or ".join(json.dumps(value, ensure_ascii=False) for value in values)
+
+
+def as_brief_json(value: Any) -> str:
+    """A caller's value as it wrote it, or its beginning."""
+    return json.dumps(_brief(value, depth=2), ensure_ascii=False)
+
+
+def _brief(value: Any, depth: int) -> Any:
+    match value:
+        case str():
+            return value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}…"
+        case list() | dict() if depth == 0 and value:
+            return "…"
+        case list():
+            items = [_brief(item, depth - 1) for item in value[:MAX_SHOWN_ITEMS]]
+            return [*items, "…"] if len(value) > MAX_SHOWN_ITEMS else items
+        case dict():
+            fields = {_brief(key, 0): _brief(item, depth - 1) for key, item in islice(value.items(), MAX_SHOWN_ITEMS)}
+            return fields | {"…": "…"} if len(value) > MAX_SHOWN_ITEMS else fields
+        case int() if abs(value) >= 10**MAX_SHOWN:
+            return f"{str(value)[:MAX_SHOWN]}…"
+    return value
+
+
 def fail(code: str, message: str) -> NoReturn:
     raise PydanticCustomError(code, message.replace("{", "{{").replace("}", "}}"))
 
-
-def _refuse(value: Any) -> None:
-    if value is not None:
-        fail("unsupported_parameter", "This is not supported; leave it out")
-
-
-# A field that the API knows and that would change the answer: better refused than ignored.
-Unsupported = Annotated[Any, AfterValidator(_refuse), WithJsonSchema({"type": "null"})]
 
 # A tag in angle brackets: part of an error's location, but not of the caller's path.
 TEXT, TEXTS, IDS, ID_LISTS, PARTS = "<text>", "<texts>", "<ids>", "<id lists>", "<parts>"

@@ -8,9 +8,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec import UNSET, UnsetType
+
 from cluster.api.errors import ApiError
 from cluster.api.responses import FinishReason, PromptTokensDetails, Usage
 from cluster.api.service import ChatPrompt, Prompt, Service
+from cluster.api.validate import Unknown, warnings
 from engine.errors import REQUEST_QUARANTINED, InvalidRequest, RequestQuarantined
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
@@ -29,11 +32,18 @@ class Call:
     cache_salt: str | None
     echo: bool = False
     prompt_logprobs: bool = False  # told to the caller, not only used for the echo
+    unknown: tuple[Unknown, ...] = ()  # fields that are ignored
+    digest: bytes = b""  # of a stream's request, as it was sent
     id: str = ""  # made where it is not given
     created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", self.id or f"{self.kind}-{uuid.uuid4().hex}")
+
+    @property
+    def warnings(self) -> list[str] | UnsetType:
+        """For the last thing that is sent, if there are any."""
+        return warnings(self.unknown) or UNSET
 
 
 class Update(NamedTuple):
@@ -111,6 +121,11 @@ class Tally:
                 raise ApiError(500, f"The request failed: {output.error}", code=code)
             if delta.finish_reason == "abort":
                 raise ApiError(500, "The request was aborted", code="request_aborted")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every choice has finished."""
+        return self._num_open == 0
 
     def close(self) -> Usage:
         """The tokens of the whole request, which has ended."""

@@ -9,19 +9,23 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from cluster.api.fields import (
+    MAX_MESSAGES,
+    MAX_PARTS,
     PARTS,
     TEXT,
     CacheSalt,
+    Inert,
     LogitBias,
     Metadata,
     Prompts,
     Stop,
     Texts,
     TokenIds,
-    Unsupported,
+    at_most,
     fail,
     only,
 )
+from cluster.api.unsupported import Unsupported, UnsupportedInChat, UnsupportedInCompletions
 from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_CHOICES, MAX_LOGPROBS
 
 _STRICT = ConfigDict(strict=True, frozen=True, extra="allow")
@@ -31,9 +35,23 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     include_usage: bool | None = None
+    include_obfuscation: bool | None = None  # padding of chunks, which have none either way
+    continuous_usage_stats: Annotated[bool | None, only(False)] = None
 
 
-class GenerationRequest(BaseModel):
+def _response_format(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    kind = None if value is None else value.get("type")
+    if kind in ("json_object", "json_schema", "structural_tag"):
+        fail("unsupported_parameter", "Structured output is not supported; the only type is 'text'")
+    if value is not None and kind != "text":
+        fail("invalid_value", "The type of a response format is 'text'")
+    return value
+
+
+ResponseFormat = Annotated[dict[str, Any] | None, AfterValidator(_response_format)]
+
+
+class GenerationRequest(Unsupported):
     """What both routes take."""
 
     model_config = _STRICT
@@ -68,28 +86,23 @@ class GenerationRequest(BaseModel):
     early_stopping: bool | None = None
     priority: int | None = Field(None, ge=0, lt=2**31)  # lower goes first: nobody can ask to go before the default
     cache_salt: CacheSalt | None = None
+    response_format: ResponseFormat = None
     # Without effect on the answer.
     user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
     metadata: Metadata | None = None
-    # Would have an effect, and have none yet.
-    structured_outputs: Unsupported = None
-    guided_json: Unsupported = None
-    guided_regex: Unsupported = None
-    guided_choice: Unsupported = None
-    guided_grammar: Unsupported = None
-    truncate_prompt_tokens: Unsupported = None
-    logits_processors: Unsupported = None
+    service_tier: Annotated[str | None, only("auto", "default")] = None
+    store: Annotated[bool | None, only(False)] = None
 
 
-class CompletionRequest(GenerationRequest):
+class CompletionRequest(GenerationRequest, UnsupportedInCompletions):
     """The body of POST /v1/completions."""
 
     prompt: Prompts
     best_of: int | None = Field(None, ge=1, le=MAX_CHOICES)
     echo: bool | None = None
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
-    suffix: Unsupported = None
-    response_format: Unsupported = None
 
 
 def _part_type(value: str) -> str:
@@ -111,7 +124,7 @@ def _content_kind(value: Any) -> str:
     return PARTS if isinstance(value, list) else TEXT
 
 
-_Parts = Annotated[list[TextPart], Field(min_length=1, fail_fast=True)]
+_Parts = Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True), at_most(MAX_PARTS)]
 
 
 def _role(value: str) -> str:
@@ -126,45 +139,22 @@ class Message(BaseModel):
     model_config = _STRICT
 
     role: Annotated[str, AfterValidator(_role)]
-    tool_calls: Unsupported = None
-    function_call: Unsupported = None
+    tool_calls: Annotated[Any, Inert([])] = None
+    function_call: Annotated[Any, Inert()] = None
     content: Annotated[Annotated[str, Tag(TEXT)] | Annotated[_Parts, Tag(PARTS)], Discriminator(_content_kind)]
 
 
-def _response_format(value: dict[str, Any] | None) -> dict[str, Any] | None:
-    kind = None if value is None else value.get("type")
-    if kind in ("json_object", "json_schema", "structural_tag"):
-        fail("unsupported_parameter", "Structured output is not supported; the only type is 'text'")
-    if value is not None and kind != "text":
-        fail("invalid_value", "The type of a response format is 'text'")
-    return value
+_Messages = Annotated[
+    list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True), at_most(MAX_MESSAGES)
+]
 
 
-class ChatRequest(GenerationRequest):
+class ChatRequest(GenerationRequest, UnsupportedInChat):
     """The body of POST /v1/chat/completions."""
 
-    messages: list[Message] = Field(min_length=1, fail_fast=True)
+    messages: _Messages
     max_completion_tokens: int | None = Field(None, ge=1, le=INT64_MAX)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
-    response_format: Annotated[dict[str, Any] | None, AfterValidator(_response_format)] = None
     modalities: list[Literal["text"]] | None = Field(None, min_length=1, max_length=1)
-    service_tier: Annotated[str | None, only("auto", "default")] = None
-    store: Annotated[bool | None, only(False)] = None
     parallel_tool_calls: bool | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    tools: Unsupported = None
-    tool_choice: Unsupported = None
-    functions: Unsupported = None
-    function_call: Unsupported = None
-    prediction: Unsupported = None
-    audio: Unsupported = None
-    web_search_options: Unsupported = None
-    reasoning_effort: Unsupported = None
-    verbosity: Unsupported = None
-    chat_template: Unsupported = None
-    chat_template_kwargs: Unsupported = None
-    add_generation_prompt: Unsupported = None
-    continue_final_message: Unsupported = None
-    documents: Unsupported = None

@@ -57,6 +57,7 @@ class ChatCompletion(Struct, frozen=True):
     choices: list[ChatChoice]
     usage: Usage
     prompt_logprobs: list[dict[int, dict[str, Any]] | None] | UnsetType = UNSET  # ours
+    warnings: list[str] | UnsetType = UNSET  # ours: what was ignored of the request
     object: Literal["chat.completion"] = "chat.completion"
 
 
@@ -79,6 +80,7 @@ class ChatCompletionChunk(Struct, frozen=True):
     model: str
     choices: list[ChatChunkChoice]
     usage: Usage | UnsetType | None = UNSET  # null in all but the last chunk, where it was asked for
+    warnings: list[str] | UnsetType = UNSET  # in the last one
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
 
 
@@ -108,6 +110,7 @@ class Completion(Struct, frozen=True):
     model: str
     choices: list[CompletionChoice]
     usage: Usage | UnsetType | None = UNSET
+    warnings: list[str] | UnsetType = UNSET  # in the last chunk
     object: Literal["text_completion"] = "text_completion"
 
 

@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 from starlette.requests import Request
@@ -68,9 +68,7 @@ class Resumable:
         self._model = model
         self._store = store
 
-    async def events(
-        self, request: Request, body: dict[str, Any], call: Call, events: Events
-    ) -> AsyncGenerator[bytes, None]:
+    async def events(self, request: Request, call: Call, events: Events) -> AsyncGenerator[bytes, None]:
         """The call's events, or the rest of them where the request names the last one it had; raises ApiError."""
         last_event_id = request.headers.get("last-event-id")
         if self._store is None or not _has_one_choice(call):
@@ -78,7 +76,7 @@ class Resumable:
                 why = "it has several choices or prompts" if self._store else "this server runs without stream_resume"
                 raise _unknown_stream(last_event_id, why)
             return events(call, self._model, run(self._service, call))
-        digest = _digest(call.kind, body, request.headers.get("authorization", ""))
+        digest = _digest(call, request.headers.get("authorization", ""))
         if last_event_id is None:
             record = StreamRecord(digest, call.created, call.params.seed)
             if record.seed is None:
@@ -150,8 +148,8 @@ def _has_one_choice(call: Call) -> bool:
     return len(call.prompts) == 1 and call.params.num_samples == 1 and call.params.beam_width is None
 
 
-def _digest(kind: str, body: dict[str, Any], key: str) -> bytes:
-    return hashlib.sha256(msgspec.json.encode([kind, body, key], order="sorted")).digest()
+def _digest(call: Call, key: str) -> bytes:
+    return hashlib.sha256(msgspec.json.encode([call.kind, call.digest, key])).digest()
 
 
 def _unknown_stream(last_event_id: str, why: str = "it is not known, or no more") -> ApiError:

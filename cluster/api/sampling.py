@@ -95,10 +95,14 @@ def _check_token_ids(request: GenerationRequest, vocab_size: int) -> None:
         "allowed_token_ids": request.allowed_token_ids,
     }
     for name, token_ids in fields.items():
+        if len(token_ids or ()) > vocab_size:
+            message = f"{name} has {len(token_ids or ())} token ids, more than the vocabulary's {vocab_size}"
+            raise InvalidRequest(message, param=name, code="array_above_max_length")
         check_vocabulary(token_ids or [], vocab_size, param=name)
 
 
 def check_vocabulary(token_ids: list[int], vocab_size: int, *, param: str) -> None:
+    """Refuse ids that the model does not have."""
     if token_ids and max(token_ids) >= vocab_size:
         raise InvalidRequest(
             f"{param} holds token id {max(token_ids)}; the vocabulary ends at {vocab_size - 1}", param=param

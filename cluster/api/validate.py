@@ -1,12 +1,14 @@
 """From a JSON object to a request, or to the one error that says what is wrong with it and where."""
 
-import reprlib
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cluster.api.fields import MAPPINGS
+from cluster.api.fields import MAPPINGS, as_brief_json
 from engine.errors import InvalidRequest
 
 MAX_NAMES = 8  # that a warning lists
@@ -28,6 +30,8 @@ _CODES = {
     "finite_number": "invalid_value",
 }
 
+_INSTANCE = re.compile(r"dictionary or instance of \w+")
+
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -39,25 +43,53 @@ def validate(model: type[Body], body: dict[str, Any]) -> Body:
         raise _invalid(error.errors(include_url=False)[0]) from None
 
 
-def ignored_fields(request: BaseModel, prefix: str = "") -> Iterator[str]:
-    """The paths of the fields that were sent, and not null, and that nobody here knows."""
+class Unknown(NamedTuple):
+    """A field that was sent, and that nobody here knows."""
+
+    path: str
+    meant: str | None  # the known name that is nearest to it
+
+    def __str__(self) -> str:
+        hint = "" if self.meant is None else f"; did you mean '{self.meant}'?"
+        return f"unknown field '{self.path}'{hint}"
+
+
+def unknown_fields(request: BaseModel) -> tuple[Unknown, ...]:
+    """Those that were sent and are not null: the first MAX_NAMES, and one more if there are more."""
+    return tuple(islice(_unknown_fields(request, ""), MAX_NAMES + 1))
+
+
+def _unknown_fields(request: BaseModel, prefix: str) -> Iterator[Unknown]:
+    known = type(request).model_fields
     for name, value in (request.model_extra or {}).items():
         if value is not None:
-            yield prefix + name
-    for name in type(request).model_fields:
+            near = get_close_matches(name[:MAX_NAME], known, n=1)
+            yield Unknown(prefix + name[:MAX_NAME], prefix + near[0] if near else None)
+    for name in known:
         value = getattr(request, name)
         for index, part in enumerate(value if isinstance(value, list) else ()):
             if isinstance(part, BaseModel):
-                yield from ignored_fields(part, f"{prefix}{name}[{index}].")
+                yield from _unknown_fields(part, f"{prefix}{name}[{index}].")
 
 
-def warning(request: BaseModel) -> dict[str, str]:
+def refuse_unknown(unknown: Sequence[Unknown]) -> None:
+    """Raises InvalidRequest if there are any."""
+    if unknown:
+        raise InvalidRequest(str(unknown[0]), param=unknown[0].path, code="unknown_parameter")
+
+
+def warnings(unknown: Sequence[Unknown]) -> list[str]:
+    """A sentence for each field that is ignored."""
+    told = [f"ignored: {field}" for field in unknown[:MAX_NAMES]]
+    return [*told, "ignored: more unknown fields"] if len(unknown) > MAX_NAMES else told
+
+
+def warning_header(unknown: Sequence[Unknown]) -> dict[str, str]:
     """The response header that names the ignored fields; nothing if there are none."""
-    names = [_printable(name) for _, name in zip(range(MAX_NAMES + 1), ignored_fields(request), strict=False)]
-    if not names:
+    if not unknown:
         return {}
-    listed = ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
-    return {"warning": f'299 squadron "ignored fields: {listed}"'}
+    listed = ", ".join(_printable(field.path) for field in unknown[:MAX_NAMES])
+    return {"warning": f'299 squadron "ignored fields: {listed}{", ..." if len(unknown) > MAX_NAMES else ""}"'}
 
 
 def _invalid(error: Mapping[str, Any]) -> InvalidRequest:
@@ -66,7 +98,7 @@ def _invalid(error: Mapping[str, Any]) -> InvalidRequest:
     if kind == "missing":
         message = f"'{path}' is required"
     else:
-        message = f"Invalid '{path}': {error['msg']}, got {reprlib.repr(error['input'])}"
+        message = f"Invalid '{path}': {_in_json_words(error['msg'])}, got {as_brief_json(error['input'])}"
     if kind.endswith("_type"):
         code = "invalid_type"
     else:
@@ -74,6 +106,13 @@ def _invalid(error: Mapping[str, Any]) -> InvalidRequest:
         number = "decimal" if any(isinstance(limit, float) for limit in limits) else "integer"
         code = _CODES.get(kind, kind).format(kind=number)
     return InvalidRequest(message, param=path, code=code)
+
+
+def _in_json_words(message: str) -> str:
+    """What pydantic says of a Python value, said of the JSON value that the caller sent."""
+    message = _INSTANCE.sub("object", message)
+    message = message.replace("valid dictionary", "valid object").replace("valid list", "valid array")
+    return message.replace("'", '"')
 
 
 def _path(location: tuple[str | int, ...]) -> str:
@@ -91,6 +130,4 @@ def _path(location: tuple[str | int, ...]) -> str:
 
 def _printable(name: str) -> str:
     """Fit for a header: the names are the caller's."""
-    return "".join(
-        letter if letter.isascii() and (letter.isalnum() or letter in "._-[]") else "?" for letter in name[:MAX_NAME]
-    )
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-[]") else "?" for letter in name)

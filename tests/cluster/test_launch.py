@@ -55,6 +55,12 @@ def test_builds_an_application_of_two_deployments() -> None:
     assert (engine._bound_deployment.name, engine._bound_deployment.num_replicas) == ("EngineDeployment", 1)
 
 
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_gateways_are_told_to_be_strict(is_strict: bool) -> None:
+    gateway = build_app({"engine": {"model": "configs/demo"}, "strict_fields": is_strict})._bound_deployment
+    assert gateway.init_args[-1] is is_strict
+
+
 def test_a_port_is_free_or_not() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

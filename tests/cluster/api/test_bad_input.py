@@ -3,13 +3,16 @@
 from typing import Any
 
 import httpx
+import openai
 import pytest
 
-from tests.cluster.api.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, Running
+from cluster.api.unsupported import Unsupported, UnsupportedInChat, UnsupportedInCompletions
+from tests.cluster.api.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, Running, running
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 USER = {"role": "user", "content": "Hello?"}
 HUGE = 2**63
+UNHEARD = "stream_options.continuous_usage_stats"
 
 # Fields that both routes take: the body's fields, the code, and the field at fault where it is not the first of them.
 COMMON: list[tuple[Any, ...]] = [
@@ -52,7 +55,7 @@ COMMON: list[tuple[Any, ...]] = [
     ({"logit_bias": {"1": -101}}, "decimal_below_min_value"),
     *[({"logit_bias": {"1": value}}, "invalid_type") for value in ("x", None, True)],
     ({"logit_bias": [1]}, "invalid_type"),
-    ({"logit_bias": {str(key): 1 for key in range(10**5)}}, "object_above_max_properties"),
+    ({"logit_bias": {str(key): 1 for key in range(1025)}}, "object_above_max_properties"),
     *[({name: 2.01}, "decimal_above_max_value") for name in ("presence_penalty", "frequency_penalty")],
     *[({name: -2.01}, "decimal_below_min_value") for name in ("presence_penalty", "frequency_penalty")],
     *[({name: "0"}, "invalid_type") for name in ("presence_penalty", "frequency_penalty")],
@@ -93,7 +96,33 @@ COMMON: list[tuple[Any, ...]] = [
     ({"metadata": []}, "invalid_type"),
     ({"metadata": {"a": 1}}, "invalid_type"),
     ({"metadata": {str(key): "" for key in range(17)}}, "object_above_max_properties"),
-    *[({name: {}}, "unsupported_parameter") for name in ("structured_outputs", "guided_json", "logits_processors")],
+    ({"stream_options": {"continuous_usage_stats": True}, "stream": True}, "unsupported_value", UNHEARD),
+    (
+        {"stream_options": {"include_obfuscation": 1}, "stream": True},
+        "invalid_type",
+        "stream_options.include_obfuscation",
+    ),
+    ({"stop_token_ids": [1] * (VOCAB_SIZE + 1)}, "array_above_max_length"),
+    ({"allowed_token_ids": [1] * (VOCAB_SIZE + 1)}, "array_above_max_length"),
+    ({"store": True}, "unsupported_value"),
+    ({"store": "no"}, "invalid_type"),
+    ({"service_tier": "flex"}, "unsupported_value"),
+    ({"service_tier": 1}, "invalid_type"),
+    ({"response_format": {"type": "x"}}, "invalid_value"),
+    ({"response_format": {}}, "invalid_value"),
+    ({"response_format": "text"}, "invalid_type"),
+    ({"response_format": {"type": []}}, "invalid_value"),
+    ({"response_format": {"type": "json_object"}}, "unsupported_parameter"),
+    ({"response_format": {"type": "json_schema", "json_schema": {}}}, "unsupported_parameter"),
+    *[({name: "x"}, "unsupported_parameter") for name in Unsupported.model_fields],
+    *[
+        ({name: True}, "unsupported_parameter")
+        for name in ("return_token_ids", "return_tokens_as_token_ids", "mirostat")
+    ],
+    *[({name: [1]}, "unsupported_parameter") for name in ("logits_processors", "prompt_embeds", "logprob_token_ids")],
+    ({"thinking_token_budget": 100}, "unsupported_parameter"),
+    ({"truncate_prompt_tokens": -1}, "unsupported_parameter"),
+    ({"repeat_penalty": 1.1}, "unsupported_parameter"),
 ]
 
 OF_CHAT: list[tuple[Any, ...]] = [
@@ -102,7 +131,9 @@ OF_CHAT: list[tuple[Any, ...]] = [
     ({"messages": {}}, "invalid_type"),
     ({"messages": "Hello?"}, "invalid_type"),
     ({"messages": [None]}, "invalid_type", "messages[0]"),
-    ({"messages": [None] * 10**5}, "invalid_type", "messages[0]"),
+    ({"messages": [None] * 8192}, "invalid_type", "messages[0]"),
+    ({"messages": [None] * 10**5}, "array_above_max_length"),
+    ({"messages": [{"role": "user", "content": [None] * 10**5}]}, "array_above_max_length", "messages[0].content"),
     ({"messages": [[]]}, "invalid_type", "messages[0]"),
     ({"messages": [{}]}, "missing_required_parameter", "messages[0].role"),
     ({"messages": [USER, {"role": "wizard", "content": ""}]}, "invalid_value", "messages[1].role"),
@@ -133,7 +164,8 @@ OF_CHAT: list[tuple[Any, ...]] = [
         "messages[0].tool_calls",
     ),
     ({"messages": [USER] * (MAX_MODEL_LEN + 1)}, "context_length_exceeded"),
-    ({"messages": [USER] * 10**5}, "context_length_exceeded"),
+    ({"messages": [USER] * 8192}, "context_length_exceeded"),
+    ({"messages": [USER] * 8193}, "array_above_max_length"),
     ({"max_completion_tokens": 0}, "integer_below_min_value"),
     ({"max_completion_tokens": MAX_MODEL_LEN}, "context_length_exceeded"),
     ({"max_completion_tokens": 5, "max_tokens": 6}, "invalid_value"),
@@ -145,28 +177,19 @@ OF_CHAT: list[tuple[Any, ...]] = [
     ({"top_logprobs": -1, "logprobs": True}, "integer_below_min_value"),
     ({"top_logprobs": "1", "logprobs": True}, "invalid_type"),
     ({"top_logprobs": True, "logprobs": True}, "invalid_type"),
-    ({"response_format": {"type": "x"}}, "invalid_value"),
-    ({"response_format": {}}, "invalid_value"),
-    ({"response_format": "text"}, "invalid_type"),
-    ({"response_format": {"type": []}}, "invalid_value"),
-    ({"response_format": {"type": "json_object"}}, "unsupported_parameter"),
-    ({"response_format": {"type": "json_schema", "json_schema": {}}}, "unsupported_parameter"),
-    ({"tools": []}, "unsupported_parameter"),
+    *[({name: "x"}, "unsupported_parameter") for name in UnsupportedInChat.model_fields],
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "unsupported_parameter"),
-    *[({"tool_choice": value}, "unsupported_parameter") for value in ("none", "auto", {})],
-    ({"functions": []}, "unsupported_parameter"),
+    *[({"tool_choice": value}, "unsupported_parameter") for value in ("required", {})],
+    *[({name: True}, "unsupported_parameter") for name in ("echo", "continue_final_message", "add_special_tokens")],
+    *[({name: False}, "unsupported_parameter") for name in ("add_generation_prompt", "include_reasoning")],
+    ({"chat_template_kwargs": {"enable_thinking": False}}, "unsupported_parameter"),
+    ({"reasoning_effort": "low"}, "unsupported_parameter"),
+    ({"best_of": 2}, "unsupported_parameter"),
+    ({"best_of": True}, "unsupported_parameter"),
     ({"parallel_tool_calls": "yes"}, "invalid_type"),
-    ({"store": True}, "unsupported_value"),
-    ({"store": "no"}, "invalid_type"),
-    ({"service_tier": "flex"}, "unsupported_value"),
-    ({"service_tier": 1}, "invalid_type"),
     ({"modalities": ["audio"]}, "unsupported_value", "modalities[0]"),
     ({"modalities": ["text", "audio"]}, "array_above_max_length"),
     ({"modalities": "text"}, "invalid_type"),
-    *[
-        ({name: "low"}, "unsupported_parameter")
-        for name in ("prediction", "audio", "web_search_options", "reasoning_effort", "verbosity", "chat_template")
-    ],
 ]
 
 OF_COMPLETIONS: list[tuple[Any, ...]] = [
@@ -191,7 +214,8 @@ OF_COMPLETIONS: list[tuple[Any, ...]] = [
     ({"prompt": [[1], [1] * MAX_MODEL_LEN]}, "context_length_exceeded", "prompt[1]"),
     ({"max_tokens": 10, "prompt": [1] * (MAX_MODEL_LEN - 9)}, "context_length_exceeded"),
     ({"prompt": ["a"] * 1025}, "array_above_max_length"),
-    ({"suffix": "x"}, "unsupported_parameter"),
+    *[({name: "x"}, "unsupported_parameter") for name in UnsupportedInCompletions.model_fields],
+    ({"add_special_tokens": False}, "unsupported_parameter"),
     ({"echo": 1}, "invalid_type"),
     ({"best_of": 0}, "integer_below_min_value"),
     ({"best_of": 129}, "integer_above_max_value"),
@@ -265,7 +289,36 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     (CHAT, {"messages": [{**USER, "refusal": None, "tool_calls": None}], "frobnicate": None}),
     (CHAT, {"max_tokens": MAX_MODEL_LEN - 1}),
     (CHAT, {"max_tokens": 5, "max_completion_tokens": 5}),
-    (CHAT, {"response_format": {"type": "text"}, "modalities": ["text"], "service_tier": "auto", "store": False}),
+    (CHAT, {"modalities": ["text"]}),
+    (CHAT, {"tools": [], "tool_choice": "none", "functions": [], "function_call": "none", "echo": False, "best_of": 1}),
+    (CHAT, {"messages": [{**USER, "tool_calls": [], "function_call": None}]}),
+    (CHAT, {"chat_template_kwargs": {}, "add_generation_prompt": True, "continue_final_message": False}),
+    (CHAT, {"add_special_tokens": False, "documents": [], "reasoning_effort": "medium", "verbosity": "medium"}),
+    (CHAT, {"include_reasoning": True}),
+    *[
+        (route, {"stream": True, "stream_options": {"include_obfuscation": value, "continuous_usage_stats": False}})
+        for route in (CHAT, COMPLETIONS)
+        for value in (True, False)
+    ],
+    *[(route, dict.fromkeys(Unsupported.model_fields)) for route in (CHAT, COMPLETIONS)],
+    *[
+        (route, {"response_format": {"type": "text"}, "service_tier": "auto", "store": False, "n": 1, "user": "me"})
+        for route in (CHAT, COMPLETIONS)
+    ],
+    *[
+        (route, {"safety_identifier": "a", "prompt_cache_key": "b", "metadata": {}, "logit_bias": {}, "mirostat": 0})
+        for route in (CHAT, COMPLETIONS)
+    ],
+    *[
+        (
+            route,
+            {"logits_processors": [], "return_token_ids": False, "thinking_token_budget": -1, "repeat_penalty": 1.0},
+        )
+        for route in (CHAT, COMPLETIONS)
+    ],
+    (CHAT, dict.fromkeys(UnsupportedInChat.model_fields)),
+    (COMPLETIONS, dict.fromkeys(UnsupportedInCompletions.model_fields)),
+    (COMPLETIONS, {"suffix": "", "add_special_tokens": True, "best_of": 1}),
     (CHAT, {"user": "me", "metadata": {"a": "b"}, "parallel_tool_calls": True, "tools": None}),
     (CHAT, {"logit_bias": {}, "stream_options": None, "logprobs": False}),
     (COMPLETIONS, {"prompt": [VOCAB_SIZE - 1], "max_tokens": MAX_MODEL_LEN - 1}),
@@ -276,7 +329,38 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("route", "fields"), ACCEPTED)
 def test_accepted(http: httpx.Client, route: str, fields: dict[str, Any]) -> None:
     response = http.post(route, json=good(route) | fields)
-    assert (response.status_code, response.headers.get("warning")) == (200, None)
+    assert (response.status_code, response.headers.get("warning")) == (200, None), response.text
+    assert "warnings" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"tool_choice": "required"},
+            'Invalid \'tool_choice\': This is not supported: leave it out; "none" or "auto" would be taken, '
+            'got "required"',
+        ),
+        ({"store": True}, "Invalid 'store': Only false is supported, got true"),
+        ({"stop": [None]}, "Invalid 'stop[0]': Input should be a valid string, got null"),
+        ({"stop": "x" * 2000}, f"Invalid 'stop': String should have at most 1000 characters, got \"{'x' * 40}…\""),
+        ({"logit_bias": [True, "ä"]}, "Invalid 'logit_bias': Input should be a valid object, got [true, \"ä\"]"),
+        ({"stop_token_ids": {}}, "Invalid 'stop_token_ids': Input should be a valid array, got {}"),
+        ({"modalities": ["audio"]}, 'Invalid \'modalities[0]\': Input should be "text", got "audio"'),
+        (
+            {"seed": {"a": [1, [2]], **{str(number): None for number in range(9)}}},
+            "Invalid 'seed': Input should be a valid integer, "
+            'got {"a": [1, "…"], "0": null, "1": null, "2": null, "…": "…"}',
+        ),
+        ({"n": 10**100}, f"Invalid 'n': Input should be less than or equal to 128, got \"1{'0' * 39}…\""),
+        (
+            {"messages": [[]]},
+            "Invalid 'messages[0]': Input should be a valid object, got []",
+        ),
+    ],
+)
+def test_errors_quote_json(http: httpx.Client, fields: dict[str, Any], message: str) -> None:
+    assert http.post(CHAT, json=good(CHAT) | fields).json()["error"]["message"] == message
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -295,3 +379,47 @@ def test_a_warning_does_not_grow(http: httpx.Client) -> None:
     assert response.status_code == 200
     assert response.headers["warning"].endswith(', ..."')
     assert len(response.headers["warning"]) < 1000
+    assert len(response.json()["warnings"]) == 9
+    assert len(str(response.json()["warnings"])) < 1000
+
+
+TYPO = ["ignored: unknown field 'max_token'; did you mean 'max_tokens'?"]
+
+
+def test_an_answer_says_what_was_ignored_of_its_request(client: openai.OpenAI) -> None:
+    typo = {"max_token": 5, "frobnicate": None}
+    assert client.completions.create(model=MODEL, prompt="x", extra_body=typo).warnings == TYPO
+    assert client.chat.completions.create(model=MODEL, messages=[USER], extra_body=typo).warnings == TYPO
+
+
+@pytest.mark.parametrize("options", [None, {"include_usage": True}])
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_last_chunk_says_what_was_ignored(client: openai.OpenAI, options: dict[str, bool] | None, n: int) -> None:
+    own: dict[str, Any] = {"extra_body": {"max_token": 5}, "stream": True, "stream_options": options, "n": n}
+    for stream in (
+        client.completions.create(model=MODEL, prompt="x", **own),
+        client.chat.completions.create(model=MODEL, messages=[USER], **own),
+    ):
+        *before, last = stream
+        assert last.warnings == TYPO
+        assert not any(hasattr(chunk, "warnings") for chunk in before)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_server_that_is_strict_refuses_unknown_fields(stream: bool) -> None:
+    with running(strict_fields=True) as server, httpx.Client(base_url=server.url, timeout=60) as http:
+        for route in (CHAT, COMPLETIONS):
+            answer = http.post(route, json=good(route) | {"stream": stream, "max_token": 5, "frobnicate": 1})
+            assert (answer.status_code, answer.json()["error"]) == (
+                400,
+                {
+                    "message": "unknown field 'max_token'; did you mean 'max_tokens'?",
+                    "type": "invalid_request_error",
+                    "param": "max_token",
+                    "code": "unknown_parameter",
+                },
+            )
+            assert http.post(route, json=good(route) | {"stream": stream, "frobnicate": None}).status_code == 200
+        answer = http.post(CHAT, json={"messages": [USER | {"contents": "x"}]})
+        assert answer.json()["error"]["param"] == "messages[0].contents"
+        assert "'messages[0].content'" in answer.json()["error"]["message"]

@@ -1,15 +1,13 @@
 """The description holds for what it describes."""
 
 import json
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from cluster.api.app import VERSION, build
+from cluster.api.app import build
 from cluster.api.protocol import ChatRequest, CompletionRequest
 from tests.cluster.api.scripted import MODEL, ScriptedService
 
@@ -17,11 +15,6 @@ from tests.cluster.api.scripted import MODEL, ScriptedService
 @pytest.fixture(scope="module")
 def document(http: httpx.Client) -> dict[str, Any]:
     return http.get("/openapi.json").json()
-
-
-def test_version_is_the_projects() -> None:
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
-    assert project["project"]["version"] == VERSION
 
 
 def test_every_route_is_described(document: dict[str, Any]) -> None:

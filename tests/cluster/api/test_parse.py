@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from cluster.api.errors import ApiError
-from cluster.api.parse import MAX_DEPTH, parse_object
+from cluster.api.parse import MAX_CONTAINERS, MAX_DEPTH, MAX_KEYS, MAX_VALUES, parse_object
 from tests.cluster.api.scripted import MODEL, Running, running
 
 ROUTE = "/v1/completions"
@@ -63,23 +63,48 @@ def test_invalid_json(body: bytes) -> None:
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "invalid_json", None)
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (nested(MAX_DEPTH + 1), 400),
-        (nested(10**5), 400),
-        (b"[" * 10**5, 400),
-        (b'{"a":' * 10**5, 400),
-        (nested(10**6), 413),
-        (b'{"a": [' + b"{}," * 10**6 + b"{}]}", 413),
-        (b'{"a": [' + b"1," * 10**7 + b"1]}", 413),
-    ],
-    ids=lambda value: repr(value[:10]) if isinstance(value, bytes) else None,
-)
-def test_too_deep_or_too_many(body: bytes, status: int) -> None:
+@pytest.mark.parametrize("body", [nested(MAX_DEPTH + 1), nested(10**4), b"[" * 10**4, b'{"a":' * 10**4])
+def test_too_deep(body: bytes) -> None:
     with pytest.raises(ApiError) as caught:
         parse_object(body)
-    assert (caught.value.status, caught.value.code) == (status, "request_too_large")
+    assert (caught.value.status, caught.value.code) == (400, "request_too_large")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (nested(10**6), f"1000000 lists and objects, at most {MAX_CONTAINERS} are taken"),
+        (b'{"a": [' + b"{}," * MAX_CONTAINERS + b"{}]}", f"{MAX_CONTAINERS + 3} lists and objects, at most"),
+        (b'{"a": [' + b"1," * MAX_VALUES + b"1]}", f"{MAX_VALUES + 1} values, at most {MAX_VALUES} are taken"),
+        (
+            b"{" + b",".join(b'"%d": 1' % key for key in range(MAX_KEYS + 1)) + b"}",
+            f"{MAX_KEYS + 1} keys, at most {MAX_KEYS} are taken",
+        ),
+    ],
+    ids=["depth", "objects", "values", "keys"],
+)
+def test_too_many(body: bytes, message: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_object(body)
+    assert (caught.value.status, caught.value.code) == (400, "request_too_large")
+    assert message in caught.value.message
+
+
+def test_as_many_as_are_taken() -> None:
+    assert len(parse_object(b"{" + b",".join(b'"%d": 1' % key for key in range(MAX_KEYS)) + b"}")) == MAX_KEYS
+    assert len(parse_object(b'{"a": [' + b"1," * (MAX_VALUES - 1) + b"1]}")["a"]) == MAX_VALUES
+
+
+@pytest.mark.parametrize("unit", ['[1, {"a": 2}], ', "\\", '"', '\\"', 'x\\"', 'ä"'])
+def test_what_stands_in_a_string_is_not_counted(unit: str) -> None:
+    """Wherever the pieces end that are counted at once."""
+    for excess in range(4):
+        text = " " * excess + unit * (3 * MAX_VALUES // len(unit))
+        assert parse_object(json.dumps({"a": text}, ensure_ascii=False).encode()) == {"a": text}
+        brackets = b"[],[" * MAX_CONTAINERS
+        with pytest.raises(ApiError) as caught:
+            parse_object(json.dumps([text]).encode() + brackets)
+        assert caught.value.message.startswith(f"The body has {2 * MAX_CONTAINERS + 1} lists")
 
 
 @pytest.mark.parametrize(
