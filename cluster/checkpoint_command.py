@@ -45,6 +45,8 @@ def _verify(options: argparse.Namespace) -> None:
 def _make(options: argparse.Namespace) -> None:
     folder: Path = options.folder
     _check(folder)
+    if not os.access(folder, os.W_OK):  # before all of it is read
+        raise InvalidConfig(f"{folder / MANIFEST_FILE} cannot be written: you may not write to the folder")
     with _bar(folder) as bar:
         manifest = make_manifest(folder, _num_threads(), bar.update)
     path = write_manifest(folder, manifest)

@@ -27,7 +27,8 @@ from cluster.shapes import SHAPES
 from cluster.version import VERSION
 from cluster.weight_values import check_values
 from engine.config import EngineConfig, explain
-from engine.errors import InvalidConfig, SquadronError
+from engine.errors import InvalidConfig, SquadronError, in_a_line
+from engine.model_folder import resolve_model
 from engine.sampling_params import SamplingParams
 
 
@@ -58,6 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.run(options)
     except SquadronError as error:
         print(f"squadron {options.command}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # of a file or a connection: ours to name, not to trace
+        what = f"{error.filename}: {error.strerror}" if error.filename is not None else in_a_line(error)
+        print(f"squadron {options.command}: {what}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -254,7 +259,7 @@ def _merged(options: argparse.Namespace, more: Iterable[str] = ()) -> dict[str, 
     if options.model is not None:
         values["model"] = options.model
     if isinstance(values.get("model"), str):
-        values["model"] = str(Path(values["model"]).resolve())
+        values["model"] = resolve_model(values["model"])
     return values
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import ray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import serve
+from ray._private.worker import BaseContext
 from ray.serve.handle import DeploymentHandle
 
 from cluster.api_keys import collect_api_keys
@@ -27,7 +28,7 @@ from cluster.engine_deployment import EngineDeployment
 from cluster.gateway_deployment import GatewayDeployment
 from cluster.placement import CPUS_PER_WORKER, make_bundles
 from cluster.plan import make_plan
-from cluster.ray_processes import RayProcesses, attempt, remove_folder
+from cluster.ray_processes import RayProcesses, answers, attempt, remove_folder
 from cluster.stream_journal import end_journal
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig
@@ -85,7 +86,8 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         raise InvalidConfig(explain(error, list(AppConfig.model_fields))) from None
     engine = dict(config.engine)
     if isinstance(engine.get("model"), str):
-        engine["model"] = str(ROOT / engine["model"])
+        path = ROOT / engine["model"]
+        engine["model"] = str(path) if path.parent.exists() else engine["model"]
     engine_config = EngineConfig.create(**engine)
     make_plan(engine_config)
     api_keys = collect_api_keys(config.api_keys, config.api_key_file)
@@ -174,11 +176,25 @@ def ray_cluster(address: str | None = None, *, num_workers: int = 1) -> Iterator
                     **quiet,
                 )
         else:
-            context = ray.init(address=address, **quiet)
+            context = _connect(address, quiet)
             stack.callback(ray.shutdown)
         if callable(handler) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
         yield RayCluster(context.address_info["address"], environment)
+
+
+def _connect(address: str, options: dict[str, Any]) -> BaseContext:
+    """Raises InvalidConfig, at once where nothing listens: Ray would try for minutes."""
+    is_named = address.rpartition(":")[2].isdecimal()  # "auto" has no port
+    if is_named and not answers(address.removeprefix("ray://")):
+        raise InvalidConfig(
+            f"nothing answers at --ray-address {address}; is the port that of `ray start`, and the cluster up?"
+        )
+    try:
+        return ray.init(address=address, **options)
+    except ConnectionError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InvalidConfig(f"no Ray cluster lets us in at --ray-address {address}: {reason}") from None
 
 
 def check_gpus(config: EngineConfig, num_engines: int) -> None:

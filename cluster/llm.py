@@ -17,6 +17,7 @@ from cluster.weight_values import check_values
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.errors import InvalidRequest
+from engine.model_folder import resolve_model
 from engine.outputs import Accumulator, RequestOutput
 from engine.sampling_params import SamplingParams
 
@@ -32,7 +33,7 @@ class LLM:
     """
 
     def __init__(self, model: str, **arguments: Any) -> None:
-        config = EngineConfig.create(model=model, **arguments)
+        config = EngineConfig.create(model=resolve_model(model), **arguments)
         make_plan(config)
         self._outputs: queue.SimpleQueue[list[RequestOutput]] = queue.SimpleQueue()
         self._count = itertools.count()

@@ -63,7 +63,7 @@ def attempt(steps: Sequence[Callable[[], object]], seconds: float, *, cluster: s
     thread = threading.Thread(target=run, name="ending", daemon=True)
     thread.start()
     deadline = time.monotonic() + seconds
-    while thread.is_alive() and time.monotonic() < deadline and (cluster is None or _answers(cluster)):
+    while thread.is_alive() and time.monotonic() < deadline and (cluster is None or answers(cluster)):
         thread.join(_POLL_SECONDS)
     is_wanted = False
 
@@ -87,7 +87,7 @@ def _kill_group(leader: int) -> bool:
     return True
 
 
-def _answers(address: str) -> bool:
+def answers(address: str) -> bool:
     """Whether anything listens at host:port."""
     host, _, port = address.rpartition(":")
     try:

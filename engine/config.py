@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.errors import InvalidConfig
+from engine.model_folder import check_model_folder
 from engine.sizes import Size
 
 
@@ -112,6 +113,7 @@ class ModelConfig(BaseModel):
     @classmethod
     def load(cls, folder: str) -> Self:
         """Read config.json and generation_config.json; raises InvalidConfig naming the file and the field."""
+        check_model_folder(folder)
         hf_config = _read_json(Path(folder) / "config.json")
         generation_path = Path(folder) / "generation_config.json"
         generation = _read_json(generation_path) if generation_path.exists() else {}
@@ -179,6 +181,8 @@ def _read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidConfig(f"{path} does not exist; a model is a folder in Hugging Face layout") from None
+    except OSError as error:
+        raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{path} is not JSON: {error}") from None
     if not isinstance(value, dict):

@@ -4,7 +4,6 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -74,7 +73,7 @@ def throughput(options: argparse.Namespace) -> Outcome:
 
 
 def _config(options: argparse.Namespace) -> EngineConfig:
-    return EngineConfig.create(model=str(Path(options.model).resolve()), **engine_arguments(options))
+    return EngineConfig.create(model=options.model, **engine_arguments(options))
 
 
 def _generate(llm: LLM, works: Sequence[Work], *, use_tqdm: bool = False) -> list[RequestOutput]:

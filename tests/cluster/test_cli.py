@@ -1,7 +1,10 @@
 """The command line: every option reaches the configuration, and every mistake is one line and status 2."""
 
 import argparse
+import contextlib
+import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,8 @@ from cluster.arguments import DESCRIPTIONS, add_engine_options, engine_arguments
 from cluster.cli import main
 from cluster.version import VERSION
 from engine.config import EngineConfig
+from engine.manifest import MANIFEST_FILE
+from tests.corruptions import copy_demo
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
 
@@ -18,6 +23,13 @@ def parsed(*arguments: str) -> dict[str, object]:
     parser = argparse.ArgumentParser()
     add_engine_options(parser)
     return engine_arguments(parser.parse_args(arguments))
+
+
+@contextlib.contextmanager
+def free_listener() -> Iterator[int]:
+    """A port that somebody listens on within the context, and nobody after it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -91,6 +103,61 @@ def test_a_model_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
         assert line == (
             f"squadron {command[0]}: /nowhere/config.json does not exist; a model is a folder in Hugging Face layout"
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("m.gguf", b"GGUF\3\0\0\0", "{file} is a GGUF file, which is not served; get the checkpoint it was made of"),
+        ("model.safetensors", b"", "{file} is a file of a model; name its folder, {file.parent}"),
+        ("notes.txt", b"hello", "{file} is a file; a model is a folder in Hugging Face layout, with config.json"),
+    ],
+)
+def test_a_model_that_is_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, line: str
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    for command in (["plan"], ["serve"], ["checkpoint", "verify"], ["checkpoint", "manifest"], ["bench", "latency"]):
+        said = fails(capsys, *command, str(file))
+        assert said.startswith(f"squadron {command[0]}: " + line.format(file=file))
+
+
+def test_a_model_of_the_hub(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("plan", "serve"):
+        line = fails(capsys, command, "Qwen/Qwen2.5-0.5B-Instruct")
+        assert "`hf download Qwen/Qwen2.5-0.5B-Instruct --local-dir Qwen2.5-0.5B-Instruct`" in line
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").mkdir()
+    assert fails(capsys, "plan", str(tmp_path)).endswith(f"{tmp_path}/config.json cannot be read: Is a directory")
+
+
+def test_a_manifest_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy_demo(tmp_path / "model")
+    (tmp_path / "model" / MANIFEST_FILE).mkdir()
+    line = fails(capsys, "plan", str(tmp_path / "model"))
+    assert line == f"squadron plan: {tmp_path}/model/{MANIFEST_FILE}: Is a directory"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write wherever it likes")
+def test_a_manifest_in_a_folder_that_is_not_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = copy_demo(tmp_path / "model")
+    folder.chmod(0o555)
+    line = fails(capsys, "checkpoint", "manifest", str(folder))
+    assert line.endswith(f"{folder}/{MANIFEST_FILE} cannot be written: you may not write to the folder")
+
+
+def test_a_ray_address_where_nobody_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Known before Ray is asked, which would try for minutes."""
+    with free_listener() as port:
+        pass
+    address = f"127.0.0.1:{port}"
+    assert main(["serve", str(DEMO), "--port", "0", "--ray-address", address]) == 2
+    assert capsys.readouterr().err == (
+        f"squadron serve: nothing answers at --ray-address {address}; is the port that of `ray start`, and the cluster up?\n"
+    )
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,47 @@
+"""What was named as a model, if it is no folder in Hugging Face layout: what it is instead, and what to do about it."""
+
+import re
+from pathlib import Path
+
+from engine.errors import InvalidConfig
+
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_GGUF = b"GGUF"  # which such a file begins with
+
+
+def check_model_folder(model: str) -> None:
+    """Raise InvalidConfig if `model` is a file, or a name of the Hugging Face hub; a folder may still lack anything."""
+    path = Path(model)
+    if path.is_file():
+        raise InvalidConfig(_of_a_file(path))
+    if _HUB_NAME.fullmatch(model) and not path.parent.exists():
+        name = path.name
+        raise InvalidConfig(
+            f"there is no folder {model}, and models are not fetched from the Hugging Face hub; get it with "
+            f"`hf download {model} --local-dir {name}`, and name the folder: {name}"
+        )
+
+
+def resolve_model(model: str) -> str:
+    """As other processes find it, whatever folder they are in; unchanged if it is not there."""
+    path = Path(model)
+    return str(path.resolve()) if path.exists() else model
+
+
+def _of_a_file(path: Path) -> str:
+    if path.suffix == ".safetensors" or path.name == "config.json":
+        return f"{path} is a file of a model; name its folder, {path.parent}"
+    if _begins_with(path, _GGUF):
+        return (
+            f"{path} is a GGUF file, which is not served; get the checkpoint it was made of, a folder with config.json, "
+            "tokenizer.json and *.safetensors, with `hf download ORGANISATION/MODEL --local-dir FOLDER`"
+        )
+    return f"{path} is a file; a model is a folder in Hugging Face layout, with config.json, tokenizer.json and *.safetensors"
+
+
+def _begins_with(path: Path, magic: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(magic)) == magic
+    except OSError:
+        return False
