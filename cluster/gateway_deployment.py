@@ -17,6 +17,7 @@ from cluster import handle
 from cluster.admission import Admission, Refusal
 from cluster.api.app import build
 from cluster.api.errors import Unavailable
+from cluster.api.proxy import BareProxyWarning
 from cluster.delta_channel import GatewayAddress
 from cluster.gateway import Gateway
 from cluster.journal import EngineLost
@@ -52,7 +53,7 @@ class GatewayDeployment:
         await self._gateway.start(ray.util.get_node_ip_address())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return build(
+        app = build(
             self._gateway,
             model_name=self._model_name,
             api_keys=self._api_keys,
@@ -60,6 +61,8 @@ class GatewayDeployment:
             strict_fields=self._strict_fields,
             **self._model,
         )
+        app.add_middleware(BareProxyWarning)
+        return app
 
     async def generate(self, request: dict[str, Any]) -> dict[str, Any]:
         return await handle.generate(self._gateway, request)

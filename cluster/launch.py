@@ -23,6 +23,7 @@ from ray import serve
 from ray._private.worker import BaseContext
 from ray.serve.handle import DeploymentHandle
 
+from cluster.api import proxy
 from cluster.api_keys import collect_api_keys
 from cluster.engine_deployment import EngineDeployment
 from cluster.gateway_deployment import GatewayDeployment
@@ -48,7 +49,6 @@ RAY_ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # else workers run at nice 15
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_LOG_TO_STDERR": "0",
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "cluster.api.edge:proxy_middlewares",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without GPUs keeps CUDA_VISIBLE_DEVICES as it is
     # Of use to a dashboard only, which such a cluster has not.
     "RAY_enable_metrics_collection": "0",
@@ -216,7 +216,11 @@ def serving(
     """
     logging.getLogger("ray.serve").setLevel(logging.ERROR)  # it warns of every answer that took a tenth of a second
     _check_that_serve_is_ours_to_start()
-    serve.start(proxy_location="HeadOnly", http_options={"host": host, "port": port})
+    serve.start(
+        proxy_location="HeadOnly",
+        http_options={"host": host, "port": port},
+        controller_options=proxy.CONTROLLER_OPTIONS,
+    )
     try:
         try:
             handle = serve.run(application, name=APP_NAME, route_prefix="/")

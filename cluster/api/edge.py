@@ -3,7 +3,6 @@
 import hmac
 import re
 
-from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cluster.api.errors import ApiError, error_response
@@ -13,11 +12,6 @@ MAX_HEADER_BYTES = 64 << 10
 OPEN_PATHS = frozenset(["/health"])  # what is answered without a key
 MAX_REQUEST_ID = 128  # characters
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._:=|+-]")  # in a request's id, which Serve writes into its logs
-
-
-def proxy_middlewares() -> list[Middleware]:
-    """For Ray Serve's proxy, which would fail at a request's id that is no text; keys are the gateways' business."""
-    return [Middleware(Edge, api_keys=())]
 
 
 class Edge:
@@ -36,14 +30,11 @@ class Edge:
             except ApiError as error:
                 await error_response(error)(scope, receive, send)
                 return
-            scope = {**scope, "headers": _with_safe_request_id(scope["headers"])}
+            scope = {**scope, "headers": safe_headers(scope["headers"])}
         await self._app(scope, receive, send)
 
     def _check(self, path: str, headers: list[tuple[bytes, bytes]]) -> None:
-        num_bytes = sum(len(name) + len(value) for name, value in headers)
-        if num_bytes > MAX_HEADER_BYTES:
-            message = f"The headers have {num_bytes} bytes, at most {MAX_HEADER_BYTES} are taken"
-            raise ApiError(431, message, code="headers_too_large", headers={"connection": "close"})
+        check_size(headers)
         if self._keys and path not in OPEN_PATHS:
             self._check_key([value for name, value in headers if name == b"authorization"])
 
@@ -55,7 +46,14 @@ class Edge:
             raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 
 
-def _with_safe_request_id(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def check_size(headers: list[tuple[bytes, bytes]]) -> None:
+    num_bytes = sum(len(name) + len(value) for name, value in headers)
+    if num_bytes > MAX_HEADER_BYTES:
+        message = f"The headers have {num_bytes} bytes, at most {MAX_HEADER_BYTES} are taken"
+        raise ApiError(431, message, code="headers_too_large", headers={"connection": "close"})
+
+
+def safe_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The headers; of a request's id, which is only a name, what is safe to write down. Without any, Serve makes one up."""
     safe = ((name, _safe_id(value) if name == b"x-request-id" else value) for name, value in headers)
     return [(name, value) for name, value in safe if value or name != b"x-request-id"]

@@ -26,6 +26,26 @@ with ray_cluster():
             print(port, urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30).read().decode())
 """
 
+ELSEWHERE = """
+import sys, urllib.error, urllib.request
+from ray import serve
+from ray.cluster_utils import Cluster
+from cluster.launch import ray_cluster, serving
+
+@serve.deployment
+class Nothing:
+    def __call__(self):
+        return "nothing"
+
+others = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+with ray_cluster(others.address), serving(Nothing.bind(), host="127.0.0.1", port=int(sys.argv[1]), ends_serve=True):
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/-/routes", timeout=30)
+    except urllib.error.HTTPError as error:
+        print(error.code)
+others.shutdown()
+"""
+
 
 def test_a_second_application_is_refused_and_the_first_goes_on(server: Server) -> None:
     application = build_app({"engine": ENGINE})
@@ -44,3 +64,9 @@ def test_a_cluster_that_lasts_can_be_served_on_again_and_elsewhere() -> None:
     assert done.returncode == 0, done.stderr
     for port in ports:
         assert f"{port} nothing" in done.stdout.splitlines()
+
+
+def test_the_proxies_of_a_cluster_that_others_started_are_set_up_too() -> None:
+    command = [sys.executable, "-c", ELSEWHERE, str(free_port())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert "404" in done.stdout.splitlines(), done.stderr

@@ -156,7 +156,7 @@ class Running:
 
 
 @contextmanager
-def running(*, http: str = "httptools", **options: Any) -> Iterator[Running]:
+def running(*, http: str | type[asyncio.Protocol] = "httptools", **options: Any) -> Iterator[Running]:
     """The application under uvicorn in a thread of its own, on a free port of 127.0.0.1."""
     service = ScriptedService()
     app = build(service, model_name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE, **options)

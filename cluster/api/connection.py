@@ -1,0 +1,109 @@
+"""One HTTP connection of Serve's proxy: uvicorn's, with a limit on how long a client may take to say what it wants.
+
+uvicorn waits for ever for the head of a request (request line and headers), and gives the connection up to another protocol
+if the head asks for one: it drops the body of a POST with `Upgrade: h2c`, which Java's HttpClient and `curl --http2` send,
+and never answers one with `Upgrade: websocket`. A server may ignore such an offer (RFC 9110, 7.8), and this one does.
+"""
+
+import asyncio
+from typing import Any
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from cluster.api.errors import ApiError, error_body
+
+HEAD_SECONDS = 10.0
+
+
+class Connection(HttpToolsProtocol):
+    """A request's head has `head_seconds`, from the connection or its own first bytes on; then the connection ends.
+
+    Between two requests uvicorn's own limit holds (`keep_alive_timeout_s`), and after a head the application's limits.
+    """
+
+    head_seconds = HEAD_SECONDS
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._clock: asyncio.TimerHandle | None = None  # of the head that is awaited
+        self._is_in_head = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_clock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._clock is None and not self._is_answering():
+            self._start_clock()
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
+        except HttpParserError:
+            self.send_400_response("This is not a request of HTTP/1.1")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_in_head = True
+
+    def on_headers_complete(self) -> None:
+        if not self.parser.should_upgrade():  # else the same head comes again
+            self._is_in_head = False
+            self._stop_clock()
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(ApiError(400, msg, code="invalid_http"))
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Read the head again without its offer; the parser can be told in no other way. `rest` is what came behind it."""
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self._refuse(ApiError(405, "This is not a proxy", code="method_not_supported"))
+            return
+        lines = [b"%b %b HTTP/%b" % (method, self.url, self.parser.get_http_version().encode())]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self.data_received(b"\r\n".join([*lines, b"", rest]))
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _start_clock(self) -> None:
+        # In two halves: when a process that was stopped goes on, timers may come before what has been received meanwhile.
+        self._clock = self.loop.call_later(self.head_seconds / 2, self._half_time)
+
+    def _half_time(self) -> None:
+        self._clock = self.loop.call_later(self.head_seconds / 2, self._end_of_time)
+
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+    def _end_of_time(self) -> None:
+        if self._is_in_head:
+            message = f"The request's headers did not come within {self.head_seconds:g} s"
+            self._refuse(ApiError(408, message, code="request_timeout"))
+        else:
+            self.transport.close()
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer what is no request, and end the connection; an answer that is under way breaks off."""
+        body = error_body(error)
+        head = [STATUS_LINE[error.status], *(b"%b: %b\r\n" % header for header in self.server_state.default_headers)]
+        head += [b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)]
+        if not self._is_answering():
+            self.transport.write(b"".join([*head, body]))
+        self.transport.close()

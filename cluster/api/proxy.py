@@ -1,0 +1,74 @@
+"""What runs of ours in the processes of Ray Serve's proxies, which listen, and hand requests to the gateways."""
+
+import logging
+
+import uvicorn.protocols.http.auto
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cluster.api.connection import Connection
+from cluster.api.edge import check_size, safe_headers
+from cluster.api.errors import ApiError, error_response
+
+# Serve's proxies call the function of this name as they start. They have the environment of Serve's controller.
+CONTROLLER_OPTIONS = {
+    "runtime_env": {"env_vars": {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "cluster.api.proxy:set_up"}}
+}
+MARK = "squadron.proxy"  # among the `extensions` of a request's scope: it has come through a proxy that was set up
+ROUTES_PATH = "/-/routes"  # of Serve's own: which applications there are, for everybody
+# Words of Serve's own to its proxies. A client's would end its request early, or leave it running when the client has gone;
+# a value that is not UTF-8 fails in Serve.
+SERVE_HEADERS = frozenset(
+    [
+        b"serve_multiplexed_model_id",
+        b"serve-multiplexed-model-id",
+        b"x-session-id",
+        b"x-request-timeout-seconds",
+        b"x-request-disconnect-disabled",
+    ]
+)
+_logger = logging.getLogger("ray.serve")
+
+
+def set_up() -> list[Middleware]:
+    """Have uvicorn, in this process, make connections of ours; the middleware for all requests."""
+    uvicorn.protocols.http.auto.AutoHTTPProtocol = Connection
+    return [Middleware(ProxyEdge)]
+
+
+class ProxyEdge:
+    """ASGI middleware for whatever would fail in the proxy itself; keys and hosts are the gateways' business."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                check_size(scope["headers"])
+                if scope["path"].endswith(ROUTES_PATH):
+                    raise ApiError(404, "There is nothing at this URL", code="unknown_url")
+            except ApiError as error:
+                await error_response(error)(scope, receive, send)
+                return
+            headers = [each for each in safe_headers(scope["headers"]) if each[0] not in SERVE_HEADERS]
+            scope = {**scope, "headers": headers, "extensions": {**scope.get("extensions", {}), MARK: {}}}
+        await self._app(scope, receive, send)
+
+
+class BareProxyWarning:
+    """ASGI middleware of a gateway, which tells its log once that requests come through proxies that were not set up."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._has_warned = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._has_warned and MARK not in scope.get("extensions", {}):
+            self._has_warned = True
+            (variable, value), *_ = CONTROLLER_OPTIONS["runtime_env"]["env_vars"].items()
+            _logger.warning(
+                f"Serve's proxies were started without {variable}={value}: they hold silent connections for ever, drop the "
+                "body of requests that offer HTTP/2, fail at headers that are not UTF-8, and tell everybody the routes"
+            )
+        await self._app(scope, receive, send)
