@@ -28,7 +28,7 @@ DESCRIPTIONS = {
     "tensor_parallel_size": "ranks that share each layer",
     "pipeline_parallel_size": "stages that the layers are dealt out to",
     "distributed_executor_backend": "auto: in process for one rank, else Ray actors",
-    "max_model_len": "the context in tokens; default: the model's",
+    "max_model_len": "the context in tokens, which the cache must hold; default: the model's",
     "block_size": "tokens a cache block",
     "gpu_memory_utilization": "share of a GPU's memory to use",
     "kv_cache_memory_bytes": "cache a rank; default: what is left of the GPU, on CPU its share of 1 GiB for all ranks",

@@ -8,7 +8,7 @@ from pathlib import Path
 from cluster.manifest import check_small_parts
 from cluster.model_spec import read_spec
 from cluster.weight_files import check_tensors, read_tensors
-from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
+from engine.config import DEFAULT_CPU_CACHE_BYTES, EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import InvalidConfig
 from engine.manifest import Manifest
 from parallel.errors import InvalidSharding
@@ -61,10 +61,11 @@ def make_plan(config: EngineConfig) -> Plan:
     kv_heads = math.ceil(model.num_key_value_heads / config.tensor_parallel_size)
     cell_bytes = _DTYPE_BYTES[dtype] if config.kv_cache_dtype == "auto" else 1
     cache_bytes_per_token = 2 * num_layers * kv_heads * model.head_dim * cell_bytes
+    _check_cache(config, max_model_len, cache_bytes_per_token * config.block_size)
     return Plan(
         tensor_parallel_size=config.tensor_parallel_size,
         pipeline_parallel_size=config.pipeline_parallel_size,
-        max_model_len=_fit_cache(config, max_model_len, cache_bytes_per_token * config.block_size),
+        max_model_len=max_model_len,
         weight_bytes=_weight_bytes(config, spec, dtype),
         cache_bytes_per_token=cache_bytes_per_token,
     )
@@ -112,26 +113,26 @@ def _check_tokenizer(config: EngineConfig) -> None:
         raise InvalidConfig(f"{tokenizer} does not exist; name a folder that holds one with tokenizer")
 
 
-def _fit_cache(config: EngineConfig, max_model_len: int, block_bytes: int) -> int:
-    """The longest sequence, in tokens, that a cache of the size that is given holds; the first block is nobody's."""
+def _check_cache(config: EngineConfig, max_model_len: int, block_bytes: int) -> None:
+    """The longest sequence must fit into the cache, where its size is known now; the first block is nobody's."""
     num_blocks = config.num_gpu_blocks_override
     if num_blocks is None and config.kv_cache_memory_bytes is not None:
         num_blocks = config.kv_cache_memory_bytes // block_bytes
-    if num_blocks is None:
-        return max_model_len
+    if num_blocks is None and config.device == "cpu":
+        num_blocks = DEFAULT_CPU_CACHE_BYTES // config.world_size // block_bytes
     needed = math.ceil(max_model_len / config.block_size) + 1
-    if num_blocks < 2:
-        raise InvalidConfig(
-            f"kv_cache_memory_bytes={config.kv_cache_memory_bytes} holds no block; one takes {block_bytes} bytes a rank, "
-            f"the longest sequence {needed * block_bytes}"
-        )
+    if num_blocks is None or num_blocks >= needed:
+        return
     num_tokens = (num_blocks - 1) * config.block_size
-    if config.max_model_len is not None and num_tokens < max_model_len:
-        raise InvalidConfig(
-            f"max_model_len={max_model_len} needs {needed} blocks of the cache, and it has {num_blocks}; "
-            f"use {num_tokens} or less, or give the cache more memory"
-        )
-    return min(max_model_len, num_tokens)
+    less = f"set max_model_len to {num_tokens} or less, or " if num_tokens > 0 else ""
+    more = f"kv_cache_memory_bytes to {needed * block_bytes}"
+    if config.num_gpu_blocks_override is not None:
+        more = f"num_gpu_blocks_override to {needed}"
+    whose = "" if config.max_model_len is not None else " (the model's)"
+    raise InvalidConfig(
+        f"max_model_len={max_model_len}{whose} needs {needed} blocks of the cache, and it has {num_blocks}; "
+        f"{less or 'set '}{more} or more"
+    )
 
 
 def _weight_bytes(config: EngineConfig, spec: DecoderConfig, dtype: str) -> int:

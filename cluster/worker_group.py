@@ -19,8 +19,7 @@ from cluster.step_channel import StepChannel
 from cluster.worker_process import CONNECT_SECONDS, WorkerProcess, accept_from
 from engine.config import EngineConfig
 from engine.errors import WorkerLost
-from engine.executor import Capacity
-from engine.worker.capacity import make_capacity, smallest
+from engine.executor import Capacity, smallest
 
 logger = logging.getLogger("squadron.executor")
 
@@ -59,7 +58,7 @@ class WorkerGroup:
         if is_as_before and before is not None:
             self.capacity = before
         else:
-            self.capacity = make_capacity(self._config, num_gpu_blocks, num_cpu_blocks, max(seconds))
+            self.capacity = Capacity(num_gpu_blocks, num_cpu_blocks, max(seconds))
         return self.capacity
 
     def connect(self) -> StepChannel:

@@ -41,12 +41,12 @@ def check_request(prompt_token_ids: list[int], params: SamplingParams, limits: L
     _check_num_logprobs(params, limits)
     if num_seqs > limits.max_num_seqs:
         raise InvalidRequest(f"{num_seqs} sequences exceed max_num_seqs={limits.max_num_seqs}", param="n")
-    room = min(limits.max_model_len, limits.num_blocks // num_seqs * limits.block_size) - num_prompt
-    wanted = params.max_tokens if params.max_tokens is not None else max(room, 1)
+    wanted = params.max_tokens if params.max_tokens is not None else max(limits.max_model_len - num_prompt, 1)
     total = num_prompt + wanted
-    if total > limits.max_model_len:
+    if max(total, num_prompt + params.min_tokens) > limits.max_model_len:
+        asked = wanted if params.max_tokens is not None else f"at least {max(params.min_tokens, 1)}"
         raise InvalidRequest(
-            f"{num_prompt} prompt tokens and {wanted} to generate exceed the context of {limits.max_model_len}",
+            f"{num_prompt} prompt tokens and {asked} to generate exceed the context of {limits.max_model_len}",
             param="prompt",
             code="context_length_exceeded",
         )

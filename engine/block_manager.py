@@ -16,13 +16,22 @@ class BlockManager:
     reads it is in flight. The moves a step has to make collect in the three lists; `take_moves` empties them.
     """
 
-    def __init__(self, capacity: Capacity, *, block_size: int, max_num_seqs: int, enable_prefix_caching: bool) -> None:
+    def __init__(
+        self,
+        capacity: Capacity,
+        *,
+        block_size: int,
+        max_model_len: int,
+        max_num_seqs: int,
+        enable_prefix_caching: bool,
+    ) -> None:
         self.block_size = block_size
         self.device = BlockPool(capacity.num_gpu_blocks, first=1)
         self.host = BlockPool(capacity.num_cpu_blocks)
         self.enable_prefix_caching = enable_prefix_caching
         # A row for each running sequence, padded with the null block, so that a step's tables are one gather.
-        self.tables = np.zeros((max_num_seqs, -(-capacity.max_model_len // block_size)), np.int32)
+        self.tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), np.int32)
+        self.max_blocks = min(self.tables.shape[1], self.device.num_usable)  # that one sequence may have
         self._free_rows = list(range(max_num_seqs - 1, -1, -1))
         self._swap_out: list[tuple[int, int]] = []
         self._swap_in: list[tuple[int, int]] = []
@@ -69,7 +78,7 @@ class BlockManager:
     def reserve(self, seq: Sequence, num_tokens: int) -> bool:
         """Make positions num_computed_tokens..num_tokens - 1 writable: own the block written first, append the rest.
 
-        False, and nothing done, if there are not enough free blocks.
+        False, and nothing done, if there are not enough free blocks; there never are, if `outgrows` says so.
         """
         missing = -(-num_tokens // self.block_size) - len(seq.block_table)
         if missing <= 0 and not seq.may_share_tail:
@@ -83,6 +92,10 @@ class BlockManager:
             self._append(seq, self.device.allocate())
         seq.may_share_tail = False
         return True
+
+    def outgrows(self, num_tokens: int) -> bool:
+        """Whether a sequence of that length has no place in the whole cache."""
+        return self.num_blocks(num_tokens) > self.max_blocks
 
     def index_full_blocks(self, seq: Sequence, salt: bytes) -> None:
         """Enter the blocks that are full, computed and known into the prefix index."""

@@ -12,6 +12,8 @@ from engine.errors import InvalidConfig
 from engine.model_folder import check_model_folder
 from engine.sizes import Size
 
+DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together: so that any sharding of a model holds as many tokens
+
 
 class EngineConfig(BaseModel):
     """Everything an engine is started with; names and defaults as the field has them."""
@@ -36,7 +38,7 @@ class EngineConfig(BaseModel):
     pipeline_parallel_size: int = Field(1, ge=1)
     num_threads: int | None = Field(None, ge=1)  # of each rank on CPU; None: the node's cores divided among its ranks
     distributed_executor_backend: Literal["auto", "local", "ray"] = "auto"  # auto: local for one rank, else ray
-    max_model_len: Size | None = Field(None, ge=1)  # None: the model's
+    max_model_len: Size | None = Field(None, ge=1)  # None: the model's; the cache must hold a sequence of that length
     block_size: Literal[16] = 16  # tokens; the kernels are written for it
     gpu_memory_utilization: float = Field(0.92, gt=0, le=1)
     kv_cache_memory_bytes: Size | None = Field(None, ge=1)  # per rank; None: profiled on GPU, 1 GiB / ranks on CPU
@@ -150,7 +152,10 @@ _SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty"
 
 
 def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
-    """The context in tokens: what was asked for, within what the model was made for."""
+    """The context in tokens: what was asked for, within what the model was made for.
+
+    The memory that there is has no part in it: every replica serves the same length, before and after a restart.
+    """
     limit = model.max_position_embeddings
     if config.max_model_len is not None and config.max_model_len > limit:
         raise InvalidConfig(

@@ -3,6 +3,7 @@
 # Codes of requests that end in an error of their own (`RequestOutput.error_code`).
 REQUEST_QUARANTINED = "request_quarantined"  # worker processes died of it
 STEP_FAILED = "step_failed"  # every step with it raised an exception
+CACHE_TOO_SMALL = "cache_too_small"  # since workers were replaced there is less cache than it needs
 
 
 class SquadronError(Exception):

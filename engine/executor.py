@@ -1,5 +1,6 @@
 """The one interface between the engine and whatever runs its steps."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,8 +16,13 @@ class Capacity:
 
     num_gpu_blocks: int  # usable device blocks, the null block (id 0) counted in
     num_cpu_blocks: int  # host blocks for swapping, ids from 0
-    max_model_len: int  # tokens
     swap_seconds_per_block: float = 0.0  # measured: one block, all of a rank's layers, one way
+
+
+def smallest(num_blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Device and host blocks that every rank has room for: they all keep the same ones."""
+    device, host = zip(*num_blocks, strict=True)
+    return min(device), min(host)
 
 
 class Executor(Protocol):

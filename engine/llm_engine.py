@@ -6,13 +6,14 @@ import time
 from collections import deque
 from collections.abc import Sequence as Seq
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from engine import admission
 from engine.batch import build_request
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import (
+    CACHE_TOO_SMALL,
     REQUEST_QUARANTINED,
     STEP_FAILED,
     EngineDead,
@@ -58,6 +59,7 @@ class LLMEngine:
         self.model_config = model_config
         self.tokenizer = tokenizer
         self.executor = executor
+        self.max_model_len = resolve_max_model_len(config, model_config)
         self.processor = OutputProcessor(tokenizer, model_config.vocab_size)
         self.recorder = Recorder()
         self.dead: str | None = None  # why the engine has given up
@@ -73,8 +75,9 @@ class LLMEngine:
         self._epoch = 0
 
     def start(self) -> None:
-        """Start the workers; raises InvalidConfig or WorkerLost."""
+        """Start the workers; raises WorkerLost, or InvalidConfig, also where the cache holds no sequence of max_model_len."""
         self._adopt(self.executor.start())
+        self._check_longest_sequence()
         self.scheduler = Scheduler(
             self._empty_blocks(),
             max_num_batched_tokens=self.config.max_num_batched_tokens,
@@ -86,10 +89,6 @@ class LLMEngine:
             runs_ahead=self.executor.runs_ahead,
             costs=PreemptionCosts(self.capacity.swap_seconds_per_block, INITIAL_PREFILL_SECONDS_PER_TOKEN),
         )
-
-    @property
-    def max_model_len(self) -> int:
-        return self.capacity.max_model_len
 
     @property
     def timeline(self) -> Timeline:
@@ -210,8 +209,11 @@ class LLMEngine:
         """Schedule a step and hand it to the workers; None if there is nothing to do before a step in flight ends."""
         started = time.monotonic()
         plan = self.scheduler.schedule()
-        if plan is None:
-            return None
+        step = None if plan is None else self._submit(plan, started)
+        self._end_what_outgrew_the_cache()
+        return step
+
+    def _submit(self, plan: SchedulerOutputs, started: float) -> _InFlight:
         scheduled = time.monotonic()
         request = build_request(plan, self.scheduler.blocks, self._epoch)
         record = self.recorder.submitted(plan, request, started, scheduled, time.monotonic())
@@ -262,7 +264,6 @@ class LLMEngine:
         self.recorder.recovered(list(self._groups.values()))
         if guilty is not None:
             self._quarantine(guilty, failure)
-        self._refuse_what_no_longer_fits()
 
     def _restart(self, failure: StepFailure) -> bool:
         """Begin the next epoch, with other workers where some are lost; False if the engine has given up."""
@@ -296,13 +297,16 @@ class LLMEngine:
             message = f"each step with this request failed ({failure.reason})"
             self.fail_request(group.request_id, message, STEP_FAILED)
 
-    def _refuse_what_no_longer_fits(self) -> None:
-        """New workers may have found less memory than those before."""
-        for group in list(self._groups.values()):
-            try:
-                self.check_request(group.prompt_token_ids, group.params)
-            except InvalidRequest as error:
-                self.fail_request(group.request_id, f"after a restart with less memory: {error}")
+    def _end_what_outgrew_the_cache(self) -> None:
+        """It is less since workers were replaced: whoever needs more than all of it can never go on."""
+        for group in self.scheduler.take_outgrown():
+            num_tokens = [seq.num_tokens for seq in group.live]
+            needed = sum(map(self.scheduler.blocks.num_blocks, num_tokens))
+            message = (
+                f"its {sum(num_tokens)} tokens so far need {needed} cache blocks, and there are "
+                f"{self.scheduler.blocks.device.num_usable} since workers were replaced"
+            )
+            self.fail_request(group.request_id, message, CACHE_TOO_SMALL)
 
     def _give_up(self, reason: str) -> None:
         """No workers, no hope: every request ends with the reason, and none is taken any more."""
@@ -314,21 +318,33 @@ class LLMEngine:
         return priority * ARRIVALS_PER_PRIORITY if self.config.scheduling_policy == "priority" else 0
 
     def _adopt(self, capacity: Capacity) -> None:
-        """The executor's capacity, its context cut to what was asked for and to what the cache can hold."""
-        num_blocks, block_size = capacity.num_gpu_blocks - 1, self.config.block_size
-        limit = min(
-            capacity.max_model_len, resolve_max_model_len(self.config, self.model_config), num_blocks * block_size
-        )
-        self.capacity = replace(capacity, max_model_len=limit)
+        self.capacity = capacity
         model = self.model_config
         self._limits = admission.Limits(
-            limit, num_blocks, block_size, self.config.max_num_seqs, model.vocab_size, model.eos_token_ids
+            self.max_model_len,
+            capacity.num_gpu_blocks - 1,
+            self.config.block_size,
+            self.config.max_num_seqs,
+            model.vocab_size,
+            model.eos_token_ids,
         )
+
+    def _check_longest_sequence(self) -> None:
+        """A length that is served must not depend on the memory that was found: too little is refused, not made do with."""
+        num_tokens = (self.capacity.num_gpu_blocks - 1) * self.config.block_size
+        if num_tokens < self.max_model_len:
+            self.executor.shutdown()
+            whose = "" if self.config.max_model_len is not None else " (the model's)"
+            raise InvalidConfig(
+                f"max_model_len={self.max_model_len}{whose} does not fit a cache of {self.capacity.num_gpu_blocks} blocks; "
+                f"set max_model_len to {num_tokens} or less, or give the cache more memory"
+            )
 
     def _empty_blocks(self) -> BlockManager:
         return BlockManager(
             self.capacity,
             block_size=self.config.block_size,
+            max_model_len=self.max_model_len,
             max_num_seqs=self.config.max_num_seqs,
             enable_prefix_caching=self.config.enable_prefix_caching,
         )

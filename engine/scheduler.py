@@ -89,6 +89,7 @@ class Scheduler:
         self.swapped: list[SequenceGroup] = []
         self.num_preemptions_swap = 0
         self.num_preemptions_recompute = 0
+        self._outgrown: list[SequenceGroup] = []  # they need more than the whole cache
         self.num_wasted_tokens = 0  # computed once and thrown away by preemption
         self.step = 0
 
@@ -108,6 +109,11 @@ class Scheduler:
             return None
         self.step += 1
         return plan
+
+    def take_outgrown(self) -> list[SequenceGroup]:
+        """Groups met since last time that can never go on, for the cache is too small: to be finished now."""
+        outgrown, self._outgrown = self._outgrown, []
+        return outgrown
 
     def finish(self, group: SequenceGroup) -> None:
         """Take a group out of its queue and free what it holds, whether or not a step with it is in flight."""
@@ -182,8 +188,13 @@ class Scheduler:
             yield group
 
     def _make_room(self, group: SequenceGroup, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> bool:
-        """Preempt until the sequence can grow; False if it was its own group that had to go."""
+        """Preempt until the sequence can grow; False if it was its own group that had to go, or if nothing would help."""
         while not self.blocks.reserve(seq, num_tokens):
+            is_alone = self.running == [group] and group.last_step != plan.step
+            if is_alone or self.blocks.outgrows(num_tokens):
+                if not seq.num_pending:  # which may be its last
+                    self._outgrown.append(group)
+                return False
             victim = self._victim(group, plan)
             if victim is None:
                 return False
@@ -233,6 +244,8 @@ class Scheduler:
         for group in list(self.swapped):
             needed = self.blocks.num_blocks_to_swap_in(group)
             if needed > self._num_admissible_blocks() or not self._has_seats(group):
+                if not self.running and not any(seq.num_pending for seq in group.live):
+                    self._outgrown.append(group)
                 return
             self.blocks.swap_in(group)
             self.swapped.remove(group)
@@ -247,6 +260,10 @@ class Scheduler:
                 return  # preempted while in flight: its last token is not known yet
             if not self._has_seats(group) or self._prompt_tokens_left(plan) <= 0:
                 return
+            lengths = [self.blocks.num_blocks(seq.num_tokens) for seq in live]
+            if sum(lengths) > self.blocks.device.num_usable or max(lengths) > self.blocks.max_blocks:
+                self._outgrown.append(group)
+                continue
             read_cache = group.params.prompt_logprobs is None
             needed = sum(self.blocks.num_blocks_to_admit(seq, group.cache_salt, read_cache=read_cache) for seq in live)
             if needed > self._num_admissible_blocks():

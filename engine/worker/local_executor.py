@@ -12,7 +12,6 @@ from engine.errors import InvalidConfig, StepFailure, StepRaised, WorkerLost, in
 from engine.executor import Capacity
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
-from engine.worker.capacity import make_capacity
 
 logger = logging.getLogger("squadron.executor")
 
@@ -75,7 +74,7 @@ class LocalExecutor:
         logger.info("worker 0: %s", self._worker.report)
         num_gpu_blocks, num_cpu_blocks = self._worker.determine_num_available_blocks()
         swap_seconds = self._worker.initialize_cache(num_gpu_blocks, num_cpu_blocks)
-        self._capacity = make_capacity(self._config, num_gpu_blocks, num_cpu_blocks, swap_seconds)
+        self._capacity = Capacity(num_gpu_blocks, num_cpu_blocks, swap_seconds)
         return self._capacity
 
     def _restart(self) -> Capacity:

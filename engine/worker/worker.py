@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import ops
-from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
+from engine.config import DEFAULT_CPU_CACHE_BYTES, EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import InvalidConfig
 from engine.manifest import Manifest
 from engine.outputs import SamplerOutput
@@ -31,7 +31,6 @@ from parallel.mesh import Mesh
 from parallel.pipeline import Stage
 
 LOOPBACK = "127.0.0.1"
-DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together: so that any sharding of a model holds as many tokens
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 _REFUSALS = (UnsupportedModel, InvalidSharding, InvalidCheckpoint, ops.UnavailableBackend)
 

@@ -32,7 +32,7 @@ class NoOpExecutor:
     runs_ahead = True
 
     def start(self) -> Capacity:
-        return Capacity(num_gpu_blocks=40_000, num_cpu_blocks=0, max_model_len=2048)
+        return Capacity(num_gpu_blocks=40_000, num_cpu_blocks=0)
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
         num_rows = len(request.sampled_rows)

@@ -25,7 +25,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def config_of(folder: Path) -> EngineConfig:
-    return EngineConfig.create(model=str(folder), device="cpu", kv_cache_memory_bytes=1 << 20)
+    return EngineConfig.create(model=str(folder), device="cpu", kv_cache_memory_bytes=8 << 20)
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -81,10 +81,21 @@ def test_the_stage_with_the_most_layers_is_planned_for(checkpoint: Path, num_lay
         )  # as in the test above
 
 
-def test_the_longest_sequence_is_what_a_given_cache_holds() -> None:
-    assert plan_of(num_gpu_blocks_override=2).max_model_len == 16
+def test_the_longest_sequence_does_not_depend_on_the_cache() -> None:
     assert plan_of(num_gpu_blocks_override=2, max_model_len=16).max_model_len == 16
     assert plan_of(kv_cache_memory_bytes=64 << 20).max_model_len == 2048
+
+
+def test_a_model_whose_context_the_default_cache_does_not_hold(checkpoint: Path) -> None:
+    edit(checkpoint, max_position_embeddings=1 << 21)
+    message = (
+        r"max_model_len=2097152 \(the model's\) needs 131073 blocks of the cache, and it has 32768; "
+        "set max_model_len to 524272 or less"
+    )
+    with pytest.raises(InvalidConfig, match=message):
+        plan_of(checkpoint, device="cpu")
+    assert plan_of(checkpoint, device="cpu", max_model_len=1 << 18).max_model_len == 1 << 18
+    assert plan_of(checkpoint).max_model_len == 1 << 21, "on a GPU, perhaps: its memory is found out at the start"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +109,16 @@ def test_the_longest_sequence_is_what_a_given_cache_holds() -> None:
         ({"pipeline_parallel_size": 5}, "pipeline_parallel_size=5 exceeds the model's 4 layers; use 1 to 4"),
         ({"max_model_len": 4096}, "max_model_len=4096 exceeds the model's 2048 positions; use 2048 or less"),
         ({"tokenizer": "/nowhere"}, "/nowhere/tokenizer.json does not exist"),
-        ({"kv_cache_memory_bytes": 100}, "kv_cache_memory_bytes=100 holds no block"),
+        (
+            {"kv_cache_memory_bytes": 100},
+            r"max_model_len=2048 \(the model's\) needs 129 blocks of the cache, and it has 0; "
+            "set kv_cache_memory_bytes to 4227072 or more",
+        ),
+        (
+            {"num_gpu_blocks_override": 26},
+            r"max_model_len=2048 \(the model's\) needs 129 blocks of the cache, and it has 26; "
+            "set max_model_len to 400 or less, or num_gpu_blocks_override to 129 or more",
+        ),
         (
             {"num_gpu_blocks_override": 2, "max_model_len": 17},
             "max_model_len=17 needs 3 blocks of the cache, and it has 2",

@@ -5,10 +5,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from engine.config import EngineConfig
-from engine.executor import Capacity
+from engine.executor import Capacity, smallest
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
-from engine.worker.capacity import make_capacity, smallest
 from engine.worker.worker import LOOPBACK, Worker, join_store, open_store
 
 
@@ -27,7 +26,7 @@ class ThreadExecutor:
         sizes = self._on_all(lambda rank: self._workers[rank].determine_num_available_blocks())
         num_gpu_blocks, num_cpu_blocks = smallest(sizes)
         seconds = self._on_all(lambda rank: self._workers[rank].initialize_cache(num_gpu_blocks, num_cpu_blocks))
-        return make_capacity(self._config, num_gpu_blocks, num_cpu_blocks, max(seconds))
+        return Capacity(num_gpu_blocks, num_cpu_blocks, max(seconds))
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
         futures = [

@@ -52,7 +52,8 @@ def x3(requests: list[Request], expected: list[RequestOutput]) -> Iterator[tuple
                     answers(engine, requests)
                 yield label, len(requests), differing(answers(engine, requests), expected)
     for how, swap_space in (("swap", 0.1), ("recompute", 0.0)):
-        with demo_engine(**KERNELS, num_gpu_blocks_override=40, watermark=0.0, swap_space=swap_space) as engine:
+        small = {"num_gpu_blocks_override": 40, "max_model_len": 624, "watermark": 0.0, "swap_space": swap_space}
+        with demo_engine(**KERNELS, **small) as engine:
             count = differing(answers(engine, requests), expected)
             stats = engine.stats()
         preempted = stats.num_preemptions_swap + stats.num_preemptions_recompute

@@ -22,7 +22,7 @@ PARAMS = SamplingParams(max_tokens=20, seed=1, ignore_eos=True)
 
 
 def make(**overrides):
-    executor = HistoryExecutor(Capacity(500, 0, 512), MODEL.vocab_size, depth=2, runs_ahead=True)
+    executor = HistoryExecutor(Capacity(500, 0), MODEL.vocab_size, depth=2, runs_ahead=True)
     return AsyncEngine(EngineConfig.create(model=DEMO, max_num_seqs=8, **overrides), executor)
 
 

@@ -21,7 +21,7 @@ KINDS = [
 ]
 REFERENCE = ("reference", "float32", tokens_and_text)
 KERNELS = ("cpu", "bfloat16", every_bit)
-SMALL_CACHE = {"num_gpu_blocks_override": 26, "watermark": 0.0}
+SMALL_CACHE = {"num_gpu_blocks_override": 26, "max_model_len": 400, "watermark": 0.0}
 VARIANTS = {
     "in company": {},
     "chunks of 1": {"long_prefill_token_threshold": 1, "max_num_seqs": 6},

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.errors import EngineDead, InvalidRequest
+from engine.errors import EngineDead, InvalidConfig, InvalidRequest
 from engine.outputs import Accumulator
 from engine.sampling_params import SamplingParams
 from tests.engine.workloads import (
@@ -54,11 +54,29 @@ def test_what_can_never_run_is_refused_when_it_is_added(prompt, fields, param, s
     assert not engine.has_unfinished_requests()
 
 
-def test_without_max_tokens_the_rest_of_the_context_is_filled():
-    engine = make_engine(Knobs(num_blocks=100))
-    engine.add_request("r", [1] * 500, SamplingParams(max_tokens=None, ignore_eos=True))
+@pytest.mark.parametrize("num_blocks", [33, 100])
+def test_without_max_tokens_the_rest_of_the_context_is_filled(num_blocks):
+    engine = make_engine(Knobs(num_blocks=num_blocks, overrides={"max_model_len": 500}))
+    engine.add_request("r", [1] * 488, SamplingParams(max_tokens=None, ignore_eos=True))
     choice = finish(engine)["r"].outputs[0]
     assert len(choice.token_ids) == 12 and choice.finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "whose"),
+    [({"max_model_len": 161}, "max_model_len=161"), ({"max_model_len": None}, "512 (the model's)")],
+)
+def test_a_cache_that_cannot_hold_the_longest_sequence_is_refused(overrides, whose):
+    with pytest.raises(InvalidConfig) as caught:
+        make_engine(Knobs(num_blocks=11, overrides=overrides))
+    assert whose in str(caught.value) and "set max_model_len to 160 or less" in str(caught.value)
+
+
+def test_what_is_sure_to_exceed_the_context_is_refused():
+    engine = make_engine(Knobs(overrides={"max_model_len": 100}))
+    with pytest.raises(InvalidRequest, match="90 prompt tokens and at least 11 to generate") as caught:
+        engine.add_request("r", [1] * 90, SamplingParams(max_tokens=None, min_tokens=11))
+    assert caught.value.code == "context_length_exceeded"
 
 
 def test_a_row_without_finite_logits_fails_its_request_alone():
@@ -246,23 +264,54 @@ def test_a_requests_times_sum_to_its_life_and_the_timeline_has_every_step():
         engine.why("never seen")
 
 
-def test_a_restart_with_less_memory_fails_only_what_no_longer_fits():
-    engine = make_engine(Knobs(num_blocks=100))
-    engine.executor.crash_at = {3}
+def shrinking_engine(num_blocks, at_step=3, **knobs):
+    """Its cache has `num_blocks` after a crash at `at_step`."""
+    engine = make_engine(Knobs(num_blocks=100, **knobs))
+    engine.executor.crash_at = {at_step}
     restart = engine.executor.restart
 
     def restart_smaller():
-        engine.executor.capacity = replace(engine.executor.capacity, num_gpu_blocks=10)
+        engine.executor.capacity = replace(engine.executor.capacity, num_gpu_blocks=num_blocks)
         return restart()
 
     engine.executor.restart = restart_smaller
+    return engine
+
+
+@pytest.mark.parametrize("swap_seconds", [0.0, float("inf")])
+@pytest.mark.parametrize(("depth", "runs_ahead"), [(1, False), (2, True), (2, False)])
+def test_after_a_restart_with_less_cache_what_fits_goes_on_and_what_does_not_is_told(depth, runs_ahead, swap_seconds):
     requests = [
+        # It has 300 tokens when the cache has room for 160.
         Request("long", [1] * 300, SamplingParams(max_tokens=20, seed=1, ignore_eos=True), 0, None),
         Request("short", [2] * 30, SamplingParams(max_tokens=20, seed=2, ignore_eos=True), 0, None),
+        # They would grow to 180 and 512 tokens; one has ended before it has 160.
+        Request("grows", [3] * 100, SamplingParams(max_tokens=80, seed=3, ignore_eos=True), 0, None),
+        Request("ends", [4] * 30, SamplingParams(max_tokens=None, seed=4), 0, None),
+        Request("exact", [5] * 100, SamplingParams(max_tokens=60, seed=5, ignore_eos=True), 0, None),
     ]
-    answers = run(engine, requests)
-    assert "less memory" in answers["long"].error
-    assert answers["short"].outputs[0].token_ids == truth(requests[1], 0, seed=2)
+    expected = run(make_engine(Knobs()), requests)
+    engine = shrinking_engine(
+        11, depth=depth, runs_ahead=runs_ahead, num_cpu_blocks=50, swap_seconds_per_block=swap_seconds
+    )
+    answers = run(engine, requests, rng=None)
+    for request_id in ("short", "ends", "exact"):
+        assert essence(answers[request_id]) == essence(expected[request_id])
+    for request_id in ("long", "grows"):
+        assert answers[request_id].error_code == "cache_too_small"
+        assert "cache blocks, and there are 10 since" in answers[request_id].error
+    assert "161 tokens so far need 11 cache blocks" in answers["grows"].error
+    assert expected["grows"].outputs[0].token_ids[:61] == answers["grows"].outputs[0].token_ids, "it is told all it got"
+    assert engine.stats().num_free_gpu_blocks == engine.stats().num_gpu_blocks
+
+
+def test_beams_that_outgrow_a_smaller_cache_are_told():
+    beams = Request("beams", [5] * 30, SamplingParams(beam_width=4, temperature=0.0, max_tokens=60), 0, None)
+    after = Request("after", [6] * 30, SamplingParams(seed=1, max_tokens=20, ignore_eos=True), 0, None)
+    for num_blocks in (6, 9, 12):
+        answers = run(shrinking_engine(num_blocks, num_cpu_blocks=50), [beams, after])
+        assert answers["beams"].error_code == "cache_too_small"
+        assert answers["after"].outputs[0].token_ids == truth(after, 0, seed=1)
 
 
 def test_waiting_after_a_preemption_is_not_called_decoding():

@@ -45,12 +45,14 @@ class Knobs:
 def make_engine(knobs: Knobs) -> LLMEngine:
     model = MODEL.model_copy(update={"vocab_size": VOCAB, "eos_token_ids": (EOS,), "max_position_embeddings": 512})
     executor = HistoryExecutor(
-        Capacity(knobs.num_blocks, knobs.num_cpu_blocks, model.max_position_embeddings, knobs.swap_seconds_per_block),
+        Capacity(knobs.num_blocks, knobs.num_cpu_blocks, knobs.swap_seconds_per_block),
         VOCAB,
         knobs.depth,
         knobs.runs_ahead,
     )
-    config = EngineConfig.create(**({"model": DEMO, "max_num_seqs": 32, "max_restarts": 100} | knobs.overrides))
+    max_model_len = min(model.max_position_embeddings, (knobs.num_blocks - 1) * 16)
+    plain = {"model": DEMO, "max_model_len": max_model_len, "max_num_seqs": 32, "max_restarts": 100}
+    config = EngineConfig.create(**(plain | knobs.overrides))
     engine = LLMEngine(config, model, TOKENIZER, executor)
     engine.budget = RestartBudget(config.max_restarts, backoff_seconds=(0.0,))
     engine.start()

@@ -35,7 +35,7 @@ def bad_step(step: int) -> object:
 
 def test_runs_steps_in_order(executor: LocalExecutor) -> None:
     capacity = executor.start()
-    assert (capacity.num_gpu_blocks, capacity.max_model_len) == (32, 31 * 16)
+    assert capacity.num_gpu_blocks == 32
     assert capacity.swap_seconds_per_block > 0
     futures = [executor.submit(make_step(step, [Part(PROMPTS[0], 0, [1, 2, 3])])) for step in range(4)]
     outputs = [future.result() for future in futures]
@@ -88,7 +88,6 @@ def test_shutdown_twice(executor: LocalExecutor) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_gpu_blocks_override": 5, "max_model_len": 100}, "use 64 or less"),
         ({"model": MODEL + "/nowhere"}, "does not exist"),
         ({"ops_backend": "triton"}, "triton"),
     ],

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import ops
-from engine.config import EngineConfig
+from engine.config import DEFAULT_CPU_CACHE_BYTES, EngineConfig
 from engine.errors import InvalidConfig
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 from engine.worker.memory import decode_request, prefill_request
 from engine.worker.model_runner import MAX_LOGITS_ROWS
-from engine.worker.worker import DEFAULT_CPU_CACHE_BYTES, Worker, check_cache_dtype
+from engine.worker.worker import Worker, check_cache_dtype
 from ops import cpu
 from tests.engine.worker.steps import Part, generate, ints, make_columns, make_step, pairs
 
