@@ -18,7 +18,7 @@ from ray.serve.exceptions import RayServeException
 from cluster.admission import Admission, EngineStopping, Refusal
 from cluster.delta_channel import DeltaClient, EngineReport, GatewayAddress
 from cluster.executor import RayExecutor
-from engine.async_engine import AsyncEngine
+from engine.async_engine import AsyncEngine, Prompt
 from engine.config import EngineConfig
 from engine.errors import EngineDead, SquadronError
 from engine.executor import Executor
@@ -29,6 +29,7 @@ from engine.worker.local_executor import LocalExecutor
 logger = logging.getLogger("squadron.engine")
 
 REPORT_SECONDS = 0.2
+LONG_PROMPT = 64 << 10  # characters; a tenth of a second
 STUCK_SECONDS = 10.0  # without a step's end while requests wait for one
 
 
@@ -48,8 +49,9 @@ class EngineDeployment:
         self._running: dict[str, _Running] = {}
         self._is_stopping = False
         self._step = (0, time.monotonic())  # how many had ended, and when the last one did
-        # Tokenizing would hold up the deltas. One thread, so that an abort stays behind its add.
-        self._admissions = ThreadPoolExecutor(1, thread_name_prefix="admissions")
+        # Tokenizing would hold up the deltas; long prompts, one after the other, would hold up short ones.
+        self._admissions = ThreadPoolExecutor(2, thread_name_prefix="admissions")
+        self._long_admissions = ThreadPoolExecutor(1, thread_name_prefix="long-admissions")
         self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._publish)
         self._client = DeltaClient(self._on_gateway_lost)
         self._reporting: asyncio.Task[None] | None = None  # once the engine has started
@@ -68,15 +70,18 @@ class EngineDeployment:
         taken = RequestOutput(admission.request_id, admission.attempt, [], [], finished=False)
         self._client.send(admission.gateway, [taken])
         running = self._running[admission.request_id] = _Running(admission.gateway)
+        threads = self._long_admissions if _is_long(admission.prompt) else self._admissions
+        adding = threads.submit(self._add, admission)
         try:
-            await self._loop.run_in_executor(self._admissions, self._add, admission)
+            await asyncio.wrap_future(adding)
             await running.done
         except SquadronError as error:
             return Refusal.of(error)
         finally:
             del self._running[admission.request_id]
             if not running.is_finished:
-                self._admissions.submit(self._engine.abort, admission.request_id)
+                # Behind the add, which goes on where the caller went away meanwhile.
+                adding.add_done_callback(lambda _: self._engine.abort(admission.request_id))
         return connection
 
     async def connect(self, gateway: GatewayAddress) -> None:
@@ -118,6 +123,7 @@ class EngineDeployment:
             "max_model_len": self._engine.max_model_len,
             "vocab_size": model.vocab_size,
             "default_sampling": model.default_sampling,
+            "text_limit": self._engine.tokenizer.text_limit(self._engine.max_model_len),
         }
 
     def check_health(self) -> None:
@@ -135,7 +141,8 @@ class EngineDeployment:
         await asyncio.to_thread(self._engine.shutdown)
         for running in self._running.values():
             running.finish(EngineDead("the engine is shut down"))
-        self._admissions.shutdown()
+        for threads in (self._admissions, self._long_admissions):
+            threads.shutdown(wait=False, cancel_futures=True)
         await self._client.close()
 
     async def _report(self) -> None:
@@ -244,6 +251,13 @@ class _Running:
             return replace(delta, prompt_token_ids=[], prompt=None, metrics=None)
         self._has_prompt = True
         return replace(delta, metrics=None)
+
+
+def _is_long(prompt: Prompt) -> bool:
+    """Whether it takes more than moments to make token ids of the prompt."""
+    if isinstance(prompt, str):
+        return len(prompt) > LONG_PROMPT
+    return sum(len(message["content"]) for message in prompt if not isinstance(message, int)) > LONG_PROMPT
 
 
 def _actor_name() -> str:

@@ -8,9 +8,11 @@ from pathlib import Path
 from cluster.manifest import check_small_parts
 from cluster.model_spec import read_spec
 from cluster.weight_files import check_tensors, read_tensors
+from engine.chat_template import find_template
 from engine.config import DEFAULT_CPU_CACHE_BYTES, EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import InvalidConfig
 from engine.manifest import Manifest
+from engine.tokenizer import read_settings
 from parallel.errors import InvalidSharding
 from parallel.spec.decoder import DecoderConfig
 
@@ -108,9 +110,10 @@ def _check_head_dim(config: EngineConfig, head_dim: int) -> None:
 
 
 def _check_tokenizer(config: EngineConfig) -> None:
-    tokenizer = Path(config.tokenizer or config.model) / "tokenizer.json"
-    if not tokenizer.exists():
-        raise InvalidConfig(f"{tokenizer} does not exist; name a folder that holds one with tokenizer")
+    folder = Path(config.tokenizer or config.model)
+    if not (folder / "tokenizer.json").exists():
+        raise InvalidConfig(f"{folder / 'tokenizer.json'} does not exist; name a folder that holds one with tokenizer")
+    find_template(folder, read_settings(folder))
 
 
 def _check_cache(config: EngineConfig, max_model_len: int, block_bytes: int) -> None:

@@ -142,12 +142,15 @@ class AsyncEngine:
             admission.add_done_callback(lambda done: self.abort(key) if not done.exception() else None)
 
     def tokenize(self, prompt: Prompt) -> list[int]:
-        """Token ids of a text, of a conversation (a list of messages), or of ids (as they are)."""
+        """Token ids of a text, of a conversation (a list of messages), or of ids (as they are).
+
+        Raises InvalidRequest for a text of more tokens than the context has.
+        """
         if isinstance(prompt, str):
-            return self.tokenizer.encode(prompt)
+            return self.tokenizer.encode(prompt, self.max_model_len)
         messages = [message for message in prompt if not isinstance(message, int)]
         if messages:
-            return self.tokenizer.encode_chat(messages)
+            return self.tokenizer.encode_chat(messages, self.max_model_len)
         return [token_id for token_id in prompt if isinstance(token_id, int)]
 
     def _prompt_text(self, prompt: Prompt, token_ids: list[int]) -> str | None:

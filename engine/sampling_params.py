@@ -9,6 +9,8 @@ from engine.errors import InvalidRequest
 
 MAX_CHOICES = 128
 MAX_STOP_STRINGS = 16
+MAX_BAD_WORDS = 1024  # each is tokenized between two steps
+MAX_BAD_WORD = 256  # characters
 MAX_LOGPROBS = 20
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -90,12 +92,24 @@ class SamplingParams:
                 param="stop",
                 code="array_above_max_length",
             )
+        if len(self.bad_words) > MAX_BAD_WORDS:
+            raise InvalidRequest(
+                f"bad_words has {len(self.bad_words)} strings, at most {MAX_BAD_WORDS} are taken",
+                param="bad_words",
+                code="array_above_max_length",
+            )
         for name in ("stop", "bad_words"):
             for text in getattr(self, name):
                 if not isinstance(text, str):
                     raise InvalidRequest(f"{name} takes strings, got {text!r}", param=name, code="invalid_type")
                 if not text:
                     raise InvalidRequest(f"{name} holds an empty string", param=name, code="empty_string")
+                if name == "bad_words" and len(text) > MAX_BAD_WORD:
+                    raise InvalidRequest(
+                        f"bad_words holds a string of {len(text)} characters, at most {MAX_BAD_WORD} are taken",
+                        param=name,
+                        code="string_above_max_length",
+                    )
 
     def _check_token_sets(self) -> None:
         for name in ("stop_token_ids", "allowed_token_ids"):

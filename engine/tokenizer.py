@@ -1,17 +1,23 @@
 """Text to token ids and back to bytes: the checkpoint's tokenizer.json and chat template."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer as Encoder
 
+from engine.chat_template import find_template
 from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
+from engine.template_process import TemplateRenderer
+from engine.text_limit import TextLimit, bytes_per_token
+
+# The library would spread a batch over every core, which the engine computes on. It has no other switch.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 Message = Mapping[str, Any]
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Tokenizer:
@@ -26,9 +32,12 @@ class Tokenizer:
             self._encoder = Encoder.from_file(str(path / "tokenizer.json"))
         except Exception as error:  # the library raises bare Exceptions
             raise InvalidConfig(f"{path / 'tokenizer.json'} cannot be read: {error}") from None
-        settings = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8"))
-        self._settings = settings
-        self._template = _chat_template(path, settings)
+        self._encoder.no_truncation()  # a prompt is computed whole, or refused
+        self._encoder.no_padding()
+        settings = read_settings(path)
+        source = find_template(path, settings)
+        self._renderer = None if source is None else TemplateRenderer(source)
+        self._special = {name: _text(settings[name]) for name in SPECIAL_TOKENS if settings.get(name) is not None}
         vocabulary = self._encoder.get_vocab(with_added_tokens=True)
         added = self._encoder.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
@@ -37,34 +46,39 @@ class Tokenizer:
         for token, token_id in vocabulary.items():
             self.token_bytes[token_id] = token.encode() if token_id in added else _byte_level(token)
 
-    def encode(self, text: str) -> list[int]:
-        """A prompt's token ids, with whatever the tokenizer puts around a text."""
-        return self._encode(text, add_special_tokens=True)
+        self._bytes_per_token = bytes_per_token(self._encoder, self.token_bytes)
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """A conversation's token ids, up to where the assistant answers."""
-        return self._encode(self.render_chat(messages), add_special_tokens=False)
+    def text_limit(self, num_tokens: int) -> TextLimit | None:
+        """The most bytes that a text of so many tokens may have; None where this tokenizer sets no such limit."""
+        return None if self._bytes_per_token is None else TextLimit(num_tokens, self._bytes_per_token)
+
+    def encode(self, text: str, max_tokens: int | None = None) -> list[int]:
+        """A prompt's token ids, with whatever the tokenizer puts around a text.
+
+        Raises InvalidRequest if they are more than `max_tokens`: at once, where the text's bytes tell.
+        """
+        return self._encode(text, max_tokens, "prompt", add_special_tokens=True)
+
+    def encode_chat(self, messages: Sequence[Message], max_tokens: int | None = None) -> list[int]:
+        """A conversation's token ids, up to where the assistant answers; `max_tokens` as for `encode`."""
+        return self._encode(self.render_chat(messages), max_tokens, "messages", add_special_tokens=False)
 
     def render_chat(self, messages: Sequence[Message]) -> str:
         """The conversation in the checkpoint's chat template.
 
-        Raises InvalidRequest with the template's own complaint, InputProcessingError if it trips over the messages.
+        Raises InvalidRequest with the template's own complaint, InputProcessingError if it trips over the messages, or
+        takes too much time or memory.
         """
-        if self._template is None:
+        if self._renderer is None:
             raise InvalidRequest("the model has no chat template; use completions", param="messages")
         for index, message in enumerate(messages):
             self._refuse_bare_special_tokens(index, message.get("content"))
-        special = {key: _text(self._settings.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
-        try:
-            return self._template.render(messages=messages, add_generation_prompt=True, **special)
-        except jinja2.TemplateError as error:
-            raise InvalidRequest(f"the chat template refuses these messages: {error}", param="messages") from None
-        except Exception as error:  # whatever a template does with what it did not expect is this request's own trouble
-            raise InputProcessingError(f"the chat template failed: {type(error).__name__}: {error}") from error
+        variables = {"add_generation_prompt": True, "tools": None, "documents": None}
+        return self._renderer.render(messages, variables | self._special)
 
     def encode_word(self, word: str) -> list[int]:
         """The token ids of a word as it stands, for bad_words."""
-        return self._encode(word, add_special_tokens=False)
+        return self._encode(word, None, "bad_words", add_special_tokens=False)
 
     def bytes_of(self, token_id: int) -> bytes:
         """What a token stands for; nothing, for ids beyond the tokenizer's that a model may have."""
@@ -76,15 +90,26 @@ class Tokenizer:
         kept = (token_id for token_id in token_ids if token_id not in skipped)
         return b"".join(self.token_bytes[i] for i in kept if i < len(self.token_bytes)).decode(errors="replace")
 
-    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+    def _encode(self, text: str, max_tokens: int | None, param: str, *, add_special_tokens: bool) -> list[int]:
+        limit = None if max_tokens is None else self.text_limit(max_tokens)
+        if limit is not None:
+            limit.check(text, param)
         try:
-            ids: list[int] = self._encoder.encode(text, add_special_tokens=add_special_tokens).ids
+            # `encode` would hold the interpreter's lock all the while; a batch of one does not.
+            (encoding,) = self._encoder.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         except Exception as error:  # whatever the library trips over is this request's own trouble
             raise InputProcessingError(f"the tokenizer failed: {error}") from error
+        if max_tokens is not None and len(encoding) > max_tokens:  # before a list is made of them, which takes the lock
+            raise InvalidRequest(
+                f"{len(encoding)} prompt tokens exceed the context of {max_tokens}",
+                param=param,
+                code="context_length_exceeded",
+            )
+        ids: list[int] = encoding.ids
         return ids
 
     def _refuse_bare_special_tokens(self, index: int, content: Any) -> None:
-        if not isinstance(content, str) or not content:
+        if not isinstance(content, str) or not content.lstrip().startswith(tuple(self._special_texts)):
             return
         rest = content
         for special in self._special_texts:
@@ -95,29 +120,23 @@ class Tokenizer:
             )
 
 
-def _chat_template(folder: Path, settings: dict[str, Any]) -> jinja2.Template | None:
-    """From chat_template.jinja or tokenizer_config.json, in the environment that templates are written for."""
-    path = folder / "chat_template.jinja"
-    source = path.read_text(encoding="utf-8") if path.exists() else settings.get("chat_template")
-    if not isinstance(source, str):
-        return None
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
-    environment.globals["raise_exception"] = _raise_exception
-    return environment.from_string(source)
-
-
-def _raise_exception(message: str) -> None:
-    raise jinja2.TemplateError(message)
+def read_settings(folder: Path) -> dict[str, Any]:
+    """tokenizer_config.json, which may be missing; raises InvalidConfig."""
+    path = folder / "tokenizer_config.json"
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(f"{path} is not JSON: {error}") from None
+    if not isinstance(settings, dict):
+        raise InvalidConfig(f"{path} holds {type(settings).__name__}, not an object")
+    return settings
 
 
 def _text(token: Any) -> str:
-    """A special token in tokenizer_config.json is a string, an object with its content, or absent."""
-    if isinstance(token, dict):
-        return str(token["content"])
-    return token or ""
+    """A special token in tokenizer_config.json is a string, or an object with its content."""
+    return str(token.get("content", "") if isinstance(token, dict) else token)
 
 
 def _byte_alphabet() -> dict[str, int]:

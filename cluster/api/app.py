@@ -25,6 +25,7 @@ from cluster.api.service import Service
 from cluster.api.stream import EventStream, unless_disconnected
 from cluster.api.validate import warning_header
 from cluster.version import VERSION
+from engine.text_limit import TextLimit
 
 HEALTH_RETRY_AFTER = 5.0  # seconds
 
@@ -36,6 +37,7 @@ def build(
     max_model_len: int,
     vocab_size: int,
     default_sampling: Mapping[str, Any] | None = None,
+    text_limit: TextLimit | None = None,
     api_keys: tuple[str, ...] = (),
     streams: StreamStore | None = None,
     strict_fields: bool = False,
@@ -44,15 +46,17 @@ def build(
 ) -> FastAPI:
     """The application that answers with what `service` generates.
 
-    `default_sampling` is for what requests leave out (`ModelConfig.default_sampling`); `body_timeout` in seconds. Without
-    `api_keys` everybody may ask. With `streams` a client may come back to a stream that broke (`resume`). With
-    `strict_fields` a field that nobody knows is refused; else it is ignored, and the answer says so.
+    `default_sampling` is for what requests leave out (`ModelConfig.default_sampling`); `text_limit` is the tokenizer's
+    (`Tokenizer.text_limit`); `body_timeout` in seconds. Without `api_keys` everybody may ask. With `streams` a client may come
+    back to a stream that broke (`resume`). With `strict_fields` a field that nobody knows is refused; else it is ignored, and
+    the answer says so.
     """
     model = Model(
         name=model_name,
         max_model_len=max_model_len,
         vocab_size=vocab_size,
         default_sampling=default_sampling or {},
+        text_limit=text_limit,
     )
     reader = Reader(model, strict_fields=strict_fields)
     resumable = Resumable(service, model, streams)

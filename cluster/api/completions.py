@@ -24,8 +24,10 @@ def completion_call(request: CompletionRequest, model: Model) -> Call:
     prompts = _prompts(request)
     num_prompt_tokens = 1  # of a text, at least
     for index, prompt in enumerate(prompts):
+        param = "prompt" if len(prompts) == 1 else f"prompt[{index}]"
+        if isinstance(prompt, str) and model.text_limit is not None:
+            model.text_limit.check(prompt, param)
         if isinstance(prompt, list):
-            param = "prompt" if len(prompts) == 1 else f"prompt[{index}]"
             check_vocabulary(prompt, model.vocab_size, param=param)
             check_room(None, len(prompt), model, param=param)
             num_prompt_tokens = max(num_prompt_tokens, len(prompt))

@@ -7,6 +7,7 @@ from typing import Any
 from cluster.api.protocol import GenerationRequest
 from engine.errors import InvalidRequest
 from engine.sampling_params import SamplingParams
+from engine.text_limit import TextLimit
 
 MIN_TEMPERATURE = 1e-5  # below it, and above 0, logits divided by it leave float32
 
@@ -42,6 +43,7 @@ class Model:
     max_model_len: int  # tokens, prompt and output together
     vocab_size: int  # width of the logits
     default_sampling: Mapping[str, Any] = field(default_factory=dict)  # for what a request leaves out
+    text_limit: TextLimit | None = None  # of a prompt; None: the engine alone can tell what fits
 
 
 def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> SamplingParams:

@@ -1,6 +1,10 @@
 """Engine replicas and a gateway in this process: a request whose engine stops goes on, with the tokens it would have had."""
 
+import asyncio
+import json
+import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ from cluster.delta_channel import GatewayAddress
 from cluster.engine_deployment import EngineDeployment
 from cluster.gateway import Gateway
 from engine.config import EngineConfig
-from engine.errors import EngineDead
+from engine.errors import EngineDead, InvalidRequest
 from engine.sampling_params import SamplingParams
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
@@ -67,6 +71,15 @@ async def replicas() -> AsyncIterator[list[Replica]]:
 
 
 @pytest.fixture
+def patient(tmp_path: Path) -> EngineConfig:
+    """The engine of a tokenizer that cannot tell by its bytes that a text is too long: it has to tokenize it."""
+    tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
+    tokenizer["added_tokens"][0]["rstrip"] = True
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return EngineConfig.create(**CONFIG.model_dump() | {"tokenizer": str(tmp_path)})
+
+
+@pytest.fixture
 async def gateway(replicas: list[Replica]) -> AsyncIterator[Gateway]:
     gateway = Gateway(Replicas(replicas), max_attempts=2, patience=SECONDS)
     await gateway.start("127.0.0.1")
@@ -107,6 +120,53 @@ async def test_without_an_attempt_left_the_client_hears_why(replicas: list[Repli
         async for _ in stream:
             pass
     await gateway.close()
+
+
+async def test_a_long_prompt_does_not_hold_up_a_short_one(patient: EngineConfig) -> None:
+    replica = Replica.__new__(Replica)
+    await replica.__init__(patient)
+    gateway = Gateway(Replicas([replica]), max_attempts=1, patience=SECONDS)
+    await gateway.start("127.0.0.1")
+    ended = []
+
+    async def ask(name: str, prompt: str) -> None:
+        with suppress(InvalidRequest):
+            async for _ in gateway.generate(name, prompt, SamplingParams(max_tokens=2)):
+                pass
+        ended.append(name)
+
+    await asyncio.gather(ask("long", "one two " * (1 << 18)), ask("short", "one two"))
+    assert ended == ["short", "long"]
+    await gateway.close()
+    await replica.stop()
+
+
+async def test_an_abort_stays_behind_its_add(gateway: Gateway, replicas: list[Replica]) -> None:
+    """Else what the caller went away from, while it was tokenized, would run to its end."""
+    engine, loop, order = replicas[0]._engine, asyncio.get_running_loop(), []
+    begun, may_add, aborted = asyncio.Event(), threading.Event(), asyncio.Event()
+    add_request, abort = engine.add_request, engine.abort
+
+    def add_late(*args: Any, **options: Any) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        may_add.wait(SECONDS)
+        add_request(*args, **options)
+        order.append("add")
+
+    def note_abort(request_id: str) -> None:
+        order.append("abort")
+        abort(request_id)
+        loop.call_soon_threadsafe(aborted.set)
+
+    engine.add_request, engine.abort = add_late, note_abort
+    call = asyncio.create_task(replicas[0].generate(Admission("gone", "one two", PARAMS, gateway._address)))
+    await begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    may_add.set()
+    await asyncio.wait_for(aborted.wait(), SECONDS)
+    assert order == ["add", "abort"]
 
 
 async def check_that_the_stream_goes_on(gateway: Gateway, replicas: list[Replica], end: Any) -> None:

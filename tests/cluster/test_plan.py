@@ -215,3 +215,9 @@ def test_refuses_missing_weights_unless_they_are_dummies(checkpoint: Path) -> No
     (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "x-1", "b": "x-2"}}))
     with pytest.raises(InvalidConfig, match=r"x-1 does not exist \(2 of 2 weight files are missing\)"):
         plan_of(checkpoint)
+
+
+def test_a_chat_template_that_does_not_parse_is_refused(checkpoint: Path) -> None:
+    (checkpoint / "chat_template.jinja").write_text("{% for %}")
+    with pytest.raises(InvalidConfig, match=r"chat_template\.jinja is no chat template: line 1"):
+        plan_of(checkpoint)

@@ -76,6 +76,26 @@ def test_a_token_comes_through_every_rank(server: Server) -> None:
     assert httpx.get(f"{server.url}/health/deep", timeout=DEADLINE_SECONDS).json() == {"status": "ok"}
 
 
+def test_prompts_of_30_mib_are_refused_and_harm_nobody(server: Server, undisturbed: Any) -> None:
+    pid, text = engine(server)["pid"], "the quick brown fox " * ((30 << 20) // 20)
+    long_ones = {"completions": {"prompt": text}, "chat/completions": {"messages": [{"role": "user", "content": text}]}}
+    answers: list[httpx.Response] = []
+
+    def ask() -> None:
+        for path, body in long_ones.items():
+            url = f"{server.url}/v1/{path}"
+            answers.append(httpx.post(url, json={"model": "demo"} | body, timeout=DEADLINE_SECONDS))
+
+    assert said_by(server, ask) == undisturbed
+    errors = [answer.json()["error"] for answer in answers]
+    assert [answer.status_code for answer in answers] == [400, 400]
+    assert [(error["code"], error["param"]) for error in errors] == [
+        ("context_length_exceeded", "prompt"),
+        ("context_length_exceeded", "messages"),
+    ]
+    assert engine(server)["pid"] == pid
+
+
 def test_a_lost_gateway_is_no_clean_end(server: Server) -> None:
     """Whatever the proxy makes of it: the chunked body is not ended, and the `openai` client raises."""
     chunks = server.client(timeout=DEADLINE_SECONDS).completions.create(**BODY)

@@ -32,6 +32,8 @@ REFUSED = [
     ({"stop": [""]}, "stop", "empty"),
     ({"stop": [1]}, "stop", "1"),
     ({"stop": ["x"] * 17}, "stop", "17"),
+    ({"bad_words": ["x"] * 1025}, "bad_words", "1025"),
+    ({"bad_words": ["x" * 257]}, "bad_words", "257"),
     ({"stop_token_ids": [-1]}, "stop_token_ids", "-1"),
     ({"allowed_token_ids": []}, "allowed_token_ids", "empty"),
     ({"logit_bias": {3: 101.0}}, "logit_bias", "101"),

@@ -1,0 +1,70 @@
+"""How many bytes a text may have and still fit into a model's context, known without tokenizing it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Tokenizer as Encoder
+from tokenizers.models import BPE
+from tokenizers.normalizers import Normalizer
+from tokenizers.pre_tokenizers import PreTokenizer
+
+from engine.errors import InvalidRequest
+
+# NFC never makes a text's UTF-8 shorter than by this factor: no character has more than 3.5 times its bytes in the longest
+# sequence that is equal to it (U+0390, of U+1FBE, U+0308 and U+0341). ASCII it leaves alone.
+NFC_SHRINKS_BY = 4
+# What may come before the model and loses no byte.
+LOSSLESS = frozenset({"ByteLevel", "Digits", "Split"})
+
+
+@dataclass(frozen=True, slots=True)
+class TextLimit:
+    """Of a context of `num_tokens`, none of which stands for more than `bytes_per_token` bytes of normalized text."""
+
+    num_tokens: int
+    bytes_per_token: int
+
+    def check(self, text: str, param: str) -> None:
+        """Raises InvalidRequest for a text that cannot fit."""
+        limit = self.num_tokens * self.bytes_per_token * (1 if text.isascii() else NFC_SHRINKS_BY)
+        if 4 * len(text) <= limit:  # a character has four bytes at most
+            return
+        num_bytes = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+        if num_bytes > limit:
+            raise InvalidRequest(
+                f"a text of {num_bytes} bytes exceeds the context of {self.num_tokens} tokens, "
+                f"which have at most {limit} bytes",
+                param=param,
+                code="context_length_exceeded",
+            )
+
+
+def bytes_per_token(encoder: Encoder, token_bytes: Sequence[bytes]) -> int | None:
+    """The longest token's bytes; None if the encoder may drop some of a text's bytes, which no token stands for then.
+
+    A byte-level BPE tokenizer drops none, unless told to: by another normalizer than NFC, a pre-tokenizer that removes what it
+    splits at, an added token that takes the spaces beside it along, or a vocabulary that lacks some of the 256 bytes.
+    """
+    is_lossless = (
+        isinstance(encoder.model, BPE)
+        and all(part["type"] == "NFC" for part in _parts(encoder.normalizer))
+        and all(
+            part["type"] in LOSSLESS and part.get("behavior") != "Removed" for part in _parts(encoder.pre_tokenizer)
+        )
+        and not any(token.lstrip or token.rstrip for token in encoder.get_added_tokens_decoder().values())
+        and {bytes([byte]) for byte in range(256)} <= set(token_bytes)
+    )
+    return max(map(len, token_bytes)) if is_lossless else None
+
+
+def _parts(component: Normalizer | PreTokenizer | None) -> Iterator[dict[str, Any]]:
+    """What it is made of, as tokenizer.json has it; nothing if it is absent."""
+    pending = [] if component is None else [json.loads(component.__getstate__())]
+    while pending:
+        part = pending.pop()
+        if part["type"] == "Sequence":
+            pending += part.get("normalizers") or part.get("pretokenizers") or []
+        else:
+            yield part
