@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from cluster import bench, chaos, checkpoint_command, demo, trace
+from cluster.api.hosts import default_hosts, is_loopback
 from cluster.api_keys import API_KEY_VARIABLE, read_api_keys
 from cluster.arguments import add_engine_options, engine_arguments, read_config_file
 from cluster.channel import LOOPBACK
@@ -36,6 +37,10 @@ def _as_tuple(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+def _at_commas(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
 class ServerOptions(BaseModel):
     """The options of `squadron serve` beside the engine's."""
 
@@ -43,6 +48,7 @@ class ServerOptions(BaseModel):
     port: int = Field(8000, ge=0, le=65535)
     api_key: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
     api_key_file: str | None = None
+    allowed_hosts: Annotated[tuple[str, ...] | None, BeforeValidator(_at_commas)] = None
     num_engines: int = Field(1, ge=1)
     num_gateways: int = Field(1, ge=1)
     max_attempts: int = Field(3, ge=1)
@@ -118,6 +124,13 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         default=suppress,
         metavar="FILE",
         help="keys that clients may show, one a line; # for comments",
+    )
+    group.add_argument(
+        "--allowed-hosts",
+        default=suppress,
+        metavar="HOST,...",
+        help="names by which clients may ask, without ports; *.NAME: those below it, *: any (default: those of loopback "
+        "where --host is one, else any)",
     )
     group.add_argument("--num-engines", type=int, default=suppress, metavar="N", help="engine replicas (default: 1)")
     group.add_argument("--num-gateways", type=int, default=suppress, metavar="N", help="gateway replicas (default: 1)")
@@ -195,6 +208,7 @@ def _serve(options: argparse.Namespace) -> None:
         "stream_resume": server.stream_resume,
         "strict_fields": server.strict_fields,
         "api_keys": api_keys,
+        "allowed_hosts": default_hosts(server.host) if server.allowed_hosts is None else server.allowed_hosts,
     }
     print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
     if not check_values(config):
@@ -205,6 +219,8 @@ def _serve(options: argparse.Namespace) -> None:
         if not is_lasting:
             check_gpus(config, server.num_engines)
         stack.enter_context(serving(build_app(app), host=server.host, port=server.port, ends_serve=is_lasting))
+        if not api_keys and not is_loopback(server.host):
+            print(f"Anybody who reaches port {server.port} may ask: there is no API key", flush=True)
         print(f"Ready: http://{server.host}:{server.port}/v1 (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)
         if ray.environment:
             print(

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+from cluster.api.hosts import LOOPBACK_HOSTS
 from cluster.channel import LOOPBACK
 from cluster.launch import ROOT, RayCluster, build_app, check_port, ray_cluster, serving
 from engine.errors import InvalidConfig
@@ -31,7 +32,7 @@ def run(*, once: bool, port: int | None) -> None:
     progress.tell("Starting Ray on this machine")
     with ray_cluster(num_workers=4) as ray:
         progress.tell("Starting Ray Serve, a gateway, an engine and 4 workers (TP=2 × PP=2, on CPU)")
-        with serving(build_app({"engine": ENGINE}), host=LOOPBACK, port=port):
+        with serving(build_app({"engine": ENGINE, "allowed_hosts": LOOPBACK_HOSTS}), host=LOOPBACK, port=port):
             progress.tell(f"Ready. Asking: {QUESTION}")
             print("\n  ", end="", flush=True)
             for number, text in enumerate(ask(port, QUESTION)):

@@ -39,6 +39,7 @@ class GatewayDeployment:
         engines: DeploymentHandle[Any],
         model_name: str,
         api_keys: tuple[str, ...],
+        allowed_hosts: tuple[str, ...],
         max_attempts: int,
         patience: float,
         stream_resume: bool,
@@ -47,6 +48,7 @@ class GatewayDeployment:
         self._gateway = _ServeGateway(_ServeEngines(engines), max_attempts=max_attempts, patience=patience)
         self._model_name = model_name
         self._api_keys = api_keys
+        self._allowed_hosts = allowed_hosts
         self._strict_fields = strict_fields
         self._streams = JournalClient() if stream_resume else None
         self._model = await engines.model_info.remote()
@@ -57,6 +59,7 @@ class GatewayDeployment:
             self._gateway,
             model_name=self._model_name,
             api_keys=self._api_keys,
+            allowed_hosts=self._allowed_hosts,
             streams=self._streams,
             strict_fields=self._strict_fields,
             **self._model,

@@ -24,6 +24,7 @@ from ray._private.worker import BaseContext
 from ray.serve.handle import DeploymentHandle
 
 from cluster.api import proxy
+from cluster.api.hosts import ANY, AllowedHosts
 from cluster.api_keys import collect_api_keys
 from cluster.engine_deployment import EngineDeployment
 from cluster.gateway_deployment import GatewayDeployment
@@ -74,6 +75,7 @@ class AppConfig(BaseModel):
     strict_fields: bool = False  # whether a request with a field that nobody knows is refused; else the answer names it
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
     api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: everybody may ask
+    allowed_hosts: tuple[str, ...] = (ANY,)  # names by which clients may ask, *.NAME for those below one, * for any
     api_key_file: str | None = None  # more of them, one a line; read where the application is built
 
 
@@ -91,6 +93,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
     engine_config = EngineConfig.create(**engine)
     make_plan(engine_config)
     api_keys = collect_api_keys(config.api_keys, config.api_key_file)
+    AllowedHosts(config.allowed_hosts)
     engines = serve.deployment(
         EngineDeployment,
         num_replicas=config.num_engines,
@@ -114,6 +117,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         engines,
         engine_config.model_name,
         api_keys,
+        config.allowed_hosts,
         config.max_attempts,
         config.patience,
         config.stream_resume,

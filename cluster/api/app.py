@@ -15,6 +15,7 @@ from cluster.api.completions import completion_events, completion_result
 from cluster.api.edge import Edge
 from cluster.api.errors import FORESEEN, ApiError, Unavailable, handle
 from cluster.api.generation import run
+from cluster.api.hosts import ANY
 from cluster.api.openapi import describe
 from cluster.api.parse import read_body
 from cluster.api.read import Reader, check_model
@@ -39,6 +40,7 @@ def build(
     default_sampling: Mapping[str, Any] | None = None,
     text_limit: TextLimit | None = None,
     api_keys: tuple[str, ...] = (),
+    allowed_hosts: tuple[str, ...] = (ANY,),
     streams: StreamStore | None = None,
     strict_fields: bool = False,
     max_body_bytes: int = 32 << 20,
@@ -67,7 +69,7 @@ def build(
         redirect_slashes=False,
         exception_handlers={kind: handle for kind in handled},
     )
-    app.add_middleware(Edge, api_keys=api_keys)
+    app.add_middleware(Edge, api_keys=api_keys, allowed_hosts=allowed_hosts)
     document = msgspec.json.encode(describe(VERSION, needs_key=bool(api_keys), has_streams=streams is not None))
 
     async def body_of(request: Request) -> bytes:

@@ -1,0 +1,66 @@
+"""The names a server answers to. A page of evil.example may have that name point at this machine, and its scripts then ask
+whatever listens here; their requests still say `Host: evil.example` (DNS rebinding)."""
+
+import ipaddress
+import re
+from collections.abc import Iterable
+
+from engine.errors import InvalidConfig
+
+ANY = "*"
+LOOPBACK_HOSTS = ("localhost", "*.localhost", "127.0.0.1", "::1")
+_HEADER = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(:[0-9]*)?")
+_NAME = re.compile(r"(\*\.)?[\w-]+(\.[\w-]+)*")
+
+
+class AllowedHosts:
+    """Names and addresses without ports; `*.example.com` for every name below it, `*` for any."""
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        names = [_canonical(host) for host in hosts]
+        if not names:
+            raise InvalidConfig("allowed_hosts is empty: nobody could ask; '*' allows any")
+        self._any = ANY in names
+        self._names = frozenset(names)
+        self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
+
+    def allows(self, header: bytes) -> bool:
+        """Whether the value of a Host header is one of them, with whatever port."""
+        if self._any:
+            return True
+        found = _HEADER.fullmatch(header.decode("latin-1").lower())
+        if found is None:
+            return False
+        name = found["name"].removesuffix(".")
+        return name in self._names or name.endswith(self._suffixes)
+
+
+def default_hosts(host: str) -> tuple[str, ...]:
+    """For a server that listens on `host`: the names of loopback there; elsewhere any, since only its users know its names."""
+    return (*LOOPBACK_HOSTS, host) if is_loopback(host) else (ANY,)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's, for nobody else to reach."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def _canonical(host: str) -> str:
+    """As it stands in a Host header; raises InvalidConfig."""
+    name = host.lower().removesuffix(".")
+    try:
+        address = ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        if name != ANY and not _NAME.fullmatch(name):
+            raise InvalidConfig(
+                f"allowed_hosts: {host!r} is neither a name or address without a port, nor *.NAME, nor *"
+            ) from None
+        return name
+    return f"[{address}]" if address.version == 6 else str(address)
