@@ -20,8 +20,9 @@ from cluster.arguments import add_engine_options, engine_arguments, read_config_
 from cluster.channel import LOOPBACK
 from cluster.checkpoints import make_checkpoint, make_folder, num_bytes
 from cluster.command_line import CommandParser
-from cluster.launch import build_app, check_gpus, check_port, ray_cluster, serving
+from cluster.launch import build_app, check_port, ray_cluster, serving
 from cluster.llm import LLM
+from cluster.machine import check_machine
 from cluster.plan import make_plan
 from cluster.progress import progress
 from cluster.shapes import SHAPES
@@ -196,7 +197,10 @@ def _add_make_checkpoint(parser: argparse.ArgumentParser) -> None:
 
 def _serve(options: argparse.Namespace) -> None:
     config, server = _configure(options)
-    make_plan(config)
+    plan = make_plan(config)
+    is_lasting = server.ray_address is not None
+    if not is_lasting:
+        check_machine(config, plan, server.num_engines)
     api_keys = read_api_keys(server.api_key, server.api_key_file)
     os.environ.pop(API_KEY_VARIABLE, None)  # not for the processes of Ray, which would inherit it
     check_port(server.host, server.port)
@@ -215,9 +219,6 @@ def _serve(options: argparse.Namespace) -> None:
         print("The workers will verify the weights, which are too large to read twice", flush=True)
     with contextlib.ExitStack() as stack:
         ray = stack.enter_context(ray_cluster(server.ray_address, num_workers=server.num_engines * config.world_size))
-        is_lasting = server.ray_address is not None
-        if not is_lasting:
-            check_gpus(config, server.num_engines)
         stack.enter_context(serving(build_app(app), host=server.host, port=server.port, ends_serve=is_lasting))
         if not api_keys and not is_loopback(server.host):
             print(f"Anybody who reaches port {server.port} may ask: there is no API key", flush=True)
@@ -245,8 +246,12 @@ def _generate(options: argparse.Namespace) -> None:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    config, _ = _configure(options)
-    print(make_plan(config))
+    config, server = _configure(options)
+    plan = make_plan(config)
+    print(plan, flush=True)
+    need = check_machine(config, plan, server.num_engines) if server.ray_address is None else None
+    if need is not None:
+        print(need)
 
 
 def _make_checkpoint(options: argparse.Namespace) -> None:

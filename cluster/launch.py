@@ -201,15 +201,6 @@ def _connect(address: str, options: dict[str, Any]) -> BaseContext:
         raise InvalidConfig(f"no Ray cluster lets us in at --ray-address {address}: {reason}") from None
 
 
-def check_gpus(config: EngineConfig, num_engines: int) -> None:
-    """Raises InvalidConfig if the connected cluster, which will not grow, has no GPUs for what wants them."""
-    needed, there = num_engines * config.world_size, int(ray.cluster_resources().get("GPU", 0))
-    if config.device == "cuda" and there < needed:
-        raise InvalidConfig(f"device=cuda takes {needed} GPU(s), and this machine has {there}; device=cpu would work")
-    if config.quantization == "fp8" and there == 0:
-        raise InvalidConfig("quantization=fp8 is not computed on CPU; int8 or int4 would work")
-
-
 @contextlib.contextmanager
 def serving(
     application: serve.Application, *, host: str, port: int, ends_serve: bool = False

@@ -11,6 +11,7 @@ import ray
 
 from cluster.engine_deployment import make_executor
 from cluster.launch import ray_cluster
+from cluster.machine import check_machine
 from cluster.plan import make_plan
 from cluster.progress import progress
 from cluster.weight_values import check_values
@@ -34,7 +35,9 @@ class LLM:
 
     def __init__(self, model: str, **arguments: Any) -> None:
         config = EngineConfig.create(model=resolve_model(model), **arguments)
-        make_plan(config)
+        plan = make_plan(config)
+        if config.runs_in_process or not ray.is_initialized():
+            check_machine(config, plan)
         self._outputs: queue.SimpleQueue[list[RequestOutput]] = queue.SimpleQueue()
         self._count = itertools.count()
         with contextlib.ExitStack() as stack:

@@ -32,6 +32,7 @@ class Plan:
     max_model_len: int  # tokens
     weight_bytes: int  # of the stage that has the most
     cache_bytes_per_token: int
+    cache_bytes: int  # as it is given, or as much as it would be on CPU
 
     def __str__(self) -> str:
         ranks = self.tensor_parallel_size * self.pipeline_parallel_size
@@ -39,9 +40,9 @@ class Plan:
         return "\n".join(
             (
                 f"ranks                 {ranks} (TP={self.tensor_parallel_size} × PP={self.pipeline_parallel_size})",
-                f"weights a rank        {_human(self.weight_bytes)}",
-                f"cache a token, a rank {_human(self.cache_bytes_per_token)}",
-                f"longest sequence      {self.max_model_len} tokens, {_human(sequence)} of cache a rank",
+                f"weights a rank        {human(self.weight_bytes)}",
+                f"cache a token, a rank {human(self.cache_bytes_per_token)}",
+                f"longest sequence      {self.max_model_len} tokens, {human(sequence)} of cache a rank",
             )
         )
 
@@ -50,6 +51,7 @@ def make_plan(config: EngineConfig) -> Plan:
     """The plan, or InvalidConfig with what would work."""
     model = ModelConfig.load(config.model)
     max_model_len = resolve_max_model_len(config, model)
+    _check_checkpoint(config, model)
     spec = read_spec(model, config.model)
     _check_grid(config, spec)
     _check_tokenizer(config)
@@ -70,7 +72,14 @@ def make_plan(config: EngineConfig) -> Plan:
         max_model_len=max_model_len,
         weight_bytes=_weight_bytes(config, spec, dtype),
         cache_bytes_per_token=cache_bytes_per_token,
+        cache_bytes=_cache_bytes(config, cache_bytes_per_token),
     )
+
+
+def _cache_bytes(config: EngineConfig, bytes_per_token: int) -> int:
+    if config.num_gpu_blocks_override is not None:
+        return config.num_gpu_blocks_override * config.block_size * bytes_per_token
+    return config.kv_cache_memory_bytes or DEFAULT_CPU_CACHE_BYTES // config.world_size
 
 
 def check_weights(model_folder: str, spec: DecoderConfig) -> None:
@@ -80,6 +89,17 @@ def check_weights(model_folder: str, spec: DecoderConfig) -> None:
     manifest = Manifest.load(model_folder)
     if manifest is not None:
         check_small_parts(folder, manifest)
+
+
+def _check_checkpoint(config: EngineConfig, model: ModelConfig) -> None:
+    """Quantized checkpoints are known by this field, whatever their tensors are called."""
+    found = model.hf_config.get("quantization_config")
+    if found is not None:
+        method = found.get("quant_method", "some method") if isinstance(found, dict) else found
+        raise InvalidConfig(
+            f"{config.model} is quantized already (config.json: quantization_config, by {method}), which is not served; "
+            "get the checkpoint that it was made of, and serve that with quantization=int4 or int8"
+        )
 
 
 def _check_grid(config: EngineConfig, spec: DecoderConfig) -> None:
@@ -174,7 +194,7 @@ def _either(sizes: Sequence[object]) -> str:
     return " or ".join((", ".join(map(str, sizes[:-1])), str(sizes[-1]))) if len(sizes) > 1 else str(sizes[0])
 
 
-def _human(num_bytes: int) -> str:
+def human(num_bytes: int) -> str:
     value = float(num_bytes)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:

@@ -221,3 +221,11 @@ def test_a_chat_template_that_does_not_parse_is_refused(checkpoint: Path) -> Non
     (checkpoint / "chat_template.jinja").write_text("{% for %}")
     with pytest.raises(InvalidConfig, match=r"chat_template\.jinja is no chat template: line 1"):
         plan_of(checkpoint)
+
+
+def test_refuses_quantized_checkpoints(checkpoint: Path) -> None:
+    edit(checkpoint, quantization_config={"quant_method": "awq", "bits": 4})
+    with pytest.raises(
+        InvalidConfig, match=r"is quantized already \(config\.json: quantization_config, by awq\).*=int4 or"
+    ):
+        plan_of(checkpoint)
