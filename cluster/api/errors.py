@@ -60,7 +60,11 @@ class Unavailable(ApiError):
     """Nobody can take the request now."""
 
     def __init__(
-        self, message: str, *, code: Literal["not_ready", "shutting_down", "engine_restarting"], retry_after: float
+        self,
+        message: str,
+        *,
+        code: Literal["not_ready", "shutting_down", "engine_restarting", "gateway_lost"],
+        retry_after: float,
     ) -> None:
         super().__init__(503, message, code=code, retry_after=retry_after)
 

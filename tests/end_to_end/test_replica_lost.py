@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ import ray
 from ray import serve
 
 from cluster.launch import APP_NAME, build_app
-from tests.end_to_end.chaos.processes import is_alive
+from tests.end_to_end.chaos.processes import PROXY, find, is_alive
 from tests.end_to_end.conftest import ENGINE, LOOPBACK, Server
 
 DEADLINE_SECONDS = 90.0
@@ -119,6 +120,33 @@ def test_a_lost_gateway_is_no_clean_end(server: Server) -> None:
     assert said_by(server, lambda: None)
 
 
+def test_a_request_outlives_its_gateway(server: Server) -> None:
+    """Of whose answer nothing has been sent: another gateway is asked."""
+    body = _plain(BODY) | {"stream": False, "stream_options": None}
+
+    def answer() -> Any:
+        response = httpx.post(f"{server.url}/v1/completions", json=body, timeout=DEADLINE_SECONDS)
+        assert response.status_code == 200, response.text
+        return [(choice["text"], choice["logprobs"]) for choice in response.json()["choices"]]
+
+    undisturbed = answer()
+    with ThreadPoolExecutor(1) as threads:
+        answering = threads.submit(answer)
+        wait_until(lambda: engine(server)["stats"]["num_requests_running"] > 0, "the request does not run")
+        ray.kill(ray.get_actor(actor_of("GatewayDeployment"), namespace="serve"))
+        assert not answering.done()
+        assert answering.result(DEADLINE_SECONDS) == undisturbed
+
+
+def test_a_lost_proxy_is_replaced(server: Server, undisturbed: Any) -> None:
+    (pid,) = find(PROXY)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_healthy(server), "it does not notice")
+    wait_until_healthy(server)
+    assert find(PROXY) != [pid]
+    assert said_by(server, lambda: None) == undisturbed
+
+
 def said_by(server: Server, disturb: Callable[[], object], at_end: Callable[[], object] = lambda: None) -> Any:
     """All that a client hears who gave `disturb` a cause once its stream had begun; in any pieces."""
     choices: dict[int, list[Any]] = {0: ["", [], None], 1: ["", [], None]}
@@ -161,9 +189,14 @@ def actor_of(deployment: str) -> str:
 
 
 def wait_until_healthy(server: Server) -> None:
-    wait_until(
-        lambda: httpx.get(f"{server.url}/health", timeout=DEADLINE_SECONDS).status_code == 200, "it is not healthy"
-    )
+    wait_until(lambda: is_healthy(server), "it is not healthy")
+
+
+def is_healthy(server: Server) -> bool:
+    try:
+        return httpx.get(f"{server.url}/health", timeout=DEADLINE_SECONDS).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def wait_until(holds: Callable[[], bool], problem: str) -> None:

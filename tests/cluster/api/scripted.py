@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from cluster.api.app import build
 from cluster.api.service import ChatPrompt, Prompt
@@ -160,13 +161,20 @@ def running(*, http: str | type[asyncio.Protocol] = "httptools", **options: Any)
     """The application under uvicorn in a thread of its own, on a free port of 127.0.0.1."""
     service = ScriptedService()
     app = build(service, model_name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE, **options)
+    with listening(app, http=http) as port:
+        yield Running(service, port)
+
+
+@contextmanager
+def listening(app: ASGIApp, *, http: str | type[asyncio.Protocol] = "httptools") -> Iterator[int]:
+    """Any application under uvicorn in a thread of its own; the port."""
     listener = socket.create_server(("127.0.0.1", 0))  # clients may connect from here on
     config = uvicorn.Config(app, http=http, lifespan="off", log_level="critical")  # type: ignore[arg-type]
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        yield Running(service, listener.getsockname()[1])
+        yield listener.getsockname()[1]
     finally:
         server.should_exit = True
         thread.join()

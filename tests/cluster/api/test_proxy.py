@@ -1,6 +1,9 @@
 """What Serve's proxies are set up with, and what a gateway says where they are not."""
 
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,17 @@ FILES = sorted((Path(__file__).resolve().parents[3] / "configs" / "serve").glob(
 def test_the_configuration_files_set_the_proxies_up(path: Path) -> None:
     options = ServeDeploySchema.model_validate(yaml.safe_load(path.read_text())).controller_options
     assert options is not None and options.model_dump() == CONTROLLER_OPTIONS
+
+
+def test_serve_reads_what_its_controller_is_given() -> None:
+    program = """if True:
+        from ray.serve._private import constants
+        print(constants.RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH)
+        print(constants.PROXY_HEALTH_CHECK_PERIOD_S, constants.PROXY_HEALTH_CHECK_TIMEOUT_S)
+    """
+    environment = os.environ | CONTROLLER_OPTIONS["runtime_env"]["env_vars"]
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["cluster.api.proxy:set_up", "0.5", "5.0"], done.stderr
 
 
 async def nothing(*_: object) -> None:

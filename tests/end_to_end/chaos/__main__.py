@@ -15,6 +15,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "T4-one": kills.kill_only_engine,
     "T5": kills.kill_gateways,
     "T5-resume": kills.kill_gateways_of_resuming_clients,
+    "T5-proxy": kills.kill_proxy,
     "T6-worker": freezes.freeze_worker,
     "T6-engine": freezes.freeze_engine,
     "T7": nodes.lose_node,

@@ -1,11 +1,11 @@
-"""Processes that die: workers (T1), engine replicas (T4), gateways (T5)."""
+"""Processes that die: workers (T1), engine replicas (T4), gateways and Serve's proxy (T5)."""
 
 import asyncio
 
 from cluster.chaos.report import Report
 from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, running
 from tests.end_to_end.chaos.options import Options
-from tests.end_to_end.chaos.processes import ENGINE, GATEWAY, SERVING
+from tests.end_to_end.chaos.processes import ENGINE, GATEWAY, PROXY, SERVING
 from tests.end_to_end.chaos.run import Load, disturbed, kill_every
 
 
@@ -54,14 +54,23 @@ def kill_gateways(options: Options) -> Report:
 
 def kill_gateways_of_resuming_clients(options: Options) -> Report:
     """T5: the same under clients that come back with the last event they had: no stream of one choice is lost."""
-    num_faults = options.pick(options.faults, 3, 1)
+    return _resumed("T5-resume", GATEWAY, options, num_faults=options.pick(options.faults, 3, 1), interval=5.0)
+
+
+def kill_proxy(options: Options) -> Report:
+    """T5: kill -9 Serve's HTTP proxy under clients that come back: connections are refused until Serve has a new one."""
+    return _resumed("T5-proxy", PROXY, options, num_faults=options.pick(options.faults, 2, 1), interval=20.0)
+
+
+def _resumed(name: str, victims: str, options: Options, *, num_faults: int, interval: float) -> Report:
     load = Load(options.pick(options.streams, 100, 20), concurrency=32, seed=options.seed, resumes=True)
-    deliver = kill_every(options.interval or 5.0, GATEWAY, num_faults, seed=options.seed)
+    seconds = options.interval or (5.0 if options.quick else interval)
+    deliver = kill_every(seconds, victims, num_faults, seed=options.seed)
     args = app_args({}, recovers=options.recovers, num_gateways=2, stream_resume=True)
     with running(args) as app:
         tolerated = frozenset({"lost"})  # streams of several choices, and those that had had no event yet
         report = asyncio.run(
-            disturbed("T5-resume", app.url, load, num_faults=num_faults, deliver=deliver, tolerated=tolerated)
+            disturbed(name, app.url, load, num_faults=num_faults, deliver=deliver, tolerated=tolerated)
         )
     report.figures["resumed"] = sum(stream.num_resumed for stream in report.streams)
     if not report.figures["resumed"]:

@@ -12,6 +12,7 @@ WORKER = "ray::WorkerActor"
 SERVING = f"{WORKER}.run"  # one of a rank: Ray adds what an actor is at, and a spare is at nothing
 ENGINE = "ray::ServeReplica:squadron:EngineDeployment"
 GATEWAY = "ray::ServeReplica:squadron:GatewayDeployment"
+PROXY = "ray::ProxyActor"
 
 
 @dataclass(frozen=True, slots=True)
