@@ -93,6 +93,11 @@ class _Tensors(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.made: list[Tensor] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing here is compiled by torch: else it would import its compiler, for seconds, in the first decode step."""
+        return False
+
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = function._schema.name
         if function._schema.is_mutable or name in _CONSTANTS:

@@ -1,5 +1,8 @@
 """A tape computes what was noted down, from what lies there when it is replayed, and fails as that would."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -40,6 +43,18 @@ def test_a_replay_reads_anew_and_nothing_is_computed_before_it() -> None:
         assert torch.equal(got, expected)
         assert torch.equal(residual, added)
         assert replay() is got
+
+
+def test_a_capture_does_not_import_torchs_compiler() -> None:
+    """Which takes seconds, while the first answer waits."""
+    program = (
+        "import sys, torch; from ops import cpu; from ops.cpu import tape\n"
+        "x, weight = torch.randn(3, 40), torch.randn(40)\n"
+        "tape.capture(lambda: cpu.rms_norm(x, weight, 1e-6))()\n"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize(
