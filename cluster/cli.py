@@ -1,11 +1,10 @@
-"""The `squadron` command: arguments to a configuration to one call. Errors are one line and status 2."""
+"""The `squadron` command: arguments to a configuration to one call. Errors are one line and status 2; a lost cluster's is 1."""
 
 import argparse
 import contextlib
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -29,7 +28,7 @@ from cluster.shapes import SHAPES
 from cluster.version import VERSION
 from cluster.weight_values import check_values
 from engine.config import EngineConfig, explain
-from engine.errors import InvalidConfig, SquadronError, in_a_line
+from engine.errors import ClusterLost, InvalidConfig, SquadronError, in_a_line
 from engine.model_folder import resolve_model
 from engine.sampling_params import SamplingParams
 
@@ -64,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         options.run(options)
+    except ClusterLost as error:
+        print(f"squadron {options.command}: {error}", file=sys.stderr)
+        return 1
     except SquadronError as error:
         print(f"squadron {options.command}: {error}", file=sys.stderr)
         return 2
@@ -230,7 +232,7 @@ def _serve(options: argparse.Namespace) -> None:
                 flush=True,
             )
         stack.callback(print, "Stopping; what has begun is finished first", flush=True)
-        threading.Event().wait()
+        ray.wait()
 
 
 def _generate(options: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import ray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import serve
 from ray._private.worker import BaseContext
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from cluster.api import proxy
@@ -33,7 +35,7 @@ from cluster.plan import make_plan
 from cluster.ray_processes import RayProcesses, answers, attempt, remove_folder
 from cluster.stream_journal import end_journal
 from engine.config import EngineConfig, explain
-from engine.errors import InvalidConfig
+from engine.errors import ClusterLost, InvalidConfig
 
 APP_NAME = "squadron"
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +43,7 @@ PACKAGES = ("engine", "parallel", "ops", "cluster")
 CPUS_BESIDE_WORKERS = 1  # logical ones, of gateways and drivers
 MAX_ONGOING_REQUESTS = 100_000  # admission is the engine's: Serve's own refusals are not what clients expect
 DRAIN_SECONDS = 20.0  # for requests that run when everything is to end
+LINGER_SECONDS = 1.0  # for the last bytes of answers, which gateways have ended and Serve's proxy still sends
 STOP_SECONDS = 5.0  # for engines and their workers
 ENGINE_GRACE_SECONDS = 10.0  # for an engine that is replaced: its requests go on elsewhere after its step
 OBJECT_STORE_BYTES = 128 << 20  # weights come from disk and steps travel over sockets
@@ -140,6 +143,14 @@ class RayCluster:
 
     address: str
     environment: dict[str, str]
+    processes: RayProcesses | None  # its own; None where the cluster was there before
+
+    def wait(self) -> None:
+        """Wait until it is lost, which raises ClusterLost; for ever where the cluster was there before."""
+        if self.processes is None:
+            threading.Event().wait()
+        else:
+            raise self.processes.wait_for_loss()
 
 
 @contextlib.contextmanager
@@ -161,6 +172,7 @@ def ray_cluster(address: str | None = None, *, num_workers: int = 1) -> Iterator
     }
     with contextlib.ExitStack() as stack:
         environment: dict[str, str] = {}
+        processes: RayProcesses | None = None
         if address is None:
             needed = math.ceil(num_workers * CPUS_PER_WORKER) + CPUS_BESIDE_WORKERS
             folder = Path(
@@ -184,7 +196,7 @@ def ray_cluster(address: str | None = None, *, num_workers: int = 1) -> Iterator
             stack.callback(ray.shutdown)
         if callable(handler) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
-        yield RayCluster(context.address_info["address"], environment)
+        yield RayCluster(context.address_info["address"], environment, processes)
 
 
 def _connect(address: str, options: dict[str, Any]) -> BaseContext:
@@ -216,33 +228,56 @@ def serving(
         http_options={"host": host, "port": port},
         controller_options=proxy.CONTROLLER_OPTIONS,
     )
+    steps = [_end_serve] if ends_serve else []
     try:
-        try:
-            handle = serve.run(application, name=APP_NAME, route_prefix="/")
-        except RuntimeError as error:
-            raise InvalidConfig(_why_not_started(str(error))) from None
-        yield handle
+        gateways = _run(application)
+        replicas = _Replicas(gateways, serve.get_deployment_handle(EngineDeployment.__name__, APP_NAME))
+        steps = [replicas.drain, replicas.stop, *steps]
+        replicas.meet()
+        yield gateways
+    except ClusterLost:
+        steps = [replicas.drain]  # engines that end would wait for Ray; they are killed soon
+        raise
     finally:
         if ray.is_initialized():
-            steps = [_drain_gateways, _stop_engines, *([_end_serve] if ends_serve else [])]
-            address = ray.get_runtime_context().gcs_address
-            attempt(steps, DRAIN_SECONDS + 2 * STOP_SECONDS, cluster=address)
+            # Of a cluster of our own the port: what has begun can be finished after the death of Ray's GCS.
+            needed = ray.get_runtime_context().gcs_address if ends_serve else f"{host}:{port}"
+            attempt(steps, DRAIN_SECONDS + 2 * STOP_SECONDS, needed=needed)
 
 
-def _drain_gateways() -> None:
-    """Have them finish what they have begun and refuse the rest.
-
-    They go on refusing until the whole cluster ends, or Serve: where Serve has no application any more, it tells clients that
-    the page does not exist.
-    """
-    gateways = serve.get_app_handle(APP_NAME)
-    gateways.broadcast("drain", DRAIN_SECONDS).results(timeout_s=DRAIN_SECONDS + 2, return_exceptions=True)
+def _run(application: serve.Application) -> DeploymentHandle[Any]:
+    try:
+        return serve.run(application, name=APP_NAME, route_prefix="/")
+    except RuntimeError as error:
+        raise InvalidConfig(_why_not_started(str(error))) from None
 
 
-def _stop_engines() -> None:
-    """Have them end their workers."""
-    engines = serve.get_deployment_handle(EngineDeployment.__name__, APP_NAME)
-    engines.broadcast("stop").results(timeout_s=STOP_SECONDS, return_exceptions=True)
+@dataclass(frozen=True, slots=True)
+class _Replicas:
+    """Handles of the application's deployments, with which it can be ended in order even when Ray's GCS has died."""
+
+    gateways: DeploymentHandle[Any]
+    engines: DeploymentHandle[Any]
+
+    def meet(self) -> None:
+        """Learn who the replicas are, while there is somebody to tell."""
+        for call in (self.gateways.broadcast("why_here", ""), self.engines.broadcast("stats")):
+            # A replica that has just died is replaced, by one that is not known.
+            with contextlib.suppress(TimeoutError, RayServeException):
+                call.results(timeout_s=STOP_SECONDS, return_exceptions=True)
+
+    def drain(self) -> None:
+        """Have the gateways finish what they have begun and refuse the rest.
+
+        They go on refusing until the whole cluster ends, or Serve: where Serve has no application any more, it tells clients
+        that the page does not exist.
+        """
+        self.gateways.broadcast("drain", DRAIN_SECONDS).results(timeout_s=DRAIN_SECONDS + 2, return_exceptions=True)
+        time.sleep(LINGER_SECONDS)
+
+    def stop(self) -> None:
+        """Have the engines end their workers."""
+        self.engines.broadcast("stop").results(timeout_s=STOP_SECONDS, return_exceptions=True)
 
 
 def _end_serve() -> None:

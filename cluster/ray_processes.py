@@ -1,7 +1,10 @@
-"""Ray's own processes, where this one has started them: out of the way of signals to our group, and gone when we go."""
+"""Ray's own processes, where this one has started them: their death is noticed, they are out of the way of signals to our
+group, and gone when we go."""
 
 import contextlib
 import os
+import secrets
+import select
 import shutil
 import signal
 import socket
@@ -12,6 +15,12 @@ from pathlib import Path
 
 import ray
 
+from cluster.process_state import read_stat
+from engine.errors import ClusterLost
+
+MARK = "SQUADRON_RAY_CLUSTER"  # in the environment of every process of a cluster: which one it is of
+_VITAL = {"raylet": "raylet", "gcs_server": "GCS"}  # programs without which nothing can be repaired, and their names
+_STDERR = 2  # where Ray's library writes, whatever Python has put in place of sys.stderr
 _POLL_SECONDS = 0.2
 _CONNECT_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 10.0
@@ -19,10 +28,13 @@ _KILL_SECONDS = 5.0
 
 
 class RayProcesses:
-    """What `ray.init` starts within `starting`."""
+    """What `ray.init` starts within `starting`, and all that those processes start."""
 
     def __init__(self) -> None:
-        self._pids: set[int] = set()
+        self._mark = secrets.token_hex(8)
+        self._groups: set[int] = set()  # of processes
+        self._vital: dict[int, tuple[str, int]] = {}  # by pidfd: the program, its process id
+        self._stderr: int | None = None  # kept while Ray's is silenced, once the cluster is lost
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
@@ -30,27 +42,81 @@ class RayProcesses:
 
         A signal to our group (`timeout` sends one, and a terminal) is for us alone: without Ray nothing can be ended in order.
         """
-        before = _children()
         is_open = True
         os.register_at_fork(after_in_child=lambda: os.setpgid(0, 0) if is_open else None)
+        os.environ[MARK] = self._mark
         try:
             yield
+            self._vital = {os.pidfd_open(pid): (name, pid) for pid in self._find() if (name := _program(pid)) in _VITAL}
         finally:
             is_open = False
-            self._pids = _children() - before
+            del os.environ[MARK]
+            self._groups = {os.getpgid(pid) for pid in self._find()} - {os.getpgrp()}
+
+    def wait_for_loss(self) -> ClusterLost:
+        """Wait until a process has died without which no other one can be replaced.
+
+        The others serve on: they need each other, and neither Ray's GCS nor its raylet. But a GCS whose raylet is dead would
+        in a few seconds tell everybody that this whole node is, so it is killed: what has begun can be finished.
+        """
+        dead, *_ = select.select(self._vital, [], [])[0]
+        self._silence()
+        for pidfd, (name, _) in self._vital.items():
+            if name == "gcs_server":
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        name, pid = self._vital[dead]
+        return ClusterLost(f"Ray's {_VITAL[name]} (process {pid}) has died")
 
     def shutdown(self) -> None:
-        """End them all and what they have started, in order if that is still possible; returns when they have gone."""
+        """End them all, in order if that is still possible; returns when they have gone."""
+        if self._stderr is not None:  # lost: Ray in this process would wait for answers
+            self._kill()
         attempt([ray.shutdown], _SHUTDOWN_SECONDS)
+        self._kill()
+        for pidfd in self._vital:
+            os.close(pidfd)
+        if self._stderr is not None:
+            os.dup2(self._stderr, _STDERR)
+            os.close(self._stderr)
+
+    def _silence(self) -> None:
+        """Ray's library in this process would go on telling stderr of every call that fails."""
+        self._stderr = os.dup(_STDERR)
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), _STDERR)
+
+    def _kill(self) -> None:
         deadline = time.monotonic() + _KILL_SECONDS
-        while any([_kill_group(pid) for pid in self._pids]) and time.monotonic() < deadline:
+        while (pids := self._find()) and time.monotonic() < deadline:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(_POLL_SECONDS / 10)
 
+    def _find(self) -> list[int]:
+        """Processes of this cluster that have not ended, those included whose parent has.
 
-def attempt(steps: Sequence[Callable[[], object]], seconds: float, *, cluster: str | None = None) -> None:
-    """Do the steps in a thread of their own, which is left alone after `seconds` or once the Ray cluster at `cluster` has gone.
+        A worker has a group of its own, and the mark; Ray's agents have overwritten it with their title, and are in the
+        raylet's group.
+        """
+        line = f"{MARK}={self._mark}".encode()
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has just gone, or is another user's
+                pid = int(folder.name)
+                state, _, group = read_stat(pid)[:3]
+                is_ours = int(group) in self._groups or line in (folder / "environ").read_bytes().split(b"\0")
+                if is_ours and state not in "ZX":
+                    found.append(pid)
+        return found
 
-    No step begins without a connection to Ray: Ray would connect to whatever other cluster it finds on the machine.
+
+def attempt(steps: Sequence[Callable[[], object]], seconds: float, *, needed: str | None = None) -> None:
+    """Do the steps in a thread of their own, left alone after `seconds`, or once nothing listens at `needed` any more.
+
+    `needed` is host:port. No step begins without a connection to Ray: Ray would connect to whatever other cluster it finds
+    on the machine.
     """
     is_wanted = True
 
@@ -63,7 +129,7 @@ def attempt(steps: Sequence[Callable[[], object]], seconds: float, *, cluster: s
     thread = threading.Thread(target=run, name="ending", daemon=True)
     thread.start()
     deadline = time.monotonic() + seconds
-    while thread.is_alive() and time.monotonic() < deadline and (cluster is None or answers(cluster)):
+    while thread.is_alive() and time.monotonic() < deadline and (needed is None or answers(needed)):
         thread.join(_POLL_SECONDS)
     is_wanted = False
 
@@ -76,15 +142,12 @@ def remove_folder(folder: Path) -> None:
         time.sleep(_POLL_SECONDS / 10)
 
 
-def _kill_group(leader: int) -> bool:
-    """Whether anybody was left in the process group; the leader, a child of ours, is waited for."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(leader, os.WNOHANG)
+def _program(pid: int) -> str:
+    """The name of the file that a process runs."""
     try:
-        os.killpg(leader, signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
+        return Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return ""
 
 
 def answers(address: str) -> bool:
@@ -95,14 +158,3 @@ def answers(address: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _children() -> set[int]:
-    """Process ids of our children, those that have ended and were not waited for included."""
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            # After the name, which may hold anything but ends with the last parenthesis: state, parent, ...
-            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                found.add(int(folder.name))
-    return found

@@ -58,6 +58,10 @@ class StepRaised(StepFailure):
         super().__init__(f"step {step} raised on worker {rank}: {reason}", rank, reason, step)
 
 
+class ClusterLost(SquadronError):
+    """What runs the cluster's processes is gone: none of them can be replaced any more."""
+
+
 class EngineDead(SquadronError):
     """The engine has stopped for good; no request can be taken."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cluster.chaos.report import Report
-from tests.end_to_end.chaos import cache, drops, freezes, kills, nodes, poison, soak, updates
+from tests.end_to_end.chaos import cache, drops, ends, freezes, kills, nodes, poison, soak, updates
 from tests.end_to_end.chaos.options import Options
 
 SCENARIOS: dict[str, Callable[[Options], Report]] = {
@@ -21,13 +21,15 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "T7": nodes.lose_node,
     "T8": freezes.be_slow,
     "T10": updates.update,
-    "T11": updates.terminate,
+    "T11": ends.terminate,
     "T12-row": poison.poison_rows,
     "T12-step": poison.poison_steps,
     "T12-process": poison.poison_processes,
     "T16": drops.drop_clients,
     "T20": cache.starve,
     "T21": soak.soak,
+    "raylet": ends.lose_raylet,
+    "gcs": ends.lose_gcs,
 }
 
 
@@ -39,7 +41,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = sorted({name.partition("-")[0] for name in SCENARIOS} | SCENARIOS.keys())
-    parser.add_argument("scenario", nargs="+", choices=names, metavar="SCENARIO", help="T1 to T21, as below")
+    parser.add_argument("scenario", nargs="+", choices=names, metavar="SCENARIO", help="as below")
     parser.add_argument("--quick", action="store_true", help="few streams and faults")
     parser.add_argument("--without-recovery", action="store_true", help="no restart, one attempt: it must fail")
     parser.add_argument("--streams", type=int, metavar="N", help="different requests")

@@ -1,0 +1,179 @@
+"""The end of a whole server: SIGTERM (T11), and the death of those processes of Ray's without which nothing can be repaired."""
+
+import asyncio
+import contextlib
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from cluster.channel import LOOPBACK
+from cluster.chaos.client import ChaosClient, Stream
+from cluster.chaos.command import undisturbed
+from cluster.chaos.report import Fault, Report
+from cluster.chaos.requests import make_requests
+from cluster.launch import ROOT
+from tests.end_to_end.chaos.app import DEMO
+from tests.end_to_end.chaos.options import Options
+from tests.end_to_end.chaos.processes import find, send, shared_memory, title_of
+from tests.end_to_end.conftest import free_port
+
+EXIT_SECONDS = 30.0
+ANSWER_SECONDS = 15.0  # for a new request to be answered, refused or cut off
+SHORT_TOKENS = 300  # of streams that a server which ends can still finish
+CLOSING_SECONDS = 1.0  # before the port is seen to be closed: a request that the proxy had taken breaks
+SETTLE_SECONDS = 2.0  # between the streams' begin and the fault
+INTERRUPTED = 130
+
+
+def terminate(options: Options) -> Report:
+    """T11: SIGTERM for `squadron serve` under 37 clients: what is in flight ends well, what comes gets 503, nothing is left."""
+    return asyncio.run(_end("T11", options, victim=None, status=INTERRUPTED))
+
+
+def lose_raylet(options: Options) -> Report:
+    """raylet: kill -9 Ray's raylet: the same, and the command says why it ends, with status 1."""
+    return asyncio.run(_end("raylet", options, victim="raylet", status=1))
+
+
+def lose_gcs(options: Options) -> Report:
+    """gcs: kill -9 Ray's GCS: the same."""
+    return asyncio.run(_end("gcs", options, victim="gcs_server", status=1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """`squadron serve`, ready."""
+
+    process: subprocess.Popen[str]
+    url: str
+    mark: str  # what every process below it has in its environment
+    stderr: IO[str]
+
+    def harm(self, victim: str | None) -> Fault:
+        """SIGTERM for the command, or SIGKILL for the program of that name below it."""
+        if victim is None:
+            self.process.send_signal(signal.SIGTERM)
+            return Fault(f"SIGTERM squadron serve {self.process.pid}", time.monotonic(), interrupts=False)
+        (pid,) = [pid for pid in find("", self.process.pid) if Path(title_of(pid).partition(" ")[0]).name == victim]
+        send(pid, signal.SIGKILL)
+        return Fault(f"kill -9 {victim} {pid}", time.monotonic(), interrupts=False)
+
+    def folders(self) -> set[Path]:
+        """What it keeps on disk."""
+        found = set()
+        for pid in _marked(self.mark):
+            with contextlib.suppress(OSError):
+                told = b" ".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
+                found |= set(re.findall(r"/tmp/squadron-\w+", told.decode(errors="replace")))
+        return {Path(folder) for folder in found}
+
+
+async def _end(name: str, options: Options, *, victim: str | None, status: int) -> Report:
+    """As many clients as streams, which ask again and again until the port is closed; the fault comes early."""
+    num_streams = options.pick(options.streams, 37, 8)
+    before = shared_memory()
+    with _serving() as command:
+        folders = command.folders()
+        async with ChaosClient(command.url, silence_seconds=ANSWER_SECONDS) as client:
+            requests = make_requests(
+                num_streams, model=await client.first_model(), max_tokens=SHORT_TOKENS, seed=options.seed
+            )
+            expected = await undisturbed(client, requests, num_streams)
+            streams: list[Stream] = []
+            ended = asyncio.Event()
+            sending = asyncio.create_task(
+                client.send_all(requests, concurrency=num_streams, streams=streams, stop=ended)
+            )
+            await asyncio.sleep(SETTLE_SECONDS)
+            fault = command.harm(victim)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(command.process.wait, EXIT_SECONDS)
+            seconds = time.monotonic() - fault.at
+            ended.set()
+            await sending
+        report = _judge(name, fault, streams, expected)
+        report.figures["exit, s"] = round(seconds, 2)
+        if command.process.poll() != status:
+            report.unmet.append(f"status {command.process.poll()} after {seconds:.0f} s, not {status}")
+        said = Path(command.stderr.name).read_text().splitlines()
+        if len(said) != (victim is not None):
+            report.unmet.append(f"said on stderr: {said}")
+        left = [title_of(pid) for pid in _marked(command.mark)]
+    left += [str(folder) for folder in folders if folder.exists()]
+    left += sorted(shared_memory() - before)
+    report.figures["left behind"] = len(left)
+    report.unmet += [f"left behind: {each}" for each in left]
+    return report
+
+
+def _judge(name: str, fault: Fault, streams: list[Stream], expected: dict[int, object]) -> Report:
+    """What was taken must end well; after the fault 503 with Retry-After is an answer, too, and in the end a closed port."""
+    taken = [stream for stream in streams if stream.status == 200 or stream.sent < fault.at]
+    others = [stream for stream in streams if stream not in taken]
+    refused = [stream for stream in others if stream.status is not None]
+    closed = [stream for stream in others if stream.status is None and "Cannot connect" in str(stream.error)]
+    report = Report(name, 1, [fault], taken, expected)
+    for stream in refused:
+        if stream.status != 503 or "shutting_down" not in str(stream.error) or stream.retry_after is None:
+            report.unmet.append(f"a new request got {stream.status}, Retry-After {stream.retry_after}: {stream.error}")
+    end = min((stream.sent for stream in closed), default=math.inf)
+    cut = [stream for stream in others if stream.status is None and stream not in closed]
+    for stream in cut:
+        if stream.sent < end - CLOSING_SECONDS:
+            when, seconds = stream.sent - fault.at, (stream.ended or 0) - stream.sent
+            report.unmet.append(f"a request sent after {when:.1f} s was cut off {seconds:.1f} s later: {stream.error}")
+    if not refused:
+        report.unmet.append("no new request was refused")
+    else:
+        report.figures["refused after, s"] = round(min(stream.ended or 0 for stream in refused) - fault.at, 2)
+        report.figures["longest answer, s"] = round(max((stream.ended or 0) - stream.sent for stream in others), 2)
+    report.figures["requests"] = (
+        f"{len(taken)} taken, {len(refused)} refused, {len(cut)} cut off as the port was closed, {len(closed)} after it"
+    )
+    return report
+
+
+@contextlib.contextmanager
+def _serving() -> Iterator[_Command]:
+    port = free_port()
+    mark = f"SQUADRON_CHAOS={os.getpid()}-{port}"
+    program = [sys.executable, "-m", "cluster.cli", "serve", str(DEMO), "--port", str(port), "--device", "cpu"]
+    with tempfile.NamedTemporaryFile("w", prefix="stderr-") as stderr:
+        process = subprocess.Popen(
+            [*program, "-tp", "2", "-pp", "2", "--kv-cache-memory-bytes", str(64 << 20)],
+            cwd=ROOT,
+            env=os.environ | dict([mark.split("=", 1)]),
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            assert process.stdout is not None
+            assert any(re.match("Ready: ", line) for line in process.stdout), "the server did not start"
+            yield _Command(process, f"http://{LOOPBACK}:{port}", mark, stderr)
+        finally:
+            for pid in [process.pid, *_marked(mark)]:
+                send(pid, signal.SIGKILL)
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes that have the mark."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return found
