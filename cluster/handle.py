@@ -9,16 +9,19 @@
 A request is a dict of
 
     prompt        str, or a list of token ids; or else
-    messages      a list of {"role": str, "content": str}
+    messages      a list of {"role": str, "content": str}, with the roles and parts that the HTTP API takes
     request_id    str, by which `abort` knows the request; made up when absent
-    priority      int, lower is served first where the engine's scheduling_policy is "priority"
+    priority      int, 0 or more, lower is served first where the engine's scheduling_policy is "priority"
     cache_salt    str; prefixes are shared in the cache only among requests of the same salt
     and any field of `engine.sampling_params.SamplingParams`: max_tokens, temperature, top_p, n, seed, stop, ...
+
+The first five are checked as the HTTP API checks them. None is a field left out (but `max_tokens`: the rest of the context); a
+field that nobody knows is refused.
 
 An answer is a dict of
 
     request_id        str
-    prompt_token_ids  [int]
+    prompt_token_ids  [int]; of a stream's answers the first one's alone has any
     outputs           a list of choices, n of them
     finished          bool: nothing follows
     error             None, or {"message": str, "type": str, "param": str or None, "code": str}, as the HTTP API has it
@@ -38,18 +41,19 @@ Leaving a stream does not end it: cancel the response, or call `abort`.
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import fields
-from difflib import get_close_matches
+from dataclasses import fields, replace
 from typing import Any
 
+from cluster.api.chat import chat_prompt
 from cluster.api.errors import as_api_error
-from cluster.api.service import ChatPrompt, Prompt
+from cluster.api.protocol import HandleRequest
+from cluster.api.service import Prompt
+from cluster.api.validate import refuse_unknown, unknown_fields, validate
 from cluster.gateway import Gateway
 from engine.errors import InvalidRequest, SquadronError
 from engine.outputs import Accumulator, CompletionOutput, PositionLogprobs, RequestOutput
 from engine.sampling_params import SamplingParams
 
-_OWN_FIELDS = ("prompt", "messages", "request_id", "priority", "cache_salt")
 _SAMPLING_FIELDS = tuple(field.name for field in fields(SamplingParams))
 
 
@@ -69,7 +73,7 @@ async def generate(gateway: Gateway, request: dict[str, Any]) -> dict[str, Any]:
 
 async def chat(gateway: Gateway, request: dict[str, Any]) -> dict[str, Any]:
     """As `generate`, of a request that has messages."""
-    if isinstance(request, dict) and "messages" not in request:
+    if isinstance(request, dict) and request.get("messages") is None:
         error = InvalidRequest("a chat request has messages", param="messages", code="missing_required_parameter")
         return _failed(_request_id(request), error)
     return await generate(gateway, request)
@@ -80,22 +84,19 @@ async def stream(gateway: Gateway, request: dict[str, Any]) -> AsyncGenerator[di
     request_id = _request_id(request)
     try:
         async with aclosing(_deltas(gateway, request_id, request)) as deltas:
+            is_first = True
             async for delta in deltas:
-                yield _answer(delta)
+                yield _answer(delta if is_first else replace(delta, prompt_token_ids=[]))
+                is_first = False
     except SquadronError as error:
         yield _failed(request_id, error)
 
 
 async def _deltas(gateway: Gateway, request_id: str, request: dict[str, Any]) -> AsyncGenerator[RequestOutput, None]:
     """The request's deltas; raises what `Gateway.generate` does."""
-    _check_fields(request)
-    params = SamplingParams(**{name: value for name, value in request.items() if name in _SAMPLING_FIELDS})
+    asked, params = _read(request)
     deltas = gateway.generate(
-        request_id,
-        _prompt(request),
-        params,
-        priority=request.get("priority") or 0,
-        cache_salt=request.get("cache_salt"),
+        request_id, _prompt(asked), params, priority=asked.priority or 0, cache_salt=asked.cache_salt
     )
     async with aclosing(deltas):
         async for delta in deltas:
@@ -107,48 +108,26 @@ def _request_id(request: Any) -> str:
     return given if isinstance(given, str) else f"handle-{uuid.uuid4().hex}"
 
 
-def _check_fields(request: Any) -> None:
+def _read(request: Any) -> tuple[HandleRequest, SamplingParams]:
+    """Raises InvalidRequest."""
     if not isinstance(request, dict):
         raise InvalidRequest(f"a request is a dict, got {type(request).__name__}", code="invalid_type")
-    for name in request:
-        if name not in _OWN_FIELDS + _SAMPLING_FIELDS:
-            near = get_close_matches(str(name), _OWN_FIELDS + _SAMPLING_FIELDS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InvalidRequest(f"unknown field {name!r}{hint}", param=str(name), code="unknown_parameter")
-    for name, kind in (("request_id", str), ("cache_salt", str), ("priority", int)):
-        value = request.get(name)
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise InvalidRequest(f"{name} must be {kind.__name__}, got {value!r}", param=name, code="invalid_type")
+    own = {name: value for name, value in request.items() if name not in _SAMPLING_FIELDS}
+    asked = validate(HandleRequest, own)
+    refuse_unknown(unknown_fields(asked, also_known=_SAMPLING_FIELDS))
+    given = {name: value for name, value in request.items() if name in _SAMPLING_FIELDS}
+    return asked, SamplingParams(**{n: value for n, value in given.items() if value is not None or n == "max_tokens"})
 
 
-def _prompt(request: dict[str, Any]) -> Prompt:
-    if ("prompt" in request) == ("messages" in request):
+def _prompt(asked: HandleRequest) -> Prompt:
+    if (asked.prompt is None) == (asked.messages is None):
         raise InvalidRequest(
             "a request has either prompt or messages", param="prompt", code="missing_required_parameter"
         )
-    if "prompt" in request:
-        return _checked_prompt(request["prompt"])
-    return _checked_messages(request["messages"])
-
-
-def _checked_prompt(prompt: Any) -> str | list[int]:
-    if isinstance(prompt, str):
-        return prompt
-    if isinstance(prompt, list) and prompt and all(type(token_id) is int for token_id in prompt):
-        return prompt
-    raise InvalidRequest("prompt must be a str or a list of token ids", param="prompt", code="invalid_type")
-
-
-def _checked_messages(messages: Any) -> ChatPrompt:
-    if not isinstance(messages, list) or not messages:
-        raise InvalidRequest("messages must be a list that is not empty", param="messages", code="invalid_type")
-    for index, message in enumerate(messages):
-        for name in ("role", "content"):
-            if not isinstance(message, dict) or not isinstance(message.get(name), str):
-                raise InvalidRequest(
-                    f"message {index} has no {name}", param=f"messages[{index}].{name}", code="invalid_type"
-                )
-    return ChatPrompt(messages)
+    if asked.prompt is not None:
+        return asked.prompt
+    assert asked.messages is not None
+    return chat_prompt(asked.messages)
 
 
 def _answer(output: RequestOutput) -> dict[str, Any]:

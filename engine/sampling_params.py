@@ -12,6 +12,7 @@ MAX_STOP_STRINGS = 16
 MAX_BAD_WORDS = 1024  # each is tokenized between two steps
 MAX_BAD_WORD = 256  # characters
 MAX_LOGPROBS = 20
+MIN_TEMPERATURE = 1e-5  # below it, and above 0, logits divided by it leave float32
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -55,6 +56,12 @@ class SamplingParams:
             object.__setattr__(self, "top_k", 0)
         _integer("n", self.n, 1, MAX_CHOICES)
         _number("temperature", self.temperature, 0.0, 2.0)
+        if 0 < self.temperature < MIN_TEMPERATURE:
+            raise InvalidRequest(
+                f"temperature={self.temperature} is below {MIN_TEMPERATURE}; use 0 for the most likely token",
+                param="temperature",
+                code="decimal_below_min_value",
+            )
         _integer("top_k", self.top_k, 0, 2**31 - 1)
         _number("top_p", self.top_p, 0.0, 1.0, above=True)
         _number("min_p", self.min_p, 0.0, 1.0)
@@ -71,6 +78,10 @@ class SamplingParams:
                 _integer(name, getattr(self, name), 0, MAX_LOGPROBS)
         self._check_stops()
         self._check_token_sets()
+        for name in ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output", "early_stopping"):
+            if not isinstance(getattr(self, name), bool):
+                message = f"{name} must be True or False, got {getattr(self, name)!r}"
+                raise InvalidRequest(message, param=name, code="invalid_type")
         if self.best_of is not None:
             _integer("best_of", self.best_of, self.n, MAX_CHOICES)
         if self.beam_width is not None:
@@ -117,7 +128,10 @@ class SamplingParams:
                 _integer(name, token_id, 0, 2**31 - 1)
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise InvalidRequest("allowed_token_ids is empty: no token could be sampled", param="allowed_token_ids")
-        for token_id, bias in (self.logit_bias or {}).items():
+        biases: Any = self.logit_bias or {}  # whatever the caller has passed
+        if not isinstance(biases, Mapping):
+            raise InvalidRequest(f"logit_bias takes a mapping, got {biases!r}", param="logit_bias", code="invalid_type")
+        for token_id, bias in biases.items():
             _integer("logit_bias", token_id, 0, 2**31 - 1)
             _number("logit_bias", bias, -100.0, 100.0)
 
@@ -160,7 +174,10 @@ def _as_tuple(name: str, value: Any) -> Any:
         return (value,)
     if value is None:
         return None if name == "allowed_token_ids" else ()
-    return tuple(value)
+    try:
+        return tuple(value)
+    except TypeError:
+        raise InvalidRequest(f"{name} takes a list, got {value!r}", param=name, code="invalid_type") from None
 
 
 def _integer(name: str, value: Any, low: int, high: int) -> None:

@@ -36,7 +36,7 @@ def chat_call(request: ChatRequest, model: Model) -> Call:
         raise InvalidRequest("top_logprobs is for logprobs: set logprobs to true", param="top_logprobs")
     return Call(
         kind="chatcmpl",
-        prompts=[ChatPrompt([_message(message) for message in request.messages])],
+        prompts=[chat_prompt(request.messages)],
         params=sampling_params(
             request,
             model,
@@ -119,8 +119,13 @@ def _max_tokens(request: ChatRequest) -> int | None:
     return old if new is None else new
 
 
+def chat_prompt(messages: list[Message]) -> ChatPrompt:
+    """A conversation as the template takes it."""
+    return ChatPrompt([_message(message) for message in messages])
+
+
 def _message(message: Message) -> dict[str, str]:
-    """For the template: the parts of a content on lines of their own, a developer as the system."""
+    """The parts of a content on lines of their own, a developer as the system."""
     content = message.content if isinstance(message.content, str) else "\n".join(part.text for part in message.content)
     return {"role": "system" if message.role == "developer" else message.role, "content": content}
 

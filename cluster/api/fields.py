@@ -140,6 +140,12 @@ Prompts = Annotated[
     Discriminator(_prompt_kind),
 ]
 
+OnePrompt = Annotated[
+    Annotated[str, Tag(TEXT)] | Annotated[TokenIds, Tag(IDS)],
+    Discriminator(lambda value: IDS if isinstance(value, list) else TEXT),
+]
+Priority = Annotated[int, Field(ge=0, lt=2**31)]  # lower goes first: nobody can ask to go before the default
+
 _DecimalKey = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
 LogitBias = Annotated[dict[_DecimalKey, Annotated[float, Field(ge=-100, le=100)]], at_most(MAX_LOGIT_BIAS)]
 _MetadataKey = Annotated[str, Field(max_length=64)]

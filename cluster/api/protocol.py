@@ -17,6 +17,8 @@ from cluster.api.fields import (
     Inert,
     LogitBias,
     Metadata,
+    OnePrompt,
+    Priority,
     Prompts,
     Stop,
     Texts,
@@ -84,7 +86,7 @@ class GenerationRequest(Unsupported):
     beam_width: int | None = Field(None, ge=1, le=MAX_CHOICES)
     length_penalty: float | None = Field(None, ge=-10, le=10, allow_inf_nan=False)
     early_stopping: bool | None = None
-    priority: int | None = Field(None, ge=0, lt=2**31)  # lower goes first: nobody can ask to go before the default
+    priority: Priority | None = None
     cache_salt: CacheSalt | None = None
     response_format: ResponseFormat = None
     # Without effect on the answer.
@@ -147,6 +149,18 @@ class Message(BaseModel):
 _Messages = Annotated[
     list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True), at_most(MAX_MESSAGES)
 ]
+
+
+class HandleRequest(BaseModel):
+    """What other Ray jobs send, beside the fields of `SamplingParams`."""
+
+    model_config = _STRICT
+
+    prompt: OnePrompt | None = None
+    messages: _Messages | None = None
+    request_id: str | None = None
+    priority: Priority | None = None
+    cache_salt: CacheSalt | None = None
 
 
 class ChatRequest(GenerationRequest, UnsupportedInChat):

@@ -9,8 +9,6 @@ from engine.errors import InvalidRequest
 from engine.sampling_params import SamplingParams
 from engine.text_limit import TextLimit
 
-MIN_TEMPERATURE = 1e-5  # below it, and above 0, logits divided by it leave float32
-
 _SAME_NAME = (
     "n",
     "temperature",
@@ -50,12 +48,6 @@ def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> Sam
     """The request's parameters, with `own` as the route has them already; raises InvalidRequest."""
     _check_stream(request)
     _check_token_ids(request, model.vocab_size)
-    if request.temperature is not None and 0 < request.temperature < MIN_TEMPERATURE:
-        raise InvalidRequest(
-            f"temperature={request.temperature} is below {MIN_TEMPERATURE}; use 0 for the most likely token",
-            param="temperature",
-            code="decimal_below_min_value",
-        )
     values = {name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None}
     if request.logit_bias is not None:
         values["logit_bias"] = {int(token_id): bias for token_id, bias in request.logit_bias.items()}

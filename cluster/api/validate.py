@@ -1,7 +1,7 @@
 """From a JSON object to a request, or to the one error that says what is wrong with it and where."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -54,16 +54,19 @@ class Unknown(NamedTuple):
         return f"unknown field '{self.path}'{hint}"
 
 
-def unknown_fields(request: BaseModel) -> tuple[Unknown, ...]:
-    """Those that were sent and are not null: the first MAX_NAMES, and one more if there are more."""
-    return tuple(islice(_unknown_fields(request, ""), MAX_NAMES + 1))
+def unknown_fields(request: BaseModel, also_known: Iterable[str] = ()) -> tuple[Unknown, ...]:
+    """Those that were sent and are not null: the first MAX_NAMES, and one more if there are more.
+
+    `also_known`: names that may have been meant, beside those of the request's own fields.
+    """
+    return tuple(islice(_unknown_fields(request, "", also_known), MAX_NAMES + 1))
 
 
-def _unknown_fields(request: BaseModel, prefix: str) -> Iterator[Unknown]:
+def _unknown_fields(request: BaseModel, prefix: str, also_known: Iterable[str] = ()) -> Iterator[Unknown]:
     known = type(request).model_fields
     for name, value in (request.model_extra or {}).items():
         if value is not None:
-            near = get_close_matches(name[:MAX_NAME], known, n=1)
+            near = get_close_matches(name[:MAX_NAME], (*known, *also_known), n=1)
             yield Unknown(prefix + name[:MAX_NAME], prefix + near[0] if near else None)
     for name in known:
         value = getattr(request, name)

@@ -68,6 +68,8 @@ def test_stream_adds_up_to_the_same(answers: list[Any]) -> None:
     whole, deltas = answers[0]["outputs"][0], [answer["outputs"][0] for answer in answers[1]]
     assert "".join(delta["text"] for delta in deltas) == whole["text"]
     assert [token_id for delta in deltas for token_id in delta["token_ids"]] == whole["token_ids"]
+    assert [bool(answer["prompt_token_ids"]) for answer in answers[1]] == [True] + [False] * (len(deltas) - 1)
+    assert answers[1][0]["prompt_token_ids"] == answers[0]["prompt_token_ids"]
     assert [answer["finished"] for answer in answers[1]] == [False] * (len(deltas) - 1) + [True]
     counts = [sum(len(delta["token_ids"]) for delta in deltas[:number]) for number in range(len(deltas))]
     assert [delta["first_index"] for delta in deltas] == counts
