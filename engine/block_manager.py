@@ -105,6 +105,12 @@ class BlockManager:
                 self.device.register(seq.block_table[index], self._hash(seq, index, salt))
             seq.num_indexed_blocks = num_full
 
+    def distrust(self, group: SequenceGroup) -> None:
+        """Let no later prompt find what the group's sequences wrote or read, whoever holds it now: the numbers are wrong."""
+        for seq in group.seqs:
+            for content in seq.block_hashes:
+                self.device.forget(content)
+
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """The child shares all of the parent's blocks, wherever they are; the first to write into the last one copies it."""
         if parent.row is not None:

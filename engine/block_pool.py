@@ -68,6 +68,14 @@ class BlockPool:
             self._hash_of[block] = content
             self._index[content] = block
 
+    def forget(self, content: bytes) -> None:
+        """Let nobody find this content any more; who holds the block keeps it."""
+        block = self._index.pop(content, None)
+        if block is not None:
+            self._hash_of[block] = None
+            if self.is_free(block):
+                self._free.move_to_end(block, last=False)
+
     def lookup(self, content: bytes) -> int | None:
         return self._index.get(content)
 

@@ -65,7 +65,6 @@ class LLMEngine:
         self.dead: str | None = None  # why the engine has given up
         self.recovering: str | None = None  # from what, while workers are replaced
         self.budget = RestartBudget(config.max_restarts)
-        self._suspects = Suspects()
         self._failed_at: float | None = None  # until a step ends well again
         self._groups: dict[str, SequenceGroup] = {}
         self._in_flight: deque[_InFlight] = deque()
@@ -89,6 +88,7 @@ class LLMEngine:
             runs_ahead=self.executor.runs_ahead,
             costs=PreemptionCosts(self.capacity.swap_seconds_per_block, INITIAL_PREFILL_SECONDS_PER_TOKEN),
         )
+        self._suspects = Suspects(self.scheduler.waiting)
 
     @property
     def timeline(self) -> Timeline:
@@ -161,7 +161,8 @@ class LLMEngine:
             return
         self._groups[request_id] = group
         self.scheduler.add(group)
-        self._suspects.arrived(group, is_suspect=is_suspect)
+        if is_suspect:
+            self._suspects.suspect(group)
 
     def check_request(self, prompt_token_ids: list[int], params: SamplingParams) -> int:
         """See `admission.check_request`. Depends on nothing that changes while the engine runs: any thread may ask."""
@@ -251,7 +252,8 @@ class LLMEngine:
         is_kill = isinstance(failure, WorkerLost) and self.executor.was_killed(failure)
         how = " (killed from outside)" if is_kill else ""
         logger.error("epoch %d: %s%s; %d requests in the engine", self._epoch, failure, how, len(self._groups))
-        guilty = self._suspects.judge(failed, self._groups.values(), is_death=is_death, is_kill=is_kill)
+        guilty = self._suspects.judge(failed, is_death=is_death, is_kill=is_kill)
+        lost = [step.plan for step in self._in_flight]
         self._in_flight.clear()
         if guilty is not None:
             self.budget.convicted()
@@ -260,8 +262,7 @@ class LLMEngine:
         self.recovering = None
         if not has_workers:
             return
-        self.scheduler.requeue_all(self._empty_blocks())
-        self.recorder.recovered(list(self._groups.values()))
+        self.recorder.recovered(self.scheduler.requeue_all(self._empty_blocks(), lost))
         if guilty is not None:
             self._quarantine(guilty, failure)
 

@@ -36,10 +36,13 @@ class OutputProcessor:
             row += entry.num_prompt_rows + entry.num_samples
             if entry.num_samples:
                 entry.seq.num_pending -= 1
+            is_finite = rows.all_finite or all(rows.is_finite[first_row:row])
+            if not is_finite:
+                blocks.distrust(entry.group)
             if entry.seq.finish_reason is not None:
                 self.num_discarded_rows += entry.num_samples
             elif row > first_row:
-                self._apply(entry, rows, first_row, gained, blocks)
+                self._apply(entry, rows, first_row, gained, blocks, is_finite=is_finite)
             # A group's sequences are neighbours: its news is complete with the last of them.
             group = entry.group
             if index == len(scheduled) or scheduled[index].group is not group:
@@ -66,11 +69,13 @@ class OutputProcessor:
         first_row: int,
         gained: list[CompletionOutput],
         blocks: BlockManager,
+        *,
+        is_finite: bool,
     ) -> None:
         group, seq = entry.group, entry.seq
         sampled_row = first_row + entry.num_prompt_rows
         try:
-            if not (rows.all_finite or all(rows.is_finite[first_row : sampled_row + entry.num_samples])):
+            if not is_finite:
                 raise InputProcessingError("the model gave no finite probabilities for this request's next token")
             if entry.num_prompt_rows:
                 decoding.take_prompt_logprobs(entry, rows, first_row)
@@ -114,6 +119,7 @@ class OutputProcessor:
         if group.metrics.phase != "decode" and group.status is Status.RUNNING:
             group.metrics.enter("decode", now)
             group.metrics.first_token_time = group.metrics.first_token_time or now
+            group.may_pass = True
         if has_candidates:
             is_over = beam_search.advance(group, blocks)
             return _request_output(group, beam_search.results(group, self.tokenizer)) if is_over else None

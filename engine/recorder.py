@@ -82,8 +82,7 @@ class Recorder:
     def recovered(self, groups: list[SequenceGroup]) -> None:
         now = time.monotonic()
         for group in groups:
-            if group.metrics.phase != "queue":
-                group.metrics.enter("recovery", now)
+            group.metrics.enter("recovery", now)
 
     def finished(self, group: SequenceGroup) -> None:
         group.metrics.finish(time.monotonic())

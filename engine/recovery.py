@@ -19,6 +19,7 @@ from typing import Self
 
 from engine.scheduler import ScheduledSequence
 from engine.sequence import SequenceGroup
+from engine.waiting_line import WaitingLine
 
 MAX_TRIALS = 64  # suspects are tried in so many parts at most
 BACKOFF_SECONDS = (0.0, 0.5, 1.0, 2.0, 4.0)  # before the first restart in a row, the second, ... and all others
@@ -75,29 +76,23 @@ class _Mark:
 
 
 class Suspects:
-    """Holds requests back (`SequenceGroup.is_held`) and lets them go."""
+    """Shuts the door of the waiting line during trials, and says who may pass it (`SequenceGroup.may_pass`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, line: WaitingLine) -> None:
+        self._line = line
         self._marks: dict[SequenceGroup, _Mark] = {}
         self._waiting: list[SequenceGroup] = []  # for their trial, the next one last
         self._on_trial: list[SequenceGroup] = []
-        # In no failed step, but without a token yet: not to be there at a trial.
-        self._bystanders: list[SequenceGroup] = []
         self._num_at_once = 1
 
-    def arrived(self, group: SequenceGroup, *, is_suspect: bool) -> None:
-        """A new request. `is_suspect`: other engines were lost with it, so it stands trial from the start."""
-        if is_suspect:
-            self._marks[group] = _Mark(_progress(group), 0, sys.maxsize, num_kills=0)
-            self._hold([*self._waiting, group], [], num_at_once=1)
-        elif self._on_trial:
-            group.is_held = True
-            self._bystanders.append(group)
+    def suspect(self, group: SequenceGroup) -> None:
+        """A new request stands trial from the start: other engines were lost with it."""
+        self._marks[group] = _Mark(_progress(group), 0, sys.maxsize, num_kills=0)
+        self._hold([*self._waiting, group], num_at_once=1)
 
     def judge(
         self,
         failed: Iterable[ScheduledSequence],
-        everybody: Iterable[SequenceGroup],
         *,
         is_death: bool,
         is_kill: bool = False,
@@ -123,10 +118,10 @@ class Suspects:
             self._let_go()
             return guilty[0]
         if tried:
-            self._hold([*self._waiting, *doubtful], everybody, num_at_once=1)
+            self._hold([*self._waiting, *doubtful], num_at_once=1)
         elif again or (new and is_death and not is_kill):
             suspects = [group for group in doubtful if group in again or not again]
-            self._hold([*self._waiting, *suspects], everybody, num_at_once=-(-len(suspects) // MAX_TRIALS))
+            self._hold([*self._waiting, *suspects], num_at_once=-(-len(suspects) // MAX_TRIALS))
         return None
 
     def _num_kills(self, group: SequenceGroup, again: list[SequenceGroup]) -> int:
@@ -146,26 +141,19 @@ class Suspects:
         self._waiting = [group for group in self._waiting if group in self._marks]
         self._let_go()
 
-    def _hold(self, suspects: list[SequenceGroup], everybody: Iterable[SequenceGroup], num_at_once: int) -> None:
+    def _hold(self, suspects: list[SequenceGroup], num_at_once: int) -> None:
         self._num_at_once = num_at_once
         self._waiting = suspects
-        known = {*suspects, *self._on_trial, *self._bystanders}
-        self._bystanders += [
-            group for group in everybody if group.metrics.first_token_time is None and group not in known
-        ]
-        for group in (*suspects, *self._bystanders):
-            group.is_held = True
+        for group in suspects:
+            self._line.set_may_pass(group, may_pass=False)
         self._let_go()
 
     def _let_go(self) -> None:
-        """The next ones for their trial, unless one goes on; the bystanders after the last."""
+        """The next ones for their trial, unless one goes on; who has had no token yet is not to be there."""
         while self._waiting and len(self._on_trial) < self._num_at_once:
             self._on_trial.append(self._waiting.pop())
-            self._on_trial[-1].is_held = False
-        if not self._on_trial:
-            for group in self._bystanders:
-                group.is_held = False
-            self._bystanders = []
+            self._line.set_may_pass(self._on_trial[-1], may_pass=True)
+        self._line.is_shut = bool(self._on_trial)
 
 
 def _marks(failed: Iterable[ScheduledSequence]) -> dict[SequenceGroup, _Mark]:

@@ -4,11 +4,12 @@ A sequence has `num_computed_tokens` and a length; a step computes some of the d
 recompute after a preemption are all that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from engine.block_manager import BlockManager
 from engine.sequence import Sequence, SequenceGroup, Status
+from engine.waiting_line import WaitingLine, insert, remove
 
 # Prompt logprobs need a row of logits for each prompt token; a step takes no more than this of one sequence.
 MAX_PROMPT_LOGPROB_ROWS = 256
@@ -84,7 +85,7 @@ class Scheduler:
         self.runs_ahead = runs_ahead
         self.shares_steps = depth > 1 and not runs_ahead  # several pipeline stages work on different steps at once
         self.costs = costs
-        self.waiting: list[SequenceGroup] = []
+        self.waiting = WaitingLine()
         self.running: list[SequenceGroup] = []
         self.swapped: list[SequenceGroup] = []
         self.num_preemptions_swap = 0
@@ -94,7 +95,7 @@ class Scheduler:
         self.step = 0
 
     def add(self, group: SequenceGroup) -> None:
-        _insert(self.waiting, group)
+        self.waiting.add(group)
 
     def schedule(self) -> SchedulerOutputs | None:
         """The next step, or None if there is nothing that could be done before a step in flight ends."""
@@ -117,27 +118,34 @@ class Scheduler:
 
     def finish(self, group: SequenceGroup) -> None:
         """Take a group out of its queue and free what it holds, whether or not a step with it is in flight."""
-        queue = {Status.WAITING: self.waiting, Status.RUNNING: self.running, Status.SWAPPED: self.swapped}.get(
-            group.status
-        )
-        if queue is not None:
-            queue.remove(group)
+        if group.status is Status.WAITING:
+            self.waiting.remove(group)
+        elif group.status is Status.RUNNING:
+            remove(self.running, group)
+        elif group.status is Status.SWAPPED:
+            remove(self.swapped, group)
         for seq in (*group.seqs, *group.finished_beams):
             self.blocks.free(seq)
         group.status = Status.FINISHED
 
-    def requeue_all(self, blocks: BlockManager) -> None:
-        """The workers and their caches are gone: everybody waits again, on an empty cache."""
-        for group in (*self.running, *self.swapped, *self.waiting):
+    def requeue_all(self, blocks: BlockManager, lost: Iterable[SchedulerOutputs]) -> list[SequenceGroup]:
+        """The workers and their caches are gone, and the steps in flight: everybody waits again, on an empty cache.
+
+        Returns those who had to leave their place; nothing is done for each of those who waited already.
+        """
+        for plan in lost:
+            for entry in plan.scheduled:
+                entry.seq.num_pending = 0
+        requeued = [*self.running, *self.swapped]
+        for group in requeued:
             for seq in group.live:
                 self.blocks.free(seq)
                 _forget_progress(seq)
-                seq.num_pending = 0
-            if group.status is not Status.WAITING:
-                group.status = Status.WAITING
-                _insert(self.waiting, group)
+            group.status = Status.WAITING
+            self.waiting.add(group)
         self.running, self.swapped = [], []
         self.blocks = blocks
+        return requeued
 
     def _schedule_running(self, plan: SchedulerOutputs) -> None:
         decoding_left = self._decoding_share()
@@ -179,9 +187,7 @@ class Scheduler:
     def _first_in_line(self) -> Iterator[SequenceGroup]:
         """Those who wait and would have a seat now."""
         free = self.max_num_seqs - sum(group.num_seats for group in self.running)
-        for group in self.waiting:
-            if group.is_held:
-                continue
+        for group in self.waiting.admissible():
             free -= group.num_seats
             if free < 0:
                 return
@@ -216,7 +222,7 @@ class Scheduler:
         if self._swap_cost(group) < self._recompute_cost(group):
             self.blocks.swap_out(group)
             group.status = Status.SWAPPED
-            _insert(self.swapped, group)
+            insert(self.swapped, group)
             self.num_preemptions_swap += 1
         else:
             self.num_wasted_tokens += sum(seq.num_computed_tokens for seq in group.live)
@@ -224,9 +230,9 @@ class Scheduler:
                 self.blocks.free(seq)
                 _forget_progress(seq)
             group.status = Status.WAITING
-            _insert(self.waiting, group)
+            self.waiting.add(group)
             self.num_preemptions_recompute += 1
-        self.running.remove(group)
+        remove(self.running, group)
         group.metrics.num_preemptions += 1
         plan.preempted.append(group)
 
@@ -248,13 +254,11 @@ class Scheduler:
                     self._outgrown.append(group)
                 return
             self.blocks.swap_in(group)
-            self.swapped.remove(group)
+            remove(self.swapped, group)
             self._run(group, plan)
 
     def _admit_waiting(self, plan: SchedulerOutputs) -> None:
-        for group in list(self.waiting):
-            if group.is_held:
-                continue
+        while (group := self.waiting.first()) is not None:
             live = group.live
             if any(seq.num_pending for seq in live):
                 return  # preempted while in flight: its last token is not known yet
@@ -263,7 +267,7 @@ class Scheduler:
             lengths = [self.blocks.num_blocks(seq.num_tokens) for seq in live]
             if sum(lengths) > self.blocks.device.num_usable or max(lengths) > self.blocks.max_blocks:
                 self._outgrown.append(group)
-                continue
+                return
             read_cache = group.params.prompt_logprobs is None
             needed = sum(self.blocks.num_blocks_to_admit(seq, group.cache_salt, read_cache=read_cache) for seq in live)
             if needed > self._num_admissible_blocks():
@@ -287,7 +291,7 @@ class Scheduler:
 
     def _run(self, group: SequenceGroup, plan: SchedulerOutputs) -> None:
         group.status = Status.RUNNING
-        _insert(self.running, group)
+        insert(self.running, group)
         for seq in group.seqs:
             num_tokens = self._num_schedulable(group, seq, plan)
             if num_tokens and self.blocks.reserve(seq, seq.num_computed_tokens + num_tokens):
@@ -363,11 +367,3 @@ def _is_decoding(group: SequenceGroup) -> bool:
 def _forget_progress(seq: Sequence) -> None:
     seq.num_computed_tokens = 0
     seq.candidates = None
-
-
-def _insert(queue: list[SequenceGroup], group: SequenceGroup) -> None:
-    """Keep the queue in order; nearly always the newcomer is the last."""
-    index = len(queue)
-    while index and queue[index - 1].order > group.order:
-        index -= 1
-    queue.insert(index, group)

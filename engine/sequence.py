@@ -126,7 +126,7 @@ class SequenceGroup:
     wants_rare_columns: bool = False  # any of the sampling columns that most requests leave empty
     error: str | None = None
     error_code: str | None = None
-    is_held: bool = False  # not to be admitted: see engine.recovery
+    may_pass: bool = False  # be admitted while others stand trial: has had a token, or is one of them (engine.recovery)
 
     @property
     def live(self) -> list[Sequence]:

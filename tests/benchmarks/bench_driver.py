@@ -1,8 +1,9 @@
 """What the driver costs: schedule + build + process per running sequence and step, on an executor that does nothing.
 
-    python -m tests.benchmarks.bench_driver [--sequences 256] [--steps 400]
+    python -m tests.benchmarks.bench_driver [--sequences 256] [--steps 400] [--waiting 100000]
 
-Prints the time of a step by part. Target: at most 5 µs per running sequence and step at 256 sequences.
+Prints the time of a step by part. Target: at most 5 µs per running sequence and step at 256 sequences. And the driver's own
+time from a lost worker to the next step, with many more requests waiting. Target: at most 0.2 s with 100,000.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.config import EngineConfig, ModelConfig
+from engine.errors import WorkerLost
 from engine.executor import Capacity
 from engine.llm_engine import LLMEngine
 from engine.outputs import SamplerOutput
@@ -34,9 +36,15 @@ class NoOpExecutor:
     def start(self) -> Capacity:
         return Capacity(num_gpu_blocks=40_000, num_cpu_blocks=0)
 
+    def __init__(self) -> None:
+        self.is_broken = False  # the next step ends in the loss of a worker
+
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
         num_rows = len(request.sampled_rows)
         future: Future[SamplerOutput] = Future()
+        if self.is_broken:
+            future.set_exception(WorkerLost(0, "lost on purpose", request.step))
+            return future
         nothing = np.zeros((num_rows, 0), np.float32)
         future.set_result(
             SamplerOutput(
@@ -54,14 +62,18 @@ class NoOpExecutor:
         return future
 
     def restart(self) -> Capacity:
+        self.is_broken = False
         return self.start()
+
+    def was_killed(self, failure: WorkerLost) -> bool:
+        return True
 
     def shutdown(self) -> None:
         pass
 
 
-def measure(num_sequences: int, num_steps: int) -> dict[str, float]:
-    """Seconds a step, medians: whole, and by part as the engine's own clocks have it."""
+def running_engine(num_sequences: int, num_steps: int) -> LLMEngine:
+    """With so many sequences, which decode for as many steps at least."""
     config = EngineConfig.create(
         model=DEMO, max_num_seqs=num_sequences, max_num_batched_tokens=max(2048, num_sequences)
     )
@@ -74,6 +86,12 @@ def measure(num_sequences: int, num_steps: int) -> dict[str, float]:
         engine.step()
     for _ in range(16):
         engine.step()
+    return engine
+
+
+def measure(num_sequences: int, num_steps: int) -> dict[str, float]:
+    """Seconds a step, medians: whole, and by part as the engine's own clocks have it."""
+    engine = running_engine(num_sequences, num_steps)
     gc.freeze()  # as AsyncEngine does
     before = engine.stats()
     times = []
@@ -90,14 +108,33 @@ def measure(num_sequences: int, num_steps: int) -> dict[str, float]:
     return {"step_seconds": float(np.median(times)), **parts}
 
 
+def measure_recovery(num_sequences: int, num_waiting: int) -> float:
+    """Seconds from the loss of a worker to the next step's being handed over; the executor takes none of them."""
+    engine = running_engine(num_sequences, 64)
+    for number in range(num_waiting):
+        engine.add_request(f"waiting {number}", [50 + number % 300] * 100, SamplingParams(max_tokens=16))
+    gc.freeze()
+    engine.executor.is_broken = True
+    num_recoveries = engine.stats().num_recoveries
+    started = time.perf_counter()
+    while engine.stats().num_recoveries == num_recoveries:
+        started = time.perf_counter()
+        engine.step()
+    engine.step()
+    return time.perf_counter() - started
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sequences", type=int, default=256)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--waiting", type=int, default=100_000)
     arguments = parser.parse_args()
     result = measure(arguments.sequences, arguments.steps)
     for name, seconds in result.items():
         print(f"{name:<18} {seconds * 1e6:8.0f} us   {seconds * 1e6 / arguments.sequences:6.2f} us per sequence")
+    result["recovery_seconds"] = measure_recovery(arguments.sequences, arguments.waiting)
+    print(f"{'recovery_seconds':<18} {result['recovery_seconds'] * 1e6:8.0f} us   with {arguments.waiting} waiting")
     print(json.dumps(result))
 
 

@@ -11,6 +11,7 @@ from engine.block_manager import BlockManager
 from engine.block_pool import BlockPool
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
+from engine.waiting_line import WaitingLine
 from tests.engine.test_random_walks import undisturbed
 from tests.engine.workloads import essence, make_engine, random_knobs, random_requests, run, was_refused
 
@@ -81,15 +82,8 @@ def keep_progress_after_preemption(seq):
     seq.candidates = None
 
 
-def keep_pending_after_a_crash(self, blocks):
-    for group in (*self.running, *self.swapped, *self.waiting):
-        for seq in group.live:
-            self.blocks.free(seq)
-            seq.num_computed_tokens = 0
-        group.status = engine.scheduler.Status.WAITING
-    self.waiting = sorted({*self.waiting, *self.running, *self.swapped}, key=lambda group: group.order)
-    self.running, self.swapped = [], []
-    self.blocks = blocks
+def keep_pending_after_a_crash(self, blocks, lost, original=Scheduler.requeue_all):
+    return original(self, blocks, [])
 
 
 def sample_every_chunk(self, group, seq, num_tokens, plan, original=Scheduler._schedule):
@@ -133,6 +127,10 @@ def newest_first(queue, group):
     queue.insert(0, group)
 
 
+def jump_the_queue(self, group):
+    self._queue_of(group).insert(0, group)
+
+
 PLANTED = [
     (BlockManager, "fork", fork_without_references),
     (BlockManager, "_writes_shared", never_copy_on_write),
@@ -146,7 +144,8 @@ PLANTED = [
     (BlockPool, "allocate", reuse_without_eviction),
     (BlockPool, "share", share_without_leaving_the_free_list),
     (engine.scheduler, "_forget_progress", keep_progress_after_preemption),
-    (engine.scheduler, "_insert", newest_first),
+    (engine.scheduler, "insert", newest_first),
+    (WaitingLine, "add", jump_the_queue),
     (Scheduler, "requeue_all", keep_pending_after_a_crash),
     (Scheduler, "_schedule", sample_every_chunk),
     (engine.llm_engine, "build_request", one_row_off),

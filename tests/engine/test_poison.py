@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from engine.errors import STEP_FAILED
 from engine.llm_engine import LLMEngine
 from engine.outputs import RequestOutput
 from engine.sampling_params import SamplingParams
-from tests.engine.demo import answers, demo_engine, every_bit
+from tests.engine.demo import answers, demo_engine, every_bit, tokens_and_text
 from tests.engine.workloads import DEMO
 
 POISON = 300  # a token id that only the poisoned prompt has
@@ -50,6 +51,11 @@ def poisoned_engine(model: str, backend: str) -> Iterator[LLMEngine]:
             yield engine
 
 
+def healed(engine: LLMEngine) -> Any:
+    """The embedding without the poison."""
+    return engine.executor._worker._ops.embedding.__closure__[0].cell_contents
+
+
 def requests(count: int) -> list[tuple[list[int], SamplingParams]]:
     prompts = [[20 + (7 * n + k) % 200 for k in range(5 + 9 * n % 60)] for n in range(count)]
     return [(prompt, SamplingParams(seed=n, max_tokens=12, ignore_eos=True)) for n, prompt in enumerate(prompts)]
@@ -69,6 +75,33 @@ def test_a_row_of_nan_ends_its_request_and_touches_no_other(untied: str, backend
             "the model gave no finite probabilities for this request's next token"
         }
         assert engine.stats().num_recoveries == engine.stats().num_failed_steps == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("is_aborted", [False, True], ids=["failed", "aborted in flight"])
+def test_what_was_not_finite_once_is_not_found_in_the_cache(untied: str, backend: str, is_aborted: bool) -> None:
+    """A fault of the moment: the same prompt is computed again, and rightly."""
+    prompt = [*range(20, 60), POISON, *range(60, 90)]
+    request = (prompt, SamplingParams(temperature=0, max_tokens=6, logprobs=2, ignore_eos=True))
+    with demo_engine(model=untied, ops_backend=backend) as engine:
+        (expected,) = answers(engine, [request])
+        assert engine.scheduler.blocks.num_prefix_hits == 0
+    with poisoned_engine(untied, backend) as engine:
+        if is_aborted:
+            engine.add_request("gone", *request)
+            engine._in_flight.append(engine._next_step())
+            engine.abort_request("gone")
+            engine.step()
+        else:
+            (failed,) = answers(engine, [request])
+            assert "no finite probabilities" in str(failed.error)
+        engine.executor._worker._ops.embedding = healed(engine)
+        (again,) = answers(engine, [request])
+        assert every_bit(again) == every_bit(expected) and again.num_cached_tokens == 0
+        (hit,) = answers(engine, [request])
+        assert hit.num_cached_tokens == 64 and tokens_and_text(hit) == tokens_and_text(expected), (
+            "what is right is kept"
+        )
 
 
 def test_what_makes_the_worker_raise_ends_alone(untied: str) -> None:

@@ -1,6 +1,7 @@
 """Requests that fail every step they are in end alone, with few restarts; and restarts are not for ever."""
 
 import random
+import sys
 
 import pytest
 
@@ -133,9 +134,10 @@ def test_an_abort_of_the_one_on_trial_lets_the_next_one_go() -> None:
     requests = neighbours(3)
     for request in requests:
         engine.add_request(request.request_id, request.prompt, request.params, is_suspect=True)
-    assert [group.is_held for group in engine.scheduler.waiting].count(False) == 1
-    engine.abort_request(next(group.request_id for group in engine.scheduler.waiting if not group.is_held))
-    assert [group.is_held for group in engine.scheduler.waiting].count(False) == 1
+    (tried,) = engine.scheduler.waiting.admissible()
+    engine.abort_request(tried.request_id)
+    (next_one,) = engine.scheduler.waiting.admissible()
+    assert next_one is not tried
 
 
 def test_the_budget_is_for_restarts_in_a_row() -> None:
@@ -155,3 +157,52 @@ def test_convictions_excuse_failures_but_not_for_ever() -> None:
     assert budget.take() is not None and budget.take() is not None
     budget.convicted()
     assert budget.take() is None
+
+
+def calls_of_a_recovery(num_waiting: int) -> int:
+    """Function calls of a step that fails, and of the next one, with so many requests that wait and none that may go."""
+    engine = make_engine(Knobs(num_blocks=2000, depth=2, runs_ahead=True, overrides={"max_num_seqs": 8}))
+    for request in neighbours(8, max_tokens=100):
+        engine.add_request(request.request_id, request.prompt, request.params)
+    for _ in range(3):
+        engine.step()
+    for number in range(num_waiting):
+        engine.add_request(f"waiting{number}", [7, 8, 9], SamplingParams(max_tokens=5))
+    engine.executor.crash_at = {engine.scheduler.step}
+    num_calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal num_calls
+        num_calls += event in ("call", "c_call")
+
+    num_recoveries = engine.stats().num_recoveries
+    sys.setprofile(count)
+    try:
+        while engine.stats().num_recoveries == num_recoveries:
+            engine.step()
+        engine.step()
+    finally:
+        sys.setprofile(None)
+    assert len(engine.scheduler.running) == 8 and len(engine.scheduler.waiting) == num_waiting
+    return num_calls
+
+
+def test_a_recovery_asks_nothing_of_each_request_that_waits() -> None:
+    assert abs(calls_of_a_recovery(10) - calls_of_a_recovery(3000)) < 100
+
+
+def test_newcomers_wait_while_a_trial_goes_on_and_those_with_a_token_do_not() -> None:
+    engine = make_engine(Knobs(overrides={"max_num_seqs": 1}))
+    tried, proved, newcomer = poisoned("tried"), *neighbours(2, max_tokens=40)
+    engine.add_request("proved", proved.prompt, proved.params)
+    engine.step()
+    engine.add_request("tried", tried.prompt, tried.params, is_suspect=True)
+    engine.add_request("newcomer", newcomer.prompt, newcomer.params)
+    engine.executor.raise_at = {engine.scheduler.step}
+    engine.executor.raising = {POISON}
+    engine.step()
+    assert [group.request_id for group in engine.scheduler.waiting] == ["proved", "tried", "newcomer"]
+    assert [group.request_id for group in engine.scheduler.waiting.admissible()] == ["proved", "tried"]
+    answers = finish(engine)
+    assert answers["tried"].error_code == STEP_FAILED
+    assert essence(answers["newcomer"]) == alone([newcomer])["r1"] and answers["proved"].error is None
