@@ -123,6 +123,7 @@ class EngineDeployment:
             "max_model_len": self._engine.max_model_len,
             "vocab_size": model.vocab_size,
             "default_sampling": model.default_sampling,
+            "special_ids": self._engine.tokenizer.special_ids,
             "text_limit": self._engine.tokenizer.text_limit(self._engine.max_model_len),
         }
 

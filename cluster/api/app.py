@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -38,6 +39,7 @@ def build(
     max_model_len: int,
     vocab_size: int,
     default_sampling: Mapping[str, Any] | None = None,
+    special_ids: frozenset[int] = frozenset(),
     text_limit: TextLimit | None = None,
     api_keys: tuple[str, ...] = (),
     allowed_hosts: tuple[str, ...] = (ANY,),
@@ -58,6 +60,7 @@ def build(
         max_model_len=max_model_len,
         vocab_size=vocab_size,
         default_sampling=default_sampling or {},
+        special_ids=special_ids,
         text_limit=text_limit,
     )
     reader = Reader(model, strict_fields=strict_fields)
@@ -71,6 +74,8 @@ def build(
     )
     app.add_middleware(Edge, api_keys=api_keys, allowed_hosts=allowed_hosts)
     document = msgspec.json.encode(describe(VERSION, needs_key=bool(api_keys), has_streams=streams is not None))
+
+    get = partial(app.api_route, methods=["GET", "HEAD"])  # the server leaves the body of an answer to HEAD out
 
     async def body_of(request: Request) -> bytes:
         return await read_body(request, max_bytes=max_body_bytes, timeout=body_timeout)
@@ -93,32 +98,32 @@ def build(
         answer = await unless_disconnected(request.receive, completion_result(call, model, updates))
         return _json(answer, warning_header(call.unknown))
 
-    @app.get("/v1/models")
+    @get("/v1/models")
     async def models() -> Response:
         return _json(msgspec.json.encode(ModelList([card])))
 
-    @app.get("/v1/models/{model_id:path}")
+    @get("/v1/models/{model_id:path}")
     async def one_model(request: Request) -> Response:
         check_model(request.path_params["model_id"], model)
         return _json(msgspec.json.encode(card))
 
-    @app.get("/health")
+    @get("/health")
     async def health() -> Response:
         return _healthy_unless(await service.health())
 
-    @app.get("/health/deep")
+    @get("/health/deep")
     async def deep_health() -> Response:
         return _healthy_unless(await service.deep_health())
 
-    @app.get("/debug/engines")
+    @get("/debug/engines")
     async def engines() -> Response:
         return _json(msgspec.json.encode({"engines": await service.engines()}))
 
-    @app.get("/debug/trace")
+    @get("/debug/trace")
     async def trace() -> Response:
         return _json(msgspec.json.encode(await service.trace()))
 
-    @app.get("/debug/why/{request_id}")
+    @get("/debug/why/{request_id}")
     async def why(request: Request) -> Response:
         request_id = request.path_params["request_id"]
         seconds = await service.why(request_id)
@@ -126,11 +131,11 @@ def build(
             raise ApiError(404, f"No request {request_id[:64]!r} is known (any more)", code="unknown_request")
         return _json(msgspec.json.encode({"request_id": request_id, "seconds": seconds}))
 
-    @app.get("/version")
+    @get("/version")
     async def version() -> Response:
         return _json(msgspec.json.encode({"version": VERSION}))
 
-    @app.get("/openapi.json")
+    @get("/openapi.json")
     async def openapi() -> Response:
         return _json(document)
 

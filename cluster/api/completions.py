@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from cluster.api.generation import Call, Joined, Tally, Update, finish_reason
-from cluster.api.logprobs import completion_logprobs, prompt_logprobs
+from cluster.api.logprobs import Offsets, completion_logprobs, echoed_logprobs, prompt_logprobs
 from cluster.api.protocol import CompletionRequest
 from cluster.api.responses import Completion, CompletionChoice, CompletionLogprobs
 from cluster.api.sampling import Model, check_room, check_vocabulary, sampling_params
@@ -68,7 +68,7 @@ async def completion_result(call: Call, model: Model, updates: AsyncGenerator[Up
     choices = []
     for index, choice in joined.choices():
         first = joined.first[index]
-        shown = _choice(call, index, choice, offset=0, echoed=first if call.echo else None)
+        shown = _choice(call, index, choice, _offsets(call, model), echoed=first if call.echo else None)
         if call.prompt_logprobs and first.prompt_logprobs is not None:
             shown = msgspec.structs.replace(shown, prompt_logprobs=prompt_logprobs(first.prompt_logprobs))
         choices.append(shown)
@@ -82,7 +82,7 @@ async def completion_events(
     tally = Tally(call)
     usage = None if call.include_usage else UNSET
     first: dict[int, RequestOutput] = {}
-    offsets: dict[int, int] = {}  # of each choice's next token
+    offsets: dict[int, Offsets] = {}  # of each choice
     async with aclosing(updates):
         async for update in updates:
             tally.add(update)
@@ -93,8 +93,8 @@ async def completion_events(
             for position, delta in enumerate(update.output.outputs, 1):
                 number = index * call.params.n + delta.index
                 echoed = first[index] if call.echo and number not in offsets else None
-                choice = _choice(call, index, delta, offset=offsets.get(number, 0), echoed=echoed)
-                offsets[number] = _next_offset(choice.logprobs, offsets.get(number, 0))
+                offsets.setdefault(number, _offsets(call, model))
+                choice = _choice(call, index, delta, offsets[number], echoed=echoed)
                 if choice.text or choice.logprobs is not None or choice.finish_reason is not None:
                     told = call.warnings if is_end and position == len(update.output.outputs) else UNSET
                     events.append(event(Completion(call.id, call.created, model.name, [choice], usage, told)))
@@ -115,24 +115,21 @@ def _prompts(request: CompletionRequest) -> list[str | list[int]]:
     return cast(list[str | list[int]], prompts)
 
 
+def _offsets(call: Call, model: Model) -> Offsets:
+    return Offsets(model.special_ids if call.params.skip_special_tokens else frozenset())
+
+
 def _choice(
-    call: Call, prompt_index: int, choice: CompletionOutput, *, offset: int, echoed: RequestOutput | None
+    call: Call, prompt_index: int, choice: CompletionOutput, offsets: Offsets, *, echoed: RequestOutput | None
 ) -> CompletionChoice:
-    """A delta or a whole choice, `offset` characters into its text; after the prompt, where `echoed` brings that."""
+    """A delta or a whole choice; after the prompt, where `echoed` brings that."""
     return CompletionChoice(
         prompt_index * call.params.n + choice.index,
         choice.text if echoed is None else _prompt_text(echoed) + choice.text,
-        _logprobs(call, choice, offset, echoed),
+        _logprobs(call, choice, offsets, echoed),
         finish_reason(choice),
         choice.stop_reason,
     )
-
-
-def _next_offset(logprobs: CompletionLogprobs | None, offset: int) -> int:
-    """By the tokens' own texts, so that it depends on the tokens alone, not on how they came in events."""
-    if logprobs is None or not logprobs.tokens:
-        return offset
-    return logprobs.text_offset[-1] + len(logprobs.tokens[-1])
 
 
 def _prompt_text(output: RequestOutput) -> str:
@@ -142,24 +139,21 @@ def _prompt_text(output: RequestOutput) -> str:
 
 
 def _logprobs(
-    call: Call, choice: CompletionOutput, offset: int, echoed: RequestOutput | None
+    call: Call, choice: CompletionOutput, offsets: Offsets, echoed: RequestOutput | None
 ) -> CompletionLogprobs | None:
-    if call.params.logprobs is None:
+    count = call.params.logprobs
+    if count is None:
         return None
-    positions = choice.logprobs or []
     if echoed is None:
-        return completion_logprobs(choice.token_ids, positions, call.params.logprobs, offset=offset)
+        return completion_logprobs(choice.token_ids, choice.logprobs or [], count, offsets)
     assert echoed.prompt_logprobs is not None, "the first delta has none, though they were asked for"
-    prompt = echoed.prompt_logprobs
-    rest = sum(
-        len(position[token_id].decoded_token)
-        for token_id, position in zip(echoed.prompt_token_ids, prompt, strict=True)
-        if position is not None
+    prompt = echoed_logprobs(
+        echoed.prompt_token_ids, echoed.prompt_logprobs, count, offsets, prompt=_prompt_text(echoed)
     )
-    text = _prompt_text(echoed)
-    return completion_logprobs(
-        [*echoed.prompt_token_ids, *choice.token_ids],
-        [*prompt, *positions],
-        call.params.logprobs,
-        first_text=text[: max(0, len(text) - rest)],
+    own = completion_logprobs(choice.token_ids, choice.logprobs or [], count, offsets)
+    return CompletionLogprobs(
+        prompt.tokens + own.tokens,
+        prompt.token_logprobs + own.token_logprobs,
+        prompt.top_logprobs + own.top_logprobs,
+        prompt.text_offset + own.text_offset,
     )

@@ -41,6 +41,7 @@ class Model:
     max_model_len: int  # tokens, prompt and output together
     vocab_size: int  # width of the logits
     default_sampling: Mapping[str, Any] = field(default_factory=dict)  # for what a request leaves out
+    special_ids: frozenset[int] = frozenset()  # tokens that a text does not show, unless it is asked to
     text_limit: TextLimit | None = None  # of a prompt; None: the engine alone can tell what fits
 
 

@@ -138,5 +138,21 @@ def test_deep_health_and_the_engines_reports_are_not_for_everybody(guarded: http
     assert guarded.get("/debug/engines").status_code == 401
 
 
+@pytest.mark.parametrize(
+    "path", [path for method, path in PATHS[:6] if method == "GET"] + ["/health", "/debug/engines"]
+)
+def test_head_is_get_without_a_body(server: Running, http: httpx.Client, path: str) -> None:
+    by_get, by_head = http.get(path), http.head(path)
+    assert (by_head.status_code, by_head.content) == (200, b"")
+    assert by_head.headers["content-length"] == str(len(by_get.content))
+    assert by_head.headers["content-type"] == by_get.headers["content-type"]
+
+
+def test_head_of_what_takes_no_get(guarded: httpx.Client, http: httpx.Client) -> None:
+    assert http.head("/v1/completions").status_code == 405
+    assert http.head("/nowhere").status_code == 404
+    assert guarded.head("/v1/models").status_code == 401
+
+
 def test_version(http: httpx.Client) -> None:
     assert http.get("/version").json() == {"version": VERSION}
