@@ -6,8 +6,6 @@ from itertools import islice
 from typing import Annotated, Any, Final, NoReturn
 
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     Discriminator,
     Field,
     GetCoreSchemaHandler,
@@ -27,28 +25,43 @@ MAX_SHOWN = 40  # characters of a value that an error quotes
 MAX_SHOWN_ITEMS = 4
 
 
-def only(*accepted: str | bool) -> AfterValidator:
-    """A value that the API knows; only some of them can be had here."""
+class Only:
+    """Of a field that the API knows and only some of whose values can be had here; null is a field left out."""
 
-    def check(value: Any) -> Any:
-        if value is not None and value not in accepted:
-            fail("unsupported_value", f"Only {as_json(accepted)} is supported")
+    def __init__(self, *values: str | bool) -> None:
+        self._values = values
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"enum": [None, *self._values]}
+
+    def _check(self, value: Any) -> Any:
+        if value is not None and value not in self._values:
+            fail("unsupported_value", f"Only {as_json(self._values)} is supported")
         return value
 
-    return AfterValidator(check)
 
+class AtMost:
+    """Of an object of that many keys, or a list of that many items: counted before they are looked at."""
 
-def at_most(limit: int) -> BeforeValidator:
-    """An object of that many keys, or a list of that many items: counted before they are looked at."""
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
 
-    def check(value: Any) -> Any:
-        if isinstance(value, dict) and len(value) > limit:
-            fail("object_above_max_properties", f"{len(value)} keys were sent, at most {limit} are taken")
-        if isinstance(value, list) and len(value) > limit:
-            fail("array_above_max_length", f"{len(value)} items were sent, at most {limit} are taken")
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        described = handler(schema)
+        return described | {"maxProperties" if described["type"] == "object" else "maxItems": self._limit}
+
+    def _check(self, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > self._limit:
+            fail("object_above_max_properties", f"{len(value)} keys were sent, at most {self._limit} are taken")
+        if isinstance(value, list) and len(value) > self._limit:
+            fail("array_above_max_length", f"{len(value)} items were sent, at most {self._limit} are taken")
         return value
-
-    return BeforeValidator(check)
 
 
 class Inert:
@@ -131,7 +144,7 @@ Stop = Annotated[
 
 TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1, fail_fast=True)]
 _PromptTexts = Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
-_PromptIds = Annotated[list[TokenIds], Field(max_length=MAX_PROMPTS, fail_fast=True)]
+_PromptIds = Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
 Prompts = Annotated[
     Annotated[str, Tag(TEXT)]
     | Annotated[_PromptTexts, Tag(TEXTS)]
@@ -147,9 +160,12 @@ OnePrompt = Annotated[
 Priority = Annotated[int, Field(ge=0, lt=2**31)]  # lower goes first: nobody can ask to go before the default
 
 _DecimalKey = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
-LogitBias = Annotated[dict[_DecimalKey, Annotated[float, Field(ge=-100, le=100)]], at_most(MAX_LOGIT_BIAS)]
+_Bias = Annotated[float, Field(ge=-100, le=100)]
+LogitBias = Annotated[
+    dict[_DecimalKey, _Bias], Field(json_schema_extra={"additionalProperties": False}), AtMost(MAX_LOGIT_BIAS)
+]
 _MetadataKey = Annotated[str, Field(max_length=64)]
-Metadata = Annotated[dict[_MetadataKey, Annotated[str, Field(max_length=512)]], at_most(MAX_METADATA)]
+Metadata = Annotated[dict[_MetadataKey, Annotated[str, Field(max_length=512)]], AtMost(MAX_METADATA)]
 
 # Standard and URL-safe base64 among others.
 CacheSalt = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/_-][A-Za-z0-9+/_=.~:-]{0,255}$")]

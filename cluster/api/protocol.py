@@ -6,26 +6,27 @@ stays in `model_extra`.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
 from cluster.api.fields import (
     MAX_MESSAGES,
     MAX_PARTS,
     PARTS,
     TEXT,
+    AtMost,
     CacheSalt,
     Inert,
     LogitBias,
     Metadata,
     OnePrompt,
+    Only,
     Priority,
     Prompts,
     Stop,
     Texts,
     TokenIds,
-    at_most,
+    as_json,
     fail,
-    only,
 )
 from cluster.api.unsupported import Unsupported, UnsupportedInChat, UnsupportedInCompletions
 from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_CHOICES, MAX_LOGPROBS
@@ -38,7 +39,7 @@ class StreamOptions(BaseModel):
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None  # padding of chunks, which have none either way
-    continuous_usage_stats: Annotated[bool | None, only(False)] = None
+    continuous_usage_stats: Annotated[bool | None, Only(False)] = None
 
 
 def _response_format(value: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -50,7 +51,12 @@ def _response_format(value: dict[str, Any] | None) -> dict[str, Any] | None:
     return value
 
 
-ResponseFormat = Annotated[dict[str, Any] | None, AfterValidator(_response_format)]
+_TEXT_FORMAT = {"type": "object", "required": ["type"], "properties": {"type": {"const": "text"}}}
+ResponseFormat = Annotated[
+    dict[str, Any] | None,
+    AfterValidator(_response_format),
+    WithJsonSchema({"anyOf": [_TEXT_FORMAT, {"type": "null"}]}),
+]
 
 
 class GenerationRequest(Unsupported):
@@ -94,8 +100,8 @@ class GenerationRequest(Unsupported):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     metadata: Metadata | None = None
-    service_tier: Annotated[str | None, only("auto", "default")] = None
-    store: Annotated[bool | None, only(False)] = None
+    service_tier: Annotated[str | None, Only("auto", "default")] = None
+    store: Annotated[bool | None, Only(False)] = None
 
 
 class CompletionRequest(GenerationRequest, UnsupportedInCompletions):
@@ -118,7 +124,7 @@ def _part_type(value: str) -> str:
 class TextPart(BaseModel):
     model_config = _STRICT
 
-    type: Annotated[str, AfterValidator(_part_type)]
+    type: Annotated[str, AfterValidator(_part_type), WithJsonSchema({"enum": ["text"]})]
     text: str
 
 
@@ -126,29 +132,30 @@ def _content_kind(value: Any) -> str:
     return PARTS if isinstance(value, list) else TEXT
 
 
-_Parts = Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True), at_most(MAX_PARTS)]
+_Parts = Annotated[list[TextPart], Field(min_length=1, fail_fast=True), AtMost(MAX_PARTS)]
+
+
+ROLES = ("system", "developer", "user", "assistant")
 
 
 def _role(value: str) -> str:
     if value in ("tool", "function"):
         fail("unsupported_value", "Tools are not supported")
-    if value not in ("system", "developer", "user", "assistant"):
-        fail("invalid_value", "A role is 'system', 'developer', 'user' or 'assistant'")
+    if value not in ROLES:
+        fail("invalid_value", f"A role is {as_json(ROLES)}")
     return value
 
 
 class Message(BaseModel):
     model_config = _STRICT
 
-    role: Annotated[str, AfterValidator(_role)]
+    role: Annotated[str, AfterValidator(_role), WithJsonSchema({"enum": [*ROLES]})]
     tool_calls: Annotated[Any, Inert([])] = None
     function_call: Annotated[Any, Inert()] = None
     content: Annotated[Annotated[str, Tag(TEXT)] | Annotated[_Parts, Tag(PARTS)], Discriminator(_content_kind)]
 
 
-_Messages = Annotated[
-    list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True), at_most(MAX_MESSAGES)
-]
+_Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True), AtMost(MAX_MESSAGES)]
 
 
 class HandleRequest(BaseModel):
