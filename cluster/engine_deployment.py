@@ -18,6 +18,7 @@ from ray.serve.exceptions import RayServeException
 from cluster.admission import Admission, EngineStopping, Refusal
 from cluster.delta_channel import DeltaClient, EngineReport, GatewayAddress
 from cluster.executor import RayExecutor
+from cluster.owner import Owner
 from engine.async_engine import AsyncEngine, Prompt
 from engine.config import EngineConfig
 from engine.errors import EngineDead, SquadronError
@@ -41,8 +42,9 @@ def make_executor(config: EngineConfig) -> Executor:
 class EngineDeployment:
     """One engine and its workers, which live in the replica's placement group and die with it."""
 
-    async def __init__(self, config: EngineConfig) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(self, config: EngineConfig, owner: Owner) -> None:  # type: ignore[misc]  # Serve awaits it
         self._loop = asyncio.get_running_loop()
+        self._owner = owner
         self._name = _actor_name()
         if self._name:
             _end_at_sigterm()
@@ -131,8 +133,9 @@ class EngineDeployment:
         """Raises EngineDead; Serve then replaces the replica."""
         self._engine.check_health()
 
-    async def stop(self) -> None:
-        """End the workers; what runs is given back."""
+    async def stop(self, caller: Owner) -> None:
+        """End the workers; what runs is given back. Raises NotOwner."""
+        self._owner.check(caller, "to stop an engine")
         self._hand_back()
         await asyncio.to_thread(self._engine.shutdown)
 

@@ -21,6 +21,7 @@ from cluster.api.proxy import BareProxyWarning
 from cluster.delta_channel import GatewayAddress
 from cluster.gateway import Gateway
 from cluster.journal import EngineLost
+from cluster.owner import Owner
 from cluster.ray_errors import reason_of
 from cluster.stream_journal import JournalClient
 
@@ -37,6 +38,7 @@ class GatewayDeployment:
     async def __init__(  # type: ignore[misc]  # Serve awaits it
         self,
         engines: DeploymentHandle[Any],
+        owner: Owner,
         model_name: str,
         api_keys: tuple[str, ...],
         allowed_hosts: tuple[str, ...],
@@ -46,11 +48,12 @@ class GatewayDeployment:
         strict_fields: bool,
     ) -> None:
         self._gateway = _ServeGateway(_ServeEngines(engines), max_attempts=max_attempts, patience=patience)
+        self._owner = owner
         self._model_name = model_name
         self._api_keys = api_keys
         self._allowed_hosts = allowed_hosts
         self._strict_fields = strict_fields
-        self._streams = JournalClient() if stream_resume else None
+        self._streams = JournalClient(serve.get_replica_context().app_name) if stream_resume else None
         self._model = await engines.model_info.remote()
         await self._gateway.start(ray.util.get_node_ip_address())
 
@@ -78,8 +81,9 @@ class GatewayDeployment:
     async def chat(self, request: dict[str, Any]) -> dict[str, Any]:
         return await handle.chat(self._gateway, request)
 
-    async def drain(self, grace: float) -> None:
-        """See `Gateway.drain`."""
+    async def drain(self, caller: Owner, grace: float) -> None:
+        """See `Gateway.drain`. For good; raises NotOwner."""
+        self._owner.check(caller, "to drain a gateway")
         await self._gateway.drain(grace)
 
     async def abort(self, request_id: str) -> None:

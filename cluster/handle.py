@@ -35,7 +35,8 @@ A choice is a dict of
     stop_reason       the stop string or stop token id that ended it, or None
     logprobs          None, or for each token {token id: [logprob, rank, text]}
 
-Leaving a stream does not end it: cancel the response, or call `abort`.
+Leaving a stream does not end it: cancel the response, or call `abort`, with which whoever knows a request's id ends it.
+To drain gateways and to stop engines is for the process that built the application alone (`cluster/owner`).
 """
 
 import uuid

@@ -25,6 +25,7 @@ from ray._private.worker import BaseContext
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from cluster import owner
 from cluster.api import proxy
 from cluster.api.hosts import ANY, AllowedHosts
 from cluster.api_keys import collect_api_keys
@@ -107,7 +108,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=ENGINE_GRACE_SECONDS,
         **make_bundles(engine_config),
-    ).bind(engine_config)
+    ).bind(engine_config, owner.this_process())
     return serve.deployment(
         serve.ingress()(GatewayDeployment),
         num_replicas=config.num_gateways,
@@ -118,6 +119,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         graceful_shutdown_timeout_s=config.stream_grace,
     ).bind(
         engines,
+        owner.this_process(),
         engine_config.model_name,
         api_keys,
         config.allowed_hosts,
@@ -272,17 +274,18 @@ class _Replicas:
         They go on refusing until the whole cluster ends, or Serve: where Serve has no application any more, it tells clients
         that the page does not exist.
         """
-        self.gateways.broadcast("drain", DRAIN_SECONDS).results(timeout_s=DRAIN_SECONDS + 2, return_exceptions=True)
+        response = self.gateways.broadcast("drain", owner.this_process(), DRAIN_SECONDS)
+        response.results(timeout_s=DRAIN_SECONDS + 2, return_exceptions=True)
         time.sleep(LINGER_SECONDS)
 
     def stop(self) -> None:
         """Have the engines end their workers."""
-        self.engines.broadcast("stop").results(timeout_s=STOP_SECONDS, return_exceptions=True)
+        self.engines.broadcast("stop", owner.this_process()).results(timeout_s=STOP_SECONDS, return_exceptions=True)
 
 
 def _end_serve() -> None:
     serve.delete(APP_NAME)
-    end_journal()
+    end_journal(APP_NAME)
     if not serve.status().applications:
         serve.shutdown()
 

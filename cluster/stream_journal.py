@@ -1,5 +1,7 @@
 """The streams that clients may come back to, remembered by an actor that outlives every gateway (see `cluster/api/resume`).
 
+Each Serve application has an actor of its own.
+
 A gateway writes what it has told in batches, and waits for the first of a stream only. What is remembered is bounded in bytes
 and in age; what is forgotten cannot be resumed.
 """
@@ -22,7 +24,6 @@ from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")
 
-NAME = "squadron-streams"
 NAMESPACE = "serve"  # where Serve names its actors too
 BATCH_SECONDS = 0.1
 ANSWER_SECONDS = 3.0
@@ -139,7 +140,8 @@ class StreamJournal:
 class JournalClient:
     """A gateway's way to the actor: a `StreamStore`. Lives in one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, app_name: str) -> None:
+        self._app_name = app_name
         self._actor: Any = None
         self._batch = Batch()
         self._news, self._haste = asyncio.Event(), asyncio.Event()
@@ -192,21 +194,26 @@ class JournalClient:
         """The actor's answer, of another actor the next time if it has none."""
         try:
             if self._actor is None:
-                self._actor = await asyncio.to_thread(_start)
+                self._actor = await asyncio.to_thread(_start, self._app_name)
             return await asyncio.wait_for(getattr(self._actor, method).remote(*arguments), ANSWER_SECONDS)
         except _TROUBLES:
             self._actor = None
             raise
 
 
-def end_journal() -> None:
-    """End the actor, if there is one."""
+def end_journal(app_name: str) -> None:
+    """End the application's actor, if there is one."""
     with contextlib.suppress(ValueError):
-        ray.kill(ray.get_actor(NAME, namespace=NAMESPACE))
+        ray.kill(ray.get_actor(actor_name(app_name), namespace=NAMESPACE))
 
 
-def _start() -> Any:
-    """The actor that all gateways have in common, made by the first of them, on another node where there is one.
+def actor_name(app_name: str) -> str:
+    """In NAMESPACE."""
+    return f"squadron-streams-{app_name}"
+
+
+def _start(app_name: str) -> Any:
+    """The actor that an application's gateways have in common, made by the first of them, on another node where there is one.
 
     Tied to that node: Ray takes a soft wish as fulfilled by the node that hears of it first. If the node dies, so does the
     actor, and the next question makes another.
@@ -216,7 +223,7 @@ def _start() -> Any:
     return (
         ray.remote(StreamJournal)
         .options(
-            name=NAME,
+            name=actor_name(app_name),
             namespace=NAMESPACE,
             lifetime="detached",
             get_if_exists=True,

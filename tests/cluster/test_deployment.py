@@ -14,6 +14,7 @@ from cluster.admission import Admission, Refusal
 from cluster.delta_channel import GatewayAddress
 from cluster.engine_deployment import EngineDeployment
 from cluster.gateway import Gateway
+from cluster.owner import this_process
 from engine.config import EngineConfig
 from engine.errors import EngineDead, InvalidRequest
 from engine.sampling_params import SamplingParams
@@ -63,7 +64,7 @@ async def replicas() -> AsyncIterator[list[Replica]]:
     replicas = []
     for _ in range(2):
         replica = Replica.__new__(Replica)
-        await replica.__init__(CONFIG)
+        await replica.__init__(CONFIG, this_process())
         replicas.append(replica)
     yield replicas
     for replica in replicas:
@@ -124,7 +125,7 @@ async def test_without_an_attempt_left_the_client_hears_why(replicas: list[Repli
 
 async def test_a_long_prompt_does_not_hold_up_a_short_one(patient: EngineConfig) -> None:
     replica = Replica.__new__(Replica)
-    await replica.__init__(patient)
+    await replica.__init__(patient, this_process())
     gateway = Gateway(Replicas([replica]), max_attempts=1, patience=SECONDS)
     await gateway.start("127.0.0.1")
     ended = []

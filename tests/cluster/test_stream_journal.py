@@ -8,10 +8,11 @@ import ray
 
 from cluster.api.errors import Unavailable
 from cluster.api.resume import StreamRecord
-from cluster.stream_journal import NAME, NAMESPACE, JournalClient
+from cluster.stream_journal import NAMESPACE, JournalClient, actor_name, end_journal
 from tests.cluster.ranks import ROOT
 from tests.cluster.test_node_lost import NODE, SECONDS, cluster
 
+APP = "one"
 __all__ = ["cluster"]  # the fixture
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's: see there
 
@@ -21,7 +22,7 @@ async def test_gateways_share_a_journal_on_another_node_and_begin_anew_without_i
     ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)
     ray.get(ray.remote(num_cpus=1)(lambda: None).remote())  # which only the other node can: now it is known to be there
     async with asyncio.timeout(SECONDS):
-        gateway, another = JournalClient(), JournalClient()
+        gateway, another = JournalClient(APP), JournalClient(APP)
         await gateway.open("one", StreamRecord(b"who", 5, 7))
         assert await another.find("one") == StreamRecord(b"who", 5, 7)
         gateway.told("one", 0, [11], 0, 3)
@@ -30,7 +31,8 @@ async def test_gateways_share_a_journal_on_another_node_and_begin_anew_without_i
             await asyncio.sleep(0.05)
         assert known == StreamRecord(b"who", 5, 7, 3, [11, 12], [0, 1])
         assert _place() == other.node_id
-        ray.kill(ray.get_actor(NAME, namespace=NAMESPACE))
+        await check_that_applications_share_nothing(gateway)
+        ray.kill(ray.get_actor(actor_name(APP), namespace=NAMESPACE))
         await _forgotten(another, "one")
         await gateway.open("two", StreamRecord(b"who", 6, 8))
         assert await another.find("two") == StreamRecord(b"who", 6, 8)
@@ -41,9 +43,20 @@ async def test_gateways_share_a_journal_on_another_node_and_begin_anew_without_i
         assert await another.find("three") == StreamRecord(b"who", 7, 9)
 
 
+async def check_that_applications_share_nothing(gateway: JournalClient) -> None:
+    """Nor does the end of the one's journal touch the other's."""
+    stranger = JournalClient("another")
+    assert await stranger.find("one") is None
+    await stranger.open("foreign", StreamRecord(b"who", 6, 8))
+    assert await gateway.find("foreign") is None
+    end_journal("another")
+    await _forgotten(stranger, "foreign")
+    assert await gateway.find("one") is not None
+
+
 def _place() -> Any:
     """The node of the actor."""
-    actor = ray.get_actor(NAME, namespace=NAMESPACE)
+    actor = ray.get_actor(actor_name(APP), namespace=NAMESPACE)
     return ray._private.state.actors()[actor._actor_id.hex()]["Address"]["NodeID"]
 
 

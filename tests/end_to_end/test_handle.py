@@ -38,12 +38,22 @@ wrong_in_stream = list(handle.options(stream=True).stream.remote({"prompt": "onc
 endless = handle.options(stream=True).stream.remote(
     {"prompt": "once", "max_tokens": 1900, "ignore_eos": True, "request_id": "endless"}
 )
+refusals = []
+for application, method, arguments in [
+    (handle, "drain", [None, 0.0]),
+    (serve.get_deployment_handle("EngineDeployment", "squadron"), "stop", [None]),
+]:
+    try:
+        application.broadcast(method, *arguments).results(timeout_s=30)
+    except Exception as error:
+        refusals.append(str(error))
+
 reasons = []
 for number, answer in enumerate(endless):
     if number == 3:
         handle.abort.remote("endless").result()
     reasons.append(answer["outputs"][0]["finish_reason"])
-print(json.dumps([chat, stream, both, wrong, wrong_in_stream, reasons[-1]]))
+print(json.dumps([chat, stream, both, wrong, wrong_in_stream, reasons[-1], refusals]))
 """
 
 
@@ -100,3 +110,8 @@ def test_errors_are_values(answers: list[Any]) -> None:
 
 def test_abort_by_request_id(answers: list[Any]) -> None:
     assert answers[5] == "abort"
+
+
+def test_a_stranger_ends_neither_gateways_nor_engines(answers: list[Any], server: Server) -> None:
+    assert ["NotOwner" in refusal for refusal in answers[6]] == [True, True], answers[6]
+    assert server.handle.generate.remote({"prompt": "once", "max_tokens": 2}).result()["error"] is None
