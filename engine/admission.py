@@ -11,7 +11,7 @@ from engine.detokenizer import Detokenizer
 from engine.errors import InvalidRequest
 from engine.outputs import RequestMetrics
 from engine.sampling_params import SamplingParams
-from engine.sequence import Sequence, SequenceGroup
+from engine.sequence import Lane, Sequence, SequenceGroup
 from engine.stopping import replay_text
 from engine.tokenizer import Tokenizer
 
@@ -30,7 +30,7 @@ class Limits:
 
 def check_request(prompt_token_ids: list[int], params: SamplingParams, limits: Limits) -> int:
     """The most tokens the request may generate; raises InvalidRequest if it could not run alone on an empty cache."""
-    num_prompt, num_seqs = len(prompt_token_ids), params.num_samples
+    num_prompt = len(prompt_token_ids)
     if not num_prompt:
         raise InvalidRequest("the prompt is empty", param="prompt", code="empty_prompt")
     _check_ids("prompt", prompt_token_ids, limits.vocab_size)
@@ -39,8 +39,6 @@ def check_request(prompt_token_ids: list[int], params: SamplingParams, limits: L
     _check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size)
     _check_anything_is_left(params, limits)
     _check_num_logprobs(params, limits)
-    if num_seqs > limits.max_num_seqs:
-        raise InvalidRequest(f"{num_seqs} sequences exceed max_num_seqs={limits.max_num_seqs}", param="n")
     wanted = params.max_tokens if params.max_tokens is not None else max(limits.max_model_len - num_prompt, 1)
     total = num_prompt + wanted
     if max(total, num_prompt + params.min_tokens) > limits.max_model_len:
@@ -50,13 +48,8 @@ def check_request(prompt_token_ids: list[int], params: SamplingParams, limits: L
             param="prompt",
             code="context_length_exceeded",
         )
-    needed = num_seqs * -(-total // limits.block_size)
-    if needed > limits.num_blocks:
-        raise InvalidRequest(
-            f"{num_seqs} sequences of up to {total} tokens need {needed} cache blocks, and there are {limits.num_blocks}",
-            param="max_tokens",
-            code="context_length_exceeded",
-        )
+    if params.beam_width is not None:
+        _check_beams_fit(params.beam_width, num_prompt, wanted, limits)
     return wanted
 
 
@@ -73,13 +66,16 @@ def make_group(
     order: tuple[int, int],
     seed: int,
     max_output_tokens: int,
+    shares_prefixes: bool,
     arrival_time: float,
     model: ModelConfig,
     tokenizer: Tokenizer,
     detokenizer: Detokenizer,
 ) -> SequenceGroup:
-    """A request's group, one sequence to begin with; or one for each choice that brings output tokens along."""
-    outputs = output_ids if any(output_ids) else [()]
+    """A request's group: a sequence and a lane for each choice, or one lane of beams, which are one sequence to begin with.
+
+    `shares_prefixes`: with other requests; a request's own choices share their prompt always.
+    """
     is_beam_search = params.beam_width is not None
     has_bias = bool(params.logit_bias or params.bad_words or params.min_tokens)
     is_rare = params.has_penalties or has_bias or params.allowed_token_ids or params.prompt_logprobs is not None
@@ -88,16 +84,15 @@ def make_group(
         params=params,
         prompt=prompt,
         prompt_token_ids=prompt_token_ids,
-        seqs=[Sequence(n, [*prompt_token_ids, *output], len(prompt_token_ids)) for n, output in enumerate(outputs)],
+        seqs=_sequences(prompt_token_ids, output_ids, 1 if is_beam_search else params.num_samples),
         order=order,
         seed=seed,
         max_output_tokens=max_output_tokens,
         stop_token_ids=_stop_token_ids(params, model.eos_token_ids),
         metrics=RequestMetrics(arrival_time, phase_start=arrival_time),
         prompt_logprobs_sent=any(output_ids),
-        num_unforked=1 if any(output_ids) or is_beam_search else params.num_samples,
         attempt=attempt,
-        cache_salt=hashlib.blake2b(cache_salt.encode(), digest_size=16).digest() if cache_salt else b"",
+        cache_salt=_salt(cache_salt) if shares_prefixes else None,
         bad_words_ids=_bad_words(params, tokenizer),
         history_matters=params.has_penalties or bool(params.bad_words) or is_beam_search,
         has_penalties=params.has_penalties,
@@ -111,7 +106,39 @@ def make_group(
         replay_text(group, seq, detokenizer)
     for seq, cumulative_logprob in zip(group.seqs, cumulative_logprobs, strict=False):
         seq.cumulative_logprob = cumulative_logprob
+    if is_beam_search:
+        group.lanes = [Lane(group, group.seqs, (*order, 0), num_seats=params.num_samples)]
+    else:
+        group.lanes = [Lane(group, [seq], (*order, seq.choice), num_seats=1) for seq in group.live]
+        if group.cache_salt is None and len(group.lanes) > 1:
+            group.cache_salt = order[1].to_bytes(8)  # of this request alone
     return group
+
+
+def _sequences(prompt: list[int], output_ids: Seq[Seq[int]], count: int) -> list[Sequence]:
+    outputs = output_ids if any(output_ids) else [()] * count
+    return [Sequence(choice, [*prompt, *output], len(prompt)) for choice, output in enumerate(outputs)]
+
+
+def _salt(salt: str | None) -> bytes:
+    return hashlib.blake2b(salt.encode(), digest_size=16).digest() if salt else b""
+
+
+def _check_beams_fit(beam_width: int, num_prompt: int, wanted: int, limits: Limits) -> None:
+    """Beams go on together, a step at a time: all must fit into the cache at once. Choices need not, they take turns."""
+    if beam_width > limits.max_num_seqs:
+        message = f"beam_width={beam_width} exceeds max_num_seqs={limits.max_num_seqs}"
+        raise InvalidRequest(message, param="beam_width")
+    needed = beam_width * -(-(num_prompt + wanted) // limits.block_size)
+    if needed > limits.num_blocks:
+        room = limits.num_blocks // beam_width * limits.block_size - num_prompt
+        advice = f"max_tokens={room} would fit" if room > 0 else "fewer beams may fit"
+        raise InvalidRequest(
+            f"{beam_width} beams of up to {num_prompt + wanted} tokens need {needed} cache blocks, and there are "
+            f"{limits.num_blocks}; {advice}",
+            param="max_tokens",
+            code="context_length_exceeded",
+        )
 
 
 def _check_ids(name: str, ids: Seq[int], vocab_size: int) -> None:

@@ -88,9 +88,6 @@ def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) 
             position = entry.start + entry.num_tokens
             token_rows.append(end_row - 1)
             rows.append((group, seq, seq.choice, position, None))
-            for child in range(1, entry.num_samples):
-                token_rows.append(end_row - 1)
-                rows.append((group, seq, child, position, None))
     return np.array(token_rows, np.int32), rows
 
 

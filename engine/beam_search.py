@@ -149,7 +149,7 @@ def _continue(group: SequenceGroup, live: list[Sequence], survivors: list[Candid
         child.token_ids.append(candidate.token_id)
         child.cumulative_logprob = candidate.score
         child.candidates = None
-    group.seqs = children
+    group.seqs[:] = children  # the list of its lane, too
 
 
 def _text(group: SequenceGroup, seq: Sequence, tokenizer: Tokenizer) -> str:

@@ -23,12 +23,10 @@ class BlockManager:
         block_size: int,
         max_model_len: int,
         max_num_seqs: int,
-        enable_prefix_caching: bool,
     ) -> None:
         self.block_size = block_size
         self.device = BlockPool(capacity.num_gpu_blocks, first=1)
         self.host = BlockPool(capacity.num_cpu_blocks)
-        self.enable_prefix_caching = enable_prefix_caching
         # A row for each running sequence, padded with the null block, so that a step's tables are one gather.
         self.tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), np.int32)
         self.max_blocks = min(self.tables.shape[1], self.device.num_usable)  # that one sequence may have
@@ -42,14 +40,14 @@ class BlockManager:
     def num_blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def admit(self, seq: Sequence, salt: bytes, *, read_cache: bool) -> None:
-        """Give a row to a sequence that has no blocks, and what the prefix cache holds of it.
+    def admit(self, seq: Sequence, salt: bytes | None) -> None:
+        """Give a row to a sequence that has no blocks, and what the prefix cache holds of it (nothing, without a salt).
 
         A fully cached sequence still computes its last token, so that block is computed again into one of its own.
         """
         assert not seq.block_table and seq.row is None and seq.num_computed_tokens == 0
         seq.row = self._free_rows.pop()
-        if not (self.enable_prefix_caching and read_cache):
+        if salt is None:
             return
         cached = self.cached_blocks(seq, salt)
         for block in cached:
@@ -70,9 +68,9 @@ class BlockManager:
             cached.append(block)
         return cached
 
-    def num_blocks_to_admit(self, seq: Sequence, salt: bytes, *, read_cache: bool) -> int:
+    def num_blocks_to_admit(self, seq: Sequence, salt: bytes | None) -> int:
         """Free blocks that the whole sequence would take: those not cached, and cached ones that are free now."""
-        cached = self.cached_blocks(seq, salt) if self.enable_prefix_caching and read_cache else []
+        cached = [] if salt is None else self.cached_blocks(seq, salt)
         return self.num_blocks(seq.num_tokens) - sum(not self.device.is_free(block) for block in cached)
 
     def reserve(self, seq: Sequence, num_tokens: int) -> bool:
@@ -97,13 +95,13 @@ class BlockManager:
         """Whether a sequence of that length has no place in the whole cache."""
         return self.num_blocks(num_tokens) > self.max_blocks
 
-    def index_full_blocks(self, seq: Sequence, salt: bytes) -> None:
-        """Enter the blocks that are full, computed and known into the prefix index."""
+    def index_full_blocks(self, seq: Sequence, salt: bytes | None) -> None:
+        """Enter the blocks that are full, computed and known into the prefix index; none, without a salt."""
         num_full = min(seq.num_computed_tokens, len(seq.token_ids)) // self.block_size
-        if self.enable_prefix_caching:
+        if salt is not None:
             for index in range(seq.num_indexed_blocks, num_full):
                 self.device.register(seq.block_table[index], self._hash(seq, index, salt))
-            seq.num_indexed_blocks = num_full
+        seq.num_indexed_blocks = num_full
 
     def distrust(self, group: SequenceGroup) -> None:
         """Let no later prompt find what the group's sequences wrote or read, whoever holds it now: the numbers are wrong."""
@@ -133,14 +131,20 @@ class BlockManager:
         seq.host_block_table.clear()
         self._leave_row(seq)
 
-    def num_unique_blocks(self, group: SequenceGroup) -> int:
-        return len({block for seq in group.live for block in seq.block_table or seq.host_block_table})
+    def num_unique_blocks(self, seqs: list[Sequence]) -> int:
+        return len({block for seq in seqs for block in seq.block_table or seq.host_block_table})
 
-    def num_blocks_to_swap_in(self, group: SequenceGroup) -> int:
-        """Device blocks that a swapped group needs to come back and compute a token more of each sequence."""
-        needed = self.num_unique_blocks(group)
+    def num_blocks_to_swap_in(self, seqs: list[Sequence], salt: bytes | None) -> int:
+        """Free device blocks that swapped sequences need to come back and compute a token more of each."""
+        kept = {
+            host
+            for seq in seqs
+            for host, block in zip(seq.host_block_table, self._still_cached(seq, salt), strict=False)
+            if not self.device.is_free(block)
+        }
+        needed = self.num_unique_blocks(seqs) - len(kept)
         written: set[int] = set()
-        for seq in group.live:
+        for seq in seqs:
             index = seq.num_computed_tokens // self.block_size
             if index >= len(seq.host_block_table):
                 needed += 1
@@ -150,34 +154,41 @@ class BlockManager:
                 written.add(seq.host_block_table[index])
         return needed
 
-    def swap_out(self, group: SequenceGroup) -> None:
-        """Move the group's blocks to the host, each once however many of its sequences share it."""
+    def swap_out(self, seqs: list[Sequence]) -> None:
+        """Move the sequences' blocks to the host, each once however many of them share it."""
         moved: dict[int, int] = {}
-        for seq in group.live:
+        for seq in seqs:
             for block in seq.block_table:
                 if block in moved:
                     self.host.share(moved[block])
                 else:
                     moved[block] = self.host.allocate()
                 seq.host_block_table.append(moved[block])
-        for seq in group.live:
+        for seq in seqs:
             for block in reversed(seq.block_table):
                 self.device.release(block)
             self._leave_row(seq)
         self._swap_out += moved.items()
 
-    def swap_in(self, group: SequenceGroup) -> None:
-        """Move the group's blocks back to the device, shared as they were. Raises OutOfBlocks."""
+    def swap_in(self, seqs: list[Sequence], salt: bytes | None) -> None:
+        """Move the sequences' blocks back to the device, shared as they were; those that are still there are shared again.
+
+        Raises OutOfBlocks.
+        """
         moved: dict[int, int] = {}
-        for seq in group.live:
+        for seq in seqs:
             seq.row = self._free_rows.pop()
-            for block in seq.host_block_table:
+            cached = self._still_cached(seq, salt)
+            for block in cached:
+                self.device.share(block)
+                self._append(seq, block)
+            for block in seq.host_block_table[len(cached) :]:
                 if block in moved:
                     self.device.share(moved[block])
                 else:
                     moved[block] = self.device.allocate()
                 self._append(seq, moved[block])
-        for seq in group.live:
+        for seq in seqs:
             for block in reversed(seq.host_block_table):
                 self.host.release(block)
             seq.host_block_table.clear()
@@ -188,6 +199,11 @@ class BlockManager:
         moves = self._swap_out, self._swap_in, self._copy
         self._swap_out, self._swap_in, self._copy = [], [], []
         return moves
+
+    def _still_cached(self, seq: Sequence, salt: bytes | None) -> list[int]:
+        """The blocks in the prefix index that hold what a swapped sequence's full blocks do, as far as they are there."""
+        num_full = seq.num_computed_tokens // self.block_size
+        return [] if salt is None else self.cached_blocks(seq, salt)[:num_full]
 
     def _writes_shared(self, seq: Sequence) -> bool:
         """Whether the next write falls into a block that others hold too. Cached blocks are full, so never written."""

@@ -150,6 +150,7 @@ class LLMEngine:
             order=(self._num_arrivals + self._overtakes(priority), self._num_arrivals),
             seed=(params.seed if params.seed is not None else self._seeds.getrandbits(64)) % 2**64,
             max_output_tokens=max_output_tokens,
+            shares_prefixes=self.config.enable_prefix_caching,
             arrival_time=time.monotonic() if arrival_time is None else arrival_time,
             model=self.model_config,
             tokenizer=self.tokenizer,
@@ -226,7 +227,7 @@ class LLMEngine:
         record.finished = time.monotonic()
         record.execute_ns = tuple(output.execute_ns.tolist())
         self._measure_prefill(record, step.plan.num_tokens)
-        news = self.processor.process(step.plan, output, self.scheduler.blocks, record.finished)
+        news = self.processor.process(step.plan, output, self.scheduler, record.finished)
         for group, told in news:
             if told.finished:
                 self._remove(group)
@@ -240,6 +241,7 @@ class LLMEngine:
 
     def _remove(self, group: SequenceGroup) -> None:
         del self._groups[group.request_id]
+        group.is_over = True
         self.scheduler.finish(group)
         self.recorder.finished(group)
         self._suspects.review()
@@ -300,14 +302,15 @@ class LLMEngine:
 
     def _end_what_outgrew_the_cache(self) -> None:
         """It is less since workers were replaced: whoever needs more than all of it can never go on."""
-        for group in self.scheduler.take_outgrown():
-            num_tokens = [seq.num_tokens for seq in group.live]
+        for lane in self.scheduler.take_outgrown():
+            num_tokens = [seq.num_tokens for seq in lane.seqs]
             needed = sum(map(self.scheduler.blocks.num_blocks, num_tokens))
             message = (
                 f"its {sum(num_tokens)} tokens so far need {needed} cache blocks, and there are "
                 f"{self.scheduler.blocks.device.num_usable} since workers were replaced"
             )
-            self.fail_request(group.request_id, message, CACHE_TOO_SMALL)
+            if not lane.group.is_over:
+                self.fail_request(lane.group.request_id, message, CACHE_TOO_SMALL)
 
     def _give_up(self, reason: str) -> None:
         """No workers, no hope: every request ends with the reason, and none is taken any more."""
@@ -347,7 +350,6 @@ class LLMEngine:
             block_size=self.config.block_size,
             max_model_len=self.max_model_len,
             max_num_seqs=self.config.max_num_seqs,
-            enable_prefix_caching=self.config.enable_prefix_caching,
         )
 
     def _measure_prefill(self, record: StepRecord, num_tokens: int) -> None:

@@ -3,12 +3,11 @@
 import logging
 
 from engine import beam_search, decoding
-from engine.block_manager import BlockManager
 from engine.detokenizer import Detokenizer
 from engine.errors import InputProcessingError, SquadronError
 from engine.outputs import CompletionOutput, RequestOutput, SamplerOutput
-from engine.scheduler import ScheduledSequence, SchedulerOutputs
-from engine.sequence import Sequence, SequenceGroup, Status
+from engine.scheduler import ScheduledSequence, Scheduler, SchedulerOutputs
+from engine.sequence import SequenceGroup, Status
 from engine.tokenizer import Tokenizer
 
 logger = logging.getLogger("squadron.engine")
@@ -25,7 +24,7 @@ class OutputProcessor:
         self.detokenizer = Detokenizer(tokenizer.token_bytes, tokenizer.special_ids, vocab_size)
         self.num_discarded_rows = 0  # sampled for a sequence that had ended, by a step built ahead
 
-    def process(self, plan: SchedulerOutputs, output: SamplerOutput, blocks: BlockManager, now: float) -> list[News]:
+    def process(self, plan: SchedulerOutputs, output: SamplerOutput, scheduler: Scheduler, now: float) -> list[News]:
         """Go through the plan as the rows were laid out; `now` is when the results came."""
         rows = decoding.SampledRows(output, self.tokenizer)
         news: list[News] = []
@@ -38,15 +37,15 @@ class OutputProcessor:
                 entry.seq.num_pending -= 1
             is_finite = rows.all_finite or all(rows.is_finite[first_row:row])
             if not is_finite:
-                blocks.distrust(entry.group)
+                scheduler.blocks.distrust(entry.group)
             if entry.seq.finish_reason is not None:
                 self.num_discarded_rows += entry.num_samples
             elif row > first_row:
-                self._apply(entry, rows, first_row, gained, blocks, is_finite=is_finite)
-            # A group's sequences are neighbours: its news is complete with the last of them.
+                self._apply(entry, rows, first_row, gained, scheduler, is_finite=is_finite)
+            # Sequences of a group are neighbours mostly: its news is told after the last of them.
             group = entry.group
             if index == len(scheduled) or scheduled[index].group is not group:
-                if (told := self._tell_or_fail(group, gained, blocks, now)) is not None:
+                if (told := self._tell_or_fail(group, gained, scheduler, now)) is not None:
                     news.append((group, told))
                 gained = []
         return news
@@ -68,7 +67,7 @@ class OutputProcessor:
         rows: decoding.SampledRows,
         first_row: int,
         gained: list[CompletionOutput],
-        blocks: BlockManager,
+        scheduler: Scheduler,
         *,
         is_finite: bool,
     ) -> None:
@@ -84,49 +83,48 @@ class OutputProcessor:
             if group.params.beam_width is not None:
                 seq.candidates = rows.candidates(sampled_row, group.num_candidates)
                 return
-            if group.num_unforked == 1:
-                gained.append(decoding.append_token(group, seq, rows, sampled_row, self.detokenizer))
-                if seq.finish_reason is not None:
-                    blocks.free(seq)
-                return
-            lines = [seq, *_fork(group, seq, blocks)]
-            for line_row, line in enumerate(lines, start=sampled_row):
-                gained.append(decoding.append_token(group, line, rows, line_row, self.detokenizer))
-                if line.finish_reason is not None:
-                    blocks.free(line)
+            gained.append(decoding.append_token(group, seq, rows, sampled_row, self.detokenizer))
+            if seq.finish_reason is not None:
+                scheduler.retire(group, seq)
         except Exception as error:
             group.error = _trouble(group, error)
 
     def _tell_or_fail(
-        self, group: SequenceGroup, gained: list[CompletionOutput], blocks: BlockManager, now: float
+        self, group: SequenceGroup, gained: list[CompletionOutput], scheduler: Scheduler, now: float
     ) -> RequestOutput | None:
         try:
-            return self._tell(group, gained, blocks, now)
+            return self._tell(group, gained, scheduler, now)
         except Exception as error:
             return self.fail(group, _trouble(group, error))
 
     def _tell(
-        self, group: SequenceGroup, gained: list[CompletionOutput], blocks: BlockManager, now: float
+        self, group: SequenceGroup, gained: list[CompletionOutput], scheduler: Scheduler, now: float
     ) -> RequestOutput | None:
         """What the caller hears; None while there is nothing to hear yet, or any more."""
-        if group.status is Status.FINISHED:
-            return None  # aborted
+        if group.is_over:
+            return None
         if group.error is not None:
             return self.fail(group, group.error)
         has_candidates = group.params.beam_width is not None and any(seq.candidates for seq in group.live)
         if not (gained or has_candidates):
             return None
-        if group.metrics.phase != "decode" and group.status is Status.RUNNING:
-            group.metrics.enter("decode", now)
-            group.metrics.first_token_time = group.metrics.first_token_time or now
-            group.may_pass = True
+        if group.metrics.phase != "decode":
+            self._note_token(group, scheduler, now)
         if has_candidates:
-            is_over = beam_search.advance(group, blocks)
+            is_over = beam_search.advance(group, scheduler.blocks)
             return _request_output(group, beam_search.results(group, self.tokenizer)) if is_over else None
         if group.params.best_of is not None:
             group.held_outputs += gained
             return _request_output(group, decoding.rank_best_of(group)) if group.finished else None
         return _request_output(group, gained)
+
+    def _note_token(self, group: SequenceGroup, scheduler: Scheduler, now: float) -> None:
+        """The first one, or the first after something has disturbed the request; not one that came after it was preempted."""
+        is_preempted = group.metrics.phase in ("preemption", "swap")
+        if not is_preempted or any(lane.status is Status.RUNNING for lane in group.lanes):
+            group.metrics.enter("decode", now)
+        group.metrics.first_token_time = group.metrics.first_token_time or now
+        scheduler.waiting.set_may_pass(group, may_pass=True)
 
 
 def _trouble(group: SequenceGroup, error: Exception) -> str:
@@ -136,21 +134,12 @@ def _trouble(group: SequenceGroup, error: Exception) -> str:
     return message
 
 
-def _fork(group: SequenceGroup, parent: Sequence, blocks: BlockManager) -> list[Sequence]:
-    """The prompt is computed: its other choices begin."""
-    children = [parent.fork(choice) for choice in range(1, group.num_unforked)]
-    for child in children:
-        blocks.fork(parent, child)
-    group.seqs += children
-    group.num_unforked = 1
-    return children
-
-
 def _request_output(group: SequenceGroup, gained: list[CompletionOutput]) -> RequestOutput:
     prompt_logprobs = None
     if group.params.prompt_logprobs is not None and not group.prompt_logprobs_sent:
         prompt_logprobs = group.prompt_logprobs or [None]
         group.prompt_logprobs_sent = True
+    group.is_over = group.finished
     return RequestOutput(
         group.request_id,
         group.attempt,

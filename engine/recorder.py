@@ -44,8 +44,9 @@ class Recorder:
             if group.metrics.first_scheduled_time is None:
                 group.metrics.first_scheduled_time = started
                 group.metrics.enter("prefill", started)
-        for group in plan.preempted:
-            group.metrics.enter("swap" if group.status is Status.SWAPPED else "preemption", started)
+        for lane in plan.preempted:
+            if all(other.status is not Status.RUNNING for other in lane.group.lanes):
+                lane.group.metrics.enter("swap" if lane.status is Status.SWAPPED else "preemption", started)
         self._schedule_seconds += scheduled - started
         self._build_seconds += submitted - scheduled
         num_tokens = np.diff(request.query_starts)
@@ -60,7 +61,7 @@ class Recorder:
             num_swapped_out=len(plan.blocks_to_swap_out),
             num_swapped_in=len(plan.blocks_to_swap_in),
             num_copied=len(plan.blocks_to_copy),
-            preempted=[group.request_id for group in plan.preempted],
+            preempted=[lane.group.request_id for lane in plan.preempted],
             schedule_start=started,
             submitted=submitted,
         )
@@ -97,9 +98,9 @@ class Recorder:
     def stats(self, scheduler: Scheduler, num_discarded_rows: int) -> EngineStats:
         blocks = scheduler.blocks
         return EngineStats(
-            num_requests_running=len(scheduler.running),
-            num_requests_waiting=len(scheduler.waiting),
-            num_requests_swapped=len(scheduler.swapped),
+            num_requests_running=len({lane.group for lane in scheduler.running}),
+            num_requests_waiting=scheduler.waiting.num_requests,
+            num_requests_swapped=len({lane.group for lane in scheduler.swapped}),
             num_gpu_blocks=blocks.device.num_usable,
             num_free_gpu_blocks=blocks.device.num_free,
             num_cpu_blocks=blocks.host.num_usable,

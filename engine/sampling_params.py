@@ -93,7 +93,7 @@ class SamplingParams:
 
     @property
     def num_samples(self) -> int:
-        """How many sequences the request runs at once."""
+        """How many sequences the request has."""
         return self.beam_width or self.best_of or self.n
 
     def _check_stops(self) -> None:

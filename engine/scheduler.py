@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from engine.block_manager import BlockManager
-from engine.sequence import Sequence, SequenceGroup, Status
+from engine.sequence import Lane, Sequence, SequenceGroup, Status
 from engine.waiting_line import WaitingLine, insert, remove
 
 # Prompt logprobs need a row of logits for each prompt token; a step takes no more than this of one sequence.
@@ -27,7 +27,7 @@ class ScheduledSequence:
     num_tokens: int
     prompt_row_start: int  # the first position whose row gives a prompt logprob, that of the next position
     num_prompt_rows: int  # sampled rows that do, before the others
-    num_samples: int  # sampled rows of the last token: 0 while its end is not reached, n where n children will fork
+    num_samples: int  # sampled rows of the last token: 0 while its end is not reached, then 1
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class SchedulerOutputs:
     num_prompt_tokens: int = 0
     max_prompt_tokens: int | None = None  # what the decoding sequences leave; not known until a prompt asks
     admitted: list[SequenceGroup] = field(default_factory=list)  # from the waiting queue
-    preempted: list[SequenceGroup] = field(default_factory=list)
+    preempted: list[Lane] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -56,9 +56,9 @@ class PreemptionCosts:
 
 
 class Scheduler:
-    """Keeps the queues; every queue is served in order of `SequenceGroup.order`.
+    """Keeps the queues, of lanes: each choice of a request has its own turn. Every queue is served in order of `Lane.order`.
 
-    Nobody starves: the order of a group never changes, the first in order is never preempted for another's sake, and a
+    Nobody starves: the order of a lane never changes, the first in order is never preempted for another's sake, and a
     request that could not run alone was refused when it was added.
     """
 
@@ -86,16 +86,17 @@ class Scheduler:
         self.shares_steps = depth > 1 and not runs_ahead  # several pipeline stages work on different steps at once
         self.costs = costs
         self.waiting = WaitingLine()
-        self.running: list[SequenceGroup] = []
-        self.swapped: list[SequenceGroup] = []
+        self.running: list[Lane] = []
+        self.swapped: list[Lane] = []
         self.num_preemptions_swap = 0
         self.num_preemptions_recompute = 0
-        self._outgrown: list[SequenceGroup] = []  # they need more than the whole cache
+        self._outgrown: list[Lane] = []  # they need more than the whole cache
         self.num_wasted_tokens = 0  # computed once and thrown away by preemption
         self.step = 0
 
     def add(self, group: SequenceGroup) -> None:
-        self.waiting.add(group)
+        for lane in group.lanes:
+            self.waiting.add(lane)
 
     def schedule(self) -> SchedulerOutputs | None:
         """The next step, or None if there is nothing that could be done before a step in flight ends."""
@@ -111,22 +112,35 @@ class Scheduler:
         self.step += 1
         return plan
 
-    def take_outgrown(self) -> list[SequenceGroup]:
-        """Groups met since last time that can never go on, for the cache is too small: to be finished now."""
+    def take_outgrown(self) -> list[Lane]:
+        """Lanes met since last time that can never go on, for the cache is too small: to be finished now."""
         outgrown, self._outgrown = self._outgrown, []
         return outgrown
 
+    def retire(self, group: SequenceGroup, seq: Sequence) -> None:
+        """A choice has ended: its blocks and its seat are for others, whether or not a step with it is in flight."""
+        lane = next(lane for lane in group.lanes if lane.seqs[0] is seq)
+        self._leave(lane)
+        group.lanes.remove(lane)
+        self._bring_back(group)
+
     def finish(self, group: SequenceGroup) -> None:
-        """Take a group out of its queue and free what it holds, whether or not a step with it is in flight."""
-        if group.status is Status.WAITING:
-            self.waiting.remove(group)
-        elif group.status is Status.RUNNING:
-            remove(self.running, group)
-        elif group.status is Status.SWAPPED:
-            remove(self.swapped, group)
-        for seq in (*group.seqs, *group.finished_beams):
+        """As `retire`, for all that is left of a request."""
+        for lane in group.lanes:
+            self._leave(lane)
+
+    def _leave(self, lane: Lane) -> None:
+        if lane.status is Status.WAITING:
+            self.waiting.remove(lane)
+        elif lane.status is Status.RUNNING:
+            remove(self.running, lane)
+        elif lane.status is Status.SWAPPED:
+            remove(self.swapped, lane)
+        elif lane.status is Status.ASIDE:
+            lane.group.aside.remove(lane)
+        for seq in lane.seqs:
             self.blocks.free(seq)
-        group.status = Status.FINISHED
+        lane.status = Status.FINISHED
 
     def requeue_all(self, blocks: BlockManager, lost: Iterable[SchedulerOutputs]) -> list[SequenceGroup]:
         """The workers and their caches are gone, and the steps in flight: everybody waits again, on an empty cache.
@@ -137,39 +151,39 @@ class Scheduler:
             for entry in plan.scheduled:
                 entry.seq.num_pending = 0
         requeued = [*self.running, *self.swapped]
-        for group in requeued:
-            for seq in group.live:
+        for lane in requeued:
+            for seq in lane.seqs:
                 self.blocks.free(seq)
                 _forget_progress(seq)
-            group.status = Status.WAITING
-            self.waiting.add(group)
+            lane.status = Status.WAITING
+            self.waiting.add(lane)
         self.running, self.swapped = [], []
         self.blocks = blocks
-        return requeued
+        return list(dict.fromkeys(lane.group for lane in requeued))
 
     def _schedule_running(self, plan: SchedulerOutputs) -> None:
         decoding_left = self._decoding_share()
-        for group in list(self.running):
-            if group.status is not Status.RUNNING:
+        for lane in list(self.running):
+            if lane.status is not Status.RUNNING:
                 continue  # preempted for the sake of one before it
-            is_decoding = self.shares_steps and _is_decoding(group)
+            is_decoding = self.shares_steps and _is_decoding(lane)
             if is_decoding and decoding_left <= 0:
                 continue
-            for seq in group.seqs:
-                num_tokens = self._num_schedulable(group, seq, plan)
+            for seq in lane.seqs:
+                num_tokens = self._num_schedulable(lane.group, seq, plan)
                 if num_tokens == 0:
                     continue
                 end = seq.num_computed_tokens + num_tokens
-                if not (self.blocks.reserve(seq, end) or self._make_room(group, seq, end, plan)):
+                if not (self.blocks.reserve(seq, end) or self._make_room(lane, seq, end, plan)):
                     break
-                self._schedule(group, seq, num_tokens, plan)
+                self._schedule(lane, seq, num_tokens, plan)
                 decoding_left -= is_decoding
 
     def _decoding_share(self) -> int:
         """Decoding sequences a step: pipeline stages are kept busy by different ones, so no step takes them all."""
         if not self.shares_steps:
             return self.max_num_seqs
-        return -(-sum(len(group.live) for group in self.running if _is_decoding(group)) // self.depth)
+        return -(-sum(len(lane.seqs) for lane in self.running if _is_decoding(lane)) // self.depth)
 
     def _token_share(self) -> int:
         """Tokens a step: with several stages a part of what there is, so that steps take equally long.
@@ -179,128 +193,146 @@ class Scheduler:
         """
         if not self.shares_steps:
             return self.max_num_batched_tokens
-        prompts = (group for group in (*self.running, *self._first_in_line()) if not _is_decoding(group))
-        left = sum(len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens for g in prompts for seq in g.live)
+        prompts = (lane for lane in (*self.running, *self._first_in_line()) if not _is_decoding(lane))
+        left = sum(
+            len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens for lane in prompts for seq in lane.seqs
+        )
         share = -(-left // (STEPS_A_STAGE * self.depth))
         return min(self._decoding_share() + max(share, self.min_stage_tokens), self.max_num_batched_tokens)
 
-    def _first_in_line(self) -> Iterator[SequenceGroup]:
+    def _first_in_line(self) -> Iterator[Lane]:
         """Those who wait and would have a seat now."""
-        free = self.max_num_seqs - sum(group.num_seats for group in self.running)
-        for group in self.waiting.admissible():
-            free -= group.num_seats
+        free = self.max_num_seqs - sum(lane.num_seats for lane in self.running)
+        for lane in self.waiting.admissible():
+            free -= lane.num_seats
             if free < 0:
                 return
-            yield group
+            if not lane.waits_for_prompt:
+                yield lane
 
-    def _make_room(self, group: SequenceGroup, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> bool:
-        """Preempt until the sequence can grow; False if it was its own group that had to go, or if nothing would help."""
+    def _make_room(self, lane: Lane, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> bool:
+        """Preempt until the sequence can grow; False if it was its own lane that had to go, or if nothing would help."""
         while not self.blocks.reserve(seq, num_tokens):
-            is_alone = self.running == [group] and group.last_step != plan.step
+            is_alone = self.running == [lane] and lane.last_step != plan.step
             if is_alone or self.blocks.outgrows(num_tokens):
                 if not seq.num_pending:  # which may be its last
-                    self._outgrown.append(group)
+                    self._outgrown.append(lane)
                 return False
-            victim = self._victim(group, plan)
+            victim = self._victim(lane, plan)
             if victim is None:
                 return False
             self._preempt(victim, plan)
-            if victim is group:
+            if victim is lane:
                 return False
         return True
 
-    def _victim(self, group: SequenceGroup, plan: SchedulerOutputs) -> SequenceGroup | None:
-        """The cheapest to bring back of those behind `group`; itself if it is the last; None if it is in this step."""
-        behind = [other for other in self.running if other.order > group.order and other.last_step != plan.step]
+    def _victim(self, lane: Lane, plan: SchedulerOutputs) -> Lane | None:
+        """The cheapest to bring back of those behind `lane`; itself if it is the last; None if it is in this step."""
+        behind = [other for other in self.running if other.order > lane.order and other.last_step != plan.step]
         if behind:
             return min(
                 behind, key=lambda other: (min(self._swap_cost(other), self._recompute_cost(other)), other.order)
             )
-        return None if group.last_step == plan.step else group
+        return None if lane.last_step == plan.step else lane
 
-    def _preempt(self, group: SequenceGroup, plan: SchedulerOutputs) -> None:
-        if self._swap_cost(group) < self._recompute_cost(group):
-            self.blocks.swap_out(group)
-            group.status = Status.SWAPPED
-            insert(self.swapped, group)
+    def _preempt(self, lane: Lane, plan: SchedulerOutputs) -> None:
+        if self._swap_cost(lane) < self._recompute_cost(lane):
+            self.blocks.swap_out(lane.seqs)
+            lane.status = Status.SWAPPED
+            insert(self.swapped, lane)
             self.num_preemptions_swap += 1
         else:
-            self.num_wasted_tokens += sum(seq.num_computed_tokens for seq in group.live)
-            for seq in group.live:
+            self.num_wasted_tokens += sum(seq.num_computed_tokens for seq in lane.seqs)
+            for seq in lane.seqs:
                 self.blocks.free(seq)
                 _forget_progress(seq)
-            group.status = Status.WAITING
-            self.waiting.add(group)
+            lane.status = Status.WAITING
+            self.waiting.add(lane)
             self.num_preemptions_recompute += 1
-        remove(self.running, group)
-        group.metrics.num_preemptions += 1
-        plan.preempted.append(group)
+        remove(self.running, lane)
+        lane.group.metrics.num_preemptions += 1
+        plan.preempted.append(lane)
 
-    def _swap_cost(self, group: SequenceGroup) -> float:
-        """Seconds to copy the group's blocks out and in again; infinite if the host has no room."""
-        num_blocks = self.blocks.num_unique_blocks(group)
+    def _swap_cost(self, lane: Lane) -> float:
+        """Seconds to copy the lane's blocks out and in again; infinite if the host has no room."""
+        num_blocks = self.blocks.num_unique_blocks(lane.seqs)
         if num_blocks > self.blocks.host.num_free:
             return float("inf")
         return 2 * num_blocks * self.costs.swap_seconds_per_block
 
-    def _recompute_cost(self, group: SequenceGroup) -> float:
-        return sum(seq.num_computed_tokens for seq in group.live) * self.costs.prefill_seconds_per_token
+    def _recompute_cost(self, lane: Lane) -> float:
+        return sum(seq.num_computed_tokens for seq in lane.seqs) * self.costs.prefill_seconds_per_token
 
     def _swap_in(self, plan: SchedulerOutputs) -> None:
-        for group in list(self.swapped):
-            needed = self.blocks.num_blocks_to_swap_in(group)
-            if needed > self._num_admissible_blocks() or not self._has_seats(group):
-                if not self.running and not any(seq.num_pending for seq in group.live):
-                    self._outgrown.append(group)
+        for lane in list(self.swapped):
+            needed = self.blocks.num_blocks_to_swap_in(lane.seqs, lane.group.cache_salt)
+            if needed > self._num_admissible_blocks() or not self._has_seats(lane):
+                if not self.running and not any(seq.num_pending for seq in lane.seqs):
+                    self._outgrown.append(lane)
                 return
-            self.blocks.swap_in(group)
-            remove(self.swapped, group)
-            self._run(group, plan)
+            self.blocks.swap_in(lane.seqs, lane.group.cache_salt)
+            remove(self.swapped, lane)
+            self._run(lane, plan)
 
     def _admit_waiting(self, plan: SchedulerOutputs) -> None:
-        while (group := self.waiting.first()) is not None:
-            live = group.live
-            if any(seq.num_pending for seq in live):
+        while (lane := self.waiting.first()) is not None:
+            if lane.waits_for_prompt:
+                self._set_aside(lane)
+                continue
+            if any(seq.num_pending for seq in lane.seqs):
                 return  # preempted while in flight: its last token is not known yet
-            if not self._has_seats(group) or self._prompt_tokens_left(plan) <= 0:
+            if not self._has_seats(lane) or self._prompt_tokens_left(plan) <= 0:
                 return
-            lengths = [self.blocks.num_blocks(seq.num_tokens) for seq in live]
+            lengths = [self.blocks.num_blocks(seq.num_tokens) for seq in lane.seqs]
             if sum(lengths) > self.blocks.device.num_usable or max(lengths) > self.blocks.max_blocks:
-                self._outgrown.append(group)
+                self._outgrown.append(lane)
                 return
-            read_cache = group.params.prompt_logprobs is None
-            needed = sum(self.blocks.num_blocks_to_admit(seq, group.cache_salt, read_cache=read_cache) for seq in live)
+            needed = sum(self.blocks.num_blocks_to_admit(seq, _salt(lane.group, seq)) for seq in lane.seqs)
             if needed > self._num_admissible_blocks():
                 return
-            for seq in live:
-                seq.candidates = None  # come while it waited: the row is computed, and gives them, again
-                self.blocks.admit(seq, group.cache_salt, read_cache=read_cache)
-            if group.metrics.num_preemptions == 0:
-                group.num_cached_tokens = live[0].num_computed_tokens
-            self.waiting.remove(group)
-            plan.admitted.append(group)
-            self._run(group, plan)
+            self.waiting.remove(lane)
+            plan.admitted.append(lane.group)
+            self._run(lane, plan)
+
+    def _set_aside(self, lane: Lane) -> None:
+        self.waiting.remove(lane)
+        lane.status = Status.ASIDE
+        lane.group.aside.append(lane)
+
+    def _bring_back(self, group: SequenceGroup) -> None:
+        """The prompt is computed, or will be by one of these."""
+        for lane in group.aside:
+            lane.status = Status.WAITING
+            self.waiting.add(lane)
+        group.aside.clear()
 
     def _num_admissible_blocks(self) -> int:
         """What newcomers may take: all but the watermark, which is left to those who run already."""
         device = self.blocks.device
         return device.num_free - (int(self.watermark * device.num_usable) if self.running else 0)
 
-    def _has_seats(self, newcomer: SequenceGroup) -> bool:
-        return sum(group.num_seats for group in self.running) + newcomer.num_seats <= self.max_num_seqs
+    def _has_seats(self, newcomer: Lane) -> bool:
+        return sum(lane.num_seats for lane in self.running) + newcomer.num_seats <= self.max_num_seqs
 
-    def _run(self, group: SequenceGroup, plan: SchedulerOutputs) -> None:
-        group.status = Status.RUNNING
-        insert(self.running, group)
-        for seq in group.seqs:
-            num_tokens = self._num_schedulable(group, seq, plan)
+    def _run(self, lane: Lane, plan: SchedulerOutputs) -> None:
+        lane.status = Status.RUNNING
+        insert(self.running, lane)
+        for seq in lane.seqs:
+            if seq.row is None:
+                self._admit(lane, seq)
+            num_tokens = self._num_schedulable(lane.group, seq, plan)
             if num_tokens and self.blocks.reserve(seq, seq.num_computed_tokens + num_tokens):
-                self._schedule(group, seq, num_tokens, plan)
+                self._schedule(lane, seq, num_tokens, plan)
+
+    def _admit(self, lane: Lane, seq: Sequence) -> None:
+        group = lane.group
+        seq.candidates = None  # come while it waited: the row is computed, and gives them, again
+        self.blocks.admit(seq, _salt(group, seq))
+        if group.metrics.first_scheduled_time is None and lane is group.lanes[0]:
+            group.num_cached_tokens = min(seq.num_computed_tokens, seq.num_prompt_tokens)
 
     def _num_schedulable(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> int:
         """How many of the sequence's tokens this step computes."""
-        if seq.finish_reason is not None:
-            return 0
         num_pending = seq.num_pending
         if num_pending and not self._can_be_ahead(group, seq, plan):
             return 0
@@ -318,7 +350,6 @@ class Scheduler:
             self.runs_ahead
             and seq.last_step == plan.step - 1
             and not group.history_matters
-            and group.num_unforked == 1
             and len(seq.token_ids) + seq.num_pending - seq.num_prompt_tokens < group.max_output_tokens
         )
 
@@ -331,21 +362,22 @@ class Scheduler:
             num_to_come = sum(
                 seq.last_step != plan.step
                 and len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens == 1
-                and (seq.num_pending == 0 or self._can_be_ahead(group, seq, plan))
-                for group in self.running
-                for seq in group.live
+                and (seq.num_pending == 0 or self._can_be_ahead(lane.group, seq, plan))
+                for lane in self.running
+                for seq in lane.seqs
             )
             num_decoding = min(plan.num_tokens + num_to_come, self._decoding_share())
             plan.max_prompt_tokens = plan.max_tokens - num_decoding
         return plan.max_prompt_tokens - plan.num_prompt_tokens
 
-    def _schedule(self, group: SequenceGroup, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> None:
+    def _schedule(self, lane: Lane, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> None:
         """Enter a sequence, whose blocks are reserved, into the plan."""
+        group = lane.group
         start = seq.num_computed_tokens
         end = start + num_tokens
-        num_samples = group.num_unforked if end == len(seq.token_ids) + seq.num_pending else 0
+        num_samples = int(end == len(seq.token_ids) + seq.num_pending)
         first, num_prompt_rows = start, 0
-        if group.params.prompt_logprobs is not None and seq is group.seqs[0]:
+        if group.params.prompt_logprobs is not None and group.wants_prompt_logprobs(seq):
             first = max(start, len(group.prompt_logprobs) - 1)
             num_prompt_rows = max(min(end, seq.num_prompt_tokens - 1) - first, 0)
         plan.scheduled.append(ScheduledSequence(group, seq, start, num_tokens, first, num_prompt_rows, num_samples))
@@ -357,11 +389,18 @@ class Scheduler:
             self.blocks.index_full_blocks(seq, group.cache_salt)
         if num_samples:
             seq.num_pending += 1
-        seq.last_step = group.last_step = plan.step
+        seq.last_step = lane.last_step = plan.step
+        if group.aside and end >= seq.num_prompt_tokens:
+            self._bring_back(group)
 
 
-def _is_decoding(group: SequenceGroup) -> bool:
-    return all(len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens <= 1 for seq in group.live)
+def _is_decoding(lane: Lane) -> bool:
+    return all(len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens <= 1 for seq in lane.seqs)
+
+
+def _salt(group: SequenceGroup, seq: Sequence) -> bytes | None:
+    """Of the cached blocks that the sequence may begin with."""
+    return None if group.wants_prompt_logprobs(seq) else group.cache_salt
 
 
 def _forget_progress(seq: Sequence) -> None:

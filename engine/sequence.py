@@ -12,6 +12,7 @@ class Status(Enum):
     WAITING = "waiting"  # has no blocks
     RUNNING = "running"  # has device blocks
     SWAPPED = "swapped"  # has host blocks
+    ASIDE = "aside"  # has no blocks, and is in no queue while another choice of its request computes the prompt
     FINISHED = "finished"
 
 
@@ -94,6 +95,24 @@ class Sequence:
 
 
 @dataclass(slots=True, eq=False)
+class Lane:
+    """What is queued, preempted and brought back as one: a choice of a request, or all of its beams."""
+
+    group: "SequenceGroup"
+    seqs: list[Sequence]  # of beams the group's own list
+    order: tuple[int, int, int]  # the place in every queue, lower first; unique
+    num_seats: int  # running sequences to reckon with, beams to come included
+    status: Status = Status.WAITING
+    last_step: int = -1  # the last step any of its sequences was scheduled in
+
+    @property
+    def waits_for_prompt(self) -> bool:
+        """Whether the first lane of its request has yet to compute the prompt, whose blocks this one will share."""
+        first = self.group.lanes[0]
+        return first is not self and first.seqs[0].num_computed_tokens < first.seqs[0].num_prompt_tokens
+
+
+@dataclass(slots=True, eq=False)
 class SequenceGroup:
     """A request: its parameters and the sequences that answer it."""
 
@@ -102,30 +121,30 @@ class SequenceGroup:
     prompt: str | None
     prompt_token_ids: list[int]
     seqs: list[Sequence]
-    order: tuple[int, int]  # the place in every queue, lower first; unique
+    order: tuple[int, int]  # that of its lanes begins so
     seed: int
     max_output_tokens: int  # max_tokens, within what the context leaves
     stop_token_ids: frozenset[int]  # the model's EOS (unless ignored) and the caller's
     metrics: RequestMetrics
     packed_params: bytes = b""  # `engine.batch.PARAMS`
     num_candidates: int = 0  # beam search: continuations looked at of each line
-    num_unforked: int = 1  # samples that the prompt's last row gives: all n, before the children exist
     attempt: int = 0
-    cache_salt: bytes = b""
+    cache_salt: bytes | None = b""  # whoever has the same finds its blocks in the prefix index; None: nobody does
     bad_words_ids: list[list[int]] = field(default_factory=list)
-    status: Status = Status.WAITING
-    num_cached_tokens: int = 0
+    lanes: list[Lane] = field(default_factory=list)  # that go on, in order
+    aside: list[Lane] = field(default_factory=list)  # those of them that are ASIDE
+    num_cached_tokens: int = 0  # of the prompt, found in the cache when the request was first scheduled
     prompt_logprobs: list[PositionLogprobs | None] = field(default_factory=list)
     prompt_logprobs_sent: bool = False
     held_outputs: list[CompletionOutput] = field(default_factory=list)  # best_of: until it is known which are the best
     finished_beams: list[Sequence] = field(default_factory=list)
     history_matters: bool = False  # what is sampled next depends on earlier output ids: no step ahead of the driver
-    last_step: int = -1  # the last step any of its sequences was scheduled in
     has_penalties: bool = False
     has_bias: bool = False  # logit_bias, min_tokens or bad_words
     wants_rare_columns: bool = False  # any of the sampling columns that most requests leave empty
     error: str | None = None
     error_code: str | None = None
+    is_over: bool = False  # its end has been told, or nobody wants to hear of it
     may_pass: bool = False  # be admitted while others stand trial: has had a token, or is one of them (engine.recovery)
 
     @property
@@ -140,7 +159,11 @@ class SequenceGroup:
                 return False
         return True
 
-    @property
-    def num_seats(self) -> int:
-        """Running sequences to reckon with, those to be forked included."""
-        return max(len(self.seqs), self.params.num_samples)
+    def wants_prompt_logprobs(self, seq: Sequence) -> bool:
+        """Whether the sequence has prompt logprobs to compute, which the cache does not hold."""
+        return (
+            self.params.prompt_logprobs is not None
+            and seq is self.seqs[0]
+            and not self.prompt_logprobs_sent
+            and len(self.prompt_logprobs) < seq.num_prompt_tokens
+        )

@@ -38,10 +38,16 @@ def finish(engine):
         ([-1], {}, "prompt", "-1"),
         ([1] * 600, {}, "prompt", "600 prompt tokens"),
         ([1] * 10, {"max_tokens": 503}, "prompt", "exceed the context of 512"),
-        ([1] * 100, {"n": 8, "max_tokens": 400}, "max_tokens", "cache blocks"),
+        ([1] * 100, {"beam_width": 8, "max_tokens": 400}, "max_tokens", "max_tokens=92 would fit"),
+        (
+            [1] * 100,
+            {"beam_width": 8, "max_tokens": None},
+            "max_tokens",
+            "8 beams of up to 512 tokens need 256 cache blocks",
+        ),
         ([1], {"stop_token_ids": [VOCAB]}, "stop_token_ids", str(VOCAB)),
         ([1], {"logit_bias": {VOCAB: 1.0}}, "logit_bias", str(VOCAB)),
-        ([1], {"n": 33}, "n", "max_num_seqs=32"),
+        ([1], {"beam_width": 33}, "beam_width", "max_num_seqs=32"),
         ([1], {"allowed_token_ids": [EOS], "min_tokens": 3}, "min_tokens", "all are stop tokens"),
         ([1], {"stop_token_ids": list(range(VOCAB)), "min_tokens": 3}, "min_tokens", "all are stop tokens"),
     ],
@@ -321,7 +327,7 @@ def test_waiting_after_a_preemption_is_not_called_decoding():
     waited = []
     while engine.has_unfinished_requests():
         engine.step()
-        waited += [group.metrics.phase for group in engine.scheduler.waiting if group.metrics.num_preemptions]
+        waited += [lane.group.metrics.phase for lane in engine.scheduler.waiting if lane.group.metrics.num_preemptions]
     assert waited and set(waited) == {"preemption"}
 
 

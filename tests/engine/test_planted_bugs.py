@@ -43,13 +43,13 @@ def take_all_tokens_as_cached(self, seq, salt):
     return cached
 
 
-def swap_in_one_block_late(self, group, original=BlockManager.swap_in):
-    original(self, group)
+def swap_in_one_block_late(self, seqs, salt, original=BlockManager.swap_in):
+    original(self, seqs, salt)
     self._swap_in = self._swap_in[:-1]
 
 
-def swap_out_one_block_late(self, group, original=BlockManager.swap_out):
-    original(self, group)
+def swap_out_one_block_late(self, seqs, original=BlockManager.swap_out):
+    original(self, seqs)
     self._swap_out = self._swap_out[1:]
 
 
@@ -74,7 +74,7 @@ def share_without_leaving_the_free_list(self, block):
 
 def index_before_it_is_full(self, seq, salt):
     for index in range(len(seq.token_ids) // self.block_size):
-        if index < len(seq.block_table):
+        if salt is not None and index < len(seq.block_table):
             self.device.register(seq.block_table[index], self._hash(seq, index, salt))
 
 
@@ -86,8 +86,8 @@ def keep_pending_after_a_crash(self, blocks, lost, original=Scheduler.requeue_al
     return original(self, blocks, [])
 
 
-def sample_every_chunk(self, group, seq, num_tokens, plan, original=Scheduler._schedule):
-    original(self, group, seq, num_tokens, plan)
+def sample_every_chunk(self, lane, seq, num_tokens, plan, original=Scheduler._schedule):
+    original(self, lane, seq, num_tokens, plan)
     entry = plan.scheduled[-1]
     if not entry.num_samples:
         entry.num_samples = 1
@@ -123,12 +123,17 @@ def fork_shares_tokens(self, choice, original=Sequence.fork):
     return child
 
 
-def newest_first(queue, group):
-    queue.insert(0, group)
+def forget_who_waits_aside(self, group):
+    group.aside.clear()
 
 
-def jump_the_queue(self, group):
-    self._queue_of(group).insert(0, group)
+def newest_first(queue, lane):
+    queue.insert(0, lane)
+
+
+def jump_the_queue(self, lane):
+    self._queue_of(lane).insert(0, lane)
+    self._num_lanes[lane.group] += 1
 
 
 PLANTED = [
@@ -146,6 +151,7 @@ PLANTED = [
     (engine.scheduler, "_forget_progress", keep_progress_after_preemption),
     (engine.scheduler, "insert", newest_first),
     (WaitingLine, "add", jump_the_queue),
+    (Scheduler, "_bring_back", forget_who_waits_aside),
     (Scheduler, "requeue_all", keep_pending_after_a_crash),
     (Scheduler, "_schedule", sample_every_chunk),
     (engine.llm_engine, "build_request", one_row_off),

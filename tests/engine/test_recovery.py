@@ -135,7 +135,7 @@ def test_an_abort_of_the_one_on_trial_lets_the_next_one_go() -> None:
     for request in requests:
         engine.add_request(request.request_id, request.prompt, request.params, is_suspect=True)
     (tried,) = engine.scheduler.waiting.admissible()
-    engine.abort_request(tried.request_id)
+    engine.abort_request(tried.group.request_id)
     (next_one,) = engine.scheduler.waiting.admissible()
     assert next_one is not tried
 
@@ -201,8 +201,8 @@ def test_newcomers_wait_while_a_trial_goes_on_and_those_with_a_token_do_not() ->
     engine.executor.raise_at = {engine.scheduler.step}
     engine.executor.raising = {POISON}
     engine.step()
-    assert [group.request_id for group in engine.scheduler.waiting] == ["proved", "tried", "newcomer"]
-    assert [group.request_id for group in engine.scheduler.waiting.admissible()] == ["proved", "tried"]
+    assert [lane.group.request_id for lane in engine.scheduler.waiting] == ["proved", "tried", "newcomer"]
+    assert [lane.group.request_id for lane in engine.scheduler.waiting.admissible()] == ["proved", "tried"]
     answers = finish(engine)
     assert answers["tried"].error_code == STEP_FAILED
     assert essence(answers["newcomer"]) == alone([newcomer])["r1"] and answers["proved"].error is None

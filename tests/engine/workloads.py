@@ -203,11 +203,11 @@ def check_engine(engine: LLMEngine) -> None:
     """References are users, free and used are all there is, and every queue is in its order."""
     scheduler = engine.scheduler
     for queue in (scheduler.waiting, scheduler.running, scheduler.swapped):
-        assert [group.order for group in queue] == sorted(group.order for group in queue)
+        assert [lane.order for lane in queue] == sorted(lane.order for lane in queue)
     device: dict[int, int] = {}
     host: dict[int, int] = {}
-    for group in (*scheduler.waiting, *scheduler.running, *scheduler.swapped):
-        for seq in group.seqs:
+    for lane in (*scheduler.waiting, *scheduler.running, *scheduler.swapped):
+        for seq in lane.seqs:
             for block in seq.block_table:
                 device[block] = device.get(block, 0) + 1
             for block in seq.host_block_table:
