@@ -3,7 +3,8 @@
 A frame is its length (4 bytes, big-endian) and as many bytes. The first frame of a connection is the gateway's token and the
 name that the engine gives the connection; the gateway answers with one byte, and never again. Every other frame is a msgpack
 `News`: deltas, or the replica's report on itself, which comes even when nothing else does. Whoever goes away is noticed by
-the end of the connection, whoever is frozen by its silence.
+the end of the connection, whoever is frozen by its silence, and that of the witness beside it (`cluster/witness`), which has a
+connection of its own: the same first frame and one byte more, then empty frames.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from cluster.channel import set_tcp_options
+from cluster.witness import Witness
 from engine.outputs import RequestOutput
 from engine.stats import EngineStats
 
@@ -30,6 +32,9 @@ MAX_UNSENT_BYTES = 256 << 20  # for a gateway that takes nothing any more
 # seconds, as starved machines have them, is not one yet.
 TURN_SECONDS = 0.1
 SILENT_TURNS = 27
+# The same of a replica whose witness says that its process is there: it computes, and comes to no word. Not for ever.
+BUSY_TURNS = 300
+OF_A_WITNESS = b"w"  # behind the token and the name
 _LENGTH = struct.Struct(">I")
 _WELCOME = b"\x01"
 
@@ -64,14 +69,15 @@ class News(msgspec.Struct, array_like=True):
 class DeltaServer:
     """The gateway's end. The callbacks are called in the event loop, with the connection's name.
 
-    `on_silent` is called, with the replica's last report, just before the connection is broken off for its silence.
+    `on_silent` is called, with the replica's last report and the seconds, just before the connection is broken off for its
+    silence.
     """
 
     def __init__(
         self,
         on_deltas: Callable[[list[RequestOutput], str], None],
         on_lost: Callable[[str], None],
-        on_silent: Callable[[EngineReport], None],
+        on_silent: Callable[[EngineReport, float], None],
     ) -> None:
         self._on_deltas = on_deltas
         self._on_lost = on_lost
@@ -106,28 +112,42 @@ class DeltaServer:
             await asyncio.sleep(TURN_SECONDS)
             for incoming in self._connections.values():
                 incoming.num_silent_turns += 1
-                if incoming.num_silent_turns == SILENT_TURNS and incoming.report is not None:
-                    self._on_silent(incoming.report)
+                incoming.num_unwitnessed_turns += 1
+                is_dead = incoming.num_unwitnessed_turns >= SILENT_TURNS or incoming.num_silent_turns >= BUSY_TURNS
+                if is_dead and incoming.report is not None and not incoming.writer.is_closing():
+                    self._on_silent(incoming.report, incoming.num_silent_turns * TURN_SECONDS)
                     incoming.writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            connection = await self._greet(reader)
-            if connection is not None:
-                set_tcp_options(writer.get_extra_info("socket"))
+            name = await self._greet(reader)
+            if name is None:
+                return
+            set_tcp_options(writer.get_extra_info("socket"))
+            connection = name[:NAME_BYTES].hex()
+            if name[NAME_BYTES:] == OF_A_WITNESS:
+                await self._hear_witness(connection, reader)
+            else:
                 writer.write(_WELCOME)
                 await self._receive(connection, reader, writer)
         finally:
             writer.close()
 
-    async def _greet(self, reader: asyncio.StreamReader) -> str | None:
-        """The connection's name, if it shows the token in time."""
+    async def _greet(self, reader: asyncio.StreamReader) -> bytes | None:
+        """The connection's name, if it shows the token in time; of a witness', whom it speaks for and OF_A_WITNESS."""
         with suppress(TimeoutError, asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
             async with asyncio.timeout(HELLO_SECONDS):
-                hello = await _read_frame(reader, limit=TOKEN_BYTES + NAME_BYTES)
+                hello = await _read_frame(reader, limit=TOKEN_BYTES + NAME_BYTES + len(OF_A_WITNESS))
             if hmac.compare_digest(hello[:TOKEN_BYTES], self._token):
-                return hello[TOKEN_BYTES:].hex()
+                return hello[TOKEN_BYTES:]
         return None
+
+    async def _hear_witness(self, connection: str, reader: asyncio.StreamReader) -> None:
+        """Until it, or the connection that it speaks of, ends."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
+            while connection in self._connections:
+                self._connections[connection].num_unwitnessed_turns = 0
+                await _read_frame(reader, limit=0)
 
     async def _receive(self, connection: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         incoming = self._connections[connection] = _Incoming(writer)
@@ -135,7 +155,7 @@ class DeltaServer:
             with suppress(asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
                 while True:
                     news = self._decoder.decode(await _read_frame(reader, MAX_FRAME_BYTES))
-                    incoming.num_silent_turns = 0
+                    incoming.num_silent_turns = incoming.num_unwitnessed_turns = 0
                     incoming.report = news.report or incoming.report
                     if news.deltas:
                         self._on_deltas(news.deltas, connection)
@@ -149,6 +169,7 @@ class DeltaClient:
 
     def __init__(self, on_lost: Callable[[GatewayAddress], None]) -> None:
         self._on_lost = on_lost
+        self._witness = Witness()
         self._encoder = msgspec.msgpack.Encoder()
         self._connections: dict[GatewayAddress, _Connection] = {}
         # One for each address, while someone connects to it: a gateway that is slow to answer holds up its own requests only.
@@ -173,6 +194,7 @@ class DeltaClient:
 
     def report(self, report: EngineReport) -> None:
         """Tell every gateway how the replica is."""
+        self._witness.renew()
         frame = _frame(self._encoder.encode(News([], report)))
         for connection in self._connections.values():
             connection.writer.write(frame)
@@ -182,6 +204,7 @@ class DeltaClient:
         for watch in watches:
             watch.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
+        self._witness.close()
 
     async def _open(self, address: GatewayAddress) -> "_Connection":
         where = f"the gateway at {address.host}:{address.port}"
@@ -199,15 +222,20 @@ class DeltaClient:
                     raise
         except TimeoutError:
             raise TimeoutError(f"{where} did not answer within {HELLO_SECONDS:.0f} s") from None
-        return _Connection(name.hex(), writer, asyncio.create_task(self._watch(address, reader, writer)))
+        greeting = address.token + name + OF_A_WITNESS
+        self._witness.vouch(address.host, address.port, greeting)
+        return _Connection(name.hex(), writer, asyncio.create_task(self._watch(address, greeting, reader, writer)))
 
-    async def _watch(self, address: GatewayAddress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _watch(
+        self, address: GatewayAddress, greeting: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """After its welcome a gateway sends nothing: whatever is read is the end."""
         try:
             with suppress(ConnectionError):
                 await reader.read(1)
         finally:
             del self._connections[address]
+            self._witness.forget(greeting)
             writer.close()
             self._on_lost(address)
 
@@ -216,6 +244,7 @@ class DeltaClient:
 class _Incoming:
     writer: asyncio.StreamWriter
     num_silent_turns: int = 0
+    num_unwitnessed_turns: int = 0  # in which neither the replica nor its witness said a word
     report: EngineReport | None = None
 
 

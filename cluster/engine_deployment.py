@@ -261,7 +261,7 @@ def _is_long(prompt: Prompt) -> bool:
     """Whether it takes more than moments to make token ids of the prompt."""
     if isinstance(prompt, str):
         return len(prompt) > LONG_PROMPT
-    return sum(len(message["content"]) for message in prompt if not isinstance(message, int)) > LONG_PROMPT
+    return sum(len(message.get("content") or "") for message in prompt if not isinstance(message, int)) > LONG_PROMPT
 
 
 def _actor_name() -> str:

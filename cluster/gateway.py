@@ -14,7 +14,7 @@ from cluster.admission import Admission, EngineCall, Engines, Refusal
 from cluster.api.errors import Unavailable
 from cluster.api.service import ChatPrompt, Prompt
 from cluster.attempts import Attempts
-from cluster.delta_channel import SILENT_TURNS, TURN_SECONDS, DeltaServer, EngineReport, GatewayAddress
+from cluster.delta_channel import DeltaServer, EngineReport, GatewayAddress
 from cluster.journal import EngineLost, Journal
 from engine.async_engine import Prompt as EnginePrompt
 from engine.outputs import RequestOutput
@@ -210,9 +210,8 @@ class Gateway:
             if journal.source == connection:
                 journal.fail(EngineLost("its connection ended"))
 
-    def _on_silent(self, report: EngineReport) -> None:
+    def _on_silent(self, report: EngineReport, seconds: float) -> None:
         """Its requests go on elsewhere; and it must not come back, nor keep what was sent to it and not taken yet."""
-        seconds = SILENT_TURNS * TURN_SECONDS
         logger.error("%s, process %d, is silent for %.1f s: it is killed", report.replica, report.pid, seconds)
         self._spawn(self._engines.kill(report.replica))
 

@@ -29,6 +29,7 @@ from cluster import owner
 from cluster.api import proxy
 from cluster.api.hosts import ANY, AllowedHosts
 from cluster.api_keys import collect_api_keys
+from cluster.delta_channel import BUSY_TURNS, TURN_SECONDS
 from cluster.engine_deployment import EngineDeployment
 from cluster.gateway_deployment import GatewayDeployment
 from cluster.placement import CPUS_PER_WORKER, make_bundles
@@ -104,7 +105,8 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         max_constructor_retry_count=1,  # what stops it once stops it again
         health_check_period_s=0.5,
-        health_check_timeout_s=3,  # three in a row have to fail
+        # Three in a row have to fail. Gateways find the dead much sooner; this must not end one that they know to be busy.
+        health_check_timeout_s=BUSY_TURNS * TURN_SECONDS / 3,
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=ENGINE_GRACE_SECONDS,
         **make_bundles(engine_config),

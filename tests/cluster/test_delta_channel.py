@@ -44,7 +44,7 @@ async def silent() -> AsyncIterator[tuple[SilentGateway, GatewayAddress]]:
 
 @pytest.fixture
 async def server() -> AsyncIterator[tuple[DeltaServer, GatewayAddress]]:
-    server = DeltaServer(lambda deltas, connection: None, lambda connection: None, lambda report: None)
+    server = DeltaServer(lambda deltas, connection: None, lambda connection: None, lambda report, seconds: None)
     yield server, await server.start("127.0.0.1")
     await server.close()
 

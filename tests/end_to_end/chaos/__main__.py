@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cluster.chaos.report import Report
-from tests.end_to_end.chaos import cache, drops, ends, freezes, kills, nodes, poison, soak, updates
+from tests.end_to_end.chaos import busy, cache, drops, ends, freezes, kills, nodes, poison, soak, updates
 from tests.end_to_end.chaos.options import Options
 
 SCENARIOS: dict[str, Callable[[Options], Report]] = {
@@ -20,6 +20,8 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "T6-engine": freezes.freeze_engine,
     "T7": nodes.lose_node,
     "T8": freezes.be_slow,
+    "T8-lock": busy.hold_the_lock,
+    "T8-long": busy.send_long_prompts,
     "T10": updates.update,
     "T11": ends.terminate,
     "T12-row": poison.poison_rows,

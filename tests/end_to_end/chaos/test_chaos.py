@@ -40,3 +40,10 @@ def test_without_recovery_the_loss_is_seen(tmp_path: Path) -> None:
     assert not results["passed"]
     assert results["counts"]["lost"] > 0
     assert any("is restarting" in str(stream["error"]) for stream in results["streams"])
+
+
+def test_an_engine_that_holds_the_interpreters_lock_is_not_lost(tmp_path: Path) -> None:
+    status, results, printed = run(tmp_path, "T8-lock")
+    assert status == 0, printed
+    assert len(results["faults"]) == 1 and set(results["counts"].values()) == {0}
+    assert all(stream["sha256"] == stream["expected"] for stream in results["streams"])
