@@ -50,9 +50,9 @@ class Plan:
 def make_plan(config: EngineConfig) -> Plan:
     """The plan, or InvalidConfig with what would work."""
     model = ModelConfig.load(config.model)
-    max_model_len = resolve_max_model_len(config, model)
     _check_checkpoint(config, model)
     spec = read_spec(model, config.model)
+    max_model_len = resolve_max_model_len(config, model)
     _check_grid(config, spec)
     _check_tokenizer(config)
     if config.load_format != "dummy":

@@ -112,6 +112,17 @@ class ModelConfig(BaseModel):
     default_sampling: dict[str, Any]  # generation_config.json's temperature, top_k, top_p, ... where given
     hf_config: dict[str, Any]
 
+    @property
+    def max_positions(self) -> int:
+        """The context that the model is made for, as `parallel.spec.rope` reads it: YaRN extends the original one.
+
+        Qwen's model cards have YaRN added to config.json, and max_position_embeddings left as it was.
+        """
+        rope = self.hf_config.get("rope_parameters") or self.hf_config.get("rope_scaling") or {}
+        if (rope.get("rope_type") or rope.get("type")) != "yarn" or not rope.get("original_max_position_embeddings"):
+            return self.max_position_embeddings
+        return int(rope["factor"] * rope["original_max_position_embeddings"])
+
     @classmethod
     def load(cls, folder: str) -> Self:
         """Read config.json and generation_config.json; raises InvalidConfig naming the file and the field."""
@@ -156,7 +167,7 @@ def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
 
     The memory that there is has no part in it: every replica serves the same length, before and after a restart.
     """
-    limit = model.max_position_embeddings
+    limit = model.max_positions
     if config.max_model_len is not None and config.max_model_len > limit:
         raise InvalidConfig(
             f"max_model_len={config.max_model_len} exceeds the model's {limit} positions; use {limit} or less"

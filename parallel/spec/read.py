@@ -55,12 +55,13 @@ def read_decoder(
         has_qk_norm=has_qk_norm,
         norm_eps=hf_config.get("rms_norm_eps", 1e-6),
     )
+    rope = read_rope(hf_config)
     return DecoderConfig(
         vocab_size=hf_config["vocab_size"],
         num_layers=num_layers,
-        max_positions=hf_config["max_position_embeddings"],
+        max_positions=rope.max_positions,
         has_tied_embeddings=hf_config.get("tie_word_embeddings", False),
-        rope=read_rope(hf_config),
+        rope=rope,
         layer=layer,
         moe=moe,
         sparse_step=_sparse_step(hf_config) if moe is not None else 1,

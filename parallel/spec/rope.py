@@ -37,11 +37,15 @@ class Rope:
     kind: str
     theta: float
     parameters: dict[str, Any]
+    max_positions: int  # the context
 
 
 def read_rope(hf_config: dict[str, Any]) -> Rope:
     """From `rope_parameters`, or from the older `rope_theta` and `rope_scaling`; raises UnsupportedModel."""
-    parameters = dict(hf_config.get("rope_parameters") or hf_config.get("rope_scaling") or {})
+    given = hf_config.get("rope_parameters") or hf_config.get("rope_scaling") or {}
+    if not isinstance(given, dict):
+        raise UnsupportedModel(f"config.json: rope_scaling={given!r} is no object")
+    parameters = dict(given)
     theta = parameters.pop("rope_theta", None) or hf_config.get("rope_theta") or DEFAULT_THETA
     old_kind = parameters.pop("type", None)
     kind = parameters.pop("rope_type", None) or old_kind or "default"
@@ -50,12 +54,21 @@ def read_rope(hf_config: dict[str, Any]) -> Rope:
     if parameters.pop("partial_rotary_factor", 1.0) != 1.0:
         raise UnsupportedModel("partial_rotary_factor is not supported; rotary embedding covers the whole head")
     parameters = {key: value for key, value in parameters.items() if value is not None}
+    max_positions = hf_config["max_position_embeddings"]
+    is_given = "original_max_position_embeddings" in parameters
     if "original_max_position_embeddings" in KINDS[kind]:
-        parameters.setdefault("original_max_position_embeddings", hf_config["max_position_embeddings"])
+        parameters.setdefault("original_max_position_embeddings", max_positions)
     for key in parameters:
         if key not in KINDS[kind]:
             raise UnsupportedModel(f"rope type {kind!r} takes no {key!r}; it takes {', '.join(KINDS[kind]) or 'none'}")
     for key, is_required in KINDS[kind].items():
         if is_required and key not in parameters:
             raise UnsupportedModel(f"rope type {kind!r} needs {key!r}")
-    return Rope(kind, float(theta), parameters)
+    for key in ("factor", "original_max_position_embeddings"):
+        value = parameters.get(key, 1)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise UnsupportedModel(f"rope type {kind!r}: {key}={value!r} is no positive number")
+    if kind == "yarn" and is_given:
+        # As Qwen's model cards have it, which leave max_position_embeddings as it was.
+        max_positions = int(parameters["factor"] * parameters["original_max_position_embeddings"])
+    return Rope(kind, float(theta), parameters, max_positions)

@@ -12,7 +12,7 @@ import torch
 
 import ops
 from cluster.plan import HEAD_DIMS, make_plan
-from engine.config import EngineConfig
+from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidConfig
 from engine.worker.worker import Worker
 from parallel.spec import read
@@ -229,3 +229,15 @@ def test_refuses_quantized_checkpoints(checkpoint: Path) -> None:
         InvalidConfig, match=r"is quantized already \(config\.json: quantization_config, by awq\).*=int4 or"
     ):
         plan_of(checkpoint)
+
+
+@pytest.mark.parametrize("field", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize("kind", ["type", "rope_type"])
+def test_the_context_is_yarns_where_it_is_asked_for(checkpoint: Path, field: str, kind: str) -> None:
+    rope = {"factor": 4.0, "original_max_position_embeddings": 2048, kind: "yarn"}
+    edit(checkpoint, **{"rope_scaling": None, "rope_parameters": None, field: rope})
+    assert plan_of(checkpoint).max_model_len == 8192
+    model = ModelConfig.load(str(checkpoint))
+    assert model.max_positions == read(model.hf_config).max_positions == 8192
+    with pytest.raises(InvalidConfig, match="max_model_len=8193 exceeds the model's 8192 positions"):
+        plan_of(checkpoint, max_model_len=8193)

@@ -66,6 +66,16 @@ def test_what_is_absent_is_the_default() -> None:
     assert read_rope(hf_config(rope_theta=1e6, rope_scaling=None)).theta == 1e6
 
 
+def test_yarn_extends_the_context_that_it_names() -> None:
+    """As Qwen2.5's model cards have it added; where no original context is named, the one that is there is meant."""
+    yarn = {"factor": 4.0, "original_max_position_embeddings": 4096, "type": "yarn"}
+    assert read_rope(hf_config(rope_scaling=yarn)).max_positions == 16384
+    assert read_rope(hf_config(rope_scaling=yarn | {"original_max_position_embeddings": 1024})).max_positions == 4096
+    assert read_rope(hf_config(rope_scaling={"factor": 4.0, "type": "yarn"})).max_positions == 4096
+    assert read_rope(hf_config(rope_scaling={"factor": 4.0, "type": "linear"})).max_positions == 4096
+    assert read_rope(hf_config()).max_positions == 4096
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -73,8 +83,11 @@ def test_what_is_absent_is_the_default() -> None:
         ({"rope_type": "linear"}, "rope type 'linear' needs 'factor'"),
         ({"rope_type": "linear", "factor": 2.0, "surprise": 1}, "takes no 'surprise'; it takes factor"),
         ({"rope_type": "default", "partial_rotary_factor": 0.5}, "partial_rotary_factor is not supported"),
+        ({"rope_type": "yarn", "factor": "4"}, "rope type 'yarn': factor='4' is no positive number"),
+        ({"rope_type": "linear", "factor": 0}, "rope type 'linear': factor=0 is no positive number"),
+        ("yarn", "rope_scaling='yarn' is no object"),
     ],
 )
-def test_what_is_not_computed_is_refused(parameters: dict[str, Any], message: str) -> None:
+def test_what_is_not_computed_is_refused(parameters: Any, message: str) -> None:
     with pytest.raises(UnsupportedModel, match=message):
         read_rope(hf_config(rope_parameters=parameters))
