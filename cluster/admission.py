@@ -83,8 +83,18 @@ class Engines(Protocol):
 
     def generate(self, admission: Admission) -> EngineCall: ...
 
-    async def introduce(self, gateway: GatewayAddress) -> None:
-        """Have every replica that is there connect to the gateway and report to it; to be called again and again."""
+    async def introduce(self, gateway: GatewayAddress) -> bool:
+        """Have every replica that is there connect to the gateway and report to it; to be called again and again.
+
+        Whether any could be reached.
+        """
+
+    async def are_running(self) -> bool:
+        """Whether there are any, found out by another way than that which requests take."""
+
+    async def leave(self) -> None:
+        """End the gateway's process, which cannot reach replicas that run: another one in its place may, and is asked what this
+        one was, where nothing has been answered yet."""
 
     async def kill(self, replica: str) -> None:
         """End the process of a replica that is silent; of no effect if it has gone."""

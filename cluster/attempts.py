@@ -36,8 +36,7 @@ class Attempts:
     async def one(self) -> AsyncIterator[None]:
         """An attempt, from before its call to its end."""
         if self._is_last:
-            await self._last_turn.acquire()
-            self._has_turn = True
+            await self._take_turn()
             self._waits_since = asyncio.get_running_loop().time()
         timer = asyncio.get_running_loop().call_at(self._waits_since + self._patience, self._give_up)
         try:
@@ -79,6 +78,14 @@ class Attempts:
     @property
     def _is_last(self) -> bool:
         return 0 < self._num_lost == self._max_attempts - 1
+
+    async def _take_turn(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._last_turn.acquire()
+        except TimeoutError:
+            raise self._out_of_patience("others make their last attempt") from None
+        self._has_turn = True
 
     def _give_turn_back(self) -> None:
         if self._has_turn:

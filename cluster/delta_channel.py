@@ -11,6 +11,7 @@ import asyncio
 import hmac
 import secrets
 import struct
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -107,6 +108,15 @@ class DeltaServer:
         """The last report of each replica that is connected."""
         return [incoming.report for incoming in self._connections.values() if incoming.report is not None]
 
+    def in_trouble(self, seconds: float) -> list[tuple[str, str]]:
+        """Connections whose replica has said for so long that it cannot answer, and what it says."""
+        since = time.monotonic() - seconds
+        return [
+            (connection, incoming.report.problem)
+            for connection, incoming in self._connections.items()
+            if incoming.report is not None and incoming.report.problem is not None and incoming.well < since
+        ]
+
     async def _listen_for_silence(self) -> None:
         while True:
             await asyncio.sleep(TURN_SECONDS)
@@ -157,6 +167,8 @@ class DeltaServer:
                     news = self._decoder.decode(await _read_frame(reader, MAX_FRAME_BYTES))
                     incoming.num_silent_turns = incoming.num_unwitnessed_turns = 0
                     incoming.report = news.report or incoming.report
+                    if incoming.report is None or incoming.report.problem is None:
+                        incoming.well = time.monotonic()
                     if news.deltas:
                         self._on_deltas(news.deltas, connection)
         finally:
@@ -246,6 +258,7 @@ class _Incoming:
     num_silent_turns: int = 0
     num_unwitnessed_turns: int = 0  # in which neither the replica nor its witness said a word
     report: EngineReport | None = None
+    well: float = field(default_factory=time.monotonic)  # when it last was
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from cluster.attempts import Attempts
 from cluster.delta_channel import DeltaServer, EngineReport, GatewayAddress
 from cluster.journal import EngineLost, Journal
 from engine.async_engine import Prompt as EnginePrompt
+from engine.errors import EngineDead
 from engine.outputs import RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.tokenizer import Message
@@ -26,6 +27,7 @@ logger = logging.getLogger("squadron.gateway")
 NUM_REQUESTS_REMEMBERED = 4096  # for `why`
 INTRODUCTION_SECONDS = 1.0  # between two, which reach the replicas that were started since
 SHUTDOWN_RETRY_AFTER = 10.0  # seconds
+BLIND_SECONDS = 10.0  # that replicas run and none can be reached from here: Serve, or our part of it, is not well
 
 
 @dataclass(slots=True)
@@ -41,7 +43,7 @@ class Gateway:
     """The `Service` behind the HTTP API and the handle. Lives in one event loop."""
 
     def __init__(self, engines: Engines, *, max_attempts: int, patience: float) -> None:
-        """`max_attempts`: see `Attempts`. `patience`: seconds that a request waits for a replica to take it."""
+        """`max_attempts`: see `Attempts`. `patience`: seconds that a request waits for a replica that can go on with it."""
         self._engines = engines
         self._max_attempts = max_attempts
         self._patience = patience
@@ -216,9 +218,28 @@ class Gateway:
         self._spawn(self._engines.kill(report.replica))
 
     async def _introduce(self) -> None:
+        blind_since: float | None = None
         while True:
             await asyncio.sleep(INTRODUCTION_SECONDS)
-            await self._engines.introduce(self._address)
+            self._fail_those_in_trouble()
+            is_served = any(journal.source is not None for journal in self._journals.values())
+            if await self._engines.introduce(self._address) or is_served or not await self._engines.are_running():
+                blind_since = None
+                continue
+            now = time.monotonic()
+            blind_since = blind_since or now
+            if now - blind_since > BLIND_SECONDS:
+                logger.error("engine replicas run, and none could be reached from here for %.0f s", BLIND_SECONDS)
+                await self._engines.leave()
+
+    def _fail_those_in_trouble(self) -> None:
+        """A replica that has taken a request and cannot answer is waited for as long as one that would take it."""
+        for connection, problem in self._server.in_trouble(self._patience):
+            for journal in self._journals.values():
+                if journal.source == connection:
+                    journal.fail(
+                        EngineDead(f"the engine replica could not go on for {self._patience:.0f} s: {problem}")
+                    )
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -2,7 +2,9 @@
 
 import asyncio
 import functools
+import os
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -10,6 +12,7 @@ import ray
 from fastapi import FastAPI
 from ray import serve
 from ray.exceptions import RayActorError, RayError
+from ray.serve._private.common import ReplicaState
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
@@ -139,14 +142,31 @@ class _ServeEngines:
 
     def __init__(self, engines: DeploymentHandle[Any]) -> None:
         self._engines = engines
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="asking")  # one: the controller may not answer
 
     def generate(self, admission: Admission) -> "_ServeCall":
         return _ServeCall(self._engines.generate.remote(admission))
 
-    async def introduce(self, gateway: GatewayAddress) -> None:
-        with suppress(RayServeException, TimeoutError):  # no replica is there yet, or one is frozen
-            response = self._engines.broadcast("connect", gateway)
-            await response.results_async(timeout_s=CONNECT_SECONDS, return_exceptions=True)
+    async def introduce(self, gateway: GatewayAddress) -> bool:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                answers = await self._engines.broadcast("connect", gateway).results_async(return_exceptions=True)
+        except (RayServeException, TimeoutError):  # no replica is there yet, or one is frozen
+            return False
+        return any(not isinstance(answer, Exception) for answer in answers)
+
+    async def are_running(self) -> bool:
+        """As Serve's controller says: requests go by what this process was told of its changes, as long as it was."""
+        try:
+            asking = asyncio.get_running_loop().run_in_executor(self._asking, serve.status)
+            status = await asyncio.wait_for(asking, CONNECT_SECONDS)
+            engines = status.applications[self._engines.app_name].deployments[self._engines.deployment_name]
+        except (RayError, RayServeException, TimeoutError, KeyError):
+            return False
+        return bool(engines.replica_states.get(ReplicaState.RUNNING, 0))
+
+    async def leave(self) -> None:
+        os._exit(1)
 
     async def kill(self, replica: str) -> None:
         await asyncio.to_thread(_kill, replica)

@@ -2,19 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import fields
 
 import pytest
 
 from cluster import delta_channel
 from cluster.admission import Admission, EngineStopping, Refusal
 from cluster.api.errors import Unavailable, as_api_error
-from cluster.delta_channel import EngineReport
 from cluster.gateway import Gateway
 from engine.errors import RequestQuarantined
 from engine.sampling_params import SamplingParams
-from engine.stats import EngineStats
-from tests.cluster.test_gateway import REFERENCE, SECONDS, Replica, make_gateway, tokens
+from tests.cluster.test_gateway import REFERENCE, SECONDS, Replica, make_gateway, report, tokens
 
 __all__ = ["make_gateway"]
 
@@ -158,9 +155,3 @@ async def until(is_so: Callable[[], object]) -> None:
     async with asyncio.timeout(SECONDS):
         while not is_so():
             await asyncio.sleep(0)
-
-
-def report(replica: str, problem: str | None = None) -> EngineReport:
-    """Of an engine that has done nothing yet."""
-    names = [field.name for field in fields(EngineStats)]
-    return EngineReport(replica, "node", 1, problem, EngineStats(**dict.fromkeys(names, 0)))

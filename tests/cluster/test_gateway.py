@@ -5,17 +5,19 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from cluster.admission import Admission, Refusal
-from cluster.delta_channel import DeltaClient, GatewayAddress
+from cluster.delta_channel import DeltaClient, EngineReport, GatewayAddress
 from cluster.gateway import Gateway
 from cluster.journal import EngineLost
 from engine.errors import EngineDead, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
+from engine.stats import EngineStats
 from tests.engine.objects import num_objects_of
 
 REFERENCE = list(range(100, 112))
@@ -75,13 +77,25 @@ class Replicas:
         self.replicas = list(replicas)
         self.introduced: set[GatewayAddress] = set()
         self.killed: list[str] = []
+        self.reached = True
+        self.running = True
+        self.left = asyncio.Event()
+        self.num_introductions = 0
 
     def generate(self, admission: Admission) -> Call:
         replica = self.replicas[min(admission.attempt, len(self.replicas) - 1)]
         return Call(replica, replica.answer(admission))
 
-    async def introduce(self, gateway: GatewayAddress) -> None:
+    async def introduce(self, gateway: GatewayAddress) -> bool:
         self.introduced.add(gateway)
+        self.num_introductions += 1
+        return self.reached
+
+    async def are_running(self) -> bool:
+        return self.running
+
+    async def leave(self) -> None:
+        self.left.set()
 
     async def kill(self, replica: str) -> None:
         self.killed.append(replica)
@@ -114,6 +128,12 @@ async def make_gateway() -> AsyncIterator[Callable[..., Coroutine[None, None, Ga
 async def tokens(gateway: Gateway, request_id: str = "mine", **options: object) -> list[int]:
     stream = gateway.generate(request_id, "hello", SamplingParams(max_tokens=12), priority=0, cache_salt=None)
     return [token_id async for news in stream for output in news.outputs for token_id in output.token_ids]
+
+
+def report(replica: str, problem: str | None = None) -> EngineReport:
+    """Of an engine that has done nothing yet."""
+    names = [field.name for field in fields(EngineStats)]
+    return EngineReport(replica, "node", 1, problem, EngineStats(**dict.fromkeys(names, 0)))
 
 
 async def test_many_streams_over_one_connection(make_gateway) -> None:
@@ -220,6 +240,89 @@ async def test_with_one_attempt_a_refusal_is_told_at_once(make_gateway) -> None:
     with pytest.raises(EngineDead, match="max_restarts=3 are used up"):
         await asyncio.wait_for(tokens(gateway), SECONDS)
     assert len(stopped.admissions) == 1
+
+
+class Silent(Replica):
+    """A replica that requests do not get through to."""
+
+    async def answer(self, admission: Admission) -> Refusal | str:
+        self.admissions.append(admission)
+        await asyncio.Event().wait()
+        return ""
+
+
+@pytest.mark.parametrize("running", [False, True])
+async def test_a_gateway_ends_if_it_reaches_none_of_the_replicas_that_run(
+    make_gateway, monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    """Where none runs it waits, and so does the request, for as long as it may."""
+    monkeypatch.setattr("cluster.gateway.INTRODUCTION_SECONDS", 0.01)
+    monkeypatch.setattr("cluster.gateway.BLIND_SECONDS", 0.1)
+    gateway = await make_gateway(Silent(), patience=2.0)
+    gateway._engines.reached, gateway._engines.running = False, running
+    asking = asyncio.create_task(tokens(gateway))
+    if running:
+        await asyncio.wait_for(gateway._engines.left.wait(), SECONDS)
+        asking.cancel()
+    else:
+        with pytest.raises(EngineDead, match="no engine replica took the request within 2 s: nobody answered"):
+            await asyncio.wait_for(asking, SECONDS)
+        assert not gateway._engines.left.is_set()
+
+
+async def test_a_gateway_that_has_streams_does_not_end(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.gateway.INTRODUCTION_SECONDS", 0.01)
+    monkeypatch.setattr("cluster.gateway.BLIND_SECONDS", 0.0)
+    gateway = await make_gateway(Taking(None))
+    stream = asyncio.create_task(tokens(gateway))
+    replica = gateway._engines.replicas[0]
+    await replica.has_taken.wait()
+    gateway._engines.reached = False
+    asked = gateway._engines.num_introductions
+    while gateway._engines.num_introductions < asked + 10:
+        await asyncio.sleep(0)
+    assert not stream.done() and not gateway._engines.left.is_set()
+    stream.cancel()
+
+
+class Taking(Replica):
+    """A replica that takes a request, reports on itself, and does no more."""
+
+    def __init__(self, problem: str | None) -> None:
+        super().__init__()
+        self.problem = problem
+        self.has_taken = asyncio.Event()
+
+    async def answer(self, admission: Admission) -> Refusal | str:
+        await self.take(admission)
+        self.has_taken.set()
+        while True:
+            self.client.report(report("a", self.problem))
+            await asyncio.sleep(0.01)
+
+
+async def test_a_replica_in_trouble_is_waited_for_as_long_as_one_that_is_not_there(
+    make_gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.gateway.INTRODUCTION_SECONDS", 0.01)
+    gateway = await make_gateway(Taking("its workers restart"), max_attempts=3, patience=0.3)
+    with pytest.raises(EngineDead, match="the engine replica could not go on for 0 s: its workers restart"):
+        await asyncio.wait_for(tokens(gateway), SECONDS)
+
+
+async def test_the_turn_for_a_last_attempt_is_not_waited_for_without_end(make_gateway) -> None:
+    class Dies(Replica):
+        async def answer(self, admission: Admission) -> Refusal | str:
+            await self.take(admission)
+            journals = gateway._journals.values()
+            while any(journal.source is None for journal in journals):
+                await asyncio.sleep(0)
+            raise EngineLost("the actor died")
+
+    gateway = await make_gateway(Dies(), Replica(), max_attempts=2, patience=0.3)
+    async with gateway._last_turn:
+        with pytest.raises(EngineDead, match="within 0 s: others make their last attempt"):
+            await asyncio.wait_for(tokens(gateway), SECONDS)
 
 
 async def test_an_abort_ends_the_pause(make_gateway) -> None:

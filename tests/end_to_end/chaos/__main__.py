@@ -30,6 +30,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "T16": drops.drop_clients,
     "T20": cache.starve,
     "T21": soak.soak,
+    "controller": kills.kill_controllers,
     "raylet": ends.lose_raylet,
     "gcs": ends.lose_gcs,
 }

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from cluster.chaos.report import Report
+from cluster.chaos.report import Fault, Report
 from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, running
 from tests.end_to_end.chaos.options import Options
-from tests.end_to_end.chaos.processes import ENGINE, GATEWAY, PROXY, SERVING
+from tests.end_to_end.chaos.processes import CONTROLLER, ENGINE, GATEWAY, PROXY, SERVING
 from tests.end_to_end.chaos.run import Load, disturbed, kill_every
 
 
@@ -34,6 +34,22 @@ def kill_only_engine(options: Options) -> Report:
     deliver = kill_every(options.interval or 30.0, ENGINE, num_faults, seed=options.seed)
     with running(app_args({}, recovers=options.recovers)) as app:
         return asyncio.run(disturbed("T4-one", app.url, load, num_faults=num_faults, deliver=deliver))
+
+
+def kill_controllers(options: Options) -> Report:
+    """controller: kill -9 Serve's controller every 10 s under 100 streams; then the only engine, for the next one to replace."""
+    num_faults = options.pick(options.faults, 3, 1)
+    load = Load(options.pick(options.streams, 100, 20), seed=options.seed)
+    seconds = options.interval or 10.0
+    kill_controllers = kill_every(seconds, CONTROLLER, num_faults, seed=options.seed)
+    kill_engine = kill_every(seconds, ENGINE, 1, seed=options.seed)
+
+    async def deliver(faults: list[Fault]) -> None:
+        await kill_controllers(faults)
+        await kill_engine(faults)
+
+    with running(app_args({}, recovers=options.recovers)) as app:
+        return asyncio.run(disturbed("controller", app.url, load, num_faults=num_faults + 1, deliver=deliver))
 
 
 def kill_gateways(options: Options) -> Report:

@@ -11,6 +11,7 @@ from cluster.process_state import read_stat
 WORKER = "ray::WorkerActor"
 SERVING = f"{WORKER}.run"  # one of a rank: Ray adds what an actor is at, and a spare is at nothing
 ENGINE = "ray::ServeReplica:squadron:EngineDeployment"
+CONTROLLER = "ray::ServeController"
 GATEWAY = "ray::ServeReplica:squadron:GatewayDeployment"
 PROXY = "ray::ProxyActor"
 

@@ -1,0 +1,52 @@
+"""Serve's own parts die: its controller, and a gateway's view of what Serve has."""
+
+import os
+import signal
+import threading
+from typing import Any
+
+import ray
+from ray.serve._private.router import SingletonThreadRouter
+
+from tests.end_to_end.chaos.processes import CONTROLLER, find
+from tests.end_to_end.conftest import Server
+from tests.end_to_end.test_replica_lost import actor_of, engine, said_by, wait_until, wait_until_healthy
+
+
+def test_streams_outlive_serves_controller(server: Server) -> None:
+    """And the engine that the next controller starts is known to the gateway that was there before."""
+    wait_until_healthy(server)
+    undisturbed = said_by(server, lambda: None)
+    (pid,) = find(CONTROLLER)
+    assert said_by(server, lambda: os.kill(pid, signal.SIGKILL)) == undisturbed
+    wait_until(lambda: find(CONTROLLER) not in ([], [pid]), "there is no other controller")
+    assert said_by(server, lambda: os.kill(engine(server)["pid"], signal.SIGKILL)) == undisturbed
+    wait_until_healthy(server)
+
+
+def test_a_gateway_that_has_lost_sight_of_serve_is_replaced(server: Server) -> None:
+    wait_until_healthy(server)
+    undisturbed = said_by(server, lambda: None)
+    name = actor_of("GatewayDeployment")
+    ray.get(ray.get_actor(name, namespace="serve").__ray_call__.remote(_stop_listening_to_serve))
+    os.kill(engine(server)["pid"], signal.SIGKILL)
+    wait_until(lambda: actor_of_or_none("GatewayDeployment") not in (name, None), "the gateway is not replaced")
+    wait_until_healthy(server)
+    assert said_by(server, lambda: None) == undisturbed
+
+
+def actor_of_or_none(deployment: str) -> str | None:
+    """While it is replaced there may be none."""
+    try:
+        return actor_of(deployment)
+    except ValueError:
+        return None
+
+
+def _stop_listening_to_serve(_: Any) -> None:
+    """Run in the gateway's process: requests and news go through this loop."""
+    loop = SingletonThreadRouter._asyncio_loop
+    assert loop is not None
+    stopped = threading.Event()
+    loop.call_soon_threadsafe(lambda: (loop.stop(), stopped.set()))
+    stopped.wait()
