@@ -26,8 +26,7 @@ def latency(options: argparse.Namespace) -> Outcome:
         if batch_size > config.max_num_seqs:
             raise InvalidConfig(f"a batch of {batch_size} exceeds max_num_seqs={config.max_num_seqs}")
     random, vocab_size = np.random.default_rng(config.seed), ModelConfig.load(config.model).vocab_size
-    num_batches = options.num_iters_warmup + options.num_iters
-    outcome = Outcome(sum(options.batch_size) * num_batches, {}, {})
+    outcome = Outcome(sum(options.batch_size) * options.num_iters, {}, {})
     with LLM(**config.model_dump()) as llm:
         for batch_size in options.batch_size:
             times: list[float] = []
@@ -39,8 +38,10 @@ def latency(options: argparse.Namespace) -> Outcome:
                 outputs = _generate(llm, works)
                 seconds = time.perf_counter() - started
                 failures = _failures(outputs)
+                if number < 0:
+                    continue
                 outcome.failures.update(failures)
-                if number >= 0 and not failures:
+                if not failures:
                     times.append(1000 * seconds)
                     done += outputs
             outcome.samples[f"{name}, latency"] = times
@@ -49,12 +50,12 @@ def latency(options: argparse.Namespace) -> Outcome:
 
 
 def throughput(options: argparse.Namespace) -> Outcome:
-    """All requests at once, as fast as the engine takes them; one goes before them, untimed."""
+    """All requests at once, as fast as the engine takes them; one goes before them, neither timed nor counted."""
     config = _config(options)
     random, vocab_size = np.random.default_rng(config.seed), ModelConfig.load(config.model).vocab_size
     works = random_works(random, options.num_prompts, options.input_len, options.output_len, vocab_size)
     with LLM(**config.model_dump()) as llm:
-        warm_up = _generate(llm, random_works(random, 1, WARM_UP, WARM_UP, vocab_size))
+        _generate(llm, random_works(random, 1, WARM_UP, WARM_UP, vocab_size))
         started = time.perf_counter()
         outputs = _generate(llm, works, use_tqdm=True)
         seconds = time.perf_counter() - started
@@ -69,7 +70,7 @@ def throughput(options: argparse.Namespace) -> Outcome:
         "output tok/s": num_output / seconds,
         "total tok/s": (num_input + num_output) / seconds,
     }
-    return Outcome(len(works) + len(warm_up), figures, _samples(done), _failures(warm_up + outputs))
+    return Outcome(len(works), figures, _samples(done), _failures(outputs))
 
 
 def _config(options: argparse.Namespace) -> EngineConfig:

@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 import numpy as np
 
 WIDTH, HEIGHT = 360, 210  # of a curve's frame, in pixels
-LEFT, TOP, RIGHT, BOTTOM = 46, 34, 18, 40  # around it
+LEFT, TOP, RIGHT, BOTTOM = 56, 34, 18, 40  # around it
 COLUMNS = 2
 HEADER = 36
 LEVELS = (0.0, 0.5, 0.9, 0.99, 1.0)  # shares that are ruled and labelled
-SHARES = np.linspace(0, 1, 401)
-LEAST_MS = 0.01  # events that arrive together are no time apart
+MAX_STEPS = 400  # of a curve; of more samples, as many quantiles are shown
+LEAST_MS = 0.01  # whatever is shorter, a lag of nothing say, is shown at this
 STYLE = (
     "text{font:11px sans-serif;fill:#333}.name{font-size:13px;font-weight:bold}"
     ".rule{stroke:#ddd}.frame{fill:none;stroke:#888}.curve{fill:none;stroke:#0b6e99;stroke-width:1.8}"
@@ -37,8 +38,10 @@ def write_plot(path: Path, title: str, samples: Mapping[str, Sequence[float]]) -
 
 
 def _panel(name: str, values: Sequence[float]) -> str:
-    quantiles = np.maximum(np.quantile(values, SHARES), LEAST_MS)
-    marks = _marks(float(quantiles[0]), float(quantiles[-1]))
+    samples = np.maximum(values, LEAST_MS)
+    shares = np.arange(1, min(len(values), MAX_STEPS) + 1) / min(len(values), MAX_STEPS)
+    quantiles = np.quantile(samples, shares, method="inverted_cdf")
+    marks = _marks(float(samples.min()), float(samples.max()))
     first, last = math.log(marks[0]), math.log(marks[-1])
     x_of = (np.log(quantiles) - first) / (last - first) * WIDTH
     parts = [f'<text class="name" x="0" y="-10">{escape(name)}, {len(values)} samples</text>']
@@ -46,14 +49,20 @@ def _panel(name: str, values: Sequence[float]) -> str:
         y = HEIGHT * (1 - share)
         parts.append(f'<path class="rule" d="M0 {y:.1f}H{WIDTH}"/>')
         if share != 0.99:  # too near to the next
-            parts.append(f'<text x="-6" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>')
+            parts.append(f'<text x="-6" y="{y + 4:.1f}" text-anchor="end">{100 * share:.0f}</text>')
     for mark in marks:
         x = (math.log(mark) - first) / (last - first) * WIDTH
         parts.append(f'<path class="rule" d="M{x:.1f} 0V{HEIGHT}"/>')
         parts.append(f'<text x="{x:.1f}" y="{HEIGHT + 16}" text-anchor="middle">{mark:g}</text>')
-    points = " ".join(f"{x:.1f},{HEIGHT * (1 - share):.1f}" for x, share in zip(x_of, SHARES, strict=True))
+    # A step up at each sample: nothing was measured between two of them.
+    steps = zip(x_of, pairwise([0.0, *shares]), strict=True)
+    corners = [(x, share) for x, below_and_above in steps for share in below_and_above]
+    points = " ".join(f"{x:.1f},{HEIGHT * (1 - share):.1f}" for x, share in corners)
     parts.append(f'<rect class="frame" width="{WIDTH}" height="{HEIGHT}"/><polyline class="curve" points="{points}"/>')
     parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT + 32}" text-anchor="middle">ms</text>')
+    parts.append(
+        f'<text transform="translate({12 - LEFT} {HEIGHT / 2}) rotate(-90)" text-anchor="middle">share of samples, %</text>'
+    )
     return "".join(parts)
 
 

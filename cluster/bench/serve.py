@@ -69,8 +69,8 @@ def outcome(exchanges: Sequence[Exchange], seconds: float, objectives: Sequence[
     """The field's metrics, in ms.
 
     TTFT: from sending to the first token; E2EL: to the last one; TPOT: between these, by each token after the first; ITL:
-    between two pieces of an answer. Lag: from a request's arrival to its sending, as it waited for its turn under
-    --max-concurrency or for a client that is too slow.
+    between two arrivals, however many tokens each brought. Lag: from a request's arrival to its sending, as it waited for its
+    turn under --max-concurrency or for a client that is too slow.
     """
     done = [exchange for exchange in exchanges if exchange.error is None]
     times = [_times(exchange) for exchange in done]
@@ -89,7 +89,9 @@ def outcome(exchanges: Sequence[Exchange], seconds: float, objectives: Sequence[
     samples = {
         "TTFT": [one["ttft"] for one in times],
         "TPOT": [one["tpot"] for one in times if "tpot" in one],
-        "ITL": [1000 * (after - before) for exchange in done for before, after in pairwise(exchange.pieces)],
+        "ITL": [
+            1000 * (after - before) for exchange in done for before, after in pairwise(dict.fromkeys(exchange.pieces))
+        ],
         "E2EL": [one["e2el"] for one in times],
         "lag": [1000 * (exchange.sent - exchange.due) for exchange in exchanges],
     }

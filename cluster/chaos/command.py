@@ -17,6 +17,7 @@ from engine.errors import InvalidConfig
 
 FAULT_SECONDS = 60.0  # that a fault's command may take
 TICK_SECONDS = 0.5
+HIT_SECONDS = 10.0  # for the server to notice a fault: a frozen worker takes a quarter of it
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Send the same streams twice: undisturbed, and while faults are delivered to the cluster; each must be the same to "
         "the bit. For a staging cluster: faults are the operator's (a worker killed, a machine switched off), or those of "
-        "--fault-command. Status 1 if a stream was lost, duplicated or changed, or fewer "
-        "faults were delivered than named."
+        "--fault-command, which count once the server has lost a worker or an engine by them. Status 1 if a stream was "
+        "lost, duplicated or changed, or fewer faults were delivered than named."
     )
     add_server_options(parser)
     parser.add_argument("--model", metavar="NAME", help="as the server calls it; default: the first that it lists")
@@ -67,13 +68,15 @@ async def _run(options: argparse.Namespace) -> Report:
         model = options.model or await client.first_model()
         requests = make_requests(options.streams, model=model, max_tokens=options.max_tokens, seed=options.seed)
         expected = await undisturbed(client, requests, options.concurrency)
+        if options.fault_command is not None:
+            await engines(client)  # raises InvalidConfig now rather than at the first fault
         faults: list[Fault] = []
         streams: list[Stream] = []
         stop = asyncio.Event()
         if options.fault_command is None:
             print(f"Deliver faults now; streams are sent for {options.seconds:.0f} s", flush=True)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_deliver(options, faults, stop))
+            tasks.create_task(_deliver(options, client, faults, stop))
             tasks.create_task(show(streams, faults, stop, total=options.streams))
             await client.send_all(requests, concurrency=options.concurrency, streams=streams, stop=stop)
             stop.set()
@@ -110,20 +113,47 @@ async def show(
             await asyncio.sleep(TICK_SECONDS)
 
 
-async def _deliver(options: argparse.Namespace, faults: list[Fault], stop: asyncio.Event) -> None:
+async def _deliver(options: argparse.Namespace, client: ChaosClient, faults: list[Fault], stop: asyncio.Event) -> None:
     """Let the time pass, or run the command at its intervals; then stop the sending."""
     deadline = time.monotonic() + options.seconds
     if options.fault_command is None:
         await asyncio.sleep(options.seconds)
     while options.fault_command is not None and len(faults) < options.faults and time.monotonic() < deadline:
         await asyncio.sleep(options.interval)
-        at = time.monotonic()
+        try:
+            before, at = await engines(client), time.monotonic()
+        except InvalidConfig:  # the last fault is not over
+            continue
         done = await asyncio.to_thread(_run_command, options.fault_command)
-        if done == 0:
+        if done != 0:
+            print(f"the fault's command ended with status {done}", file=sys.stderr)
+        elif await has_hit(client, before):
             faults.append(Fault(options.fault_command, at))
         else:
-            print(f"the fault's command ended with status {done}", file=sys.stderr)
+            print("the fault's command hit nothing: no worker and no engine was lost", file=sys.stderr)
     stop.set()
+
+
+async def engines(client: ChaosClient) -> set[tuple[str, int]]:
+    """Each engine replica, and how often it has recovered from lost workers. Raises InvalidConfig."""
+    try:
+        found = (await client.get("/debug/engines"))["engines"]
+        return {(engine["replica"], engine["stats"]["num_recoveries"]) for engine in found}
+    except (KeyError, TypeError) as error:
+        raise InvalidConfig(f"/debug/engines of the server does not tell of its recoveries: {error!r}") from None
+
+
+async def has_hit(client: ChaosClient, before: set[tuple[str, int]]) -> bool:
+    """Whether the engines are soon not what they were, or the server does not answer."""
+    deadline = time.monotonic() + HIT_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if await engines(client) != before:
+                return True
+        except InvalidConfig:
+            return True
+        await asyncio.sleep(TICK_SECONDS)
+    return False
 
 
 def _run_command(command: str) -> int:

@@ -1,11 +1,13 @@
 """`squadron chaos` at a server that is well: what it reports, and that it does not pass for want of faults."""
 
 import json
-import sys
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from cluster.chaos import command
 from cluster.cli import main
 from tests.end_to_end.conftest import Server
 
@@ -16,9 +18,8 @@ def test_streams_under_faults_are_reported_with_their_hashes(
     server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     results = tmp_path / "results.json"
-    touch = f'{sys.executable} -c \'open("{tmp_path}/faults", "a").write("x")\''
-    assert main(["chaos", "--base-url", server.url, *FEW, "--fault-command", touch, "--output", str(results)]) == 0
-    assert (tmp_path / "faults").read_text() == "xx"
+    kill = f"kill -9 $(pgrep --parent {raylet()} --full WorkerActor.run | head -n 1)"
+    assert main(["chaos", "--base-url", server.url, *FEW, "--fault-command", kill, "--output", str(results)]) == 0
     printed = capfd.readouterr().out.splitlines()
     assert printed[0] == "faults delivered   2 of 2 named"
     assert printed[-1] == f"chaos at {server.url}: passed"
@@ -26,6 +27,24 @@ def test_streams_under_faults_are_reported_with_their_hashes(
     assert written["counts"] == {"lost": 0, "duplicated": 0, "changed": 0, "silently cut": 0}
     assert {stream["request"] for stream in written["streams"]} == set(range(7))
     assert all(stream["sha256"] == stream["expected"] for stream in written["streams"])
+
+
+def test_a_command_that_hits_nothing_is_no_fault(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "HIT_SECONDS", 1.0)
+    with pytest.raises(SystemExit) as stopped:
+        main(["chaos", "--base-url", server.url, *FEW, "--fault-command", "true", "--seconds", "1"])
+    assert stopped.value.code == 1
+    said = capfd.readouterr()
+    assert "the fault's command hit nothing: no worker and no engine was lost" in said.err
+    assert "unmet: 0 faults were delivered, not 2" in said.out
+
+
+def raylet() -> int:
+    """The process whose children are the workers of this process' cluster."""
+    found = subprocess.run(["pgrep", "--parent", str(os.getpid()), "raylet"], capture_output=True, text=True)
+    return int(found.stdout)
 
 
 def test_faults_that_were_not_delivered_fail_the_run(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
