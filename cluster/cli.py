@@ -19,8 +19,10 @@ from cluster.arguments import add_engine_options, engine_arguments, read_config_
 from cluster.channel import LOOPBACK
 from cluster.checkpoints import make_checkpoint, make_folder, num_bytes
 from cluster.command_line import CommandParser
-from cluster.launch import build_app, check_port, ray_cluster, serving
+from cluster.console import told_events
+from cluster.launch import APP_NAME, build_app, check_port, ray_cluster, serving
 from cluster.llm import LLM
+from cluster.logs import KeptLogs
 from cluster.machine import check_machine
 from cluster.plan import make_plan
 from cluster.progress import progress
@@ -55,6 +57,7 @@ class ServerOptions(BaseModel):
     stream_resume: bool = False
     strict_fields: bool = False
     ray_address: str | None = None
+    log_dir: Path | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -162,6 +165,13 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="of a running Ray cluster; default: one of this machine alone",
     )
+    group.add_argument(
+        "--log-dir",
+        type=Path,
+        default=suppress,
+        metavar="DIR",
+        help="keep the logs of the cluster there that it starts; default: after a failure, in a new folder of /tmp",
+    )
     _add_model(parser)
 
 
@@ -219,8 +229,12 @@ def _serve(options: argparse.Namespace) -> None:
     print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
     if not check_values(config):
         print("The workers will verify the weights, which are too large to read twice", flush=True)
+    kept = KeptLogs(server.log_dir)
     with contextlib.ExitStack() as stack:
-        ray = stack.enter_context(ray_cluster(server.ray_address, num_workers=server.num_engines * config.world_size))
+        ray = stack.enter_context(
+            ray_cluster(server.ray_address, num_workers=server.num_engines * config.world_size, kept_logs=kept)
+        )
+        print(f"Logs: {ray.logs}{' on each node' if is_lasting else ''}", flush=True)
         stack.enter_context(serving(build_app(app), host=server.host, port=server.port, ends_serve=is_lasting))
         if not api_keys and not is_loopback(server.host):
             print(f"Anybody who reaches port {server.port} may ask: there is no API key", flush=True)
@@ -231,6 +245,7 @@ def _serve(options: argparse.Namespace) -> None:
                 *(f"{name}={value}" for name, value in ray.environment.items()),
                 flush=True,
             )
+        stack.enter_context(told_events(APP_NAME))
         stack.callback(print, "Stopping; what has begun is finished first", flush=True)
         ray.wait()
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from cluster.api.hosts import LOOPBACK_HOSTS
 from cluster.channel import LOOPBACK
 from cluster.launch import ROOT, RayCluster, build_app, check_port, ray_cluster, serving
+from cluster.logs import KeptLogs
 from engine.errors import InvalidConfig
 
 MODEL = ROOT / "configs" / "demo"
@@ -30,7 +31,7 @@ def run(*, once: bool, port: int | None) -> None:
     else:
         check_port(LOOPBACK, port)
     progress.tell("Starting Ray on this machine")
-    with ray_cluster(num_workers=4) as ray:
+    with ray_cluster(num_workers=4, kept_logs=KeptLogs()) as ray:
         progress.tell("Starting Ray Serve, a gateway, an engine and 4 workers (TP=2 × PP=2, on CPU)")
         with serving(build_app({"engine": ENGINE, "allowed_hosts": LOOPBACK_HOSTS}), host=LOOPBACK, port=port):
             progress.tell(f"Ready. Asking: {QUESTION}")

@@ -18,12 +18,14 @@ from ray.serve.exceptions import RayServeException
 from cluster.admission import Admission, EngineStopping, Refusal
 from cluster.delta_channel import DeltaClient, EngineReport, GatewayAddress
 from cluster.executor import RayExecutor
+from cluster.logs import log_beside_serve
 from cluster.owner import Owner
 from engine.async_engine import AsyncEngine, Prompt
 from engine.config import EngineConfig
 from engine.errors import EngineDead, SquadronError
 from engine.executor import Executor
 from engine.outputs import RequestOutput
+from engine.recorder import Event
 from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
 
@@ -43,6 +45,7 @@ class EngineDeployment:
     """One engine and its workers, which live in the replica's placement group and die with it."""
 
     async def __init__(self, config: EngineConfig, owner: Owner) -> None:  # type: ignore[misc]  # Serve awaits it
+        log_beside_serve()
         self._loop = asyncio.get_running_loop()
         self._owner = owner
         self._name = _actor_name()
@@ -95,6 +98,10 @@ class EngineDeployment:
     async def stats(self) -> dict[str, Any]:
         """The engine's `EngineStats`."""
         return asdict(self._engine.stats())
+
+    async def events(self) -> tuple[str, tuple[Event, ...]]:
+        """The replica's name, and what happened to it last."""
+        return self._name, self._engine.events()
 
     async def probe(self) -> str | None:
         """Generate a token, by every rank; what went wrong, a line."""

@@ -24,6 +24,7 @@ from cluster.api.proxy import BareProxyWarning
 from cluster.delta_channel import GatewayAddress
 from cluster.gateway import Gateway
 from cluster.journal import EngineLost
+from cluster.logs import log_beside_serve
 from cluster.owner import Owner
 from cluster.ray_errors import reason_of
 from cluster.stream_journal import JournalClient
@@ -50,6 +51,7 @@ class GatewayDeployment:
         stream_resume: bool,
         strict_fields: bool,
     ) -> None:
+        log_beside_serve()
         self._gateway = _ServeGateway(_ServeEngines(engines), max_attempts=max_attempts, patience=patience)
         self._owner = owner
         self._model_name = model_name

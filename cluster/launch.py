@@ -24,6 +24,7 @@ from ray import serve
 from ray._private.worker import BaseContext
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import LoggingConfig
 
 from cluster import owner
 from cluster.api import proxy
@@ -32,6 +33,7 @@ from cluster.api_keys import collect_api_keys
 from cluster.delta_channel import BUSY_TURNS, TURN_SECONDS
 from cluster.engine_deployment import EngineDeployment
 from cluster.gateway_deployment import GatewayDeployment
+from cluster.logs import KeptLogs, RayFolder, silence_deaths
 from cluster.placement import CPUS_PER_WORKER, make_bundles
 from cluster.plan import make_plan
 from cluster.ray_processes import RayProcesses, answers, attempt, remove_folder
@@ -104,6 +106,9 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         num_replicas=config.num_engines,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         max_constructor_retry_count=1,  # what stops it once stops it again
+        logging_config=LoggingConfig(
+            enable_access_log=False
+        ),  # a line for each call, of which there are several a second
         health_check_period_s=0.5,
         # Three in a row have to fail. Gateways find the dead much sooner; this must not end one that they know to be busy.
         health_check_timeout_s=BUSY_TURNS * TURN_SECONDS / 3,
@@ -147,6 +152,7 @@ class RayCluster:
 
     address: str
     environment: dict[str, str]
+    logs: Path  # its folder of logs, on each node
     processes: RayProcesses | None  # its own; None where the cluster was there before
 
     def wait(self) -> None:
@@ -158,12 +164,14 @@ class RayCluster:
 
 
 @contextlib.contextmanager
-def ray_cluster(address: str | None = None, *, num_workers: int = 1) -> Iterator[RayCluster]:
+def ray_cluster(
+    address: str | None = None, *, num_workers: int = 1, kept_logs: KeptLogs | None = None
+) -> Iterator[RayCluster]:
     """A connection to the Ray cluster at `address`, or to a new one of this machine alone, which ends with the context.
 
     A new one has room for `num_workers`, whatever the machine has: a worker's CPUs are Ray's logical ones. Ray listens on
     every network of the machine, so a new cluster has a token, in a file that only this user can read, unless the environment
-    has its own idea of authentication.
+    has its own idea of authentication. Its logs go with it unless they are to be `kept_logs`.
     """
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -174,21 +182,19 @@ def ray_cluster(address: str | None = None, *, num_workers: int = 1) -> Iterator
         "log_to_driver": False,
         "logging_level": logging.ERROR,
     }
+    silence_deaths()
     with contextlib.ExitStack() as stack:
         environment: dict[str, str] = {}
         processes: RayProcesses | None = None
         if address is None:
             needed = math.ceil(num_workers * CPUS_PER_WORKER) + CPUS_BESIDE_WORKERS
-            folder = Path(
-                tempfile.mkdtemp(prefix="squadron-", dir="/tmp")
-            )  # short: a socket's path has at most 107 bytes
-            stack.callback(remove_folder, folder)
+            # Short: a socket's path has at most 107 bytes.
+            folder = stack.enter_context(RayFolder(Path(tempfile.mkdtemp(prefix="squadron-", dir="/tmp")), kept_logs))
             environment = stack.enter_context(_token_authentication())
             processes = RayProcesses()
             stack.callback(processes.shutdown)
             with processes.starting():
-                context = ray.init(
-                    address="local",
+                context = _start(
                     num_cpus=max(os.cpu_count() or 1, needed),
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
@@ -200,7 +206,17 @@ def ray_cluster(address: str | None = None, *, num_workers: int = 1) -> Iterator
             stack.callback(ray.shutdown)
         if callable(handler) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
-        yield RayCluster(context.address_info["address"], environment, processes)
+        logs = Path(context.address_info["session_dir"]) / "logs"
+        yield RayCluster(context.address_info["address"], environment, logs, processes)
+
+
+def _start(**options: Any) -> BaseContext:
+    """A cluster of this machine; raises InvalidConfig if Ray gives its own processes up, as it does after half a minute."""
+    try:
+        return ray.init(address="local", **options)
+    except (RuntimeError, ConnectionError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InvalidConfig(f"Ray did not start on this machine, which may be too busy or too full: {reason}") from None
 
 
 def _connect(address: str, options: dict[str, Any]) -> BaseContext:

@@ -18,6 +18,7 @@ from engine.errors import EngineDead, Overloaded, SquadronError
 from engine.executor import Executor
 from engine.llm_engine import LLMEngine
 from engine.outputs import Phase, RequestOutput, failed_request
+from engine.recorder import Event
 from engine.sampling_params import SamplingParams
 from engine.stats import EngineStats, stats_line
 from engine.tokenizer import Message, Tokenizer
@@ -63,6 +64,10 @@ class AsyncEngine:
         gc.collect()
         gc.freeze()  # what lives now stays: not to be walked again at every collection, which cost a third of a step's work
         self._thread.start()
+
+    def events(self) -> tuple[Event, ...]:
+        """The last ones; from any thread."""
+        return self._engine.recorder.events
 
     def shutdown(self) -> None:
         """Stop the thread, end what runs with an error, stop the workers. Idempotent."""

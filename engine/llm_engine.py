@@ -248,7 +248,7 @@ class LLMEngine:
 
     def _recover(self, failure: StepFailure) -> None:
         """A failed step is a preemption of everybody: the next epoch begins, all sequences wait again, the guilty one ends."""
-        self._failed_at = time.monotonic()
+        self._failed_at = failed_at = time.monotonic()
         is_death = isinstance(failure, WorkerLost)
         failed = [entry for step in self._in_flight if step.plan.step == failure.step for entry in step.plan.scheduled]
         is_kill = isinstance(failure, WorkerLost) and self.executor.was_killed(failure)
@@ -264,6 +264,12 @@ class LLMEngine:
         self.recovering = None
         if not has_workers:
             return
+        if is_death:
+            seconds = time.monotonic() - failed_at
+            why = "SIGKILL" if is_kill else failure.reason
+            self.recorder.tell(
+                f"rank {failure.rank} lost ({why}); replaced after {seconds:.1f} s; {len(self._groups)} stream(s) resumed"
+            )
         self.recorder.recovered(self.scheduler.requeue_all(self._empty_blocks(), lost))
         if guilty is not None:
             self._quarantine(guilty, failure)
@@ -299,6 +305,7 @@ class LLMEngine:
         else:
             message = f"each step with this request failed ({failure.reason})"
             self.fail_request(group.request_id, message, STEP_FAILED)
+        self.recorder.tell(f"request {group.request_id} ended: {message}")
 
     def _end_what_outgrew_the_cache(self) -> None:
         """It is less since workers were replaced: whoever needs more than all of it can never go on."""
@@ -315,6 +322,7 @@ class LLMEngine:
     def _give_up(self, reason: str) -> None:
         """No workers, no hope: every request ends with the reason, and none is taken any more."""
         logger.critical("the engine has stopped: %s", reason)
+        self.recorder.tell(f"the engine has stopped: {reason}")
         self.dead = reason
         self._outputs += self.fail_all(reason)
 

@@ -2,6 +2,7 @@
 
 import time
 from collections import OrderedDict
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,8 +13,17 @@ from engine.sequence import SequenceGroup, Status
 from engine.stats import EngineStats
 from engine.timeline import StepRecord, Timeline
 
+NUM_EVENTS_KEPT = 64
 # Finished requests whose times are kept for `why`.
 NUM_FINISHED_KEPT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that whoever runs the engine wants to hear of, in a line."""
+
+    number: int  # from 1 on
+    text: str
 
 
 class Recorder:
@@ -24,6 +34,7 @@ class Recorder:
         self.num_recoveries = 0
         self.num_failed_steps = 0
         self.num_quarantined = 0
+        self.events: tuple[Event, ...] = ()  # the last ones; replaced as a whole, to be read from any thread
         self._finished: OrderedDict[str, RequestMetrics] = OrderedDict()
         self._num_steps = 0
         self._num_prompt_tokens = 0
@@ -35,6 +46,10 @@ class Recorder:
         self._build_seconds = 0.0
         self._execute_seconds = 0.0
         self._process_seconds = 0.0
+
+    def tell(self, text: str) -> None:
+        number = self.events[-1].number + 1 if self.events else 1
+        self.events = (*self.events[1 - NUM_EVENTS_KEPT :], Event(number, text))
 
     def submitted(
         self, plan: SchedulerOutputs, request: ExecuteModelRequest, started: float, scheduled: float, submitted: float

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,6 +58,61 @@ def test_serve_says_why_the_engine_did_not_start() -> None:
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("squadron serve: ") and "triton" in line
+    logs = Path(done.stdout.splitlines()[-1].removeprefix("The logs are in "))
+    try:
+        assert list(logs.glob("serve/replica_squadron_EngineDeployment_*.log"))
+    finally:
+        shutil.rmtree(logs)
+
+
+def test_serve_tells_of_a_lost_worker_on_its_console_and_in_its_logs(tmp_path: Path) -> None:
+    port, kept = free_port(), tmp_path / "logs"
+    mark = f"SQUADRON_TEST={tmp_path}"
+    environment = {name: value for name, value in os.environ.items() if name not in AUTHENTICATION}
+    process = subprocess.Popen(
+        [*SQUADRON, "serve", str(DEMO), "--port", str(port), "-tp", "2", "--device", "cpu", "--log-dir", str(kept)],
+        cwd=ROOT,
+        env=environment | dict([mark.split("=", 1)]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        line = next(line for line in process.stdout if line.startswith("Logs: "))
+        logs = Path(line.split()[1])
+        assert any(line.startswith("Ready: ") for line in process.stdout)
+        with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key="none", max_retries=0) as client:
+            stream = client.completions.create(
+                model="demo", prompt="once", max_tokens=300, stream=True, extra_body={"ignore_eos": True}
+            )
+            next(stream)
+            os.kill(next(pid for pid in processes_with(mark) if is_worker(pid)), signal.SIGKILL)
+            assert list(stream)[-1].choices[0].finish_reason == "length"
+        assert re.fullmatch(
+            r"rank [01] lost \(SIGKILL\); replaced after \d+\.\d s; 1 stream\(s\) resumed\n", process.stderr.readline()
+        )
+        (log,) = logs.glob("serve/replica_squadron_EngineDeployment_*.log")
+        os.kill(process.pid, signal.SIGTERM)
+        said, erred = process.communicate(timeout=90)
+        assert process.returncode == 130
+        assert (said.splitlines()[-1], erred) == (f"The logs are in {kept}", "")
+        assert "A worker died" not in said
+        assert not logs.exists()
+        text = (kept / "serve" / log.name).read_text()
+        assert "resumed after" in text and " CALL " not in text
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def is_worker(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::WorkerActor.run")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.mark.parametrize("name", IN_WEIGHTS)
