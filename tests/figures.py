@@ -1,0 +1,84 @@
+"""`python -m tests.figures [FOLDER]`: what the shape of a tree's source is, in figures that can be held against another's."""
+
+import ast
+import io
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+PACKAGES = ("cluster", "engine", "ops", "parallel")
+BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.Match)
+LONG_LINE, LONG_FUNCTION, DEEP, MANY_IMPORTS, CROWDED = 120, 50, 4, 12, 12
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def main(folder: Path) -> None:
+    files = {path: path.read_text(encoding="utf-8") for name in PACKAGES for path in (folder / name).rglob("*.py")}
+    trees = {path: ast.parse(text) for path, text in files.items()}
+    lines = [line for text in files.values() for line in text.splitlines()]
+    functions = {
+        f"{path.relative_to(folder)}:{node.name}": node
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, Function)
+    }
+    lengths = {name: (node.end_lineno or 0) - node.lineno + 1 for name, node in functions.items()}
+    depths = {name: nesting(node) for name, node in functions.items()}
+    imports = {str(path.relative_to(folder)): num_imports(tree) for path, tree in trees.items()}
+    sizes = {str(path.relative_to(folder)): len(text.splitlines()) for path, text in files.items()}
+    comments = sum(num_comments(text) for text in files.values())
+    modules = [path for path in files if path.name != "__init__.py"]
+    tests = {path.stem for path in (folder / "tests").rglob("test_*.py")}
+    floors = [path for path in folder.rglob("*") if path.is_dir() and path.relative_to(folder).parts[0] in PACKAGES]
+    rooms = {str(path.relative_to(folder)): len(list(path.glob("*.py"))) for path in floors}
+    print(f"files                     {len(files)}, of {len(lines)} lines, median {median(sizes.values()):.0f}")
+    print(f"comments a hundred lines  {100 * comments / len(lines):.1f}")
+    print(f"lines over {LONG_LINE} columns    {sum(len(line) > LONG_LINE for line in lines)}")
+    print(f"functions over {LONG_FUNCTION} lines   {most(lengths, LONG_FUNCTION)}")
+    print(f"functions nested over {DEEP}   {most(depths, DEEP)}")
+    print(f"modules with over {MANY_IMPORTS} imports  {most(imports, MANY_IMPORTS)}")
+    print(f"folders with over {CROWDED} files    {most(rooms, CROWDED)}")
+    print(f"longest files             {most(sizes, 250)}")
+    print(f"modules without a test of their name  {sum(f'test_{path.stem}' not in tests for path in modules)}")
+
+
+def nesting(node: ast.AST) -> int:
+    """How many blocks lie in each other at most; functions in functions begin anew, `elif` is no deeper than `if`."""
+    return max((nesting(child) + isinstance(child, BLOCKS) for child in inner(node)), default=0)
+
+
+def inner(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Function | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]:
+            yield from ast.iter_child_nodes(child)
+        else:
+            yield child
+
+
+def num_imports(tree: ast.AST) -> int:
+    """Modules named; `from a import b, c` is one."""
+    return sum(
+        len(node.names) if isinstance(node, ast.Import) else 1
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+
+
+def num_comments(text: str) -> int:
+    return sum(token.type == tokenize.COMMENT for token in tokenize.generate_tokens(io.StringIO(text).readline))
+
+
+def most(values: dict[str, int], limit: int) -> str:
+    """How many are over the limit, and the three largest of them."""
+    over = sorted((item for item in values.items() if item[1] > limit), key=lambda item: -item[1])
+    named = ", ".join(f"{name} ({value})" for name, value in over[:3])
+    return f"{len(over)}" + (f": {named}" if named else "")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "."))
