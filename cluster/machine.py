@@ -41,7 +41,7 @@ def check_machine(config: EngineConfig, plan: Plan, num_engines: int = 1) -> Nee
         raise InvalidConfig(
             f"{wanted} rank(s) take {human(plan.weight_bytes)} of weights and {human(plan.cache_bytes)} of cache each, "
             f"together {human(need.needed)}, and this machine has {human(need.available)} of memory available; "
-            "lower kv_cache_memory_bytes, or choose a quantization or a smaller model"
+            "lower max_model_len or kv_cache_memory_bytes, or choose a quantization or a smaller model"
         )
     return need
 

@@ -9,7 +9,7 @@ from cluster.manifest import check_small_parts
 from cluster.model_spec import read_spec
 from cluster.weight_files import check_tensors, read_tensors
 from engine.chat_template import find_template
-from engine.config import DEFAULT_CPU_CACHE_BYTES, EngineConfig, ModelConfig, resolve_max_model_len
+from engine.config import EngineConfig, ModelConfig, default_cpu_blocks, resolve_max_model_len
 from engine.errors import InvalidConfig
 from engine.manifest import Manifest
 from engine.tokenizer import read_settings
@@ -72,14 +72,14 @@ def make_plan(config: EngineConfig) -> Plan:
         max_model_len=max_model_len,
         weight_bytes=_weight_bytes(config, spec, dtype),
         cache_bytes_per_token=cache_bytes_per_token,
-        cache_bytes=_cache_bytes(config, cache_bytes_per_token),
+        cache_bytes=_cache_bytes(config, max_model_len, cache_bytes_per_token * config.block_size),
     )
 
 
-def _cache_bytes(config: EngineConfig, bytes_per_token: int) -> int:
+def _cache_bytes(config: EngineConfig, max_model_len: int, block_bytes: int) -> int:
     if config.num_gpu_blocks_override is not None:
-        return config.num_gpu_blocks_override * config.block_size * bytes_per_token
-    return config.kv_cache_memory_bytes or DEFAULT_CPU_CACHE_BYTES // config.world_size
+        return config.num_gpu_blocks_override * block_bytes
+    return config.kv_cache_memory_bytes or default_cpu_blocks(config, max_model_len, block_bytes) * block_bytes
 
 
 def check_weights(model_folder: str, spec: DecoderConfig) -> None:
@@ -137,12 +137,10 @@ def _check_tokenizer(config: EngineConfig) -> None:
 
 
 def _check_cache(config: EngineConfig, max_model_len: int, block_bytes: int) -> None:
-    """The longest sequence must fit into the cache, where its size is known now; the first block is nobody's."""
+    """The longest sequence must fit into the cache, where its size is given; the first block is nobody's."""
     num_blocks = config.num_gpu_blocks_override
     if num_blocks is None and config.kv_cache_memory_bytes is not None:
         num_blocks = config.kv_cache_memory_bytes // block_bytes
-    if num_blocks is None and config.device == "cpu":
-        num_blocks = DEFAULT_CPU_CACHE_BYTES // config.world_size // block_bytes
     needed = math.ceil(max_model_len / config.block_size) + 1
     if num_blocks is None or num_blocks >= needed:
         return

@@ -41,7 +41,9 @@ class EngineConfig(BaseModel):
     max_model_len: Size | None = Field(None, ge=1)  # None: the model's; the cache must hold a sequence of that length
     block_size: Literal[16] = 16  # tokens; the kernels are written for it
     gpu_memory_utilization: float = Field(0.92, gt=0, le=1)
-    kv_cache_memory_bytes: Size | None = Field(None, ge=1)  # per rank; None: profiled on GPU, 1 GiB / ranks on CPU
+    kv_cache_memory_bytes: Size | None = Field(
+        None, ge=1
+    )  # per rank; None: profiled on GPU, `default_cpu_blocks` on CPU
     num_gpu_blocks_override: int | None = Field(None, ge=2)
     swap_space: float = Field(0.25, ge=0)  # GiB of host memory per rank
     enable_prefix_caching: bool = True
@@ -173,6 +175,12 @@ def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
             f"max_model_len={config.max_model_len} exceeds the model's {limit} positions; use {limit} or less"
         )
     return config.max_model_len or limit
+
+
+def default_cpu_blocks(config: EngineConfig, max_model_len: int, block_bytes: int) -> int:
+    """Blocks of a rank's cache on CPU: those of its share of 1 GiB, and enough for one sequence of the longest length."""
+    longest = -(-max_model_len // config.block_size) + 1  # the null block
+    return max(DEFAULT_CPU_CACHE_BYTES // config.world_size // block_bytes, longest)
 
 
 def explain(error: ValidationError, known: list[str]) -> str:

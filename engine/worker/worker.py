@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import ops
-from engine.config import DEFAULT_CPU_CACHE_BYTES, EngineConfig, ModelConfig, resolve_max_model_len
+from engine.config import EngineConfig, ModelConfig, default_cpu_blocks, resolve_max_model_len
 from engine.errors import InvalidConfig
 from engine.manifest import Manifest
 from engine.outputs import SamplerOutput
@@ -231,7 +231,8 @@ class Worker:
         """runner: on a GPU, to try the largest steps with."""
         config, model = self._config, self._model
         if runner is None:
-            return DEFAULT_CPU_CACHE_BYTES // config.world_size
+            block_bytes = self._cache_shape.block_bytes
+            return default_cpu_blocks(config, self._max_model_len, block_bytes) * block_bytes
         prefill = prefill_request(config.max_num_batched_tokens, config.max_num_seqs, self._max_model_len)
         decode = decode_request(config.max_num_seqs, self._max_model_len)
         num_graphs = 0

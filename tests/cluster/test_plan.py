@@ -86,16 +86,13 @@ def test_the_longest_sequence_does_not_depend_on_the_cache() -> None:
     assert plan_of(kv_cache_memory_bytes=64 << 20).max_model_len == 2048
 
 
-def test_a_model_whose_context_the_default_cache_does_not_hold(checkpoint: Path) -> None:
+def test_the_default_cache_holds_the_longest_sequence(checkpoint: Path) -> None:
+    assert plan_of(checkpoint).cache_bytes == 1 << 30
     edit(checkpoint, max_position_embeddings=1 << 21)
-    message = (
-        r"max_model_len=2097152 \(the model's\) needs 131073 blocks of the cache, and it has 32768; "
-        "set max_model_len to 524272 or less"
-    )
-    with pytest.raises(InvalidConfig, match=message):
-        plan_of(checkpoint, device="cpu")
-    assert plan_of(checkpoint, device="cpu", max_model_len=1 << 18).max_model_len == 1 << 18
-    assert plan_of(checkpoint).max_model_len == 1 << 21, "on a GPU, perhaps: its memory is found out at the start"
+    plan = plan_of(checkpoint)
+    assert plan.max_model_len == 1 << 21
+    assert plan.cache_bytes == plan.cache_bytes_per_token * ((1 << 21) + 16)  # and the null block
+    assert plan_of(checkpoint, max_model_len=1 << 18).cache_bytes == 1 << 30
 
 
 @pytest.mark.parametrize(

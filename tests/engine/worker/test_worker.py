@@ -149,6 +149,11 @@ def test_blocks_by_memory(loaded: Worker) -> None:
     )
 
 
+def test_blocks_hold_the_longest_sequence_at_least(loaded: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.config.DEFAULT_CPU_CACHE_BYTES", 1)
+    assert loaded.determine_num_available_blocks()[0] == 2048 // 16 + 1
+
+
 def test_blocks_by_configuration() -> None:
     block_bytes = 2 * 4 * 2 * 16 * 64 * 4
     by_bytes = Worker(make_config(kv_cache_memory_bytes=10 * block_bytes + 1, swap_space=0))
