@@ -60,6 +60,7 @@ class EngineDeployment:
         self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._publish)
         self._client = DeltaClient(self._on_gateway_lost)
         self._reporting: asyncio.Task[None] | None = None  # once the engine has started
+        self._engine.tokenizer.start()
         await asyncio.to_thread(self._engine.start)
         self._reporting = asyncio.create_task(self._report())
 

@@ -42,6 +42,10 @@ class TemplateRenderer:
         self._idle: list[_TemplateProcess] = []
         weakref.finalize(self, _end_all, self._idle)
 
+    def start(self) -> None:
+        """Have a process there for the first conversation."""
+        self._idle.append(_TemplateProcess(self._source))
+
     def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
         """Raises InvalidRequest with the template's own complaint, InputProcessingError if it fails or takes too much."""
         try:

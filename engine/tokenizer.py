@@ -48,6 +48,11 @@ class Tokenizer:
 
         self._bytes_per_token = bytes_per_token(self._encoder, self.token_bytes)
 
+    def start(self) -> None:
+        """Have ready what the first conversation needs; it would wait a moment for it otherwise."""
+        if self._renderer is not None:
+            self._renderer.start()
+
     def text_limit(self, num_tokens: int) -> TextLimit | None:
         """The most bytes that a text of so many tokens may have; None where this tokenizer sets no such limit."""
         return None if self._bytes_per_token is None else TextLimit(num_tokens, self._bytes_per_token)

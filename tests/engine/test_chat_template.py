@@ -160,6 +160,17 @@ def test_a_process_that_was_killed_is_replaced(folder: Path) -> None:
     assert tokenizer.render_chat(MESSAGES) == "ok"
 
 
+def test_a_process_may_be_there_before_the_first_conversation(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("ok")
+    tokenizer = Tokenizer(str(folder))
+    tokenizer.start()
+    renderer = tokenizer._renderer
+    assert renderer is not None
+    (process,) = renderer._idle
+    assert tokenizer.render_chat(MESSAGES) == "ok"
+    assert renderer._idle == [process]
+
+
 def test_processes_end_with_their_tokenizer(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("ok")
     tokenizer = Tokenizer(str(folder))
