@@ -37,7 +37,7 @@ def kill_only_engine(options: Options) -> Report:
 
 
 def kill_controllers(options: Options) -> Report:
-    """controller: kill -9 Serve's controller every 10 s under 100 streams; then the only engine, for the next one to replace."""
+    """controller: kill -9 Serve's controller every 10 s under 100 streams; then the only engine, replaced by the next."""
     num_faults = options.pick(options.faults, 3, 1)
     load = Load(options.pick(options.streams, 100, 20), seed=options.seed)
     seconds = options.interval or 10.0
