@@ -1,5 +1,6 @@
 """How a request wants its tokens chosen, and when to stop. Names, defaults and ranges are the field's."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -148,7 +149,8 @@ class SamplingParams:
         plain = SamplingParams()
         for name in BEAM_EXCLUDES:
             if getattr(self, name) != getattr(plain, name):
-                raise InvalidRequest(f"{name}={getattr(self, name)!r} cannot be combined with beam search", param=name)
+                value = json.dumps(getattr(self, name))
+                raise InvalidRequest(f"{name}={value} cannot be combined with beam search", param=name)
 
 
 BEAM_EXCLUDES = (

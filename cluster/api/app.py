@@ -15,6 +15,7 @@ from cluster.api.chat import chat_events, chat_result
 from cluster.api.completions import completion_events, completion_result
 from cluster.api.edge import Edge
 from cluster.api.errors import FORESEEN, ApiError, Unavailable, handle
+from cluster.api.fields import as_brief_json
 from cluster.api.generation import run
 from cluster.api.hosts import ANY
 from cluster.api.openapi import describe
@@ -128,7 +129,7 @@ def build(
         request_id = request.path_params["request_id"]
         seconds = await service.why(request_id)
         if seconds is None:
-            raise ApiError(404, f"No request {request_id[:64]!r} is known (any more)", code="unknown_request")
+            raise ApiError(404, f"No request {as_brief_json(request_id)} is known (any more)", code="unknown_request")
         return _json(msgspec.json.encode({"request_id": request_id, "seconds": seconds}))
 
     @get("/version")

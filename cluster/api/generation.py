@@ -18,6 +18,8 @@ from engine.errors import REQUEST_QUARANTINED, InvalidRequest, RequestQuarantine
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
 
+STARTED_AT_ONCE = 8  # prompts of one request, which may be a thousand: other requests have their turn between
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
@@ -192,9 +194,13 @@ async def _merge(streams: list[AsyncGenerator[RequestOutput, None]]) -> AsyncGen
         else:
             await news.put(None)
 
-    tasks = [asyncio.create_task(pump(index, stream)) for index, stream in enumerate(streams)]
-    num_open = len(tasks)
+    tasks: list[asyncio.Task[None]] = []
+    num_open = len(streams)
     try:
+        for index, stream in enumerate(streams):
+            tasks.append(asyncio.create_task(pump(index, stream)))
+            if len(tasks) % STARTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
         while num_open:
             match await news.get():
                 case None:

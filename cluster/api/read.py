@@ -12,6 +12,7 @@ import msgspec
 from cluster.api.chat import chat_call
 from cluster.api.completions import completion_call
 from cluster.api.errors import ApiError
+from cluster.api.fields import as_brief_json
 from cluster.api.generation import Call
 from cluster.api.parse import parse_object
 from cluster.api.protocol import ChatRequest, CompletionRequest, GenerationRequest
@@ -60,7 +61,7 @@ class Reader:
 def check_model(name: str | None, model: Model) -> None:
     """Raises ApiError where another model is asked for."""
     if name is not None and name != model.name:
-        message = f"There is no model {name[:64]!r} here; {model.name!r} is"
+        message = f"There is no model {as_brief_json(name)} here; {as_brief_json(model.name)} is"
         raise ApiError(404, message, code="model_not_found", param="model")
 
 

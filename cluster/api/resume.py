@@ -21,6 +21,7 @@ import msgspec
 from starlette.requests import Request
 
 from cluster.api.errors import ApiError
+from cluster.api.fields import as_brief_json
 from cluster.api.generation import Call, Update, run
 from cluster.api.sampling import Model
 from cluster.api.service import Service
@@ -155,7 +156,7 @@ def _digest(call: Call, key: str) -> bytes:
 def _unknown_stream(last_event_id: str, why: str = "it is not known, or no more") -> ApiError:
     return ApiError(
         404,
-        f"No stream of this request with the event {last_event_id[:64]!r} can be taken up: {why}",
+        f"No stream of this request with the event {as_brief_json(last_event_id)} can be taken up: {why}",
         code="unknown_stream",
         param="Last-Event-ID",
     )

@@ -341,6 +341,9 @@ def test_accepted(http: httpx.Client, route: str, fields: dict[str, Any]) -> Non
             'Invalid \'tool_choice\': This is not supported: leave it out; "none" or "auto" would be taken, '
             'got "required"',
         ),
+        ({"model": 'o"t'}, 'There is no model "o\\"t" here; "demo/model" is'),
+        ({"beam_width": 2, "stop": ["a"]}, 'stop=["a"] cannot be combined with beam search'),
+        ({"beam_width": 2, "logit_bias": {"1": 2}}, 'logit_bias={"1": 2.0} cannot be combined with beam search'),
         ({"store": True}, "Invalid 'store': Only false is supported, got true"),
         ({"stop": [None]}, "Invalid 'stop[0]': Input should be a valid string, got null"),
         ({"stop": "x" * 2000}, f"Invalid 'stop': String should have at most 1000 characters, got \"{'x' * 40}…\""),

@@ -3,15 +3,19 @@
 import asyncio
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from cluster.api.errors import ApiError
+from cluster.api.generation import STARTED_AT_ONCE, run
 from cluster.api.read import SMALL_BODY, Reader
 from cluster.api.sampling import Model
 from engine.errors import InvalidRequest
+from engine.outputs import RequestOutput
+from tests.cluster.api.scripted import ScriptedService
 
 
 class Defaults(Mapping[str, Any]):
@@ -78,3 +82,29 @@ async def test_what_is_wrong_with_a_large_body_is_told_as_of_a_small_one(reader:
         await reader.completion(LARGE[:-1])
     with pytest.raises(InvalidRequest, match="temperature"):
         await reader.completion(LARGE[:-1] + b', "temperature": 3}')
+
+
+async def test_the_prompts_of_a_request_are_not_started_in_one_go() -> None:
+    """So that a thousand of them do not hold up everybody else."""
+    service, num_turns, turns = ScriptedService(), 0, []
+
+    async def neighbour() -> None:
+        nonlocal num_turns
+        while True:
+            num_turns += 1
+            await asyncio.sleep(0)
+
+    class Begun:
+        async def generate(self, *args: Any, **options: Any) -> AsyncGenerator[RequestOutput, None]:
+            turns.append(num_turns)
+            async with aclosing(service.generate(*args, **options)) as outputs:
+                async for output in outputs:
+                    yield output
+
+    model = Model(name="m", max_model_len=64, vocab_size=1000)
+    call = await Reader(model, strict_fields=False).completion(b'{"prompt": [' + b'"x", ' * 199 + b'"x"]}')
+    beside = asyncio.create_task(neighbour())
+    finished = {update.prompt_index async for update in run(Begun(), call) if update.output.finished}
+    beside.cancel()
+    assert finished == set(range(200))
+    assert max(turns.count(turn) for turn in turns) <= 2 * STARTED_AT_ONCE
