@@ -260,7 +260,7 @@ class _Running:
     def trim(self, delta: RequestOutput) -> RequestOutput:
         """The delta without what the gateway has (the prompt, once sent) or does not want (the times, which still change)."""
         if self._has_prompt:
-            return replace(delta, prompt_token_ids=[], prompt=None, metrics=None)
+            return replace(delta, prompt_token_ids=[], prompt=None, metrics=None, max_tokens=None)
         self._has_prompt = True
         return replace(delta, metrics=None)
 

@@ -141,6 +141,7 @@ class Gateway:
                 admission = replace(
                     admission,
                     attempt=journal.next_attempt(),
+                    params=replace(params, max_tokens=journal.max_tokens or params.max_tokens),
                     prompt=journal.prompt_token_ids or admission.prompt,
                     output_ids=journal.output_ids,
                     cumulative_logprobs=journal.cumulative_logprobs,

@@ -38,6 +38,7 @@ class Journal:
         self.source: str | None = None  # the connection that brings the current attempt, once a replica has taken it
         self.has_gained = False  # tokens, in the current attempt
         self.prompt_token_ids: list[int] = []  # as the first attempt's replica made them; empty before it told
+        self.max_tokens: int | None = None  # as the first attempt's replica fixed it; None before it told
         self._prompt: str | None = None
         self._num_cached_tokens = 0
         self._joins = output_ids is None
@@ -143,6 +144,7 @@ class Journal:
         if not self.prompt_token_ids:
             self.prompt_token_ids, self._prompt = delta.prompt_token_ids, delta.prompt
             self._num_cached_tokens = delta.num_cached_tokens
+            self.max_tokens = delta.max_tokens
         self._finished = delta.finished
         self._pending.append(
             RequestOutput(
@@ -157,6 +159,7 @@ class Journal:
                 metrics=delta.metrics,
                 error=delta.error,
                 error_code=delta.error_code,
+                max_tokens=self.max_tokens,
             )
         )
         self._news.set()

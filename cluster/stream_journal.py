@@ -44,6 +44,7 @@ class Told:
     token_ids: list[int]
     num_events: int
     num_cached: int
+    max_tokens: int | None
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ class StreamRecords:
             return
         before = len(record.token_ids)
         if before == 0:
-            record.num_cached_tokens = told.num_cached
+            record.num_cached_tokens, record.max_tokens = told.num_cached, told.max_tokens
         new = told.token_ids[before - told.first_index :]
         record.token_ids += new
         record.num_events += [told.num_events] * len(new)
@@ -155,8 +156,16 @@ class JournalClient:
         self._haste.set()
         await written.wait()
 
-    def told(self, request_id: str, first_index: int, token_ids: list[int], num_events: int, num_cached: int) -> None:
-        self._batch.told.append(Told(request_id, first_index, token_ids, num_events, num_cached))
+    def told(
+        self,
+        request_id: str,
+        first_index: int,
+        token_ids: list[int],
+        num_events: int,
+        num_cached: int,
+        max_tokens: int | None,
+    ) -> None:
+        self._batch.told.append(Told(request_id, first_index, token_ids, num_events, num_cached, max_tokens))
         self._news.set()
 
     def close(self, request_id: str) -> None:

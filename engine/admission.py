@@ -28,8 +28,13 @@ class Limits:
     eos_token_ids: tuple[int, ...]
 
 
-def check_request(prompt_token_ids: list[int], params: SamplingParams, limits: Limits) -> int:
-    """The most tokens the request may generate; raises InvalidRequest if it could not run alone on an empty cache."""
+def check_request(
+    prompt_token_ids: list[int], params: SamplingParams, output_ids: Seq[Seq[int]], limits: Limits
+) -> int:
+    """The most tokens the request may generate; raises InvalidRequest if it could not run alone on an empty cache.
+
+    One that brings output tokens along was begun elsewhere, perhaps in a longer context: it goes on as far as this one reaches.
+    """
     num_prompt = len(prompt_token_ids)
     if not num_prompt:
         raise InvalidRequest("the prompt is empty", param="prompt", code="empty_prompt")
@@ -39,10 +44,13 @@ def check_request(prompt_token_ids: list[int], params: SamplingParams, limits: L
     _check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size)
     _check_anything_is_left(params, limits)
     _check_num_logprobs(params, limits)
-    wanted = params.max_tokens if params.max_tokens is not None else max(limits.max_model_len - num_prompt, 1)
-    total = num_prompt + wanted
-    if max(total, num_prompt + params.min_tokens) > limits.max_model_len:
-        asked = wanted if params.max_tokens is not None else f"at least {max(params.min_tokens, 1)}"
+    room = limits.max_model_len - num_prompt
+    wanted = params.max_tokens if params.max_tokens is not None else max(room, 1)
+    least = max(params.min_tokens, 1) if params.max_tokens is None else wanted
+    if any(output_ids):
+        least = max(map(len, output_ids))
+    if least > room:
+        asked = f"at least {least}" if least != wanted else least
         raise InvalidRequest(
             f"{num_prompt} prompt tokens and {asked} to generate exceed the context of {limits.max_model_len}",
             param="prompt",
@@ -66,6 +74,7 @@ def make_group(
     order: tuple[int, int],
     seed: int,
     max_output_tokens: int,
+    max_model_len: int,
     shares_prefixes: bool,
     arrival_time: float,
     model: ModelConfig,
@@ -77,6 +86,7 @@ def make_group(
     `shares_prefixes`: with other requests; a request's own choices share their prompt always.
     """
     is_beam_search = params.beam_width is not None
+    room = max_model_len - len(prompt_token_ids)
     has_bias = bool(params.logit_bias or params.bad_words or params.min_tokens)
     is_rare = params.has_penalties or has_bias or params.allowed_token_ids or params.prompt_logprobs is not None
     group = SequenceGroup(
@@ -87,7 +97,8 @@ def make_group(
         seqs=_sequences(prompt_token_ids, output_ids, 1 if is_beam_search else params.num_samples),
         order=order,
         seed=seed,
-        max_output_tokens=max_output_tokens,
+        max_output_tokens=min(max_output_tokens, room),
+        is_cut=max_output_tokens > room,
         stop_token_ids=_stop_token_ids(params, model.eos_token_ids),
         metrics=RequestMetrics(arrival_time, phase_start=arrival_time),
         prompt_logprobs_sent=any(output_ids),

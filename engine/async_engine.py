@@ -100,7 +100,7 @@ class AsyncEngine:
         self.check_health()
         self._check_queue()
         token_ids = self.tokenize(prompt)
-        self._engine.check_request(token_ids, params)
+        self._engine.check_request(token_ids, params, output_ids)
         self._post(
             partial(
                 self._add,

@@ -70,10 +70,11 @@ def append_token(
     )
 
 
-def concluded(seq: Sequence) -> CompletionOutput:
+def concluded(group: SequenceGroup, seq: Sequence) -> CompletionOutput:
     """The last word of a choice that ends without another token."""
+    first_index = 0 if group.params.best_of is not None else seq.num_emitted_tokens
     return CompletionOutput(
-        seq.choice, "", [], seq.num_emitted_tokens, finish_reason=seq.finish_reason, stop_reason=seq.stop_reason
+        seq.choice, "", [], first_index, finish_reason=seq.finish_reason, stop_reason=seq.stop_reason
     )
 
 

@@ -133,7 +133,7 @@ class LLMEngine:
         """
         if self.dead is not None:
             raise EngineDead(self.dead)
-        max_output_tokens = self.check_request(prompt_token_ids, params)
+        max_output_tokens = self.check_request(prompt_token_ids, params, output_ids)
         if request_id in self._groups:
             raise InvalidRequest(
                 f"request id {request_id!r} is running already", param="request_id", code="duplicate_id"
@@ -150,6 +150,7 @@ class LLMEngine:
             order=(self._num_arrivals + self._overtakes(priority), self._num_arrivals),
             seed=(params.seed if params.seed is not None else self._seeds.getrandbits(64)) % 2**64,
             max_output_tokens=max_output_tokens,
+            max_model_len=self.max_model_len,
             shares_prefixes=self.config.enable_prefix_caching,
             arrival_time=time.monotonic() if arrival_time is None else arrival_time,
             model=self.model_config,
@@ -165,9 +166,9 @@ class LLMEngine:
         if is_suspect:
             self._suspects.suspect(group)
 
-    def check_request(self, prompt_token_ids: list[int], params: SamplingParams) -> int:
+    def check_request(self, prompt_token_ids: list[int], params: SamplingParams, output_ids: Seq[Seq[int]] = ()) -> int:
         """See `admission.check_request`. Depends on nothing that changes while the engine runs: any thread may ask."""
-        return admission.check_request(prompt_token_ids, params, self._limits)
+        return admission.check_request(prompt_token_ids, params, output_ids, self._limits)
 
     def abort_request(self, request_id: str) -> None:
         """Forget a request and free its blocks at once; no output follows. Unknown ids are ignored: it may just have ended."""

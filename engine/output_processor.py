@@ -1,6 +1,7 @@
 """From a step's results to what callers hear: each row to its sequence, each sequence's gain to its request."""
 
 import logging
+from collections.abc import Sequence
 
 from engine import beam_search, decoding
 from engine.detokenizer import Detokenizer
@@ -52,14 +53,19 @@ class OutputProcessor:
 
     def conclude(self, group: SequenceGroup) -> RequestOutput:
         """The only output of a request that had ended when it came."""
-        return _request_output(group, [decoding.concluded(seq) for seq in group.seqs])
+        return _request_output(group, [decoding.concluded(group, seq) for seq in group.seqs])
 
-    def fail(self, group: SequenceGroup, message: str, code: str | None = None) -> RequestOutput:
-        """End what of a request still runs; returns its last output."""
+    def fail(
+        self, group: SequenceGroup, message: str, code: str | None = None, gained: Sequence[CompletionOutput] = ()
+    ) -> RequestOutput:
+        """End what of a request still runs; returns its last output, with what its choices have gained in this step."""
         group.error, group.error_code = message, code
+        told = {} if group.params.best_of is not None else {delta.index: delta for delta in gained}
         for seq in group.live:
             seq.finish_reason = "error"
-        return _request_output(group, [decoding.concluded(seq) for seq in group.seqs if seq.finish_reason == "error"])
+            delta = told.setdefault(seq.choice, decoding.concluded(group, seq))
+            delta.finish_reason = "error"
+        return _request_output(group, list(told.values()))
 
     def _apply(
         self,
@@ -84,6 +90,11 @@ class OutputProcessor:
                 seq.candidates = rows.candidates(sampled_row, group.num_candidates)
                 return
             gained.append(decoding.append_token(group, seq, rows, sampled_row, self.detokenizer))
+            if seq.finish_reason == "length" and group.is_cut:
+                seq.finish_reason = None
+                raise InputProcessingError(
+                    f"{len(seq.token_ids)} tokens fill the context here; the request was begun where it is longer"
+                )
             if seq.finish_reason is not None:
                 scheduler.retire(group, seq)
         except Exception as error:
@@ -95,7 +106,7 @@ class OutputProcessor:
         try:
             return self._tell(group, gained, scheduler, now)
         except Exception as error:
-            return self.fail(group, _trouble(group, error))
+            return self.fail(group, _trouble(group, error), gained=gained)
 
     def _tell(
         self, group: SequenceGroup, gained: list[CompletionOutput], scheduler: Scheduler, now: float
@@ -104,7 +115,7 @@ class OutputProcessor:
         if group.is_over:
             return None
         if group.error is not None:
-            return self.fail(group, group.error)
+            return self.fail(group, group.error, gained=gained)
         has_candidates = group.params.beam_width is not None and any(seq.candidates for seq in group.live)
         if not (gained or has_candidates):
             return None
@@ -152,4 +163,5 @@ def _request_output(group: SequenceGroup, gained: list[CompletionOutput]) -> Req
         group.metrics,
         group.error,
         group.error_code,
+        group.max_output_tokens,
     )

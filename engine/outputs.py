@@ -114,6 +114,7 @@ class RequestOutput:
     metrics: RequestMetrics | None = None
     error: str | None = None
     error_code: str | None = None
+    max_tokens: int | None = None  # of each choice, as the request asked for or the engine has fixed it
 
 
 def failed_request(request_id: str, attempt: int, prompt_token_ids: list[int], message: str) -> RequestOutput:
@@ -149,6 +150,7 @@ class Accumulator:
             metrics=delta.metrics,
             error=delta.error,
             error_code=delta.error_code,
+            max_tokens=delta.max_tokens,
         )
         return self.last
 

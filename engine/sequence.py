@@ -126,6 +126,7 @@ class SequenceGroup:
     max_output_tokens: int  # max_tokens, within what the context leaves
     stop_token_ids: frozenset[int]  # the model's EOS (unless ignored) and the caller's
     metrics: RequestMetrics
+    is_cut: bool = False  # the context leaves less than was promised elsewhere: an end for its length is an error
     packed_params: bytes = b""  # `engine.batch.PARAMS`
     num_candidates: int = 0  # beam search: continuations looked at of each line
     attempt: int = 0

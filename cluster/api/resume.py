@@ -41,6 +41,7 @@ class StreamRecord:
     created: int
     seed: int | None
     num_cached_tokens: int = 0
+    max_tokens: int | None = None  # as fixed with the first token
     token_ids: list[int] = field(default_factory=list)
     num_events: list[int] = field(default_factory=list)  # for each token, how many events came before it
 
@@ -51,7 +52,15 @@ class StreamStore(Protocol):
     async def open(self, request_id: str, record: StreamRecord) -> None:
         """Remember a new stream from now on."""
 
-    def told(self, request_id: str, first_index: int, token_ids: list[int], num_events: int, num_cached: int) -> None:
+    def told(
+        self,
+        request_id: str,
+        first_index: int,
+        token_ids: list[int],
+        num_events: int,
+        num_cached: int,
+        max_tokens: int | None,
+    ) -> None:
         """The stream's tokens from number `first_index` on are next, after so many events."""
 
     def close(self, request_id: str) -> None:
@@ -132,7 +141,12 @@ class _Tape:
                     self._num_cached = output.num_cached_tokens
                 for delta in output.outputs:
                     self._store.told(
-                        self._call.id, delta.first_index, delta.token_ids, self.num_events, self._num_cached
+                        self._call.id,
+                        delta.first_index,
+                        delta.token_ids,
+                        self.num_events,
+                        self._num_cached,
+                        output.max_tokens,
                     )
                 # As the first attempt had it: the usage is told in the stream.
                 yield Update(prompt_index, replace(output, num_cached_tokens=self._num_cached))
@@ -163,7 +177,7 @@ def _unknown_stream(last_event_id: str, why: str = "it is not known, or no more"
 
 
 def _as_recorded(call: Call, request_id: str, record: StreamRecord) -> Call:
-    params = replace(call.params, seed=record.seed)
+    params = replace(call.params, seed=record.seed, max_tokens=record.max_tokens or call.params.max_tokens)
     return replace(call, params=params, id=request_id, created=record.created)
 
 

@@ -27,9 +27,11 @@ SECONDS = 30  # more than anything here takes
 class Replica:
     """An engine replica that answers every request with REFERENCE, and can die after some tokens."""
 
-    def __init__(self, dies_after: int | None = None) -> None:
+    def __init__(self, dies_after: int | None = None, max_tokens: int | None = None) -> None:
+        """`max_tokens`: as it fixes it."""
         self.client = DeltaClient(on_lost=lambda _: None)
         self.dies_after = dies_after
+        self.max_tokens = max_tokens
         self.admissions: list[Admission] = []
         self.num_cancelled = 0
 
@@ -50,9 +52,10 @@ class Replica:
                 await asyncio.Event().wait()
             finished = index == len(REFERENCE) - 1
             output = CompletionOutput(0, "x", [REFERENCE[index]], index, finish_reason="length" if finished else None)
-            self.client.send(
-                admission.gateway, [RequestOutput(admission.request_id, admission.attempt, [1], [output], finished)]
+            delta = RequestOutput(
+                admission.request_id, admission.attempt, [1], [output], finished, max_tokens=self.max_tokens
             )
+            self.client.send(admission.gateway, [delta])
             await asyncio.sleep(0)
         return connection
 
@@ -139,6 +142,15 @@ def report(replica: str, problem: str | None = None) -> EngineReport:
 async def test_many_streams_over_one_connection(make_gateway) -> None:
     gateway = await make_gateway(Replica())
     assert await asyncio.gather(*(tokens(gateway, "same id") for _ in range(40))) == [REFERENCE] * 40
+
+
+async def test_the_first_replica_fixes_the_length_for_those_after_it(make_gateway) -> None:
+    replicas = [Replica(dies_after=3, max_tokens=40), Replica(dies_after=6, max_tokens=7), Replica(max_tokens=90)]
+    gateway = await make_gateway(*replicas, max_attempts=3)
+    stream = gateway.generate("mine", "hello", SamplingParams(max_tokens=None), priority=0, cache_salt=None)
+    told = {news.max_tokens async for news in stream}
+    assert told == {40}
+    assert [replica.admissions[0].params.max_tokens for replica in replicas] == [None, 40, 40]
 
 
 async def test_requests_leave_nothing_behind(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:

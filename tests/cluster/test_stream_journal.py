@@ -25,8 +25,8 @@ async def test_gateways_share_a_journal_on_another_node_and_begin_anew_without_i
         gateway, another = JournalClient(APP), JournalClient(APP)
         await gateway.open("one", StreamRecord(b"who", 5, 7))
         assert await another.find("one") == StreamRecord(b"who", 5, 7)
-        gateway.told("one", 0, [11], 0, 3)
-        gateway.told("one", 1, [12], 1, 0)
+        gateway.told("one", 0, [11], 0, 3, 40)
+        gateway.told("one", 1, [12], 1, 0, 40)
         while (known := await another.find("one")) is not None and len(known.token_ids) < 2:
             await asyncio.sleep(0.05)
         assert known == StreamRecord(b"who", 5, 7, 3, [11, 12], [0, 1])

@@ -191,6 +191,43 @@ def test_resumed_output_tokens_count_as_outputs():
         assert whole.text.endswith(rest.outputs[0].text) and rest.outputs[0].finish_reason == whole.finish_reason
 
 
+def test_a_resumed_request_keeps_its_length_where_another_is_served():
+    request = Request("r", [7] * 50, SamplingParams(seed=5, max_tokens=None, ignore_eos=True), 0, None)
+    first = make_engine(Knobs(overrides={"max_model_len": 100}))
+    first.add_request("r", request.prompt, request.params)
+    (delta,) = first.step()
+    assert delta.max_tokens == 50
+    first.abort_request("r")
+    whole = run(first, [request])["r"].outputs[0].token_ids
+    params = replace(request.params, max_tokens=delta.max_tokens)
+    longer = make_engine(Knobs(overrides={"max_model_len": 200}))
+    longer.add_request("r", request.prompt, params, output_ids=[whole[:30]], attempt=1)
+    assert whole[:30] + finish(longer)["r"].outputs[0].token_ids == whole
+    shorter = make_engine(Knobs(overrides={"max_model_len": 90}))
+    shorter.add_request("r", request.prompt, params, output_ids=[whole[:30]], attempt=1)
+    cut = finish(shorter)["r"]
+    assert whole[:30] + cut.outputs[0].token_ids == whole[:40], "it is told all that it got"
+    assert cut.outputs[0].finish_reason == "error" and "90 tokens fill the context here" in cut.error
+    with pytest.raises(InvalidRequest, match="50 prompt tokens and at least 41 to generate exceed the context of 90"):
+        shorter.add_request("r", request.prompt, params, output_ids=[whole[:41]], attempt=1)
+
+
+@pytest.mark.parametrize("fields", [{"n": 3}, {"n": 1, "best_of": 3}])
+def test_what_the_choices_gained_in_the_step_that_failed_is_told(fields):
+    """Else the end would be that of tokens which the caller has never had."""
+    engine = make_engine(Knobs())
+    engine.executor.poison = {4}
+    engine.add_request("r", [7] * 50, SamplingParams(**fields, seed=5, max_tokens=30, ignore_eos=True))
+    num_told = {}
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            for choice in output.outputs:
+                assert choice.first_index == num_told.get(choice.index, 0)
+                num_told[choice.index] = choice.first_index + len(choice.token_ids)
+    assert {choice.finish_reason for choice in output.outputs} == {"error"} and output.finished
+    assert num_told == ({0: 4, 1: 5, 2: 5} if "best_of" not in fields else {0: 0, 1: 0, 2: 0})
+
+
 def test_resumed_with_all_of_its_tokens_it_only_ends():
     request = Request("r", [7] * 9, SamplingParams(seed=5, n=2, max_tokens=6, ignore_eos=True), 0, None)
     whole = run(make_engine(Knobs()), [request])["r"].outputs
