@@ -99,6 +99,8 @@ class GenerationRequest(Unsupported):
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: Annotated[str | None, Only("in_memory", "24h")] = None
+    prompt_cache_options: dict[str, Any] | None = None
     metadata: Metadata | None = None
     service_tier: Annotated[str | None, Only("auto", "default")] = None
     store: Annotated[bool | None, Only(False)] = None
@@ -126,6 +128,7 @@ class TextPart(BaseModel):
 
     type: Annotated[str, AfterValidator(_part_type), WithJsonSchema({"enum": ["text"]})]
     text: str
+    prompt_cache_breakpoint: Any = None  # without effect on the answer
 
 
 def _content_kind(value: Any) -> str:
@@ -151,6 +154,9 @@ class Message(BaseModel):
 
     role: Annotated[str, AfterValidator(_role), WithJsonSchema({"enum": [*ROLES]})]
     tool_calls: Annotated[Any, Inert([])] = None
+    annotations: Annotated[Any, Inert([])] = None
+    audio: Annotated[Any, Inert()] = None
+    refusal: Annotated[Any, Inert("")] = None
     function_call: Annotated[Any, Inert()] = None
     content: Annotated[Annotated[str, Tag(TEXT)] | Annotated[_Parts, Tag(PARTS)], Discriminator(_content_kind)]
 

@@ -62,6 +62,7 @@ class UnsupportedInChat(Unsupported):
     prediction: Annotated[Any, Inert()] = None
     audio: Annotated[Any, Inert()] = None
     web_search_options: Annotated[Any, Inert()] = None
+    moderation: Annotated[Any, Inert()] = None
     reasoning_effort: Annotated[Any, Inert("medium")] = None  # OpenAI's default, as the next one's
     verbosity: Annotated[Any, Inert("medium")] = None
     include_reasoning: Annotated[Any, Inert(True)] = None  # it is part of the text

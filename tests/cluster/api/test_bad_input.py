@@ -163,6 +163,15 @@ OF_CHAT: list[tuple[Any, ...]] = [
         "unsupported_parameter",
         "messages[0].tool_calls",
     ),
+    *[
+        (
+            {"messages": [{"role": "assistant", "content": "x", name: value}]},
+            "unsupported_parameter",
+            f"messages[0].{name}",
+        )
+        for name, value in (("refusal", "No."), ("audio", {"id": "x"}), ("annotations", [{}]), ("function_call", {}))
+    ],
+    ({"prompt_cache_retention": "for ever"}, "unsupported_value"),
     ({"messages": [USER] * (MAX_MODEL_LEN + 1)}, "context_length_exceeded"),
     ({"messages": [USER] * 8192}, "context_length_exceeded"),
     ({"messages": [USER] * 8193}, "array_above_max_length"),
@@ -291,7 +300,9 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     (CHAT, {"max_tokens": 5, "max_completion_tokens": 5}),
     (CHAT, {"modalities": ["text"]}),
     (CHAT, {"tools": [], "tool_choice": "none", "functions": [], "function_call": "none", "echo": False, "best_of": 1}),
-    (CHAT, {"messages": [{**USER, "tool_calls": [], "function_call": None}]}),
+    (CHAT, {"messages": [{**USER, "tool_calls": [], "annotations": [], "refusal": "", "audio": None}]}),
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "prompt_cache_breakpoint": {}}]}]}),
+    (CHAT, {"prompt_cache_retention": "24h", "prompt_cache_options": {"mode": "explicit"}}),
     (CHAT, {"chat_template_kwargs": {}, "add_generation_prompt": True, "continue_final_message": False}),
     (CHAT, {"add_special_tokens": False, "documents": [], "reasoning_effort": "medium", "verbosity": "medium"}),
     (CHAT, {"include_reasoning": True}),
