@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+STOPPED_SECONDS = 2.4  # that a process may be stopped by a signal: a pause of two seconds is nothing yet
+
 
 def is_stopped(pid: int, start_time: int) -> bool:
     """Whether a signal has stopped the process that began then, in ticks since the machine did."""

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 from cluster.channel import ChannelError
 from cluster.line import Stopped, decode_word
+from cluster.process_state import STOPPED_SECONDS
 from cluster.worker_process import WorkerProcess
 
 TICK_SECONDS = 0.2
-STOPPED_SECONDS = 2.4
 DOUBT_SECONDS = 0.3  # of silence, upon which a neighbour is asked
 ANSWER_SECONDS = 0.6  # that what it says holds
 SILENT_SECONDS = 10.0

@@ -12,7 +12,7 @@ from ray.exceptions import RayActorError, RayError
 from cluster.placement import Placement, free_resources, is_placed
 from cluster.ray_errors import cause_of, reason_of
 from cluster.watch import Watch
-from cluster.worker_process import WorkerProcess, warn_of_loss
+from cluster.worker_process import ProcessStopped, WorkerProcess, warn_of_loss
 from engine.errors import WorkerLost
 
 logger = logging.getLogger("squadron.executor")
@@ -117,6 +117,9 @@ class WorkerPool:
                     raise cause_of(rank, error) from None
                 # Killed as it started, by its node's death perhaps: the next one is placed elsewhere.
                 logger.warning("worker %d died as it started: %s", rank, reason_of(error))
+            except ProcessStopped as error:
+                process.kill()
+                logger.warning("worker %d is replaced as it starts: %s", rank, error)
             except OSError as error:
                 process.kill()
                 raise WorkerLost(rank, f"it laid no line to the driver: {error}") from None

@@ -18,15 +18,20 @@ from cluster.channel import Connection, ConnectionEnded, Listener
 from cluster.exit_status import wait_for_exit_signal
 from cluster.line import Abort, Look, encode_word
 from cluster.placement import Placement
-from cluster.process_state import is_stopped, read_start_time
+from cluster.process_state import STOPPED_SECONDS, is_stopped, read_start_time
 
 logger = logging.getLogger("squadron.executor")
 
 CONNECT_SECONDS = 30.0
+LINE_SECONDS = 10.0  # for the line of a process that has introduced itself: after such a silence it would be lost, too
 LOOK_SECONDS = 0.2  # between two looks whether the process that is to connect has died
 EXIT_SECONDS = 0.5  # for a process whose line has ended to be gone
 
 Role = Literal["worker", "spare", "lookout"]
+
+
+class ProcessStopped(OSError):
+    """A signal has stopped a process that was to lay its line."""
 
 
 class WorkerProcess:
@@ -61,19 +66,45 @@ class WorkerProcess:
         with self._attaching:
             if self.is_attached:
                 return False
-            facts: Facts = ray.get(self.introduction)
-            is_on_this_node = facts.node_id == ray.get_runtime_context().get_node_id()
+            self.facts = ray.get(self.introduction)
+            is_on_this_node = self.facts.node_id == ray.get_runtime_context().get_node_id()
             listener = Listener(None if is_on_this_node else ray.util.get_node_ip_address())
+            self._pidfd = _open_pidfd(self.facts)
             try:
-                holding = self.actor.hold_line.remote(listener.address, listener.token)
-                _, self.line = accept_from(listener, [holding], time.monotonic() + CONNECT_SECONDS, ray.get)
-                ray.get(holding)
+                # The call's end is not waited for: once the line is there, the watch sees whatever becomes of the process.
+                self.line = self._accept_line(listener, self.actor.hold_line.remote(listener.address, listener.token))
+            except BaseException:
+                self._forget()
+                raise
             finally:
                 listener.close()
-            self.facts = facts
-            self._pidfd = _open_pidfd(facts)
             self.is_attached = True
             return True
+
+    def _accept_line(self, listener: Listener, holding: Any) -> Connection:
+        """Raises ProcessStopped, another OSError, or RayError."""
+        began = seen_running = time.monotonic()
+        while True:
+            try:
+                _, line = accept_from(listener, [holding], time.monotonic() + LOOK_SECONDS, ray.get)
+                return line
+            except TimeoutError:
+                now = time.monotonic()
+                if not self.is_stopped:
+                    seen_running = now
+                if now > seen_running + STOPPED_SECONDS:
+                    raise ProcessStopped(f"process {self.facts.pid} is stopped by a signal") from None
+                if now > began + LINE_SECONDS:
+                    raise
+
+    def _forget(self) -> None:
+        """Of a process that laid no line: it is killed, and whoever waits for its end would wait for the line's."""
+        with self._closing:
+            if self._pidfd is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                os.close(self._pidfd)
+                self._pidfd = None
 
     @property
     def is_lost(self) -> bool:

@@ -16,6 +16,7 @@ from ray.experimental.internal_kv import _internal_kv_list
 
 from cluster.executor import RayExecutor
 from cluster.placement import give_back, place
+from cluster.worker_pool import WorkerPool
 from cluster.worker_process import WorkerProcess
 from engine.errors import WorkerLost
 from tests.cluster.ranks import PROMPTS, SECONDS, is_alive, make_config, run, started
@@ -120,6 +121,23 @@ def test_a_worker_that_dies_before_its_line_is_laid_is_not_waited_for() -> None:
         with pytest.raises(RayActorError):
             process.attach()
     finally:
+        give_back(placement)
+
+
+def test_a_worker_that_is_frozen_before_its_line_is_laid_is_replaced() -> None:
+    placement = place(make_config(num_spare_workers=0))
+    pool = WorkerPool(placement, 0, on_missing=lambda: None)
+    try:
+        frozen = pool._replace_lost(0)
+        pid = ray.get(frozen.introduction, timeout=SECONDS).pid
+        os.kill(pid, signal.SIGSTOP)
+        ended = os.pidfd_open(pid)
+        (process,) = pool.fill(SECONDS)
+        assert process is not frozen and process.is_attached and not process.is_lost
+        assert select.select([ended], [], [], SECONDS)[0], "it is still there"
+        os.close(ended)
+    finally:
+        pool.close()
         give_back(placement)
 
 
