@@ -1,13 +1,11 @@
 """From a configuration to a running application: the Serve application, and a Ray cluster of this machine alone."""
 
 import contextlib
-import functools
 import importlib.util
 import logging
 import math
 import os
 import re
-import secrets
 import signal
 import socket
 import tempfile
@@ -33,10 +31,11 @@ from cluster.api_keys import collect_api_keys
 from cluster.delta_channel import BUSY_TURNS, TURN_SECONDS
 from cluster.engine_deployment import EngineDeployment
 from cluster.gateway_deployment import GatewayDeployment
-from cluster.logs import KeptLogs, RayFolder, silence_deaths
+from cluster.logs import RAY, KeptLogs, RayFolder, silence_deaths
 from cluster.placement import CPUS_PER_WORKER, make_bundles
 from cluster.plan import make_plan
-from cluster.ray_processes import RayProcesses, answers, attempt, remove_folder
+from cluster.privacy import LOOPBACK_ONLY, starting_on_loopback, token_authentication
+from cluster.ray_processes import RayProcesses, answers, attempt
 from cluster.stream_journal import end_journal
 from engine.config import EngineConfig, explain
 from engine.errors import ClusterLost, InvalidConfig
@@ -64,7 +63,6 @@ RAY_ENVIRONMENT = {
     # glibc's: each of some forty threads would have a heap of its own, which never shrinks below its own peak.
     "MALLOC_ARENA_MAX": "2",
 }
-AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _OUR_EXCEPTION = re.compile(r"[\w.]+\.(InvalidConfig|WorkerLost): ")
 
 
@@ -169,9 +167,8 @@ def ray_cluster(
 ) -> Iterator[RayCluster]:
     """A connection to the Ray cluster at `address`, or to a new one of this machine alone, which ends with the context.
 
-    A new one has room for `num_workers`, whatever the machine has: a worker's CPUs are Ray's logical ones. Ray listens on
-    every network of the machine, so a new cluster has a token, in a file that only this user can read, unless the environment
-    has its own idea of authentication. Its logs go with it unless they are to be `kept_logs`.
+    A new one has room for `num_workers`, whatever the machine has: a worker's CPUs are Ray's logical ones. It is for this
+    machine and this user alone (`privacy`). Its logs go with it unless they are to be `kept_logs`.
     """
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -190,15 +187,15 @@ def ray_cluster(
             needed = math.ceil(num_workers * CPUS_PER_WORKER) + CPUS_BESIDE_WORKERS
             # Short: a socket's path has at most 107 bytes.
             folder = stack.enter_context(RayFolder(Path(tempfile.mkdtemp(prefix="squadron-", dir="/tmp")), kept_logs))
-            environment = stack.enter_context(_token_authentication())
+            environment = LOOPBACK_ONLY | stack.enter_context(token_authentication(folder))
             processes = RayProcesses()
             stack.callback(processes.shutdown)
-            with processes.starting():
+            with processes.starting(), starting_on_loopback():
                 context = _start(
                     num_cpus=max(os.cpu_count() or 1, needed),
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
-                    _temp_dir=str(folder),
+                    _temp_dir=str(folder / RAY),
                     **quiet,
                 )
         else:
@@ -329,35 +326,6 @@ def check_port(host: str, port: int) -> None:
             raise InvalidConfig(
                 f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
             ) from None
-
-
-@contextlib.contextmanager
-def _token_authentication() -> Iterator[dict[str, str]]:
-    """A token for a new cluster; what another process of this user needs in its environment to be let in.
-
-    Nothing is done where the environment has its own idea of authentication.
-    """
-    if not os.environ.keys().isdisjoint(AUTHENTICATION):
-        yield {}
-        return
-    folder = Path(tempfile.mkdtemp(prefix="squadron-"))  # not Ray's own, which it opens to everybody
-    path = folder / "auth_token"
-    path.touch(0o600)
-    path.write_text(_process_token())
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
-    try:
-        # Not in our own environment: Ray has read the mode when it was imported, and sets it itself if it finds none.
-        yield {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)}
-    finally:
-        for name in AUTHENTICATION:
-            os.environ.pop(name, None)
-        remove_folder(folder)
-
-
-@functools.cache
-def _process_token() -> str:
-    """One for all clusters of this process: Ray reads it once."""
-    return secrets.token_hex(32)
 
 
 def _why_not_started(text: str) -> str:

@@ -14,7 +14,8 @@ from ray.serve._private.constants import SERVE_LOGGER_NAME
 from cluster.ray_processes import remove_folder
 from engine.errors import InvalidConfig
 
-SESSION_LOGS = Path("session_latest") / "logs"
+RAY = "ray"  # Ray's own folder, within ours
+SESSION_LOGS = Path(RAY) / "session_latest" / "logs"
 
 
 def log_beside_serve() -> None:
@@ -55,7 +56,8 @@ class KeptLogs:
 
 @dataclass(frozen=True, slots=True)
 class RayFolder:
-    """Ray's temporary folder: removed at the end of the context, when nobody writes to it any more."""
+    """Around Ray's own, which Ray opens to everybody, one that only this user can enter: removed at the end of the context,
+    when nobody writes to it any more."""
 
     path: Path
     kept: KeptLogs | None

@@ -13,13 +13,15 @@ import openai
 import pytest
 import torch
 
-from cluster.launch import AUTHENTICATION
+from cluster.api_keys import API_KEY_VARIABLE
+from cluster.privacy import AUTHENTICATION
 from tests.corruptions import IN_WEIGHTS, TENSOR, WEIGHTS, copy_demo
 from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
 
 SQUADRON = [sys.executable, "-m", "cluster.cli"]
 ROOT = DEMO.parents[1]
 GONE_SECONDS = 20.0
+KEY = "sk-that-nobody-else-sees"
 REFUSAL_SECONDS = 10.0
 
 
@@ -134,11 +136,11 @@ def test_serve_refuses_damaged_weights_soon(tmp_path: Path, name: str) -> None:
 def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
     """A signal to the group leaves Ray to us: what runs is finished. After one to everybody nothing is left behind either."""
     port = free_port()
-    options = ["--port", str(port), "--api-key", "secret", "--served-model-name", "small", "--device", "cpu"]
+    options = ["--port", str(port), "--served-model-name", "small", "--device", "cpu"]
     mark = f"SQUADRON_TEST={tmp_path}"  # which every process below inherits
     # Without the token of a cluster that other tests have: this one is to have its own.
     environment = {name: value for name, value in os.environ.items() if name not in AUTHENTICATION}
-    environment |= dict([mark.split("=", 1)])
+    environment |= dict([mark.split("=", 1)]) | {API_KEY_VARIABLE: KEY}
     process = subprocess.Popen(
         [*SQUADRON, "serve", str(DEMO), *options],
         cwd=ROOT,
@@ -152,16 +154,19 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
         assert any(line.startswith(f"Ready: http://{LOOPBACK}:{port}/v1") for line in process.stdout)
         (token,) = map(Path, values_of("RAY_AUTH_TOKEN_PATH", mark))
         assert process.stdout.readline().split()[-2:] == ["RAY_AUTH_MODE=token", f"RAY_AUTH_TOKEN_PATH={token}"]
-        assert [path.stat().st_mode & 0o777 for path in (token, token.parent)] == [0o600, 0o700]
-        folders = {token.parent, *ray_folders(mark)}
-        assert len(folders) == 2
+        folder = token.parent
+        assert [path.stat().st_mode & 0o777 for path in (token, folder)] == [0o600, 0o700]
+        assert ray_folders(mark) == {folder / "ray"}
+        assert processes_with(f"{API_KEY_VARIABLE}={KEY}") == [process.pid]  # and none of Ray's
+        assert KEY not in "".join(commands_of(mark))
         assert values_of("MALLOC_ARENA_MAX", mark) == {"2"}
-        with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key="secret", max_retries=0) as client:
+        with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key=KEY, max_retries=0) as client:
             assert [model.id for model in client.models.list()] == ["small"]
             stream = client.completions.create(
                 model="small", prompt="once", max_tokens=300, stream=True, extra_body={"ignore_eos": True}
             )
             received = [next(stream)]
+            assert not any(KEY.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
             if to_all:
                 for pid in processes_with(mark):
                     os.kill(pid, signal.SIGTERM)
@@ -174,7 +179,7 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
         # Ray's autoscaler, ended by a signal to everybody, may still manage to have its own end told.
         assert said == stopping or (to_all and stopping in said and "(raylet)" in said)
         wait_until_gone(mark)
-        assert not any(folder.exists() for folder in folders)
+        assert not folder.exists()
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -204,10 +209,18 @@ def values_of(name: str, mark: str) -> set[str]:
     return found
 
 
+def commands_of(mark: str) -> list[str]:
+    """The command lines of the processes that have `mark` in their environment."""
+    return [Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in processes_with(mark)]
+
+
 def ray_folders(mark: str) -> set[Path]:
     """Ray's own of the cluster whose processes have `mark` in their environment."""
-    commands = [Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in processes_with(mark)]
-    return {Path(found[1]) for command in commands if (found := re.search(r"(/tmp/squadron-\w+)/session_", command))}
+    return {
+        Path(found[1])
+        for command in commands_of(mark)
+        if (found := re.search(r"(/tmp/squadron-\w+/ray)/session_", command))
+    }
 
 
 def environment_of(process: Path) -> list[str]:

@@ -1,0 +1,129 @@
+"""Every socket on which `squadron serve` and what it starts listen, as the kernel tells, and what is answered on them."""
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+
+from cluster.api.hosts import is_loopback
+from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
+from tests.end_to_end.test_command import ROOT, SQUADRON, processes_with, wait_until_gone
+
+LISTENING = "0A"  # the state, in /proc/net/tcp
+REPLICA = "ray::ServeReplica"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    process: str  # its command line
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    port: int
+    said: list[str]
+    listeners: list[Listener]
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """`squadron serve` on every network, without a key."""
+    port = free_port()
+    mark = f"SQUADRON_TEST={tmp_path_factory.mktemp('sockets')}"
+    process = subprocess.Popen(
+        [*SQUADRON, "serve", str(DEMO), "--host", "0.0.0.0", "--port", str(port), "--device", "cpu", "-tp", "2"],
+        cwd=ROOT,
+        env=os.environ | dict([mark.split("=", 1)]),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if line.startswith("Ready: "):
+                break
+        yield Serving(port, said, [each for pid in processes_with(mark) for each in listeners_of(pid)])
+    finally:
+        process.terminate()
+        process.stdout.read()
+        process.wait(timeout=60)
+        process.stdout.close()
+        wait_until_gone(mark)
+
+
+def listeners_of(pid: int) -> Iterator[Listener]:
+    process = Path(f"/proc/{pid}")
+    inodes = set()
+    for descriptor in (process / "fd").iterdir():
+        if descriptor.is_symlink() and (found := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(descriptor))):
+            inodes.add(found[1])
+    title = (process / "cmdline").read_bytes().decode().replace("\0", " ").strip()
+    for family in ("tcp", "tcp6"):
+        for line in (process / "net" / family).read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == LISTENING and rest[5] in inodes:
+                host, _, port = local.partition(":")
+                yield Listener(title, str(address_of(host)), int(port, 16))
+
+
+def address_of(text: str) -> IPv4Address | IPv6Address:
+    """Of the kernel's hexadecimal words, each in the machine's own order."""
+    words = [bytes.fromhex(text[start : start + 8])[::-1] for start in range(0, len(text), 8)]
+    return ip_address(b"".join(words))
+
+
+def test_only_http_and_serves_replicas_listen_off_loopback(serving: Serving) -> None:
+    """HTTP as it was asked to, and one gRPC port of each replica, which Serve gives no address to; it wants Ray's token."""
+    for name in ("ray::ServeController", "ray::ProxyActor", REPLICA, "ray::WorkerActor"):
+        assert any(each.process.startswith(name) for each in serving.listeners), name  # nobody was passed over
+    public = [each for each in serving.listeners if not is_loopback(each.host)]
+    assert [each.port for each in public if each.process.startswith("ray::ProxyActor")] == [serving.port]
+    others = [each for each in public if each.port != serving.port]
+    replicas = sorted(each.process.rpartition(":")[2].partition(".")[0] for each in others)  # without what they do now
+    assert replicas == ["EngineDeployment", "GatewayDeployment"]
+    for each in others:
+        assert each.process.startswith(REPLICA) and each.host == "::"
+        with grpc.insecure_channel(f"{LOOPBACK}:{each.port}") as channel:
+            call = channel.unary_unary("/ray.serve.ASGIService/HandleRequest")
+            with pytest.raises(grpc.RpcError) as refused:
+                call(b"", timeout=60)
+        assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_an_open_server_says_so(serving: Serving) -> None:
+    assert f"Anybody who reaches port {serving.port} may ask: there is no API key\n" in serving.said
+
+
+def test_without_a_key_debugging_is_for_clients_on_this_machine(serving: Serving) -> None:
+    local = f"http://{LOOPBACK}:{serving.port}"
+    assert httpx.get(f"{local}/debug/engines", timeout=60).status_code == 200
+    assert httpx.get(f"{local}/debug/engines", headers={"x-forwarded-for": "127.0.0.1"}).status_code == 403
+    remote = f"http://{network_address()}:{serving.port}"
+    assert httpx.get(f"{remote}/v1/models", timeout=60).status_code == 200
+    for name in ("x-nothing", "x-forwarded-for", "forwarded", "x-real-ip"):
+        refused = httpx.get(f"{remote}/debug/engines", headers={name: "127.0.0.1"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "key_or_loopback_needed")
+
+
+def network_address() -> str:
+    """One of this machine's, off loopback; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unconnected:
+        try:
+            unconnected.connect(("192.0.2.254", 9))
+        except OSError:
+            pytest.skip("this machine has no network")
+        host: str = unconnected.getsockname()[0]
+    return host
