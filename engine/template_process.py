@@ -57,11 +57,14 @@ class TemplateRenderer:
         except (InvalidRequest, InputProcessingError):
             self._idle.append(process)
             raise
-        except BaseException as error:
+        except (EOFError, OSError) as error:
             process.end()
             if process.is_new or process.is_out_of_time:
                 raise InputProcessingError(process.why_it_ended(error)) from None
             return self.render(messages, variables)  # it was killed, perhaps long ago
+        except BaseException:  # Ctrl-C, say: an answer may be on its way, which is not for the next one
+            process.end()
+            raise
         self._idle.append(process)
         return text
 

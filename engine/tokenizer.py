@@ -45,7 +45,6 @@ class Tokenizer:
         self.token_bytes = [b""] * (max(vocabulary.values()) + 1)
         for token, token_id in vocabulary.items():
             self.token_bytes[token_id] = token.encode() if token_id in added else _byte_level(token)
-
         self._bytes_per_token = bytes_per_token(self._encoder, self.token_bytes)
 
     def start(self) -> None:
