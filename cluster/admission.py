@@ -83,10 +83,10 @@ class Engines(Protocol):
 
     def generate(self, admission: Admission) -> EngineCall: ...
 
-    async def introduce(self, gateway: GatewayAddress) -> bool:
-        """Have every replica that is there connect to the gateway and report to it; to be called again and again.
+    async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
+        """Have every replica that is there connect to the gateway and report to it, unless all are `connected` already.
 
-        Whether any could be reached.
+        To be called again and again, since replicas come and go. Whether any could be reached.
         """
 
     async def are_running(self) -> bool:

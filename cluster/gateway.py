@@ -25,7 +25,7 @@ from engine.tokenizer import Message
 logger = logging.getLogger("squadron.gateway")
 
 NUM_REQUESTS_REMEMBERED = 4096  # for `why`
-INTRODUCTION_SECONDS = 1.0  # between two, which reach the replicas that were started since
+INTRODUCTION_SECONDS = 1.0  # between two looks for replicas that are not connected
 SHUTDOWN_RETRY_AFTER = 10.0  # seconds
 BLIND_SECONDS = 10.0  # that replicas run and none can be reached from here: Serve, or our part of it, is not well
 
@@ -61,7 +61,7 @@ class Gateway:
     async def start(self, host: str) -> None:
         """Take deltas and reports on a free port of `host`."""
         self._address = await self._server.start(host)
-        await self._engines.introduce(self._address)
+        await self._engines.introduce(self._address, set())
         self._spawn(self._introduce())
 
     async def close(self) -> None:
@@ -224,7 +224,9 @@ class Gateway:
             await asyncio.sleep(INTRODUCTION_SECONDS)
             self._fail_those_in_trouble()
             is_served = any(journal.source is not None for journal in self._journals.values())
-            if await self._engines.introduce(self._address) or is_served or not await self._engines.are_running():
+            connected = {report.replica for report in self._server.reports()}
+            is_reached = await self._engines.introduce(self._address, connected)
+            if is_reached or is_served or not await self._engines.are_running():
                 blind_since = None
                 continue
             now = time.monotonic()

@@ -149,7 +149,10 @@ class _ServeEngines:
     def generate(self, admission: Admission) -> "_ServeCall":
         return _ServeCall(self._engines.generate.remote(admission))
 
-    async def introduce(self, gateway: GatewayAddress) -> bool:
+    async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
+        running = _running(self._engines)
+        if running and running <= connected:
+            return True
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 answers = await self._engines.broadcast("connect", gateway).results_async(return_exceptions=True)
@@ -187,6 +190,18 @@ class _ServeEngines:
 
     async def why(self, request_id: str) -> dict[str, float] | None:
         return await _ask_why(self._engines, "why", request_id)
+
+
+def _running(replicas: DeploymentHandle[Any]) -> set[str] | None:
+    """The names of the replicas that Serve has told this process of; None if that cannot be known.
+
+    Serve keeps the knowledge to itself, so it is looked up where Serve has it. Not found, all replicas are asked each time.
+    """
+    router: Any = getattr(replicas, "_router", None)
+    try:
+        return {replica.to_full_id_str() for replica in list(router._asyncio_router._request_router.curr_replicas)}
+    except AttributeError:
+        return None
 
 
 def _kill(replica: str) -> None:

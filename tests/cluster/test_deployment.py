@@ -55,7 +55,7 @@ class Replicas:
     def generate(self, admission: Admission) -> Call:
         return Call(self._replicas[min(admission.attempt, len(self._replicas) - 1)].generate(admission))
 
-    async def introduce(self, gateway: GatewayAddress) -> None:
+    async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> None:
         pass
 
 

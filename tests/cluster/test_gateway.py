@@ -89,7 +89,7 @@ class Replicas:
         replica = self.replicas[min(admission.attempt, len(self.replicas) - 1)]
         return Call(replica, replica.answer(admission))
 
-    async def introduce(self, gateway: GatewayAddress) -> bool:
+    async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         self.introduced.add(gateway)
         self.num_introductions += 1
         return self.reached
