@@ -16,6 +16,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "usage": {"stream_options": {"include_usage": True}},
     "seed": {"seed": 5, "temperature": 0.5},
+    "an unknown field": {"max_token": 5},
     "logprobs": {"logprobs": 1},
     "echo": {"echo": True, "logprobs": 1},
 }
