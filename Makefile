@@ -1,12 +1,11 @@
 # Each target does its own set-up, into .venv. Needs Python 3.11 or 3.12, a C++ compiler and pip's index; no GPU.
 
 VENV := .venv
-TORCH := 2.13.0
 TRITON := 3.6.0
 PYTHON := $(shell for python in python3 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$python && break; done)
 BIN := $(VENV)/bin
-STAMP := $(VENV)/installed-$(firstword $(shell sha256sum pyproject.toml))
+STAMP := $(VENV)/installed-$(firstword $(shell cat pyproject.toml constraints.txt | sha256sum))
 
 .PHONY: demo test check bench test-gpu bench-gpu
 
@@ -14,7 +13,7 @@ demo: $(STAMP)
 	@$(BIN)/squadron demo $(ARGS)
 
 test: $(STAMP) $(VENV)/has-triton
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not gpu and not ray_up" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not gpu and not ray_up and not wheel" $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check .
@@ -33,15 +32,15 @@ test-gpu: $(STAMP) $(VENV)/has-triton
 bench-gpu: $(STAMP) $(VENV)/has-triton
 	@$(BIN)/python -m tests.benchmarks.gpu $(ARGS)
 
-# Anew whenever pyproject.toml has changed. A machine with GPUs that has a torch of its own gives it to the venv:
+# Anew whenever pyproject.toml or constraints.txt has changed. A machine with GPUs that has a torch of its own gives it to the venv:
 # `make VENV_OPTIONS=--system-site-packages test-gpu`.
 $(STAMP):
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "Squadron needs Python 3.11 or 3.12, and found neither"; exit 1; }
 	@test -x $(BIN)/python || { echo "Making $(VENV) with $(PYTHON) ..."; $(PYTHON) -m venv $(VENV_OPTIONS) $(VENV); }
-	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "Installing torch $(TORCH), about half a minute ..."; \
-		$(BIN)/python -m pip install -qq --disable-pip-version-check torch==$(TORCH); }
+	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "Installing torch, about half a minute ..."; \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt torch; }
 	@echo "Installing Squadron and its dependencies, about a minute ..."
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@rm -f $(VENV)/installed-* && touch $@
 
 # A torch for CUDA has brought its own; one for CPUs has none, and the kernels are interpreted and compiled all the same.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from setuptools.errors import CompileError
 
 spec = importlib.util.spec_from_file_location(
@@ -16,6 +17,22 @@ spec = importlib.util.spec_from_file_location(
 )  # not by import: ops needs torch
 build = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(build)
+
+
+DEMO = Path("configs") / "demo"
+DEMO_FILES = ("*.json", "*.jinja", "*.safetensors")
+
+
+class BuildPackages(build_py):
+    """A wheel holds the demo's checkpoint, which is beside the packages in the repository, in one of them."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            target = Path(self.build_lib) / "cluster" / "models" / "demo"
+            target.mkdir(parents=True, exist_ok=True)
+            for path in (path for pattern in DEMO_FILES for path in DEMO.glob(pattern)):
+                self.copy_file(str(path), str(target / path.name))
 
 
 class BuildKernels(build_ext):
@@ -45,5 +62,5 @@ def level_of(extension: Extension) -> str:
 setup(
     package_data={"ops.cpu": ["src/*"]},  # a wheel that meets another processor compiles again
     ext_modules=[Extension(f"ops.cpu.{level}", [], optional=True) for level in build.compilable_levels()],
-    cmdclass={"build_ext": BuildKernels},
+    cmdclass={"build_ext": BuildKernels, "build_py": BuildPackages},
 )

@@ -12,7 +12,8 @@ from cluster.launch import ROOT, RayCluster, build_app, check_port, ray_cluster,
 from cluster.logs import KeptLogs
 from engine.errors import InvalidConfig
 
-MODEL = ROOT / "configs" / "demo"
+PACKAGED = ROOT / "cluster" / "models" / "demo"  # in a wheel, where setup.py has put it
+MODEL = PACKAGED if PACKAGED.exists() else ROOT / "configs" / "demo"
 ENGINE = {
     "model": str(MODEL),
     "tensor_parallel_size": 2,

@@ -27,7 +27,7 @@ THEIRS = {
     "safetensors": ("parallel",),
     "triton": ("ops",),
     "transformers": ("engine/tokenizer.py",),
-    **dict.fromkeys(("ray", "fastapi", "starlette", "uvicorn", "zmq"), ("cluster",)),
+    **dict.fromkeys(("ray", "fastapi", "starlette", "uvicorn"), ("cluster",)),
 }
 
 
