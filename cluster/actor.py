@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from cluster.messages import Message, StepDone, StepFailed, decode, encode
 from cluster.process_state import read_start_time
 from engine.config import EngineConfig
 from engine.errors import in_a_line
+from engine.fingerprint import Offer
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 
@@ -45,6 +46,7 @@ class Seat:
     num_ranks_here: int  # on the node
     store_host: str
     store_port: int
+    level: str  # at which all ranks compute: see `cluster.agreement`
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Loaded:
     """What a worker says of itself once it has its weights: see `Worker.report` and `determine_num_available_blocks`."""
 
     report: str
+    arithmetic: dict[str, str]
     num_gpu_blocks: int
     num_cpu_blocks: int
 
@@ -103,7 +106,9 @@ class WorkerActor(LookoutActor):
     def __init__(self) -> None:
         # Not imported above: the driver, which needs this class too, has no need of torch.
         self._module: Any = importlib.import_module("engine.worker.worker")
+        self._offers: Any = importlib.import_module("engine.worker.offer")
         self._worker: Any = None
+        self._offer: Offer | None = None
         self._epoch = -1
         self._store: Any = None
 
@@ -112,6 +117,12 @@ class WorkerActor(LookoutActor):
         self._store = self._module.open_store(host)
         return int(self._store.port)
 
+    def offer(self, config: EngineConfig) -> Offer:
+        """What it can compute with; once it has a seat, that of its seat only. Raises InvalidConfig."""
+        if self._offer is None:
+            self._offer = self._offers.offer(config)
+        return self._offer
+
     def take_seat(self, config: EngineConfig, seat: Seat) -> Loaded:
         """Meet the other ranks; and load the rank's shard, unless it is there from the epoch before. Raises InvalidConfig."""
         store = self._store if seat.rank == 0 else self._module.join_store(seat.store_host, seat.store_port)
@@ -119,10 +130,12 @@ class WorkerActor(LookoutActor):
         if self._worker is not None:
             self._worker.rejoin(store, seat.host)
         else:
+            self._offers.use(seat.level)
+            self._offer = replace(self.offer(config), levels=(seat.level,))
             self._worker = self._module.Worker(
                 config, seat.rank, store=store, host=seat.host, num_ranks_here=seat.num_ranks_here
             )
-        return Loaded(self._worker.report, *self._worker.determine_num_available_blocks())
+        return Loaded(self._worker.report, self._worker.arithmetic, *self._worker.determine_num_available_blocks())
 
     def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int) -> float:
         """Seconds to swap a block."""

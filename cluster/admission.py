@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, Self
 
 from cluster.delta_channel import GatewayAddress
-from cluster.journal import EngineRefused, RequestMoved
+from cluster.journal import EngineRefused, OtherArithmetic, RequestMoved
 from engine.async_engine import Prompt
-from engine.errors import InputProcessingError, InvalidRequest, Overloaded, SquadronError
+from engine.errors import FingerprintChanged, InputProcessingError, InvalidRequest, Overloaded, SquadronError
 from engine.sampling_params import SamplingParams
 
 
@@ -24,6 +24,7 @@ class Admission:
     is_suspect: bool = False  # replicas were lost with it in flight, and it had gained nothing there
     priority: int = 0
     cache_salt: str | None = None
+    fingerprint: str | None = None  # of the engine that its tokens came from, if it has any
 
 
 class EngineStopping(SquadronError):
@@ -34,7 +35,7 @@ class EngineStopping(SquadronError):
 class Refusal:
     """Why an engine replica did not take a request, or gave it back. A value, since Ray wraps exceptions in its own."""
 
-    reason: Literal["invalid", "failed", "overloaded", "moved", "engine_dead"]
+    reason: Literal["invalid", "failed", "overloaded", "moved", "other_arithmetic", "engine_dead"]
     message: str
     param: str | None = None
     code: str = ""
@@ -48,6 +49,8 @@ class Refusal:
                 return cls("failed", str(error))
             case Overloaded():
                 return cls("overloaded", str(error))
+            case FingerprintChanged():
+                return cls("other_arithmetic", str(error))
             case EngineStopping():
                 return cls("moved", str(error))
             case _:
@@ -64,6 +67,8 @@ class Refusal:
                 return Overloaded(self.message)
             case "moved":
                 return RequestMoved(self.message)
+            case "other_arithmetic":
+                return OtherArithmetic(self.message)
             case "engine_dead":
                 return EngineRefused(self.message)
 

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from cluster.journal import EngineLost, Journal, RequestMoved
-from engine.errors import EngineDead, RequestQuarantined
+from cluster.journal import EngineLost, Journal, OtherArithmetic, RequestMoved
+from engine.errors import EngineDead, FingerprintChanged, RequestQuarantined
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts that no replica took
 
@@ -28,6 +28,7 @@ class Attempts:
         self._patience = patience
         self._last_turn = last_turn
         self._has_turn = False
+        self._is_foreign = False  # to the last replica that was asked
         self._num_lost = 0  # in a row
         self._pause = FIRST_PAUSE
         self._waits_since = asyncio.get_running_loop().time()
@@ -50,8 +51,11 @@ class Attempts:
         self._give_turn_back()
 
     async def after(self, lost: EngineLost) -> None:
-        """Rest as long as is fit before the next attempt; raises EngineDead or RequestQuarantined if there is none."""
+        """Rest as long as is fit before the next attempt; raises EngineDead, FingerprintChanged or
+        RequestQuarantined if there is none.
+        """
         journal = self._journal
+        self._is_foreign = isinstance(lost, OtherArithmetic)
         if self._max_attempts == 1 and not isinstance(lost, RequestMoved):
             raise EngineDead(f"the engine was lost and is restarting: {lost.reason}") from lost
         if journal.source is not None and not isinstance(lost, RequestMoved):
@@ -96,5 +100,10 @@ class Attempts:
         if self._journal.source is None:
             self._journal.fail(self._out_of_patience("nobody answered"))
 
-    def _out_of_patience(self, reason: str) -> EngineDead:
+    def _out_of_patience(self, reason: str) -> EngineDead | FingerprintChanged:
+        if self._is_foreign:
+            return FingerprintChanged(
+                f"the request has tokens, and no engine replica that computes as theirs did was there within "
+                f"{self._patience:.0f} s: {reason}"
+            )
         return EngineDead(f"no engine replica took the request within {self._patience:.0f} s: {reason}")

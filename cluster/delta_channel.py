@@ -49,6 +49,8 @@ class EngineReport:
     pid: int
     problem: str | None
     stats: EngineStats
+    fingerprint: str = ""
+    arithmetic: dict[str, str] = field(default_factory=dict)  # what the fingerprint is of
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ from cluster.logs import log_beside_serve
 from cluster.owner import Owner
 from engine.async_engine import AsyncEngine, Prompt
 from engine.config import EngineConfig
-from engine.errors import EngineDead, SquadronError
+from engine.errors import EngineDead, FingerprintChanged, SquadronError
 from engine.executor import Executor
+from engine.fingerprint import fingerprint
 from engine.outputs import RequestOutput
 from engine.recorder import Event
 from engine.sampling_params import SamplingParams
@@ -62,18 +63,22 @@ class EngineDeployment:
         self._reporting: asyncio.Task[None] | None = None  # once the engine has started
         self._engine.tokenizer.start()
         await asyncio.to_thread(self._engine.start)
+        self._fingerprint = fingerprint(self._engine.arithmetic)
+        logger.info("fingerprint %s: %s", self._fingerprint, self._engine.arithmetic)
         self._reporting = asyncio.create_task(self._report())
 
     async def generate(self, admission: Admission) -> Refusal | str:
         """Take a request and stay until its last delta has been sent; the name of the connection that it went over."""
         try:
-            self._check()
+            self._check(admission)
             connection = await self._client.connect(admission.gateway)
         except SquadronError as error:
             return Refusal.of(error)
         except OSError as error:
             return Refusal("engine_dead", f"it cannot reach the gateway: {error}")
-        taken = RequestOutput(admission.request_id, admission.attempt, [], [], finished=False)
+        taken = RequestOutput(
+            admission.request_id, admission.attempt, [], [], finished=False, fingerprint=self._fingerprint
+        )
         self._client.send(admission.gateway, [taken])
         running = self._running[admission.request_id] = _Running(admission.gateway)
         threads = self._long_admissions if _is_long(admission.prompt) else self._admissions
@@ -168,7 +173,15 @@ class EngineDeployment:
             await asyncio.sleep(REPORT_SECONDS)
 
     def _describe(self) -> EngineReport:
-        return EngineReport(self._name, _node_id(), os.getpid(), self._problem(), self._engine.stats())
+        return EngineReport(
+            self._name,
+            _node_id(),
+            os.getpid(),
+            self._problem(),
+            self._engine.stats(),
+            self._fingerprint,
+            self._engine.arithmetic,
+        )
 
     def _problem(self) -> str | None:
         if self._is_stopping:
@@ -193,9 +206,13 @@ class EngineDeployment:
         await asyncio.to_thread(self._engine.shutdown)
         os._exit(1)
 
-    def _check(self) -> None:
+    def _check(self, admission: Admission) -> None:
         if self._is_stopping:
             raise EngineStopping("this engine replica is told to stop")
+        if admission.fingerprint not in (None, self._fingerprint):
+            raise FingerprintChanged(
+                f"its tokens are of {admission.fingerprint}, and this engine is {self._fingerprint}"
+            )
         self._engine.check_health()
 
     def _add(self, admission: Admission) -> None:

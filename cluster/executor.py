@@ -4,6 +4,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 
 import ray
@@ -64,6 +65,8 @@ class RayExecutor:
         self._placement: Placement | None = None
         self._pool: WorkerPool | None = None
         self._group: WorkerGroup | None = None
+        self._level: str | None = None  # that the first group agreed on: later ones compute the same
+        self._arithmetic: Mapping[str, str] = {}
         self._steps: StepChannel | None = None
         self._in_use = threading.RLock()  # the pool, by one thread at a time
         self._stocking: threading.Timer | None = None
@@ -197,8 +200,13 @@ class RayExecutor:
     def _start_group(self, pool: WorkerPool, before: Capacity | None, phases: Phases) -> Capacity:
         processes = pool.fill(ELASTIC_SECONDS if self._may_shrink else PLACEMENT_SECONDS)
         phases.end("started")
-        self._group = WorkerGroup(self._config, processes, self._epoch, self._deadline)
+        self._group = WorkerGroup(self._config, processes, self._epoch, self._deadline, self._level)
         capacity = self._group.load(before)
+        self._level, self._arithmetic = self._group.level, self._arithmetic or capacity.arithmetic
+        if capacity.arithmetic != self._arithmetic:
+            raise InvalidConfig(
+                f"workers that were replaced compute {capacity.arithmetic}, not {self._arithmetic} as before"
+            )
         phases.end("loaded")
         self._steps = self._group.connect()
         phases.end("connected")

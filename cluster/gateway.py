@@ -90,11 +90,12 @@ class Gateway:
         priority: int = 0,
         cache_salt: str | None = None,
         output_ids: list[int] | None = None,
+        fingerprint: str | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """The request's deltas; `output_ids`: see `Service`.
+        """The request's deltas; `output_ids` and `fingerprint`: see `Service`.
 
-        Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while the gateway shuts down, or EngineDead or
-        RequestQuarantined once no attempt is left.
+        Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while the gateway shuts down, or EngineDead,
+        FingerprintChanged or RequestQuarantined once no attempt is left.
 
         Closing the generator early aborts the request.
         """
@@ -105,7 +106,7 @@ class Gateway:
             params = replace(params, seed=secrets.randbits(63))
         own_id = f"{self._name}-{next(self._count)}"
         plain: EnginePrompt = list[Message](prompt.messages) if isinstance(prompt, ChatPrompt) else prompt
-        journal = self._journals[own_id] = Journal(request_id, params.num_samples, output_ids)
+        journal = self._journals[own_id] = Journal(request_id, params.num_samples, output_ids, fingerprint)
         admission = Admission(
             own_id,
             plain,
@@ -115,6 +116,7 @@ class Gateway:
             cumulative_logprobs=journal.cumulative_logprobs,
             priority=priority,
             cache_salt=cache_salt,
+            fingerprint=journal.fingerprint,
         )
         asked = self._asked[request_id] = _Asked(own_id, time.monotonic())
         if len(self._asked) > NUM_REQUESTS_REMEMBERED:
@@ -146,6 +148,7 @@ class Gateway:
                     output_ids=journal.output_ids,
                     cumulative_logprobs=journal.cumulative_logprobs,
                     is_suspect=attempts.is_suspect,
+                    fingerprint=journal.fingerprint,
                 )
         finally:
             del self._journals[own_id]

@@ -24,6 +24,10 @@ class RequestMoved(EngineLost):
     """The replica is told to stop, and gives the request back."""
 
 
+class OtherArithmetic(RequestMoved):
+    """The replica would go on with other tokens than the one that the request's tokens came from."""
+
+
 class Journal:
     """One request, from its admission to its last delta, over as many attempts as that takes. Lives in one event loop.
 
@@ -31,14 +35,25 @@ class Journal:
     several steps joined into one.
     """
 
-    def __init__(self, request_id: str, num_choices: int, output_ids: list[int] | None = None) -> None:
-        """`output_ids`: tokens that the client has of the only choice; it wants the others' deltas as they are, unjoined."""
+    def __init__(
+        self,
+        request_id: str,
+        num_choices: int,
+        output_ids: list[int] | None = None,
+        fingerprint: str | None = None,
+    ) -> None:
+        """`output_ids`: tokens that the client has of the only choice; it wants the others' deltas as they are, unjoined.
+
+        `fingerprint`: of the engine that the client has had anything from.
+        """
         self.request_id = request_id  # the client's; the engine knows the request by another
         self.attempt = 0
         self.source: str | None = None  # the connection that brings the current attempt, once a replica has taken it
         self.has_gained = False  # tokens, in the current attempt
         self.prompt_token_ids: list[int] = []  # as the first attempt's replica made them; empty before it told
         self.max_tokens: int | None = None  # as the first attempt's replica fixed it; None before it told
+        self._fingerprint = fingerprint  # of the current attempt's engine
+        self._is_bound = fingerprint is not None
         self._prompt: str | None = None
         self._num_cached_tokens = 0
         self._joins = output_ids is None
@@ -56,6 +71,11 @@ class Journal:
         return [list(token_ids) for token_ids in self._output_ids] if any(self._output_ids) else []
 
     @property
+    def fingerprint(self) -> str | None:
+        """That of the engines that may go on with the request; None while it has no token: then any may."""
+        return self._fingerprint if self._is_bound or any(self._output_ids) else None
+
+    @property
     def cumulative_logprobs(self) -> list[float]:
         """Of the choices in `output_ids`, as far as the request asked for logprobs."""
         return list(self._cumulative_logprobs) if any(self._output_ids) else []
@@ -70,6 +90,7 @@ class Journal:
             return False
         self.source = source
         if not (delta.outputs or delta.finished):
+            self._fingerprint = self.fingerprint or delta.fingerprint
             return True
         open_ones = [output for output in delta.outputs if output.index not in self._finished_choices]
         if not (open_ones or delta.finished):
@@ -160,6 +181,7 @@ class Journal:
                 error=delta.error,
                 error_code=delta.error_code,
                 max_tokens=self.max_tokens,
+                fingerprint=self._fingerprint,
             )
         )
         self._news.set()

@@ -12,6 +12,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from cluster.actor import Loaded, Seat
+from cluster.agreement import agree, common_arithmetic
 from cluster.channel import LOOPBACK, Connection, Listener
 from cluster.deadline import StepDeadline
 from cluster.ray_errors import reason_of, result_of
@@ -30,9 +31,15 @@ class WorkerGroup:
     """`steps` is the way to the workers, `capacity` what they can hold, `processes` they themselves, in order of rank."""
 
     def __init__(
-        self, config: EngineConfig, processes: Sequence[WorkerProcess], epoch: int, deadline: StepDeadline
+        self,
+        config: EngineConfig,
+        processes: Sequence[WorkerProcess],
+        epoch: int,
+        deadline: StepDeadline,
+        level: str | None,
     ) -> None:
-        """Of processes that are up; `load` and `connect` make the group of them."""
+        """Of processes that are up; `load` and `connect` make the group of them. `level`: of the epochs before, if any."""
+        self.level = level
         self.processes = processes
         self.capacity: Capacity | None = None
         self.steps: StepChannel | None = None
@@ -47,6 +54,8 @@ class WorkerGroup:
         Raises InvalidConfig or WorkerLost.
         """
         loaded = self._take_seats()
+        nodes = [process.facts.address for process in self.processes]
+        arithmetic = common_arithmetic([each.arithmetic for each in loaded], nodes)
         num_gpu_blocks, num_cpu_blocks = smallest([(each.num_gpu_blocks, each.num_cpu_blocks) for each in loaded])
         is_as_before = before is not None and num_gpu_blocks == before.num_gpu_blocks
         seconds = self._call(
@@ -58,7 +67,7 @@ class WorkerGroup:
         if is_as_before and before is not None:
             self.capacity = before
         else:
-            self.capacity = Capacity(num_gpu_blocks, num_cpu_blocks, max(seconds))
+            self.capacity = Capacity(num_gpu_blocks, num_cpu_blocks, max(seconds), arithmetic)
         return self.capacity
 
     def connect(self) -> StepChannel:
@@ -104,9 +113,12 @@ class WorkerGroup:
         (port,) = self._call(lambda process, rank: process.actor.open_store.remote(hosts[0]), [0])
         for process in self.processes:
             process.is_loading = True
+        offers = self._call(lambda process, rank: process.actor.offer.remote(self._config), list(range(len(facts))))
+        level = self.level = agree(offers, [fact.address for fact in facts], self.level)
         loaded: list[Loaded] = self._call(
             lambda process, rank: process.actor.take_seat.remote(
-                self._config, Seat(self._epoch, rank, hosts[rank], num_ranks[facts[rank].node_id], hosts[0], port)
+                self._config,
+                Seat(self._epoch, rank, hosts[rank], num_ranks[facts[rank].node_id], hosts[0], port, level),
             ),
             list(range(len(facts))),
         )

@@ -56,6 +56,11 @@ class AsyncEngine:
     def max_model_len(self) -> int:
         return self._engine.max_model_len
 
+    @property
+    def arithmetic(self) -> dict[str, str]:
+        """What tokens depend on beside the request, by name; once the engine has started. See `engine.fingerprint`."""
+        return self._engine.arithmetic
+
     def start(self) -> None:
         """Load the model and start the thread; blocks. Raises InvalidConfig or WorkerLost."""
         self._engine.start()

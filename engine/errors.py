@@ -5,6 +5,8 @@ REQUEST_QUARANTINED = "request_quarantined"  # worker processes died of it
 STEP_FAILED = "step_failed"  # every step with it raised an exception
 CACHE_TOO_SMALL = "cache_too_small"  # since workers were replaced there is less cache than it needs
 
+FINGERPRINT_CHANGED = "fingerprint_changed"  # only engines are left that would go on with other tokens
+
 
 class SquadronError(Exception):
     """Base of every error that Squadron raises on purpose."""
@@ -68,6 +70,10 @@ class EngineDead(SquadronError):
 
 class RequestQuarantined(SquadronError):
     """The request took down whoever worked on it, more than once; it is not tried again."""
+
+
+class FingerprintChanged(SquadronError):
+    """The request has tokens, and no engine is left that computes as the one that they came from."""
 
 
 class Overloaded(SquadronError):

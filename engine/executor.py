@@ -1,8 +1,8 @@
 """The one interface between the engine and whatever runs its steps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.errors import WorkerLost
@@ -12,11 +12,13 @@ from engine.request import ExecuteModelRequest
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What an executor found it can hold, once started."""
+    """What an executor found it can hold, and computes with, once started."""
 
     num_gpu_blocks: int  # usable device blocks, the null block (id 0) counted in
     num_cpu_blocks: int  # host blocks for swapping, ids from 0
     swap_seconds_per_block: float = 0.0  # measured: one block, all of a rank's layers, one way
+    # What results depend on, by name; the same for every rank, and after every restart: see `engine.fingerprint`.
+    arithmetic: Mapping[str, str] = field(default_factory=dict)
 
 
 def smallest(num_blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:

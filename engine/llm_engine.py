@@ -23,6 +23,7 @@ from engine.errors import (
     WorkerLost,
 )
 from engine.executor import Capacity, Executor
+from engine.fingerprint import tokenizer_digest
 from engine.output_processor import OutputProcessor
 from engine.outputs import Phase, RequestOutput, SamplerOutput
 from engine.recorder import Recorder
@@ -89,6 +90,8 @@ class LLMEngine:
             costs=PreemptionCosts(self.capacity.swap_seconds_per_block, INITIAL_PREFILL_SECONDS_PER_TOKEN),
         )
         self._suspects = Suspects(self.scheduler.waiting)
+        tokenizer = tokenizer_digest(self.config.tokenizer or self.config.model)
+        self.arithmetic = {**self.capacity.arithmetic, "tokenizer": tokenizer}
 
     @property
     def timeline(self) -> Timeline:

@@ -115,6 +115,7 @@ class RequestOutput:
     error: str | None = None
     error_code: str | None = None
     max_tokens: int | None = None  # of each choice, as the request asked for or the engine has fixed it
+    fingerprint: str | None = None  # of the engine, as the gateway knows it: see `engine.fingerprint`
 
 
 def failed_request(request_id: str, attempt: int, prompt_token_ids: list[int], message: str) -> RequestOutput:
@@ -151,6 +152,7 @@ class Accumulator:
             error=delta.error,
             error_code=delta.error_code,
             max_tokens=delta.max_tokens,
+            fingerprint=delta.fingerprint,
         )
         return self.last
 

@@ -7,13 +7,17 @@ Shapes: T token rows, S sequences, R sampled rows, D hidden size, H query heads,
 the model's (float32, bfloat16, float16). Index tensors are int32. Sums are taken in float32 and in a fixed order.
 """
 
+import hashlib
 import importlib
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
 
+from ops.cpu import build as cpu_build
+from ops.cpu import library as cpu_library
 from ops.interface import Ops, Quantization
 
 MODULES = {"reference": "ops.reference", "cpu": "ops.cpu", "triton": "ops.kernels"}
@@ -50,6 +54,40 @@ def select(name: str, device: torch.device, quantization: Quantization | None = 
     if (reason := unquantized_reason(backend, quantization, device)) is not None:
         raise UnavailableBackend(f"quantization={quantization} {reason}; int8 or int4 would work")
     return quantizing(backend, quantization)
+
+
+def levels(backend: Ops, device: torch.device) -> tuple[str, ...]:
+    """What results of the backend may differ by on this kind of device, the best that this one can do first."""
+    if backend.NAME == "cpu":
+        return cpu_library.usable_levels()
+    if device.type == "cuda":
+        return ("sm_{}{}".format(*torch.cuda.get_device_capability(device)),)
+    return (torch.backends.cpu.get_cpu_capability(),)
+
+
+def use_level(level: str) -> None:
+    """Have this process' cpu backend compute at one of its levels; of other backends a device has only one."""
+    if level in cpu_build.LEVELS:
+        try:
+            cpu_library.use(level)
+        except cpu_library.KernelsUnavailable as error:
+            raise UnavailableBackend(str(error)) from None
+
+
+def arithmetic(backend: Ops, device: torch.device) -> str:
+    """All that the backend's results depend on beside its arguments: what computes, at which level, made of which sources."""
+    if backend.NAME == "cpu":
+        return f"{cpu_build.library_name(cpu_library.isa()).removesuffix('.so')}, torch {torch.__version__}"
+    (level,) = levels(backend, device)
+    return f"{backend.NAME} {level}, {_sources_digest(backend)}, torch {torch.__version__}"
+
+
+def _sources_digest(backend: Ops) -> str:
+    folder = Path(__file__).parent / Path(*MODULES[backend.NAME.removesuffix("-fast")].split(".")[1:])
+    digest = hashlib.sha256()
+    for source in sorted(folder.glob("*.py")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def unquantized_reason(backend: Ops, quantization: Quantization, device: torch.device) -> str | None:

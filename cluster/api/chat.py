@@ -72,7 +72,7 @@ async def chat_result(call: Call, model: Model, updates: AsyncGenerator[Update, 
     ]
     of_prompt = joined.first[0].prompt_logprobs if call.prompt_logprobs else None
     shown = UNSET if of_prompt is None else prompt_logprobs(of_prompt)
-    answer = ChatCompletion(call.id, call.created, model.name, choices, usage, shown, call.warnings)
+    answer = ChatCompletion(call.id, call.created, model.name, choices, usage, shown, call.warnings, tally.fingerprint)
     return msgspec.json.encode(answer)
 
 
@@ -83,7 +83,9 @@ async def chat_events(call: Call, model: Model, updates: AsyncGenerator[Update, 
     begun: set[int] = set()
 
     def chunk(choice: ChatChunkChoice, warnings: list[str] | UnsetType = UNSET) -> bytes:
-        return event(ChatCompletionChunk(call.id, call.created, model.name, [choice], usage, warnings))
+        return event(
+            ChatCompletionChunk(call.id, call.created, model.name, [choice], usage, warnings, tally.fingerprint)
+        )
 
     async with aclosing(updates):
         async for update in updates:
@@ -105,7 +107,7 @@ async def chat_events(call: Call, model: Model, updates: AsyncGenerator[Update, 
                 yield b"".join(events)
     total = tally.close()
     if call.include_usage:
-        yield event(ChatCompletionChunk(call.id, call.created, model.name, [], total, call.warnings))
+        yield event(ChatCompletionChunk(call.id, call.created, model.name, [], total, call.warnings, tally.fingerprint))
     yield DONE
 
 

@@ -72,7 +72,9 @@ async def completion_result(call: Call, model: Model, updates: AsyncGenerator[Up
         if call.prompt_logprobs and first.prompt_logprobs is not None:
             shown = msgspec.structs.replace(shown, prompt_logprobs=prompt_logprobs(first.prompt_logprobs))
         choices.append(shown)
-    return msgspec.json.encode(Completion(call.id, call.created, model.name, choices, usage, call.warnings))
+    return msgspec.json.encode(
+        Completion(call.id, call.created, model.name, choices, usage, call.warnings, tally.fingerprint)
+    )
 
 
 async def completion_events(
@@ -97,12 +99,14 @@ async def completion_events(
                 choice = _choice(call, index, delta, offsets[number], echoed=echoed)
                 if choice.text or choice.logprobs is not None or choice.finish_reason is not None:
                     told = call.warnings if is_end and position == len(update.output.outputs) else UNSET
-                    events.append(event(Completion(call.id, call.created, model.name, [choice], usage, told)))
+                    events.append(
+                        event(Completion(call.id, call.created, model.name, [choice], usage, told, tally.fingerprint))
+                    )
             if events:
                 yield b"".join(events)
     total = tally.close()
     if call.include_usage:
-        yield event(Completion(call.id, call.created, model.name, [], total, call.warnings))
+        yield event(Completion(call.id, call.created, model.name, [], total, call.warnings, tally.fingerprint))
     yield DONE
 
 

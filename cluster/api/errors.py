@@ -11,8 +11,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from engine.errors import (
+    FINGERPRINT_CHANGED,
     REQUEST_QUARANTINED,
     EngineDead,
+    FingerprintChanged,
     InputProcessingError,
     InvalidRequest,
     Overloaded,
@@ -76,6 +78,7 @@ FORESEEN: tuple[type[SquadronError], ...] = (
     InputProcessingError,
     Overloaded,
     EngineDead,
+    FingerprintChanged,
     RequestQuarantined,
 )
 
@@ -92,6 +95,9 @@ def as_api_error(error: Exception) -> ApiError:
         case RequestQuarantined():
             # The header keeps the openai client from sending it again.
             return ApiError(500, str(error), code=REQUEST_QUARANTINED, headers={"x-should-retry": "false"})
+        case FingerprintChanged():
+            # Asked again from its beginning, it would be answered: by the engines that are there now.
+            return ApiError(503, str(error), code=FINGERPRINT_CHANGED, retry_after=_spread(RESTART_RETRY_AFTER))
         case Overloaded():
             return ApiError(503, str(error), code="server_overloaded", retry_after=_spread(OVERLOAD_RETRY_AFTER))
         case EngineDead():

@@ -53,8 +53,10 @@ class Update(NamedTuple):
     output: RequestOutput
 
 
-async def run(service: Service, call: Call, *, output_ids: list[int] | None = None) -> AsyncGenerator[Update, None]:
-    """All prompts' deltas as they come; whoever closes this aborts what is left of them. `output_ids`: see `Service`."""
+async def run(
+    service: Service, call: Call, *, output_ids: list[int] | None = None, fingerprint: str | None = None
+) -> AsyncGenerator[Update, None]:
+    """All prompts' deltas as they come; whoever closes this aborts what is left of them. For the options see `Service`."""
     streams = [
         _naming(
             service.generate(
@@ -64,6 +66,7 @@ async def run(service: Service, call: Call, *, output_ids: list[int] | None = No
                 priority=call.priority,
                 cache_salt=call.cache_salt,
                 output_ids=output_ids,
+                fingerprint=fingerprint,
             ),
             _prompt_param(call, index),
         )
@@ -108,9 +111,11 @@ class Tally:
         self._prompt_tokens = [0] * len(call.prompts)
         self._cached_tokens = [0] * len(call.prompts)
         self._completion_tokens = 0
+        self.fingerprint: str | None = None  # the last one that was told
 
     def add(self, update: Update) -> None:
         index, output = update
+        self.fingerprint = output.fingerprint or self.fingerprint
         self._prompt_tokens[index] = max(self._prompt_tokens[index], len(output.prompt_token_ids))
         self._cached_tokens[index] = max(self._cached_tokens[index], output.num_cached_tokens)
         for delta in output.outputs:

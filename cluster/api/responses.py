@@ -58,6 +58,7 @@ class ChatCompletion(Struct, frozen=True):
     usage: Usage
     prompt_logprobs: list[dict[int, dict[str, Any]] | None] | UnsetType = UNSET  # ours
     warnings: list[str] | UnsetType = UNSET  # ours: what was ignored of the request
+    system_fingerprint: str | None = None  # see `engine.fingerprint`
     object: Literal["chat.completion"] = "chat.completion"
 
 
@@ -81,6 +82,7 @@ class ChatCompletionChunk(Struct, frozen=True):
     choices: list[ChatChunkChoice]
     usage: Usage | UnsetType | None = UNSET  # null in all but the last chunk, where it was asked for
     warnings: list[str] | UnsetType = UNSET  # in the last one
+    system_fingerprint: str | None = None
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
 
 
@@ -111,6 +113,7 @@ class Completion(Struct, frozen=True):
     choices: list[CompletionChoice]
     usage: Usage | UnsetType | None = UNSET
     warnings: list[str] | UnsetType = UNSET  # in the last chunk
+    system_fingerprint: str | None = None
     object: Literal["text_completion"] = "text_completion"
 
 

@@ -44,13 +44,14 @@ class StreamRecord:
     max_tokens: int | None = None  # as fixed with the first token
     token_ids: list[int] = field(default_factory=list)
     num_events: list[int] = field(default_factory=list)  # for each token, how many events came before it
+    fingerprint: str | None = None  # of the engine that it came from: remembered before its first event is sent
 
 
 class StreamStore(Protocol):
     """Remembers streams for all gateways; what it forgets, or is told too late, costs time or a 404, never a wrong byte."""
 
     async def open(self, request_id: str, record: StreamRecord) -> None:
-        """Remember a new stream from now on."""
+        """Remember a stream from now on, as the record has it."""
 
     def told(
         self,
@@ -95,7 +96,7 @@ class Resumable:
             return self._numbered(_as_recorded(call, call.id, record), events, record, 0)
         request_id, _, number = last_event_id.rpartition(":")
         found = await self._store.find(request_id) if _EVENT_NUMBER.fullmatch(number) else None
-        if found is None or not hmac.compare_digest(found.request, digest):
+        if found is None or found.fingerprint is None or not hmac.compare_digest(found.request, digest):
             raise _unknown_stream(last_event_id)
         return self._numbered(_as_recorded(call, request_id, found), events, found, int(number))
 
@@ -124,6 +125,7 @@ class _Tape:
         self._service = service
         self._store = store
         self._call = call
+        self._record = record
         self._known = record.token_ids[:num_known]
         self._is_known = num_known > 0  # what is made into events now, which the client has
         self.num_events = record.num_events[num_known] if num_known else 0
@@ -133,10 +135,16 @@ class _Tape:
         """The known tokens at once, then those that the service has."""
         if self._is_known:
             known = CompletionOutput(0, "", self._known)
-            yield Update(0, RequestOutput(self._call.id, 0, [], [known], finished=False))
+            yield Update(
+                0, RequestOutput(self._call.id, 0, [], [known], finished=False, fingerprint=self._record.fingerprint)
+            )
             self._is_known = False
-        async with aclosing(run(self._service, self._call, output_ids=self._known)) as updates:
+        rest = run(self._service, self._call, output_ids=self._known, fingerprint=self._record.fingerprint)
+        async with aclosing(rest) as updates:
             async for prompt_index, output in updates:
+                if self._record.fingerprint is None:
+                    self._record = replace(self._record, fingerprint=output.fingerprint)
+                    await self._store.open(self._call.id, self._record)
                 if self._num_cached is None:
                     self._num_cached = output.num_cached_tokens
                 for delta in output.outputs:

@@ -30,15 +30,17 @@ class Service(Protocol):
         priority: int,
         cache_salt: str | None,
         output_ids: list[int] | None,
+        fingerprint: str | None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """The request's deltas, until each of its `params.n` choices has a finish_reason.
 
         With `output_ids`, which are for one choice, the deltas of the tokens after these, one by one and never joined.
+        `fingerprint` is of the engine that the client has had anything from: only engines with the same go on.
 
         The first delta carries prompt_token_ids, and prompt_logprobs where they were asked for; `prompt` is the prompt's
         text, decoded if it came as token ids. Closing the generator aborts the request. Raises, before the first delta,
         InvalidRequest for what only the engine can know (a prompt too long: `context_length_exceeded`) or Overloaded, and
-        at any time InputProcessingError, EngineDead, RequestQuarantined or an ApiError.
+        at any time InputProcessingError, EngineDead, FingerprintChanged, RequestQuarantined or an ApiError.
         """
 
     async def health(self) -> list[str]:

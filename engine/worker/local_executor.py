@@ -74,7 +74,7 @@ class LocalExecutor:
         logger.info("worker 0: %s", self._worker.report)
         num_gpu_blocks, num_cpu_blocks = self._worker.determine_num_available_blocks()
         swap_seconds = self._worker.initialize_cache(num_gpu_blocks, num_cpu_blocks)
-        self._capacity = Capacity(num_gpu_blocks, num_cpu_blocks, swap_seconds)
+        self._capacity = Capacity(num_gpu_blocks, num_cpu_blocks, swap_seconds, self._worker.arithmetic)
         return self._capacity
 
     def _restart(self) -> Capacity:

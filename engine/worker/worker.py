@@ -13,6 +13,7 @@ import torch
 import ops
 from engine.config import EngineConfig, ModelConfig, default_cpu_blocks, resolve_max_model_len
 from engine.errors import InvalidConfig
+from engine.fingerprint import weights_digest
 from engine.manifest import Manifest
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
@@ -101,6 +102,19 @@ class Worker:
                 manifest = Manifest.load(config.model)
                 digests = {} if manifest is None else manifest.share(tp_rank, mesh.tp_size)
                 self._model.load_weights(config.model, digests)
+
+    @property
+    def arithmetic(self) -> dict[str, str]:
+        """What results depend on beside the request, by name; not which rank this is, nor of how many."""
+        config = self._config
+        seed = f"dummy {config.seed}, " if config.load_format == "dummy" else ""
+        return {
+            "ops": ops.arithmetic(self._ops, self._device),
+            "dtype": str(self._model.dtype).removeprefix("torch."),
+            "quantization": str(config.quantization),
+            "kv_cache_dtype": config.kv_cache_dtype,
+            "weights": seed + weights_digest(config.model),
+        }
 
     @property
     def report(self) -> str:

@@ -93,6 +93,24 @@ def isa() -> str:
     return _find()[0]
 
 
+def usable_levels() -> tuple[str, ...]:
+    """The level in use and those below it, best first: what `use` takes. Raises KernelsUnavailable."""
+    levels = _allowed_levels()
+    return tuple(levels[levels.index(isa()) :])
+
+
+def use(level: str) -> None:
+    """Have this process compute at this level, as ranks agreed that can do different ones. Raises KernelsUnavailable.
+
+    To be called before anything has been computed: tensors are packed for a level.
+    """
+    if isa() != level:
+        os.environ["SQUADRON_CPU_ISA"] = level
+        for known in (_find, kernels, isa, unavailable_reason):
+            known.cache_clear()
+        kernels()
+
+
 @functools.cache
 def unavailable_reason() -> str | None:
     """Why this backend cannot be used, in one line; None if it can."""

@@ -14,7 +14,7 @@ from cluster.admission import Admission, Refusal
 from cluster.delta_channel import DeltaClient, EngineReport, GatewayAddress
 from cluster.gateway import Gateway
 from cluster.journal import EngineLost
-from engine.errors import EngineDead, InvalidRequest
+from engine.errors import EngineDead, FingerprintChanged, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.stats import EngineStats
@@ -27,8 +27,11 @@ SECONDS = 30  # more than anything here takes
 class Replica:
     """An engine replica that answers every request with REFERENCE, and can die after some tokens."""
 
-    def __init__(self, dies_after: int | None = None, max_tokens: int | None = None) -> None:
+    def __init__(
+        self, dies_after: int | None = None, max_tokens: int | None = None, fingerprint: str = "fp_one"
+    ) -> None:
         """`max_tokens`: as it fixes it."""
+        self.fingerprint = fingerprint
         self.client = DeltaClient(on_lost=lambda _: None)
         self.dies_after = dies_after
         self.max_tokens = max_tokens
@@ -38,12 +41,19 @@ class Replica:
     async def take(self, admission: Admission) -> str:
         connection = await self.client.connect(admission.gateway)
         self.client.send(
-            admission.gateway, [RequestOutput(admission.request_id, admission.attempt, [], [], finished=False)]
+            admission.gateway,
+            [
+                RequestOutput(
+                    admission.request_id, admission.attempt, [], [], finished=False, fingerprint=self.fingerprint
+                )
+            ],
         )
         return connection
 
     async def answer(self, admission: Admission) -> Refusal | str:
         self.admissions.append(admission)
+        if admission.fingerprint not in (None, self.fingerprint):
+            return Refusal.of(FingerprintChanged("it computes otherwise"))
         connection = await self.take(admission)
         start = len(admission.output_ids[0]) if admission.output_ids else 0
         for index in range(start, len(REFERENCE)):

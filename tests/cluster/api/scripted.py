@@ -47,6 +47,10 @@ class Generated:
     priority: int
     cache_salt: str | None
     output_ids: list[int] | None
+    fingerprint: str | None
+
+
+FINGERPRINT = "fp_scripted"
 
 
 class ScriptedService:
@@ -66,8 +70,9 @@ class ScriptedService:
         priority: int,
         cache_salt: str | None,
         output_ids: list[int] | None = None,
+        fingerprint: str | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
-        self.generated.append(Generated(request_id, prompt, params, priority, cache_salt, output_ids))
+        self.generated.append(Generated(request_id, prompt, params, priority, cache_salt, output_ids, fingerprint))
         script = self.scripts.get(text_of(prompt), Script())
         try:
             for step, text in list(enumerate(script.texts))[len(output_ids or []) :]:
@@ -134,6 +139,7 @@ def _output(
         num_cached_tokens=2,
         error="NaN in a row" if is_last and script.finish_reason == "error" else None,
         error_code=script.error_code,
+        fingerprint=FINGERPRINT,
     )
 
 

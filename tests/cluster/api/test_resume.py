@@ -1,5 +1,6 @@
 """A client that comes back to a stream, with the last event it had, gets the rest of it to the byte."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from cluster.api.resume import StreamRecord
 from cluster.stream_journal import Batch, StreamRecords, Told
-from tests.cluster.api.scripted import MODEL, Running, Script, running
+from tests.cluster.api.scripted import FINGERPRINT, MODEL, Running, Script, running
 
 SCRIPT = Script(["Hello", "", "", " wörld", "", "!", " Bye"])
 ROUTES = {"/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]}, "/v1/completions": {"prompt": "x"}}
@@ -98,8 +99,22 @@ def test_from_every_event_the_rest_comes(
     assert events[-1].endswith(b"data: [DONE]")
     for number, last in reversed(list(enumerate(ids, 1))):
         assert events_of(ask(server, route, fields, last)) == events[number:]
+        assert server.service.generated[-1].fingerprint == FINGERPRINT, "wherever its first event came from"
     if remembers and kind in ("plain", "usage"):
         assert server.service.generated[-len(ids)].output_ids, "what came long before is not computed again"
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_events_name_what_they_depend_on(server: Running, route: str) -> None:
+    chunks = [json.loads(event.partition(b"data: ")[2]) for event in events_of(ask(server, route, {}))[:-1]]
+    assert {chunk["system_fingerprint"] for chunk in chunks} == {FINGERPRINT}
+    assert ask(server, route, {"stream": False}).json()["system_fingerprint"] == FINGERPRINT
+
+
+def test_a_stream_of_an_unknown_fingerprint_is_not_taken_up(server: Running, streams: Streams) -> None:
+    (last, *_) = map(id_of, events_of(ask(server, "/v1/completions", {})))
+    streams.records.find(last.rpartition(":")[0], 0.0).fingerprint = None
+    assert ask(server, "/v1/completions", {}, last).json()["error"]["code"] == "unknown_stream"
 
 
 def test_an_id_is_good_for_its_own_request_and_key_only(server: Running) -> None:

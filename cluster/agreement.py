@@ -1,0 +1,40 @@
+"""What ranks compute with: one backend at one level, the best that all of them can, or a refusal that names who cannot."""
+
+from collections.abc import Mapping, Sequence
+
+from engine.errors import InvalidConfig
+from engine.fingerprint import Offer
+
+
+def agree(offers: Sequence[Offer], nodes: Sequence[str], before: str | None) -> str:
+    """The level for all ranks; `before`: the one that the engine's results have been computed at. Raises InvalidConfig."""
+    backends = {offer.backend for offer in offers}
+    if len(backends) > 1:
+        rank, slow = min(enumerate(offers), key=lambda offer: offer[1].reason is None)
+        raise InvalidConfig(
+            f"worker {rank} on node {nodes[rank]} would compute by the {slow.backend} backend, others by another, with other "
+            f"results: {slow.reason}; ops_backend={slow.backend} would do for all"
+        )
+    common = [level for level in offers[0].levels if all(level in offer.levels for offer in offers)]
+    if before is not None:
+        common = [level for level in common if level == before]
+    if not common:
+        had = "" if before is None else f", where {before} was used so far"
+        can = "; ".join(
+            f"worker {rank} on node {nodes[rank]} {' or '.join(offer.levels)}" for rank, offer in enumerate(offers)
+        )
+        raise InvalidConfig(f"the ranks cannot compute at one level{had}: {can}")
+    return common[0]
+
+
+def common_arithmetic(arithmetics: Sequence[Mapping[str, str]], nodes: Sequence[str]) -> Mapping[str, str]:
+    """What all ranks say of their results; raises InvalidConfig if they do not say the same."""
+    first = arithmetics[0]
+    for rank, other in enumerate(arithmetics):
+        for name in first:
+            if other[name] != first[name]:
+                raise InvalidConfig(
+                    f"workers do not compute the same: {name} is {first[name]} on worker 0, node {nodes[0]}, and {other[name]} "
+                    f"on worker {rank}, node {nodes[rank]}"
+                )
+    return first
