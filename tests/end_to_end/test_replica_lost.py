@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -38,15 +37,6 @@ BODY = {
 def undisturbed(server: Server) -> Any:
     wait_until_healthy(server)
     return said_by(server, lambda: None)
-
-
-def test_a_gateway_is_introduced_only_where_it_is_not_known(server: Server, undisturbed: Any) -> None:
-    """A replica's log has a line for each introduction; none comes while a stream goes on."""
-    assert engine(server)["replica"] == actor_of("EngineDeployment")
-    before = introductions(server)
-    for _ in range(3):
-        assert said_by(server, lambda: None) == undisturbed
-    assert introductions(server) == before > 0
 
 
 def test_a_stream_outlives_its_engine_replica(server: Server, undisturbed: Any) -> None:
@@ -189,14 +179,6 @@ def engine(server: Server) -> dict[str, Any]:
     """The only engine's last report."""
     (report,) = httpx.get(f"{server.url}/debug/engines", timeout=DEADLINE_SECONDS).json()["engines"]
     return report
-
-
-def introductions(server: Server) -> int:
-    """How often a gateway told the only engine replica where it is."""
-    logs = Path(ray._private.worker._global_node.get_logs_dir_path()) / "serve"
-    _, _, name = engine(server)["replica"].rpartition("#")
-    (log,) = logs.glob(f"replica_squadron_EngineDeployment_{name}.log")
-    return log.read_text().count("CALL connect")
 
 
 def actor_of(deployment: str) -> str:
