@@ -31,12 +31,14 @@ class Witness:
 
     def __init__(self) -> None:
         self._gateways: dict[bytes, bytes] = {}  # what it was told, by the greeting
-        self._start()
+        self._process: subprocess.Popen[bytes] | None = None  # once there is a gateway
 
     def vouch(self, host: str, port: int, greeting: bytes) -> None:
         """Speak for this process to the gateway there from now on, until it closes the connection."""
         self._gateways[greeting] = f"{host} {port} {greeting.hex()}\n".encode()
-        self._tell(self._gateways[greeting])
+        if self._process is None:
+            self._process = _start()
+        _tell(self._process, self._gateways[greeting])
 
     def forget(self, greeting: bytes) -> None:
         """The gateway that was greeted so has gone."""
@@ -44,31 +46,35 @@ class Witness:
 
     def renew(self) -> None:
         """Replace the process if it has ended."""
-        if self._process.poll() is not None:
+        if self._process is not None and self._process.poll() is not None:
             self.close()
-            self._start()
+            self._process = _start()
             for line in self._gateways.values():
-                self._tell(line)
+                _tell(self._process, line)
 
     def close(self) -> None:
-        self._pipe.close()
-        self._process.kill()
-        self._process.wait()
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
-    def _start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-S", "-P", "-m", "cluster.witness", str(os.getpid())],
-            env={"PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C in a terminal is not for it
-        )
-        assert self._process.stdin is not None
-        self._pipe = self._process.stdin
 
-    def _tell(self, line: bytes) -> None:
-        with suppress(BrokenPipeError):  # it has ended: `renew` tells the next one
-            self._pipe.write(line)
+def _start() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-S", "-P", "-m", "cluster.witness", str(os.getpid())],
+        env={"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,  # Ctrl-C in a terminal is not for it
+    )
+
+
+def _tell(process: "subprocess.Popen[bytes]", line: bytes) -> None:
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):  # it has ended: `renew` tells the next one
+        process.stdin.write(line)
 
 
 def main() -> None:
