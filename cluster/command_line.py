@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+from cluster.api_keys import API_KEY_VARIABLE
+
 LOCAL_SERVER = "http://127.0.0.1:8000"
-KEY_VARIABLE = "OPENAI_API_KEY"  # as OpenAI's own client has it
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -51,9 +52,9 @@ def add_server_options(parser: Any) -> None:
     )
     parser.add_argument(
         "--api-key",
-        default=os.environ.get(KEY_VARIABLE),
+        default=os.environ.get(API_KEY_VARIABLE),
         metavar="KEY",
-        help=f"if the server wants one; default: what the environment variable {KEY_VARIABLE} holds",
+        help=f"if the server wants one; default: what the environment variable {API_KEY_VARIABLE} holds",
     )
 
 
