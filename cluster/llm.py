@@ -9,12 +9,12 @@ from typing import Any, Self
 
 import ray
 
-from cluster.engine_deployment import make_executor
-from cluster.launch import ray_cluster
-from cluster.machine import check_machine
-from cluster.plan import make_plan
+from cluster.checkpoint.plan import make_plan
+from cluster.checkpoint.values import check_values
+from cluster.launch.machine import check_machine
+from cluster.launch.ray_cluster import ray_cluster
 from cluster.progress import progress
-from cluster.weight_values import check_values
+from cluster.workers.executor import make_executor
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.errors import InvalidRequest

@@ -1,21 +1,8 @@
-"""Where Ray's processes and ours write: into Ray's temporary folder while they run; it is kept after a failure."""
+"""Where a Serve replica of ours writes its log."""
 
 import logging
-import re
-import shutil
-import tempfile
-from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 
-from ray._private.ray_logging import stdout_deduplicator
 from ray.serve._private.constants import SERVE_LOGGER_NAME
-
-from cluster.ray_processes import remove_folder
-from engine.errors import InvalidConfig
-
-RAY = "ray"  # Ray's own folder, within ours
-SESSION_LOGS = Path(RAY) / "session_latest" / "logs"
 
 
 def log_beside_serve() -> None:
@@ -25,52 +12,3 @@ def log_beside_serve() -> None:
         ours.setLevel(logging.INFO)
         ours.propagate = False
         ours.handlers[:] = handlers
-
-
-def silence_deaths() -> None:
-    """Of workers, on this process' console: Ray tells each in a page about memory, and replacing them is our business."""
-    stdout_deduplicator.skip_re = re.compile(r"^A worker died or was killed while executing a task")
-
-
-@dataclass(frozen=True, slots=True)
-class KeptLogs:
-    """Where a command keeps them at its end; without a folder only after a failure, in a new one of /tmp."""
-
-    folder: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.folder is not None:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise InvalidConfig(f"log_dir={self.folder} cannot be made: {error.strerror}") from None
-
-    def take(self, logs: Path, *, has_failed: bool) -> None:
-        """Copy them and tell where they are, if they are to be kept."""
-        if (self.folder is None and not has_failed) or not logs.exists():
-            return
-        folder = self.folder or Path(tempfile.mkdtemp(prefix="squadron-logs-", dir="/tmp"))
-        shutil.copytree(logs, folder, dirs_exist_ok=True)
-        print(f"The logs are in {folder}", flush=True)
-
-
-@dataclass(frozen=True, slots=True)
-class RayFolder:
-    """Around Ray's own, which Ray opens to everybody, one that only this user can enter: removed at the end of the context,
-    when nobody writes to it any more."""
-
-    path: Path
-    kept: KeptLogs | None
-
-    def __enter__(self) -> Path:
-        return self.path
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        has_failed = kind is not None and not issubclass(kind, KeyboardInterrupt | SystemExit)
-        try:
-            if self.kept is not None:
-                self.kept.take(self.path / SESSION_LOGS, has_failed=has_failed)
-        finally:
-            remove_folder(self.path)

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from cluster.plan import make_plan
+from cluster.checkpoint.plan import make_plan
 from engine.config import EngineConfig
 from engine.sampling_params import SamplingParams
 from ops.interface import Ops

@@ -18,6 +18,20 @@ OURS = {
     "parallel/spec": ("parallel.spec", "parallel.errors"),
     "cluster": ("cluster", "engine", "parallel.spec", "parallel.errors"),
 }
+# The rooms of cluster/, and those below each; what lies in none is for all.
+ROOMS = {
+    "api": (),
+    "checkpoint": (),
+    "workers": (),
+    "replica": ("workers",),
+    "gateway": ("api", "replica", "workers"),
+    "launch": ("api", "checkpoint", "gateway", "replica", "workers"),
+    "llm": ("checkpoint", "launch", "workers"),
+    "commands": ("api", "checkpoint", "launch", "llm", "replica", "workers"),
+    "bench": ("commands", "llm"),
+    "chaos": ("commands",),
+    "cli": ("bench", "chaos", "commands"),
+}
 # Where torch would cost the driver seconds and memory: it plans from these.
 WITHOUT_TORCH = ("parallel/spec", "parallel/errors.py", "parallel/__init__.py")
 # Packages that only these folders or files may import.
@@ -45,8 +59,15 @@ def is_in(name: str, places: tuple[str, ...], separator: str) -> bool:
     return any(name == place or name.startswith(place + separator) for place in places)
 
 
+def is_above(name: str, room: str) -> bool:
+    """Whether a module of cluster/ lies in a room that is not below this one; what is in no room imports none."""
+    other = name.split(".")[1] if name.startswith("cluster.") else ""
+    return other in ROOMS and other != room and other not in ROOMS.get(room, ())
+
+
 def breaches(path: str, source: str) -> list[str]:
     tree = ast.parse(source)
+    room = path.removesuffix(".py").split("/")[1]
     home = max((folder for folder in OURS if is_in(path, (folder,), "/")), key=len)
     found = []
     for name in imported(tree):
@@ -54,6 +75,8 @@ def breaches(path: str, source: str) -> list[str]:
             found.append(f"{name}: relative")
         elif is_in(name, tuple(OURS), ".") and not is_in(name, OURS[home], "."):
             found.append(f"{name}: not below {home}")
+        elif home == "cluster" and is_above(name, room):
+            found.append(f"{name}: not below cluster/{room}")
         elif home == "engine" and is_in(name, ("engine.worker",), "."):
             found.append(f"{name}: above engine")
         found += [
@@ -89,18 +112,21 @@ def test_imports_point_down(path: Path) -> None:
         ("engine/scheduler.py", "from engine import worker"),
         ("engine/scheduler.py", "from ops import tree"),
         ("engine/detokenizer.py", "from transformers import AutoTokenizer"),
-        ("engine/worker/worker.py", "from cluster.actor import WorkerActor"),
+        ("engine/worker/worker.py", "from cluster.workers.actor import WorkerActor"),
         ("engine/worker/worker.py", "import torch.distributed as dist"),
         ("parallel/linear.py", "from torch import distributed"),
         ("parallel/linear.py", "from engine.request import ExecuteModelRequest"),
         ("parallel/linear.py", "import triton"),
         ("ops/interface.py", "from parallel.group import Group"),
         ("ops/interface.py", "from . import tree"),
-        ("cluster/actor.py", "from parallel.decoder import build"),
+        ("cluster/workers/actor.py", "from parallel.decoder import build"),
         ("parallel/spec/read.py", "import torch"),
+        ("cluster/workers/pool.py", "from cluster.replica.deployment import EngineDeployment"),
+        ("cluster/replica/deployment.py", "from cluster import gateway"),
+        ("cluster/progress.py", "from cluster.api.errors import ApiError"),
         ("parallel/spec/read.py", "from parallel.rotary import cos_sin_table"),
-        ("cluster/actor.py", "def start():\n    import ray"),
-        ("cluster/actor.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass"),
+        ("cluster/workers/actor.py", "def start():\n    import ray"),
+        ("cluster/workers/actor.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass"),
     ],
 )
 def test_a_breach_is_seen(path: str, source: str) -> None:
@@ -113,4 +139,4 @@ def test_what_is_allowed_is_not_a_breach() -> None:
     )
     assert not breaches("engine/tokenizer.py", "from transformers import AutoTokenizer\nimport enginelike, rayon")
     assert not breaches("parallel/group.py", "import torch.distributed as dist\nfrom ops.tree import add_tree")
-    assert not breaches("cluster/actor.py", "import ray\nfrom engine.worker.worker import Worker")
+    assert not breaches("cluster/workers/actor.py", "import ray\nfrom engine.worker.worker import Worker")

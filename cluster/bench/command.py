@@ -5,12 +5,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster.arguments import add_engine_options
 from cluster.bench import offline, serve
 from cluster.bench.plot import write_plot
 from cluster.bench.report import Outcome, table, write_json
 from cluster.bench.workload import Lengths, lengths
-from cluster.command_line import add_server_options
+from cluster.commands.command_line import add_server_options
+from cluster.commands.options import add_engine_options
 from engine.errors import InvalidConfig
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cluster.arguments import engine_arguments
 from cluster.bench.report import Outcome
 from cluster.bench.workload import Lengths, Work, random_works
+from cluster.commands.options import engine_arguments
 from cluster.llm import LLM
 from cluster.progress import progress
 from engine.config import EngineConfig, ModelConfig

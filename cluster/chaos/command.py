@@ -11,7 +11,7 @@ from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest, make_requests
 from cluster.chaos.transcript import Transcript
-from cluster.command_line import add_server_options
+from cluster.commands.command_line import add_server_options
 from cluster.progress import progress
 from engine.errors import InvalidConfig
 

@@ -22,7 +22,7 @@ import torch
 
 import ops
 from cluster.bench.report import environment
-from cluster.checkpoints import DEMO
+from cluster.checkpoint.dummy import DEMO
 from tests.benchmarks import llama_cpp
 from tests.benchmarks.apart import Apart
 from tests.benchmarks.folders import SHAPE, cached_folder

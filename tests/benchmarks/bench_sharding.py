@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cluster.bench.workload import Lengths, Work, random_works
-from cluster.launch import ray_cluster
+from cluster.launch.ray_cluster import ray_cluster
 from cluster.progress import progress
 from engine.config import ModelConfig
 from tests.benchmarks.folders import SHAPE, cached_folder

@@ -13,7 +13,7 @@ import time
 
 import torch
 
-from cluster.plan import make_plan
+from cluster.checkpoint.plan import make_plan
 from cluster.progress import progress
 from engine.config import EngineConfig
 from engine.worker.worker import Worker

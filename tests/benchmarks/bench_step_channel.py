@@ -10,10 +10,10 @@ import time
 
 import numpy as np
 
-from cluster.actor import serve_steps
-from cluster.channel import Listener, connect
-from cluster.deadline import StepDeadline
-from cluster.step_channel import StepChannel
+from cluster.workers.channel import Listener, connect
+from cluster.workers.deadline import StepDeadline
+from cluster.workers.step_channel import StepChannel
+from cluster.workers.step_loop import serve_steps
 from engine.outputs import SamplerOutput
 from engine.request import ExecuteModelRequest
 from tests.engine.worker.steps import decode_step, make_output

@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from cluster.checkpoints import DEMO, make_checkpoint, make_folder, num_bytes
+from cluster.checkpoint.dummy import DEMO, make_checkpoint, make_folder, num_bytes
+from cluster.checkpoint.shapes import SHAPES
 from cluster.progress import progress
-from cluster.shapes import SHAPES
 
 SHAPE = "qwen2.5-0.5b"
 SEED = 0
@@ -17,7 +17,7 @@ def cache() -> Path:
 
 
 def cached_folder(name: str) -> str:
-    """The folder of "demo" or of one of `cluster.checkpoints.SHAPES`."""
+    """The folder of "demo" or of one of `cluster.checkpoint.dummy.SHAPES`."""
     if name == "demo":
         return str(DEMO)
     folder = cache() / name

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, StoppingCriteriaList
 
 from cluster.bench.workload import Work
-from cluster.executor import RayExecutor
+from cluster.workers.executor import RayExecutor
 from engine.config import EngineConfig, ModelConfig
 from engine.llm_engine import LLMEngine
 from engine.tokenizer import Tokenizer

@@ -8,7 +8,7 @@ import pytest
 import ray
 
 from engine.worker.local_executor import LocalExecutor
-from tests.cluster.ranks import ROOT, make_config, run
+from tests.cluster.workers.ranks import ROOT, make_config, run
 
 
 @pytest.fixture(scope="module")

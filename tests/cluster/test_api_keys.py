@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.api_keys import API_KEY_VARIABLE, collect_api_keys, read_api_keys
-from cluster.launch import build_app
+from cluster.launch.app import build_app
 from engine.errors import InvalidConfig
 
 SECRET = "sk-do-not-tell"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.arguments import DESCRIPTIONS, add_engine_options, engine_arguments
 from cluster.cli import main
+from cluster.commands.options import DESCRIPTIONS, add_engine_options, engine_arguments
 from cluster.version import VERSION
 from engine.config import EngineConfig
 from engine.manifest import MANIFEST_FILE

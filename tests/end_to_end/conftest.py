@@ -12,9 +12,11 @@ import pytest
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from cluster.channel import LOOPBACK
-from cluster.launch import RayCluster, build_app, ray_cluster, serving
+from cluster.launch.app import build_app
+from cluster.launch.ray_cluster import RayCluster, ray_cluster
+from cluster.launch.serving import serving
 from cluster.llm import LLM
+from cluster.workers.channel import LOOPBACK
 from engine.sampling_params import SamplingParams
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launch import ROOT
+from cluster.launch.ray_cluster import ROOT
 
 TIMEOUT_SECONDS = 400
 

@@ -15,7 +15,7 @@ import pytest
 import ray
 from ray import serve
 
-from cluster.launch import APP_NAME, build_app
+from cluster.launch.app import APP_NAME, build_app
 from tests.end_to_end.chaos.processes import PROXY, find, is_alive
 from tests.end_to_end.conftest import ENGINE, LOOPBACK, Server
 

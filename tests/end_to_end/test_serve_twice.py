@@ -5,15 +5,18 @@ import sys
 
 import pytest
 
-from cluster.channel import LOOPBACK
-from cluster.launch import ROOT, build_app, serving
+from cluster.launch.app import build_app
+from cluster.launch.ray_cluster import ROOT
+from cluster.launch.serving import serving
+from cluster.workers.channel import LOOPBACK
 from engine.errors import InvalidConfig
 from tests.end_to_end.conftest import ENGINE, Server, free_port
 
 TWICE = """
 import sys, urllib.request
 from ray import serve
-from cluster.launch import ray_cluster, serving
+from cluster.launch.ray_cluster import ray_cluster
+from cluster.launch.serving import serving
 
 @serve.deployment
 class Nothing:
@@ -30,7 +33,8 @@ ELSEWHERE = """
 import sys, urllib.error, urllib.request
 from ray import serve
 from ray.cluster_utils import Cluster
-from cluster.launch import ray_cluster, serving
+from cluster.launch.ray_cluster import ray_cluster
+from cluster.launch.serving import serving
 
 @serve.deployment
 class Nothing:

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from ray import serve
 
-from cluster.launch import APP_NAME, build_app
+from cluster.launch.app import APP_NAME, build_app
 from tests.end_to_end.chaos.processes import GATEWAY, find
 from tests.end_to_end.conftest import ENGINE, LOOPBACK, Server
 from tests.end_to_end.test_replica_lost import DEADLINE_SECONDS, wait_until_healthy

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from cluster.checkpoints import make_checkpoint
+from cluster.checkpoint.dummy import make_checkpoint
+from cluster.checkpoint.shapes import SHAPES
 from cluster.progress import progress
-from cluster.shapes import SHAPES
 from engine.config import EngineConfig, ModelConfig
 from engine.llm_engine import LLMEngine
 from engine.request import ExecuteModelRequest

@@ -2,7 +2,7 @@
 
 import httpx
 
-from cluster.trace import explain
+from cluster.commands.trace import explain
 
 
 def test_the_trace_is_passed_on(server):

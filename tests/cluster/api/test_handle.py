@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cluster import handle
 from cluster.api.service import ChatPrompt
+from cluster.gateway import handle
 from engine.sampling_params import SamplingParams
 from tests.cluster.api.scripted import MODEL, PROMPT_IDS, ScriptedService
 

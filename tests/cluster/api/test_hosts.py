@@ -8,7 +8,7 @@ import pytest
 
 from cluster.api.edge import Edge
 from cluster.api.hosts import ANY, LOOPBACK_HOSTS, AllowedHosts, default_hosts, is_loopback
-from cluster.launch import build_app
+from cluster.launch.app import build_app
 from engine.errors import InvalidConfig
 from tests.cluster.api.scripted import Running, running
 

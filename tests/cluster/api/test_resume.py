@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from cluster.api.resume import StreamRecord
-from cluster.stream_journal import Batch, StreamRecords, Told
+from cluster.gateway.stream_store import Batch, StreamRecords, Told
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, Running, Script, running
 
 SCRIPT = Script(["Hello", "", "", " wörld", "", "!", " Bye"])

@@ -9,8 +9,10 @@ from typing import Any
 
 from ray import serve
 
-from cluster.channel import LOOPBACK
-from cluster.launch import ROOT, build_app, ray_cluster, serving
+from cluster.launch.app import build_app
+from cluster.launch.ray_cluster import ROOT, ray_cluster
+from cluster.launch.serving import serving
+from cluster.workers.channel import LOOPBACK
 from tests.end_to_end.conftest import free_port
 
 DEMO = ROOT / "configs" / "demo"

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from cluster.channel import LOOPBACK
 from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.command import undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
-from cluster.launch import ROOT
+from cluster.launch.ray_cluster import ROOT
+from cluster.workers.channel import LOOPBACK
 from tests.end_to_end.chaos.app import DEMO
 from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.processes import find, send, shared_memory, title_of

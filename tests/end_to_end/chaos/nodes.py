@@ -16,10 +16,11 @@ import ray
 from ray import serve
 from ray.cluster_utils import Cluster
 
-from cluster.channel import LOOPBACK
 from cluster.chaos.report import Fault, Report
-from cluster.launch import APP_NAME, OBJECT_STORE_BYTES, RAY_ENVIRONMENT, ROOT, build_app
-from cluster.placement import CPUS_PER_WORKER, DRIVER_CPUS
+from cluster.launch.app import APP_NAME, build_app
+from cluster.launch.ray_cluster import OBJECT_STORE_BYTES, RAY_ENVIRONMENT, ROOT
+from cluster.workers.channel import LOOPBACK
+from cluster.workers.placement import CPUS_PER_WORKER, DRIVER_CPUS
 from tests.end_to_end.chaos.app import FOUR_RANKS, app_args
 from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.run import Deliver, Load, disturbed

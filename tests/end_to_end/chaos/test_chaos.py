@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster.launch import ROOT
+from cluster.launch.ray_cluster import ROOT
 
 TIMEOUT_SECONDS = 400
 

@@ -7,7 +7,7 @@ from typing import Any
 from ray import serve
 
 from cluster.chaos.report import Fault, Report
-from cluster.launch import APP_NAME, build_app
+from cluster.launch.app import APP_NAME, build_app
 from tests.end_to_end.chaos.app import app_args, running
 from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.run import Deliver, Load, disturbed

@@ -1,0 +1,85 @@
+"""Making a checkpoint's manifest, and holding a folder to it: what is small before a start, all of it by command."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cluster.checkpoint.files import INDEX_FILE, StoredTensor, header_bytes, read_tensors, weight_files
+from cluster.checkpoint.values import bytes_of, map_tensors
+from engine.errors import InvalidConfig
+from engine.manifest import MANIFEST_FILE, Manifest
+
+# The files beside the weights that are read, where they are there.
+SMALL_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    INDEX_FILE,
+)
+
+Progress = Callable[[int], object]  # is told bytes once they are hashed
+
+
+def make_manifest(folder: Path, num_threads: int, progress: Progress) -> Manifest:
+    """Digests of what is there; raises InvalidConfig if a weight file cannot be read."""
+    tensors = read_tensors(folder)
+    return Manifest(
+        files={name: _file_digest(folder / name) for name in SMALL_FILES if (folder / name).exists()},
+        headers={path.name: _header_digest(path) for path in weight_files(folder)},
+        tensors=dict(_tensor_digests(tensors, num_threads, progress)),
+    )
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> Path:
+    path = folder / MANIFEST_FILE
+    path.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def check_small_parts(folder: Path, manifest: Manifest) -> None:
+    """Raise InvalidConfig unless all but the weights themselves is as in the manifest."""
+    for name in SMALL_FILES:
+        path = folder / name
+        if path.exists() != (name in manifest.files):
+            state = "is there" if path.exists() else "does not exist"
+            raise InvalidConfig(f"{path} {state}, and {MANIFEST_FILE} says otherwise")
+        if path.exists() and _file_digest(path) != manifest.files[name]:
+            raise InvalidConfig(f"{path} has changed since {MANIFEST_FILE} was made")
+    paths = list(weight_files(folder))
+    for path in paths:
+        if _header_digest(path) != manifest.headers.get(path.name):
+            raise InvalidConfig(f"{path}: its header is not the one that {MANIFEST_FILE} was made of")
+    for name in sorted(manifest.tensors.keys() ^ read_tensors(folder).keys()):
+        raise InvalidConfig(f"{folder / MANIFEST_FILE} and the weight files do not both have tensor {name}")
+
+
+def verify_tensors(folder: Path, manifest: Manifest, num_threads: int, progress: Progress) -> None:
+    """Raise InvalidConfig naming the first tensor, in the order of the files, whose bytes have changed."""
+    tensors = read_tensors(folder)
+    for name, digest in _tensor_digests(tensors, num_threads, progress):
+        if digest != manifest.tensors[name]:
+            raise InvalidConfig(f"{tensors[name].path}: tensor {name} has changed since {MANIFEST_FILE} was made")
+
+
+def _tensor_digests(
+    tensors: dict[str, StoredTensor], num_threads: int, progress: Progress
+) -> Iterator[tuple[str, str]]:
+    """Name and digest, in order."""
+    for name, digest in map_tensors(tensors, lambda _, tensor: _tensor_digest(tensor), num_threads):
+        yield name, digest
+        progress(tensors[name].stop - tensors[name].start)
+
+
+def _tensor_digest(tensor: StoredTensor) -> str:
+    with bytes_of(tensor) as data:
+        return hashlib.sha256(data).hexdigest()
+
+
+def _header_digest(path: Path) -> str:
+    return hashlib.sha256(header_bytes(path)).hexdigest()
+
+
+def _file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,99 @@
+"""The weights themselves, all of them read: what headers cannot tell, for a command to tell before anything starts.
+
+A worker judges what it loads in the same way (`parallel/weights`), on its own node and in its own time; this is for checkpoints
+that are read sooner than Ray has started.
+"""
+
+import hashlib
+import mmap
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.checkpoint.files import StoredTensor, read_tensors
+from cluster.checkpoint.spec import read_spec
+from engine.config import EngineConfig, ModelConfig
+from engine.errors import InvalidConfig
+from engine.manifest import MANIFEST_FILE, Manifest
+
+MAX_BYTES = 4 << 30  # what two cores read in a few seconds
+PIECE_BYTES = 1 << 20  # hashed and looked through while it is in a core's cache
+# The bits of a number's exponent, all of which NaN and infinity have, by the name that headers have for its type.
+_EXPONENTS: dict[str, int] = {"F32": 0x7F800000, "F16": 0x7C00, "BF16": 0x7F80}
+
+Result = TypeVar("Result")
+
+
+def check_values(config: EngineConfig) -> bool:
+    """Raise InvalidConfig naming the first of the model's tensors that is not finite, or not as in the manifest.
+
+    The headers are in order (`plan.check_weights`). False if there is so much that it is left to the workers.
+    """
+    if config.load_format == "dummy":
+        return True
+    model = ModelConfig.load(config.model)
+    stored = read_tensors(Path(config.model))
+    tensors = {name: stored[name] for name in read_spec(model, config.model).shapes()}
+    if sum(tensor.stop - tensor.start for tensor in tensors.values()) > MAX_BYTES:
+        return False
+    manifest = Manifest.load(config.model)
+    digests = {} if manifest is None else manifest.tensors
+    num_threads = len(os.sched_getaffinity(0))
+    for name, problem in map_tensors(tensors, lambda name, tensor: _problem(tensor, digests.get(name)), num_threads):
+        if problem is not None:
+            raise InvalidConfig(f"{tensors[name].path}: tensor {name} {problem}")
+    return True
+
+
+def map_tensors(
+    tensors: Mapping[str, StoredTensor], work: Callable[[str, StoredTensor], Result], num_threads: int
+) -> Iterator[tuple[str, Result]]:
+    """Each name and work(name, tensor), in order, from that many threads: hashlib and numpy let others go on meanwhile."""
+    with ThreadPoolExecutor(num_threads, thread_name_prefix="weights") as threads:
+        results: dict[str, Future[Result]] = {
+            name: threads.submit(work, name, tensor) for name, tensor in tensors.items()
+        }
+        try:
+            for name, result in results.items():
+                yield name, result.result()
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def bytes_of(tensor: StoredTensor) -> Iterator[memoryview]:
+    """A tensor's bytes, as they lie in its file."""
+    with (
+        tensor.path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        memoryview(data) as view,
+        view[tensor.start : tensor.stop] as part,
+    ):
+        yield part
+
+
+def _problem(tensor: StoredTensor, digest: str | None) -> str | None:
+    """What is wrong with its bytes; `digest`: what they should have, if that is known."""
+    sha256 = hashlib.sha256()
+    is_finite = True
+    with bytes_of(tensor) as data:
+        for start in range(0, len(data), PIECE_BYTES):
+            with data[start : start + PIECE_BYTES] as piece:
+                if digest is not None:
+                    sha256.update(piece)
+                is_finite &= _is_finite(bytes(piece), tensor.dtype)
+    if digest not in (None, sha256.hexdigest()):
+        return f"has changed since {MANIFEST_FILE} was made"
+    return None if is_finite else f"holds NaN or infinity, as {tensor.dtype}"
+
+
+def _is_finite(data: bytes, dtype: str) -> bool:
+    """Whether no number has all bits of the exponent."""
+    numbers: NDArray[np.unsignedinteger[Any]] = np.frombuffer(data, np.uint32 if dtype == "F32" else np.uint16)
+    return bool((numbers & _EXPONENTS[dtype]).max() < _EXPONENTS[dtype])

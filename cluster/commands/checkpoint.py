@@ -1,0 +1,66 @@
+"""`squadron checkpoint verify` and `squadron checkpoint manifest`: is a checkpoint what it was, and what is it?"""
+
+import argparse
+import os
+from pathlib import Path
+
+from tqdm import tqdm
+
+from cluster.checkpoint.files import read_tensors
+from cluster.checkpoint.manifest import check_small_parts, make_manifest, verify_tensors, write_manifest
+from cluster.checkpoint.plan import check_weights
+from cluster.checkpoint.spec import read_spec
+from cluster.progress import progress
+from engine.config import ModelConfig
+from engine.errors import InvalidConfig
+from engine.manifest import MANIFEST_FILE, Manifest
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, run, text in (
+        ("verify", _verify, f"read all of it, and compare with its {MANIFEST_FILE}; status 2 if it is not as it was"),
+        ("manifest", _make, f"write {MANIFEST_FILE}, by which every later start verifies what it loads"),
+    ):
+        action = actions.add_parser(name, help=text, description=text)
+        action.add_argument("folder", type=Path, metavar="PATH", help="a folder in Hugging Face layout")
+        action.set_defaults(run=run)
+
+
+def _verify(options: argparse.Namespace) -> None:
+    folder: Path = options.folder
+    _check(folder)
+    manifest = Manifest.load(str(folder))
+    if manifest is None:
+        raise InvalidConfig(
+            f"{folder} has no {MANIFEST_FILE} to verify it by; its headers are in order. "
+            f"`squadron checkpoint manifest {folder}` makes one of what is there now"
+        )
+    check_small_parts(folder, manifest)
+    with _bar(folder) as bar:
+        verify_tensors(folder, manifest, _num_threads(), bar.update)
+    print(f"{folder}: {len(manifest.tensors)} tensors and {len(manifest.files)} files are as in {MANIFEST_FILE}")
+
+
+def _make(options: argparse.Namespace) -> None:
+    folder: Path = options.folder
+    _check(folder)
+    if not os.access(folder, os.W_OK):  # before all of it is read
+        raise InvalidConfig(f"{folder / MANIFEST_FILE} cannot be written: you may not write to the folder")
+    with _bar(folder) as bar:
+        manifest = make_manifest(folder, _num_threads(), bar.update)
+    path = write_manifest(folder, manifest)
+    print(f"{path}: {len(manifest.tensors)} tensors and {len(manifest.files)} files")
+
+
+def _check(folder: Path) -> None:
+    check_weights(str(folder), read_spec(ModelConfig.load(str(folder)), str(folder)))
+
+
+def _bar(folder: Path) -> "tqdm[None]":
+    total = sum(tensor.stop - tensor.start for tensor in read_tensors(folder).values())
+    return progress(total=total, unit="B", unit_scale=True, desc=str(folder))
+
+
+def _num_threads() -> int:
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,67 @@
+"""What engines tell on the console of the command that serves: ranks that were lost, requests that were to blame."""
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import ray
+from ray import serve
+
+from cluster.replica.deployment import EngineDeployment
+from engine.recorder import Event
+
+POLL_SECONDS = 1.0
+ANSWER_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def told_events(app_name: str) -> Iterator[None]:
+    """Within the context, every event of every engine replica of the application is a line on stderr, within seconds."""
+    engines = serve.get_deployment_handle(EngineDeployment.__name__, app_name)
+    has_ended = threading.Event()
+    thread = threading.Thread(target=_tell, args=(engines, has_ended), name="console", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        thread.join(2 * POLL_SECONDS)
+
+
+def _tell(engines: Any, has_ended: threading.Event) -> None:
+    news = News()
+    while not has_ended.wait(POLL_SECONDS) and ray.is_initialized():
+        with contextlib.suppress(Exception):  # Ray's, of whatever kind, for a replica that ends: asked again
+            answers = engines.broadcast("events").results(timeout_s=ANSWER_SECONDS, return_exceptions=True)
+            for line in news.of(answers):
+                print(line, file=sys.stderr, flush=True)
+
+
+class News:
+    """What was told before, so that it is told once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}  # by replica, the number of its last event
+        self._has_begun = False
+
+    def of(self, answers: Sequence[tuple[str, Sequence[Event]] | BaseException]) -> list[str]:
+        """Lines, of each replica's name and events; an answer may be an exception, of one that has no time or is ending."""
+        lines = []
+        told = dict(answer for answer in answers if not isinstance(answer, BaseException))
+        for replica, events in told.items():
+            if replica not in self._seen and self._has_begun:
+                lines.append(f"engine replica {_short(replica)} serves")
+            lines += [event.text for event in events if event.number > self._seen.get(replica, 0)]
+            self._seen[replica] = max((event.number for event in events), default=0)
+        if len(told) == len(answers):
+            lines += [f"engine replica {_short(gone)} has gone" for gone in self._seen.keys() - told.keys()]
+            self._seen = {replica: self._seen[replica] for replica in told}
+        self._has_begun = self._has_begun or bool(told)
+        return lines
+
+
+def _short(replica: str) -> str:
+    """Of Serve's name of an actor, what tells it from others."""
+    return replica.rpartition("#")[2]

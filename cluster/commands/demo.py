@@ -1,0 +1,128 @@
+"""`squadron demo`: the demo checkpoint on four Ray workers of this machine, a question, its answer, and where to ask more."""
+
+import argparse
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+
+from cluster.api.hosts import LOOPBACK_HOSTS
+from cluster.launch.app import build_app
+from cluster.launch.logs import KeptLogs
+from cluster.launch.ray_cluster import ROOT, RayCluster, ray_cluster
+from cluster.launch.serving import check_port, serving
+from cluster.workers.channel import LOOPBACK
+from engine.errors import InvalidConfig
+
+PACKAGED = ROOT / "cluster" / "models" / "demo"  # in a wheel, where setup.py has put it
+MODEL = PACKAGED if PACKAGED.exists() else ROOT / "configs" / "demo"
+ENGINE = {
+    "model": str(MODEL),
+    "tensor_parallel_size": 2,
+    "pipeline_parallel_size": 2,
+    "kv_cache_memory_bytes": 64 << 20,
+}
+QUESTION = "What are the three promises of Squadron?"
+FIRST_PORT, LAST_PORT = 8000, 8099
+
+
+def run(*, once: bool, port: int | None) -> None:
+    """Serve and ask; ends after the answer if `once`, else with KeyboardInterrupt. Raises InvalidConfig."""
+    progress = _Progress()
+    if port is None:
+        port = _free_port()
+    else:
+        check_port(LOOPBACK, port)
+    progress.tell("Starting Ray on this machine")
+    with ray_cluster(num_workers=4, kept_logs=KeptLogs()) as ray:
+        progress.tell("Starting Ray Serve, a gateway, an engine and 4 workers (TP=2 × PP=2, on CPU)")
+        with serving(build_app({"engine": ENGINE, "allowed_hosts": LOOPBACK_HOSTS}), host=LOOPBACK, port=port):
+            progress.tell(f"Ready. Asking: {QUESTION}")
+            print("\n  ", end="", flush=True)
+            for number, text in enumerate(ask(port, QUESTION)):
+                if number == 0:
+                    first = progress.seconds
+                print(text, end="", flush=True)
+            print("\n", flush=True)
+            progress.tell(f"Answered; the first token came {first:.1f} s after the start")
+            if not once:
+                print(_more(port, ray), flush=True)
+                threading.Event().wait()
+
+
+def ask(port: int, question: str) -> Iterator[str]:
+    """The answer as it arrives, over HTTP; raises InvalidConfig with what came instead."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=120)
+    body = {"model": MODEL.name, "messages": [{"role": "user", "content": question}], "temperature": 0, "stream": True}
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+    response = connection.getresponse()
+    if response.status != 200:
+        raise InvalidConfig(f"the server answered {response.status}: {response.read().decode()}")
+    for line in response:
+        data = line.decode().strip().removeprefix("data: ")
+        if data == "[DONE]":
+            break
+        if data:
+            event = json.loads(data)
+            if "error" in event:
+                raise InvalidConfig(f"the server answered: {event['error']['message']}")
+            yield from (choice["delta"].get("content") or "" for choice in event["choices"])
+    connection.close()
+
+
+def _free_port() -> int:
+    for port in range(FIRST_PORT, LAST_PORT + 1):
+        try:
+            check_port(LOOPBACK, port)
+        except InvalidConfig:
+            continue
+        return port
+    raise InvalidConfig(f"every port from {FIRST_PORT} to {LAST_PORT} is taken; choose another with --port")
+
+
+class _Progress:
+    """Lines with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
+
+    def tell(self, text: str) -> None:
+        print(f"[{self.seconds:5.1f} s] {text}", flush=True)
+
+
+def _more(port: int, ray: RayCluster) -> str:
+    environment = " ".join(f"{name}={value}" for name, value in ray.environment.items())
+    return f"""Ask more:
+
+  curl http://{LOOPBACK}:{port}/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{{"model": "{MODEL.name}", "messages": [{{"role": "user", "content": "Spell the word \\"lantern\\"."}}]}}'
+
+or from Python:
+
+  from openai import OpenAI
+  client = OpenAI(base_url="http://{LOOPBACK}:{port}/v1", api_key="none")
+  messages = [{{"role": "user", "content": "Count from 3 to 9."}}]
+  print(client.chat.completions.create(model="{MODEL.name}", messages=messages).choices[0].message.content)
+
+or from another Ray job, which needs no package of ours, under {environment}:
+
+  import ray
+  from ray import serve
+  ray.init("{ray.address}")
+  request = {{"messages": [{{"role": "user", "content": "What is 2 + 2?"}}]}}
+  print(serve.get_app_handle("squadron").chat.remote(request).result()["outputs"][0]["text"])
+
+Ctrl-C ends it."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=lambda options: run(once=options.once, port=options.port))
+    parser.add_argument("--once", action="store_true", help="end after the first answer")
+    parser.add_argument(
+        "--port", type=int, metavar="N", help="the port to listen on; default: 8000 or the next free one"
+    )

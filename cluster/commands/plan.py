@@ -1,0 +1,22 @@
+"""`squadron plan`: what a configuration needs, or why it is impossible."""
+
+import argparse
+
+from cluster.checkpoint.plan import make_plan
+from cluster.commands.options import add_model
+from cluster.commands.serve import configure
+from cluster.launch.machine import check_machine
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_run)
+    add_model(parser)
+
+
+def _run(options: argparse.Namespace) -> None:
+    config, server = configure(options)
+    plan = make_plan(config)
+    print(plan, flush=True)
+    need = check_machine(config, plan, server.num_engines) if server.ray_address is None else None
+    if need is not None:
+        print(need)

@@ -1,0 +1,167 @@
+"""`squadron serve`, and what it would be started with."""
+
+import argparse
+import contextlib
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+
+from cluster.api.hosts import default_hosts, is_loopback
+from cluster.api_keys import API_KEY_VARIABLE, read_api_keys
+from cluster.checkpoint.plan import make_plan
+from cluster.checkpoint.values import check_values
+from cluster.commands.console import told_events
+from cluster.commands.options import add_model, merged_options
+from cluster.launch.app import APP_NAME, build_app
+from cluster.launch.logs import KeptLogs
+from cluster.launch.machine import check_machine
+from cluster.launch.ray_cluster import ray_cluster
+from cluster.launch.serving import check_port, serving
+from cluster.workers.channel import LOOPBACK
+from engine.config import EngineConfig, explain
+from engine.errors import InvalidConfig
+
+
+def _as_tuple(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _at_commas(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+class ServerOptions(BaseModel):
+    """The options of `squadron serve` beside the engine's."""
+
+    host: str = LOOPBACK
+    port: int = Field(8000, ge=0, le=65535)
+    api_key: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
+    api_key_file: str | None = None
+    allowed_hosts: Annotated[tuple[str, ...] | None, BeforeValidator(_at_commas)] = None
+    num_engines: int = Field(1, ge=1)
+    num_gateways: int = Field(1, ge=1)
+    max_attempts: int = Field(3, ge=1)
+    stream_resume: bool = False
+    strict_fields: bool = False
+    ray_address: str | None = None
+    log_dir: Path | None = None
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_run)
+    group = parser.add_argument_group("server")
+    suppress: Any = argparse.SUPPRESS
+    group.add_argument("--host", default=suppress, help=f"the address to listen on (default: {LOOPBACK})")
+    group.add_argument("--port", type=int, default=suppress, metavar="N", help="the port to listen on (default: 8000)")
+    group.add_argument(
+        "--api-key",
+        action="append",
+        default=suppress,
+        metavar="KEY",
+        help="what clients must show; may be given several times. Other users of the machine see it: rather use the file, "
+        f"or the environment variable {API_KEY_VARIABLE} (default: everybody may ask)",
+    )
+    group.add_argument(
+        "--api-key-file",
+        default=suppress,
+        metavar="FILE",
+        help="keys that clients may show, one a line; # for comments",
+    )
+    group.add_argument(
+        "--allowed-hosts",
+        default=suppress,
+        metavar="HOST,...",
+        help="names by which clients may ask, without ports; *.NAME: those below it, *: any (default: those of loopback "
+        "where --host is one, else any)",
+    )
+    group.add_argument("--num-engines", type=int, default=suppress, metavar="N", help="engine replicas (default: 1)")
+    group.add_argument("--num-gateways", type=int, default=suppress, metavar="N", help="gateway replicas (default: 1)")
+    group.add_argument(
+        "--max-attempts",
+        type=int,
+        default=suppress,
+        metavar="N",
+        help="engine replicas lost in a row under a request before its client hears of it (default: 3)",
+    )
+    group.add_argument(
+        "--stream-resume",
+        action="store_true",
+        default=suppress,
+        help="give events ids, by which a client may take a broken stream up again, from any gateway",
+    )
+    group.add_argument(
+        "--strict-fields",
+        action="store_true",
+        default=suppress,
+        help="refuse requests with fields that nobody knows; default: ignore these, and say so in the answer",
+    )
+    group.add_argument(
+        "--ray-address",
+        default=suppress,
+        metavar="ADDRESS",
+        help="of a running Ray cluster; default: one of this machine alone",
+    )
+    group.add_argument(
+        "--log-dir",
+        type=Path,
+        default=suppress,
+        metavar="DIR",
+        help="keep the logs of the cluster there that it starts; default: after a failure, in a new folder of /tmp",
+    )
+    add_model(parser)
+
+
+def _run(options: argparse.Namespace) -> None:
+    config, server = configure(options)
+    plan = make_plan(config)
+    is_lasting = server.ray_address is not None
+    if not is_lasting:
+        check_machine(config, plan, server.num_engines)
+    api_keys = read_api_keys(server.api_key, server.api_key_file)
+    os.environ.pop(API_KEY_VARIABLE, None)  # not for the processes of Ray, which would inherit it
+    check_port(server.host, server.port)
+    app = {
+        "engine": config.model_dump(),
+        "num_engines": server.num_engines,
+        "num_gateways": server.num_gateways,
+        "max_attempts": server.max_attempts,
+        "stream_resume": server.stream_resume,
+        "strict_fields": server.strict_fields,
+        "api_keys": api_keys,
+        "allowed_hosts": default_hosts(server.host) if server.allowed_hosts is None else server.allowed_hosts,
+    }
+    print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
+    if not check_values(config):
+        print("The workers will verify the weights, which are too large to read twice", flush=True)
+    kept = KeptLogs(server.log_dir)
+    with contextlib.ExitStack() as stack:
+        ray = stack.enter_context(
+            ray_cluster(server.ray_address, num_workers=server.num_engines * config.world_size, kept_logs=kept)
+        )
+        print(f"Logs: {ray.logs}{' on each node' if is_lasting else ''}", flush=True)
+        stack.enter_context(serving(build_app(app), host=server.host, port=server.port, ends_serve=is_lasting))
+        if not api_keys and not is_loopback(server.host):
+            print(f"Anybody who reaches port {server.port} may ask: there is no API key", flush=True)
+        print(f"Ready: http://{server.host}:{server.port}/v1 (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)
+        if ray.environment:
+            print(
+                "Other Ray jobs get in under",
+                *(f"{name}={value}" for name, value in ray.environment.items()),
+                flush=True,
+            )
+        stack.enter_context(told_events(APP_NAME))
+        stack.callback(print, "Stopping; what has begun is finished first", flush=True)
+        ray.wait()
+
+
+def configure(options: argparse.Namespace) -> tuple[EngineConfig, ServerOptions]:
+    """What `squadron serve` would be started with. Raises InvalidConfig."""
+    values = merged_options(options, ServerOptions.model_fields)
+    given = {name: values.pop(name) for name in ServerOptions.model_fields if name in values}
+    config = EngineConfig.create(ServerOptions.model_fields, **values)
+    try:
+        return config, ServerOptions(**given)
+    except ValidationError as error:
+        raise InvalidConfig(explain(error, [])) from None

@@ -1,0 +1,55 @@
+"""`squadron trace`: the steps of a running server as a file for a trace viewer, or where one request's time went."""
+
+import argparse
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from cluster.commands.command_line import add_server_options
+from engine.errors import InvalidConfig
+
+TIMEOUT_SECONDS = 30.0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run)
+    add_server_options(parser)
+    parser.add_argument("--why", metavar="REQUEST_ID", help="tell where this request's time went, instead")
+    parser.add_argument(
+        "--output", type=Path, default=Path("trace.json"), metavar="FILE", help="what to write (default: %(default)s)"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    if options.why is not None:
+        for line in explain(_get(options, f"/debug/why/{quote(options.why, safe='')}")["seconds"]):
+            print(line)
+        return
+    trace = _get(options, "/debug/trace")
+    options.output.write_text(json.dumps(trace), encoding="utf-8")
+    steps = sum(event["name"].startswith("schedule") for event in trace["traceEvents"])
+    print(f"{options.output}: {steps} steps; open it in ui.perfetto.dev or chrome://tracing")
+
+
+def explain(seconds: dict[str, float]) -> list[str]:
+    """A line a phase, with its share, and the sum."""
+    total = sum(seconds.values())
+    lines = [f"{phase:<16} {value:9.4f} s {value / total:6.1%}" for phase, value in seconds.items()]
+    return [*lines, f"{'sum':<16} {total:9.4f} s"]
+
+
+def _get(options: argparse.Namespace, path: str) -> Any:
+    headers = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else {}
+    request = urllib.request.Request(options.base_url + path, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        raise InvalidConfig(
+            f"{options.base_url}{path} answers {error.code}: {error.read(500).decode(errors='replace')}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(f"{options.base_url} does not answer: {error}") from None

@@ -1,0 +1,258 @@
+"""The gateway's work: admits requests to an engine replica, keeps their journals, and tries again where a replica is lost."""
+
+import asyncio
+import itertools
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Coroutine
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from cluster.api.errors import Unavailable
+from cluster.api.service import ChatPrompt, Prompt
+from cluster.gateway.attempts import Attempts
+from cluster.gateway.journal import Journal
+from cluster.replica.admission import Admission, EngineCall, Engines, Refusal
+from cluster.replica.delta_channel import DeltaServer, EngineReport, GatewayAddress
+from cluster.replica.lost import EngineLost
+from engine.async_engine import Prompt as EnginePrompt
+from engine.errors import EngineDead
+from engine.outputs import RequestOutput
+from engine.sampling_params import SamplingParams
+from engine.tokenizer import Message
+
+logger = logging.getLogger("squadron.gateway")
+
+NUM_REQUESTS_REMEMBERED = 4096  # for `why`
+INTRODUCTION_SECONDS = 1.0  # between two looks for replicas that are not connected
+SHUTDOWN_RETRY_AFTER = 10.0  # seconds
+BLIND_SECONDS = 10.0  # that replicas run and none can be reached from here: Serve, or our part of it, is not well
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What is remembered of a request, for those who ask why it took so long."""
+
+    own_id: str  # the gateway's
+    arrived: float
+    seconds_lost: float = 0.0  # on replicas that were lost or handed it back, and waiting for the one that has it
+
+
+class Gateway:
+    """The `Service` behind the HTTP API and the handle. Lives in one event loop."""
+
+    def __init__(self, engines: Engines, *, max_attempts: int, patience: float) -> None:
+        """`max_attempts`: see `Attempts`. `patience`: seconds that a request waits for a replica that can go on with it."""
+        self._engines = engines
+        self._max_attempts = max_attempts
+        self._patience = patience
+        self._journals: dict[str, Journal] = {}  # by the gateway's own request id
+        self._asked: OrderedDict[str, _Asked] = OrderedDict()  # by the client's id
+        self._server = DeltaServer(self._on_deltas, self._on_lost, self._on_silent)
+        self._name = secrets.token_hex(8)
+        self._count = itertools.count()
+        self._last_turn = asyncio.Lock()  # of the one request that makes its last attempt
+        self._is_draining = False
+        self._all_ended = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._address: GatewayAddress
+
+    async def start(self, host: str) -> None:
+        """Take deltas and reports on a free port of `host`."""
+        self._address = await self._server.start(host)
+        await self._engines.introduce(self._address, set())
+        self._spawn(self._introduce())
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self._server.close()
+
+    async def drain(self, grace: float) -> None:
+        """Take no more requests; those that run are finished, or after `grace` seconds ended with an error."""
+        self._is_draining = True
+        try:
+            async with asyncio.timeout(grace):
+                while self._journals:
+                    self._all_ended.clear()
+                    await self._all_ended.wait()
+        except TimeoutError:
+            for journal in self._journals.values():
+                journal.fail(_shutting_down())
+
+    async def generate(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        output_ids: list[int] | None = None,
+        fingerprint: str | None = None,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """The request's deltas; `output_ids` and `fingerprint`: see `Service`.
+
+        Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while the gateway shuts down, or EngineDead,
+        FingerprintChanged or RequestQuarantined once no attempt is left.
+
+        Closing the generator early aborts the request.
+        """
+        if self._is_draining:
+            raise _shutting_down()
+        if params.seed is None and params.beam_width is None:
+            # Drawn here, so that the next attempt samples what this one would have.
+            params = replace(params, seed=secrets.randbits(63))
+        own_id = f"{self._name}-{next(self._count)}"
+        plain: EnginePrompt = list[Message](prompt.messages) if isinstance(prompt, ChatPrompt) else prompt
+        journal = self._journals[own_id] = Journal(request_id, params.num_samples, output_ids, fingerprint)
+        admission = Admission(
+            own_id,
+            plain,
+            params,
+            self._address,
+            output_ids=journal.output_ids,
+            cumulative_logprobs=journal.cumulative_logprobs,
+            priority=priority,
+            cache_salt=cache_salt,
+            fingerprint=journal.fingerprint,
+        )
+        asked = self._asked[request_id] = _Asked(own_id, time.monotonic())
+        if len(self._asked) > NUM_REQUESTS_REMEMBERED:
+            self._asked.popitem(last=False)
+        attempts = Attempts(journal, self._max_attempts, self._patience, self._last_turn)
+        try:
+            while True:
+                try:
+                    async with attempts.one():
+                        if admission.attempt > 0:
+                            asked.seconds_lost = time.monotonic() - asked.arrived
+                        call = self._engines.generate(admission)
+                        watch = asyncio.create_task(self._watch(call, journal))
+                        try:
+                            async for delta in journal.read():
+                                attempts.gained()
+                                yield delta
+                            return
+                        finally:
+                            watch.cancel()
+                            call.cancel()
+                except EngineLost as lost:
+                    await attempts.after(lost)
+                admission = replace(
+                    admission,
+                    attempt=journal.next_attempt(),
+                    params=replace(params, max_tokens=journal.max_tokens or params.max_tokens),
+                    prompt=journal.prompt_token_ids or admission.prompt,
+                    output_ids=journal.output_ids,
+                    cumulative_logprobs=journal.cumulative_logprobs,
+                    is_suspect=attempts.is_suspect,
+                    fingerprint=journal.fingerprint,
+                )
+        finally:
+            del self._journals[own_id]
+            self._all_ended.set()
+
+    def abort(self, request_id: str) -> None:
+        """End every request of that id; their streams finish with "abort"."""
+        for journal in self._journals.values():
+            if journal.request_id == request_id:
+                journal.abort()
+
+    async def health(self) -> list[str]:
+        """What is wrong, a line each; nothing if requests can be taken."""
+        if self._is_draining:
+            return ["the server is shutting down"]
+        reports = self._server.reports()
+        if any(report.problem is None for report in reports):
+            return []
+        return [f"{report.replica}: {report.problem}" for report in reports] or ["no engine replica is there"]
+
+    async def deep_health(self) -> list[str]:
+        """As `health`, having had every replica generate a token."""
+        return await self.health() or await self._engines.probe()
+
+    async def engines(self) -> list[dict[str, Any]]:
+        """Each replica's last report, a fifth of a second old at most."""
+        return [asdict(report) for report in self._server.reports()]
+
+    async def trace(self) -> dict[str, Any]:
+        """The last steps of every replica, each a process of the trace."""
+        traces = await self._engines.trace()
+        events = [event | {"pid": pid} for pid, trace in enumerate(traces) for event in trace["traceEvents"]]
+        return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+    async def why(self, request_id: str) -> dict[str, float] | None:
+        """Seconds by phase, those before the last attempt as "earlier attempts"; None for one that is not known (any more)."""
+        asked = self._asked.get(request_id)
+        seconds = await self._engines.why(asked.own_id) if asked is not None else None
+        if asked is None or seconds is None or asked.seconds_lost == 0:
+            return seconds
+        return {"earlier attempts": asked.seconds_lost} | seconds
+
+    async def _watch(self, call: EngineCall, journal: Journal) -> None:
+        """Tell the journal how the call ended. If well, the last delta has come or is on its way over that connection."""
+        try:
+            result = await call.result()
+        except EngineLost as lost:
+            journal.fail(lost)
+            return
+        if isinstance(result, Refusal):
+            journal.fail(result.to_exception())
+        elif self._server.is_connected(result):
+            journal.source = result
+        else:
+            journal.fail(EngineLost("its connection ended before the last delta"))
+
+    def _on_deltas(self, deltas: list[RequestOutput], connection: str) -> None:
+        for delta in deltas:
+            journal = self._journals.get(delta.request_id)
+            if journal is not None:
+                journal.accept(delta, connection)
+
+    def _on_lost(self, connection: str) -> None:
+        for journal in self._journals.values():
+            if journal.source == connection:
+                journal.fail(EngineLost("its connection ended"))
+
+    def _on_silent(self, report: EngineReport, seconds: float) -> None:
+        """Its requests go on elsewhere; and it must not come back, nor keep what was sent to it and not taken yet."""
+        logger.error("%s, process %d, is silent for %.1f s: it is killed", report.replica, report.pid, seconds)
+        self._spawn(self._engines.kill(report.replica))
+
+    async def _introduce(self) -> None:
+        blind_since: float | None = None
+        while True:
+            await asyncio.sleep(INTRODUCTION_SECONDS)
+            self._fail_those_in_trouble()
+            is_served = any(journal.source is not None for journal in self._journals.values())
+            connected = {report.replica for report in self._server.reports()}
+            is_reached = await self._engines.introduce(self._address, connected)
+            if is_reached or is_served or not await self._engines.are_running():
+                blind_since = None
+                continue
+            now = time.monotonic()
+            blind_since = blind_since or now
+            if now - blind_since > BLIND_SECONDS:
+                logger.error("engine replicas run, and none could be reached from here for %.0f s", BLIND_SECONDS)
+                await self._engines.leave()
+
+    def _fail_those_in_trouble(self) -> None:
+        """A replica that has taken a request and cannot answer is waited for as long as one that would take it."""
+        for connection, problem in self._server.in_trouble(self._patience):
+            for journal in self._journals.values():
+                if journal.source == connection:
+                    journal.fail(
+                        EngineDead(f"the engine replica could not go on for {self._patience:.0f} s: {problem}")
+                    )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _shutting_down() -> Unavailable:
+    return Unavailable("the server is shutting down", code="shutting_down", retry_after=SHUTDOWN_RETRY_AFTER)

@@ -1,0 +1,171 @@
+"""What other Ray jobs call, with plain dicts both ways: the caller needs no package of ours.
+
+    handle = serve.get_app_handle("squadron")
+    handle.generate.remote({"prompt": "2+2=", "max_tokens": 8}).result()
+    handle.chat.remote({"messages": [{"role": "user", "content": "What is 2 + 2?"}]}).result()
+    for delta in handle.options(stream=True).stream.remote({"prompt": "2+2=", "max_tokens": 8}): ...
+    handle.abort.remote("the request_id that a request was given")
+
+A request is a dict of
+
+    prompt        str, or a list of token ids; or else
+    messages      a list of {"role": str, "content": str}, with the roles and parts that the HTTP API takes
+    request_id    str, by which `abort` knows the request; made up when absent
+    priority      int, 0 or more, lower is served first where the engine's scheduling_policy is "priority"
+    cache_salt    str; prefixes are shared in the cache only among requests of the same salt
+    and any field of `engine.sampling_params.SamplingParams`: max_tokens, temperature, top_p, n, seed, stop, ...
+
+The first five are checked as the HTTP API checks them. None is a field left out (but `max_tokens`: the rest of the context); a
+field that nobody knows is refused.
+
+An answer is a dict of
+
+    request_id        str
+    prompt_token_ids  [int]; of a stream's answers the first one's alone has any
+    outputs           a list of choices, n of them
+    finished          bool: nothing follows
+    error             None, or {"message": str, "type": str, "param": str or None, "code": str}, as the HTTP API has it
+
+A choice is a dict of
+
+    index             int, which of the n
+    text, token_ids   str, [int]: all of them from `generate` and `chat`; from `stream` those since the answer before
+    first_index       int: how many token_ids came before these
+    finish_reason     None while it goes on, then "stop", "length", "abort" or "error"
+    stop_reason       the stop string or stop token id that ended it, or None
+    logprobs          None, or for each token {token id: [logprob, rank, text]}
+
+Leaving a stream does not end it: cancel the response, or call `abort`, with which whoever knows a request's id ends it.
+To drain gateways and to stop engines is for the process that built the application alone (`cluster/owner`).
+"""
+
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import fields, replace
+from typing import Any
+
+from cluster.api.chat import chat_prompt
+from cluster.api.errors import as_api_error
+from cluster.api.protocol import HandleRequest
+from cluster.api.service import Prompt
+from cluster.api.validate import refuse_unknown, unknown_fields, validate
+from cluster.gateway.gateway import Gateway
+from engine.errors import InvalidRequest, SquadronError
+from engine.outputs import Accumulator, CompletionOutput, PositionLogprobs, RequestOutput
+from engine.sampling_params import SamplingParams
+
+_SAMPLING_FIELDS = tuple(field.name for field in fields(SamplingParams))
+
+
+async def generate(gateway: Gateway, request: dict[str, Any]) -> dict[str, Any]:
+    """The whole answer."""
+    request_id = _request_id(request)
+    accumulator = Accumulator()
+    try:
+        async with aclosing(_deltas(gateway, request_id, request)) as deltas:
+            async for delta in deltas:
+                accumulator.add(delta)
+    except SquadronError as error:
+        return _failed(request_id, error)
+    assert accumulator.last is not None
+    return _answer(accumulator.last)
+
+
+async def chat(gateway: Gateway, request: dict[str, Any]) -> dict[str, Any]:
+    """As `generate`, of a request that has messages."""
+    if isinstance(request, dict) and request.get("messages") is None:
+        error = InvalidRequest("a chat request has messages", param="messages", code="missing_required_parameter")
+        return _failed(_request_id(request), error)
+    return await generate(gateway, request)
+
+
+async def stream(gateway: Gateway, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    """What is new, each time something is."""
+    request_id = _request_id(request)
+    try:
+        async with aclosing(_deltas(gateway, request_id, request)) as deltas:
+            is_first = True
+            async for delta in deltas:
+                yield _answer(delta if is_first else replace(delta, prompt_token_ids=[]))
+                is_first = False
+    except SquadronError as error:
+        yield _failed(request_id, error)
+
+
+async def _deltas(gateway: Gateway, request_id: str, request: dict[str, Any]) -> AsyncGenerator[RequestOutput, None]:
+    """The request's deltas; raises what `Gateway.generate` does."""
+    asked, params = _read(request)
+    deltas = gateway.generate(
+        request_id, _prompt(asked), params, priority=asked.priority or 0, cache_salt=asked.cache_salt
+    )
+    async with aclosing(deltas):
+        async for delta in deltas:
+            yield delta
+
+
+def _request_id(request: Any) -> str:
+    given = request.get("request_id") if isinstance(request, dict) else None
+    return given if isinstance(given, str) else f"handle-{uuid.uuid4().hex}"
+
+
+def _read(request: Any) -> tuple[HandleRequest, SamplingParams]:
+    """Raises InvalidRequest."""
+    if not isinstance(request, dict):
+        raise InvalidRequest(f"a request is a dict, got {type(request).__name__}", code="invalid_type")
+    own = {name: value for name, value in request.items() if name not in _SAMPLING_FIELDS}
+    asked = validate(HandleRequest, own)
+    refuse_unknown(unknown_fields(asked, also_known=_SAMPLING_FIELDS))
+    given = {name: value for name, value in request.items() if name in _SAMPLING_FIELDS}
+    return asked, SamplingParams(**{n: value for n, value in given.items() if value is not None or n == "max_tokens"})
+
+
+def _prompt(asked: HandleRequest) -> Prompt:
+    if (asked.prompt is None) == (asked.messages is None):
+        raise InvalidRequest(
+            "a request has either prompt or messages", param="prompt", code="missing_required_parameter"
+        )
+    if asked.prompt is not None:
+        return asked.prompt
+    assert asked.messages is not None
+    return chat_prompt(asked.messages)
+
+
+def _answer(output: RequestOutput) -> dict[str, Any]:
+    error = None
+    if output.error is not None:
+        error = {
+            "message": output.error,
+            "type": "server_error",
+            "param": None,
+            "code": output.error_code or "request_failed",
+        }
+    return {
+        "request_id": output.request_id,
+        "prompt_token_ids": output.prompt_token_ids,
+        "outputs": [_choice(choice) for choice in output.outputs],
+        "finished": output.finished,
+        "error": error,
+    }
+
+
+def _choice(choice: CompletionOutput) -> dict[str, Any]:
+    return {
+        "index": choice.index,
+        "text": choice.text,
+        "token_ids": choice.token_ids,
+        "first_index": choice.first_index,
+        "finish_reason": choice.finish_reason,
+        "stop_reason": choice.stop_reason,
+        "logprobs": None if choice.logprobs is None else [_logprobs(position) for position in choice.logprobs],
+    }
+
+
+def _logprobs(position: PositionLogprobs) -> dict[int, list[Any]]:
+    return {token_id: [token.logprob, token.rank, token.decoded_token] for token_id, token in position.items()}
+
+
+def _failed(request_id: str, error: SquadronError) -> dict[str, Any]:
+    told = as_api_error(error)
+    body = {"message": told.message, "type": told.type, "param": told.param, "code": told.code}
+    return {"request_id": request_id, "prompt_token_ids": [], "outputs": [], "finished": True, "error": body}

@@ -1,0 +1,178 @@
+"""What one client has been sent: takes each delta exactly once, and knows what another engine replica needs to go on."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import replace
+
+from cluster.replica.lost import EngineLost
+from engine.outputs import Accumulator, CompletionOutput, RequestOutput
+
+
+class Journal:
+    """One request, from its admission to its last delta, over as many attempts as that takes. Lives in one event loop.
+
+    The engine side writes (`accept`, `fail`), the client side reads (`read`); a reader that is slow finds the deltas of
+    several steps joined into one.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        num_choices: int,
+        output_ids: list[int] | None = None,
+        fingerprint: str | None = None,
+    ) -> None:
+        """`output_ids`: tokens that the client has of the only choice; it wants the others' deltas as they are, unjoined.
+
+        `fingerprint`: of the engine that the client has had anything from.
+        """
+        self.request_id = request_id  # the client's; the engine knows the request by another
+        self.attempt = 0
+        self.source: str | None = None  # the connection that brings the current attempt, once a replica has taken it
+        self.has_gained = False  # tokens, in the current attempt
+        self.prompt_token_ids: list[int] = []  # as the first attempt's replica made them; empty before it told
+        self.max_tokens: int | None = None  # as the first attempt's replica fixed it; None before it told
+        self._fingerprint = fingerprint  # of the current attempt's engine
+        self._is_bound = fingerprint is not None
+        self._prompt: str | None = None
+        self._num_cached_tokens = 0
+        self._joins = output_ids is None
+        self._output_ids: list[list[int]] = [[*(output_ids or [])] for _ in range(num_choices)]
+        self._cumulative_logprobs = [0.0] * num_choices
+        self._finished_choices: set[int] = set()
+        self._finished = False
+        self._pending: list[RequestOutput] = []
+        self._failure: Exception | None = None
+        self._news = asyncio.Event()
+
+    @property
+    def output_ids(self) -> list[list[int]]:
+        """Tokens taken so far, one list a choice, as the next attempt is given them; empty before the first token."""
+        return [list(token_ids) for token_ids in self._output_ids] if any(self._output_ids) else []
+
+    @property
+    def fingerprint(self) -> str | None:
+        """That of the engines that may go on with the request; None while it has no token: then any may."""
+        return self._fingerprint if self._is_bound or any(self._output_ids) else None
+
+    @property
+    def cumulative_logprobs(self) -> list[float]:
+        """Of the choices in `output_ids`, as far as the request asked for logprobs."""
+        return list(self._cumulative_logprobs) if any(self._output_ids) else []
+
+    def accept(self, delta: RequestOutput, source: str) -> bool:
+        """Take the delta if it is the next one of the current attempt; False for an old one or one that came before.
+
+        One without outputs says that the replica has taken the request. One that skips tokens fails the attempt: what is
+        missing would never come.
+        """
+        if delta.attempt != self.attempt or self._finished or self._failure is not None:
+            return False
+        self.source = source
+        if not (delta.outputs or delta.finished):
+            self._fingerprint = self.fingerprint or delta.fingerprint
+            return True
+        open_ones = [output for output in delta.outputs if output.index not in self._finished_choices]
+        if not (open_ones or delta.finished):
+            return False
+        for output in open_ones:
+            taken = len(self._output_ids[output.index])
+            if output.first_index < taken:
+                return False
+            if output.first_index > taken:
+                self.fail(EngineLost(f"choice {output.index} went on at token {output.first_index}, {taken} had come"))
+                return False
+        for output in open_ones:
+            self._output_ids[output.index].extend(output.token_ids)
+            self.has_gained |= bool(output.token_ids)
+            if output.cumulative_logprob is not None:
+                self._cumulative_logprobs[output.index] = output.cumulative_logprob
+            if output.finished:
+                self._finished_choices.add(output.index)
+        self._append(replace(delta, outputs=open_ones))
+        return True
+
+    def fail(self, failure: Exception) -> None:
+        """End the attempt: the reader gets `failure` once it has had every delta taken before."""
+        if not self._finished and self._failure is None:
+            self._failure = failure
+            self._news.set()
+
+    def abort(self) -> None:
+        """End the request as its caller wished: every choice that is still open finishes with "abort"."""
+        if self._finished:
+            return
+        outputs = [
+            CompletionOutput(index, "", [], first_index=len(token_ids), finish_reason="abort")
+            for index, token_ids in enumerate(self._output_ids)
+            if index not in self._finished_choices
+        ]
+        self._append(
+            RequestOutput(
+                self.request_id, self.attempt, self.prompt_token_ids, outputs, finished=True, prompt=self._prompt
+            )
+        )
+
+    def next_attempt(self) -> int:
+        """Begin the next attempt; from now on deltas of the ones before are refused."""
+        self.attempt += 1
+        self.source = None
+        self.has_gained = False
+        self._failure = None
+        return self.attempt
+
+    async def rest(self, seconds: float) -> None:
+        """Wait between two attempts; an abort ends it."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds)
+
+    async def read(self) -> AsyncGenerator[RequestOutput, None]:
+        """What is new, until the request has finished; raises what `fail` was given."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if self._pending:
+                news, self._pending = self._pending, []
+                for delta in [_join(news)] if self._joins else news:
+                    yield delta
+                if news[-1].finished:
+                    return
+            if self._failure is not None:
+                raise self._failure
+
+    def _append(self, delta: RequestOutput) -> None:
+        """Queue the delta for the reader, with the client's request id and what the first one said of the prompt."""
+        if not self.prompt_token_ids:
+            self.prompt_token_ids, self._prompt = delta.prompt_token_ids, delta.prompt
+            self._num_cached_tokens = delta.num_cached_tokens
+            self.max_tokens = delta.max_tokens
+        self._finished = delta.finished
+        self._pending.append(
+            RequestOutput(
+                request_id=self.request_id,
+                attempt=delta.attempt,
+                prompt_token_ids=self.prompt_token_ids,
+                outputs=delta.outputs,
+                finished=delta.finished,
+                prompt=self._prompt,
+                prompt_logprobs=delta.prompt_logprobs,
+                num_cached_tokens=self._num_cached_tokens,
+                metrics=delta.metrics,
+                error=delta.error,
+                error_code=delta.error_code,
+                max_tokens=self.max_tokens,
+                fingerprint=self._fingerprint,
+            )
+        )
+        self._news.set()
+
+
+def _join(deltas: list[RequestOutput]) -> RequestOutput:
+    if len(deltas) == 1:
+        return deltas[0]
+    accumulator = Accumulator()
+    for delta in deltas:
+        accumulator.add(delta)
+    assert accumulator.last is not None
+    return accumulator.last

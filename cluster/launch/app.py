@@ -1,0 +1,104 @@
+"""The Serve application, from the `args` of a file in configs/serve."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ray import serve
+from ray.serve.schema import LoggingConfig
+
+from cluster import owner
+from cluster.api.hosts import ANY, AllowedHosts
+from cluster.api_keys import collect_api_keys
+from cluster.checkpoint.plan import make_plan
+from cluster.gateway.deployment import GatewayDeployment
+from cluster.launch.ray_cluster import ROOT
+from cluster.replica.delta_channel import BUSY_TURNS, TURN_SECONDS
+from cluster.replica.deployment import EngineDeployment
+from cluster.workers.placement import make_bundles
+from engine.config import EngineConfig, explain
+from engine.errors import InvalidConfig
+
+APP_NAME = "squadron"
+PACKAGES = ("engine", "parallel", "ops", "cluster")
+MAX_ONGOING_REQUESTS = 100_000  # admission is the engine's: Serve's own refusals are not what clients expect
+ENGINE_GRACE_SECONDS = 10.0  # for an engine that is replaced: its requests go on elsewhere after its step
+
+
+class AppConfig(BaseModel):
+    """The `args` of a file in configs/serve."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: dict[str, Any]  # of an EngineConfig; a relative `model` is looked for in the repository's folder
+    num_engines: int = Field(1, ge=1)
+    num_gateways: int = Field(1, ge=1)
+    max_attempts: int = Field(3, ge=1)  # engine replicas lost in a row under a request, before its client hears of it
+    patience: float = Field(300, gt=0)  # seconds that a request waits for a replica: what a new one needs to start
+    stream_resume: bool = False  # whether a client may come back to a stream that broke, by the last event it had
+    strict_fields: bool = False  # whether a request with a field that nobody knows is refused; else the answer names it
+    stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
+    api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: everybody may ask
+    allowed_hosts: tuple[str, ...] = (ANY,)  # names by which clients may ask, *.NAME for those below one, * for any
+    api_key_file: str | None = None  # more of them, one a line; read where the application is built
+
+
+def build_app(args: dict[str, Any]) -> serve.Application:
+    """The application: a gateway bound to an engine. `args` are those of an `AppConfig`; raises InvalidConfig."""
+    check_packages()
+    try:
+        config = AppConfig(**args)
+    except ValidationError as error:
+        raise InvalidConfig(explain(error, list(AppConfig.model_fields))) from None
+    engine = dict(config.engine)
+    if isinstance(engine.get("model"), str):
+        path = ROOT / engine["model"]
+        engine["model"] = str(path) if path.parent.exists() else engine["model"]
+    engine_config = EngineConfig.create(**engine)
+    make_plan(engine_config)
+    api_keys = collect_api_keys(config.api_keys, config.api_key_file)
+    AllowedHosts(config.allowed_hosts)
+    engines = serve.deployment(
+        EngineDeployment,
+        num_replicas=config.num_engines,
+        max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        max_constructor_retry_count=1,  # what stops it once stops it again
+        logging_config=LoggingConfig(
+            enable_access_log=False
+        ),  # a line for each call, of which there are several a second
+        health_check_period_s=0.5,
+        # Three in a row have to fail. Gateways find the dead much sooner; this must not end one that they know to be busy.
+        health_check_timeout_s=BUSY_TURNS * TURN_SECONDS / 3,
+        graceful_shutdown_wait_loop_s=0.2,
+        graceful_shutdown_timeout_s=ENGINE_GRACE_SECONDS,
+        **make_bundles(engine_config),
+    ).bind(engine_config, owner.this_process())
+    return serve.deployment(
+        serve.ingress()(GatewayDeployment),
+        num_replicas=config.num_gateways,
+        max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        ray_actor_options={"num_cpus": 0.1},
+        health_check_period_s=1,
+        graceful_shutdown_wait_loop_s=0.2,
+        graceful_shutdown_timeout_s=config.stream_grace,
+    ).bind(
+        engines,
+        owner.this_process(),
+        engine_config.model_name,
+        api_keys,
+        config.allowed_hosts,
+        config.max_attempts,
+        config.patience,
+        config.stream_resume,
+        config.strict_fields,
+    )
+
+
+def check_packages() -> None:
+    """Raises InvalidConfig unless `engine`, `parallel`, `ops` and `cluster` are all ours: the names are common ones."""
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None or Path(spec.origin).resolve().parent.parent != ROOT:
+            found = "nowhere" if spec is None else spec.origin
+            raise InvalidConfig(f"package {name!r} is found in {found}, not in {ROOT}: another package has its name")

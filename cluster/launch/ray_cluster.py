@@ -1,0 +1,124 @@
+"""A Ray cluster of this machine alone, or a connection to one that is there."""
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray._private.worker import BaseContext
+
+from cluster.launch.logs import RAY, KeptLogs, RayFolder, silence_deaths
+from cluster.launch.privacy import LOOPBACK_ONLY, starting_on_loopback, token_authentication
+from cluster.launch.ray_processes import RayProcesses, answers
+from cluster.workers.placement import CPUS_PER_WORKER
+from engine.errors import InvalidConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+CPUS_BESIDE_WORKERS = 1  # logical ones, of gateways and drivers
+OBJECT_STORE_BYTES = 128 << 20  # weights come from disk and steps travel over sockets
+# What Ray and its processes read from the environment when they start; what is set already stays.
+RAY_ENVIRONMENT = {
+    "RAY_worker_niceness": "0",  # else workers run at nice 15
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without GPUs keeps CUDA_VISIBLE_DEVICES as it is
+    # Of use to a dashboard only, which such a cluster has not.
+    "RAY_enable_metrics_collection": "0",
+    "RAY_task_events_report_interval_ms": "0",
+    # glibc's: each of some forty threads would have a heap of its own, which never shrinks below its own peak.
+    "MALLOC_ARENA_MAX": "2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """Where a cluster is, and what in a process' environment lets it in."""
+
+    address: str
+    environment: dict[str, str]
+    logs: Path  # its folder of logs, on each node
+    processes: RayProcesses | None  # its own; None where the cluster was there before
+
+    def wait(self) -> None:
+        """Wait until it is lost, which raises ClusterLost; for ever where the cluster was there before."""
+        if self.processes is None:
+            threading.Event().wait()
+        else:
+            raise self.processes.wait_for_loss()
+
+
+@contextlib.contextmanager
+def ray_cluster(
+    address: str | None = None, *, num_workers: int = 1, kept_logs: KeptLogs | None = None
+) -> Iterator[RayCluster]:
+    """A connection to the Ray cluster at `address`, or to a new one of this machine alone, which ends with the context.
+
+    A new one has room for `num_workers`, whatever the machine has: a worker's CPUs are Ray's logical ones. It is for this
+    machine and this user alone (`privacy`). Its logs go with it unless they are to be `kept_logs`.
+    """
+    for name, value in RAY_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    paths = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    handler = signal.getsignal(signal.SIGTERM)
+    quiet = {
+        "runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, paths))}},
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
+    silence_deaths()
+    with contextlib.ExitStack() as stack:
+        environment: dict[str, str] = {}
+        processes: RayProcesses | None = None
+        if address is None:
+            needed = math.ceil(num_workers * CPUS_PER_WORKER) + CPUS_BESIDE_WORKERS
+            # Short: a socket's path has at most 107 bytes.
+            folder = stack.enter_context(RayFolder(Path(tempfile.mkdtemp(prefix="squadron-", dir="/tmp")), kept_logs))
+            environment = LOOPBACK_ONLY | stack.enter_context(token_authentication(folder))
+            processes = RayProcesses()
+            stack.callback(processes.shutdown)
+            with processes.starting(), starting_on_loopback():
+                context = _start(
+                    num_cpus=max(os.cpu_count() or 1, needed),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    _temp_dir=str(folder / RAY),
+                    **quiet,
+                )
+        else:
+            context = _connect(address, quiet)
+            stack.callback(ray.shutdown)
+        if callable(handler) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
+        logs = Path(context.address_info["session_dir"]) / "logs"
+        yield RayCluster(context.address_info["address"], environment, logs, processes)
+
+
+def _start(**options: Any) -> BaseContext:
+    """A cluster of this machine; raises InvalidConfig if Ray gives its own processes up, as it does after half a minute."""
+    try:
+        return ray.init(address="local", **options)
+    except (RuntimeError, ConnectionError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InvalidConfig(f"Ray did not start on this machine, which may be too busy or too full: {reason}") from None
+
+
+def _connect(address: str, options: dict[str, Any]) -> BaseContext:
+    """Raises InvalidConfig, at once where nothing listens: Ray would try for minutes."""
+    is_named = address.rpartition(":")[2].isdecimal()  # "auto" has no port
+    if is_named and not answers(address.removeprefix("ray://")):
+        raise InvalidConfig(
+            f"nothing answers at --ray-address {address}; is the port that of `ray start`, and the cluster up?"
+        )
+    try:
+        return ray.init(address=address, **options)
+    except ConnectionError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InvalidConfig(f"no Ray cluster lets us in at --ray-address {address}: {reason}") from None

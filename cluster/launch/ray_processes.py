@@ -1,0 +1,160 @@
+"""Ray's own processes, where this one has started them: their death is noticed, they are out of the way of signals to our
+group, and gone when we go."""
+
+import contextlib
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import ray
+
+from cluster.workers.process_state import read_stat
+from engine.errors import ClusterLost
+
+MARK = "SQUADRON_RAY_CLUSTER"  # in the environment of every process of a cluster: which one it is of
+_VITAL = {"raylet": "raylet", "gcs_server": "GCS"}  # programs without which nothing can be repaired, and their names
+_STDERR = 2  # where Ray's library writes, whatever Python has put in place of sys.stderr
+_POLL_SECONDS = 0.2
+_CONNECT_SECONDS = 2.0
+_SHUTDOWN_SECONDS = 10.0
+_KILL_SECONDS = 5.0
+
+
+class RayProcesses:
+    """What `ray.init` starts within `starting`, and all that those processes start."""
+
+    def __init__(self) -> None:
+        self._mark = secrets.token_hex(8)
+        self._groups: set[int] = set()  # of processes
+        self._vital: dict[int, tuple[str, int]] = {}  # by pidfd: the program, its process id
+        self._stderr: int | None = None  # kept while Ray's is silenced, once the cluster is lost
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """Every child begun within leads a process group of its own.
+
+        A signal to our group (`timeout` sends one, and a terminal) is for us alone: without Ray nothing can be ended in order.
+        """
+        is_open = True
+        os.register_at_fork(after_in_child=lambda: os.setpgid(0, 0) if is_open else None)
+        os.environ[MARK] = self._mark
+        try:
+            yield
+            self._vital = {os.pidfd_open(pid): (name, pid) for pid in self._find() if (name := _program(pid)) in _VITAL}
+        finally:
+            is_open = False
+            del os.environ[MARK]
+            self._groups = {os.getpgid(pid) for pid in self._find()} - {os.getpgrp()}
+
+    def wait_for_loss(self) -> ClusterLost:
+        """Wait until a process has died without which no other one can be replaced.
+
+        The others serve on: they need each other, and neither Ray's GCS nor its raylet. But a GCS whose raylet is dead would
+        in a few seconds tell everybody that this whole node is, so it is killed: what has begun can be finished.
+        """
+        dead, *_ = select.select(self._vital, [], [])[0]
+        self._silence()
+        for pidfd, (name, _) in self._vital.items():
+            if name == "gcs_server":
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        name, pid = self._vital[dead]
+        return ClusterLost(f"Ray's {_VITAL[name]} (process {pid}) has died")
+
+    def shutdown(self) -> None:
+        """End them all, in order if that is still possible; returns when they have gone."""
+        if self._stderr is not None:  # lost: Ray in this process would wait for answers
+            self._kill()
+        attempt([ray.shutdown], _SHUTDOWN_SECONDS)
+        self._kill()
+        for pidfd in self._vital:
+            os.close(pidfd)
+        if self._stderr is not None:
+            os.dup2(self._stderr, _STDERR)
+            os.close(self._stderr)
+
+    def _silence(self) -> None:
+        """Ray's library in this process would go on telling stderr of every call that fails."""
+        self._stderr = os.dup(_STDERR)
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), _STDERR)
+
+    def _kill(self) -> None:
+        deadline = time.monotonic() + _KILL_SECONDS
+        while (pids := self._find()) and time.monotonic() < deadline:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_POLL_SECONDS / 10)
+
+    def _find(self) -> list[int]:
+        """Processes of this cluster that have not ended, those included whose parent has.
+
+        A worker has a group of its own, and the mark; Ray's agents have overwritten it with their title, and are in the
+        raylet's group.
+        """
+        line = f"{MARK}={self._mark}".encode()
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has just gone, or is another user's
+                pid = int(folder.name)
+                state, _, group = read_stat(pid)[:3]
+                is_ours = int(group) in self._groups or line in (folder / "environ").read_bytes().split(b"\0")
+                if is_ours and state not in "ZX":
+                    found.append(pid)
+        return found
+
+
+def attempt(steps: Sequence[Callable[[], object]], seconds: float, *, needed: str | None = None) -> None:
+    """Do the steps in a thread of their own, left alone after `seconds`, or once nothing listens at `needed` any more.
+
+    `needed` is host:port. No step begins without a connection to Ray: Ray would connect to whatever other cluster it finds
+    on the machine.
+    """
+    is_wanted = True
+
+    def run() -> None:
+        for step in steps:
+            if is_wanted and ray.is_initialized():
+                with contextlib.suppress(Exception):  # of whatever kind: Ray's way of saying that the cluster ends
+                    step()
+
+    thread = threading.Thread(target=run, name="ending", daemon=True)
+    thread.start()
+    deadline = time.monotonic() + seconds
+    while thread.is_alive() and time.monotonic() < deadline and (needed is None or answers(needed)):
+        thread.join(_POLL_SECONDS)
+    is_wanted = False
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove Ray's folder, into which Ray within this process may still be writing."""
+    deadline = time.monotonic() + _KILL_SECONDS
+    while folder.exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(_POLL_SECONDS / 10)
+
+
+def _program(pid: int) -> str:
+    """The name of the file that a process runs."""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return ""
+
+
+def answers(address: str) -> bool:
+    """Whether anything listens at host:port."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,138 @@
+"""The application on a cluster: started, ready, and ended in order."""
+
+import contextlib
+import logging
+import re
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from cluster import owner
+from cluster.api import proxy
+from cluster.gateway.stream_store import end_journal
+from cluster.launch.app import APP_NAME
+from cluster.launch.ray_processes import attempt
+from cluster.replica.deployment import EngineDeployment
+from engine.errors import ClusterLost, InvalidConfig
+
+DRAIN_SECONDS = 20.0  # for requests that run when everything is to end
+LINGER_SECONDS = 1.0  # for the last bytes of answers, which gateways have ended and Serve's proxy still sends
+STOP_SECONDS = 5.0  # for engines and their workers
+_OUR_EXCEPTION = re.compile(r"[\w.]+\.(InvalidConfig|WorkerLost): ")
+
+
+@contextlib.contextmanager
+def serving(
+    application: serve.Application, *, host: str, port: int, ends_serve: bool = False
+) -> Iterator[DeploymentHandle[Any]]:
+    """The application on host:port, ready, for as long as the context lasts; raises InvalidConfig if it does not start.
+
+    `ends_serve`: leave no Serve behind, for a cluster that lasts longer; the next one may listen elsewhere.
+    """
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # it warns of every answer that took a tenth of a second
+    _check_that_serve_is_ours_to_start()
+    serve.start(
+        proxy_location="HeadOnly",
+        http_options={"host": host, "port": port},
+        controller_options=proxy.CONTROLLER_OPTIONS,
+    )
+    steps = [_end_serve] if ends_serve else []
+    try:
+        gateways = _run(application)
+        replicas = _Replicas(gateways, serve.get_deployment_handle(EngineDeployment.__name__, APP_NAME))
+        steps = [replicas.drain, replicas.stop, *steps]
+        replicas.meet()
+        yield gateways
+    except ClusterLost:
+        steps = [replicas.drain]  # engines that end would wait for Ray; they are killed soon
+        raise
+    finally:
+        if ray.is_initialized():
+            # Of a cluster of our own the port: what has begun can be finished after the death of Ray's GCS.
+            needed = ray.get_runtime_context().gcs_address if ends_serve else f"{host}:{port}"
+            attempt(steps, DRAIN_SECONDS + 2 * STOP_SECONDS, needed=needed)
+
+
+def _run(application: serve.Application) -> DeploymentHandle[Any]:
+    try:
+        return serve.run(application, name=APP_NAME, route_prefix="/")
+    except RuntimeError as error:
+        raise InvalidConfig(_why_not_started(str(error))) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Replicas:
+    """Handles of the application's deployments, with which it can be ended in order even when Ray's GCS has died."""
+
+    gateways: DeploymentHandle[Any]
+    engines: DeploymentHandle[Any]
+
+    def meet(self) -> None:
+        """Learn who the replicas are, while there is somebody to tell."""
+        for call in (self.gateways.broadcast("why_here", ""), self.engines.broadcast("stats")):
+            # A replica that has just died is replaced, by one that is not known.
+            with contextlib.suppress(TimeoutError, RayServeException):
+                call.results(timeout_s=STOP_SECONDS, return_exceptions=True)
+
+    def drain(self) -> None:
+        """Have the gateways finish what they have begun and refuse the rest.
+
+        They go on refusing until the whole cluster ends, or Serve: where Serve has no application any more, it tells clients
+        that the page does not exist.
+        """
+        response = self.gateways.broadcast("drain", owner.this_process(), DRAIN_SECONDS)
+        response.results(timeout_s=DRAIN_SECONDS + 2, return_exceptions=True)
+        time.sleep(LINGER_SECONDS)
+
+    def stop(self) -> None:
+        """Have the engines end their workers."""
+        self.engines.broadcast("stop", owner.this_process()).results(timeout_s=STOP_SECONDS, return_exceptions=True)
+
+
+def _end_serve() -> None:
+    serve.delete(APP_NAME)
+    end_journal(APP_NAME)
+    if not serve.status().applications:
+        serve.shutdown()
+
+
+def _check_that_serve_is_ours_to_start() -> None:
+    """Raises InvalidConfig where Serve runs: it listens where it listens, and what it serves is not ours to replace."""
+    status = serve.status()
+    if status.proxies or status.applications:
+        names = ", ".join(status.applications) or "nothing"
+        raise InvalidConfig(
+            f"Serve runs on this Ray cluster already, with its own host and port, and serves {names}; add Squadron to its "
+            "configuration file (configs/serve has examples), or end it with `serve shutdown`"
+        )
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises InvalidConfig unless host:port can be listened on."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise InvalidConfig(
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
+            ) from None
+
+
+def _why_not_started(text: str) -> str:
+    messages = [deployment.message for deployment in serve.status().applications[APP_NAME].deployments.values()]
+    return last_reason("\n".join([text, *messages]))
+
+
+def last_reason(told: str) -> str:
+    """The last of our own exceptions in what Serve tells, or else its last line: it may go on, that a start took long."""
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    ours = [line for line in lines if _OUR_EXCEPTION.match(line)]
+    return _OUR_EXCEPTION.sub("", (ours or lines)[-1])

@@ -1,0 +1,128 @@
+"""A worker's process: `WorkerActor`, the Ray shell around `engine.worker.worker.Worker`."""
+
+import importlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from cluster.workers.channel import connect
+from cluster.workers.line import hold_line
+from cluster.workers.process_state import read_start_time
+from cluster.workers.step_loop import serve_steps
+from engine.config import EngineConfig
+from engine.fingerprint import Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Which process this is, and where."""
+
+    pid: int
+    start_time: int  # in the machine's ticks: what tells it from a later process of the same number
+    machine: str  # the same for processes that can see each other in /proc, only
+    node_id: str  # Ray's
+    address: str  # of the node
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A rank in an epoch, and where its ranks meet: a store on rank 0's node."""
+
+    epoch: int
+    rank: int
+    host: str  # an address of this rank's node that the others can reach
+    num_ranks_here: int  # on the node
+    store_host: str
+    store_port: int
+    level: str  # at which all ranks compute: see `cluster.workers.agreement`
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a worker says of itself once it has its weights: see `Worker.report` and `determine_num_available_blocks`."""
+
+    report: str
+    arithmetic: dict[str, str]
+    num_gpu_blocks: int
+    num_cpu_blocks: int
+
+
+class LookoutActor:
+    """A process that tells its machine, lives as long as its line to the driver, and sees on it which others are stopped."""
+
+    def introduce(self) -> Facts:
+        return read_facts(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address())
+
+    def hold_line(self, address: str, token: bytes) -> None:
+        """Lay the line that lasts as long as the process: at its end the process exits, even from the middle of a step."""
+        hold_line(connect(address, token, "line"), self._abort)
+
+    def _abort(self, epoch: int) -> None:
+        """Called by the line's thread."""
+
+
+class WorkerActor(LookoutActor):
+    """What Ray places and starts; then it is a spare until it is given a seat.
+
+    Ray's calls do the start of an epoch (`take_seat`, `initialize_cache`), then `run` lasts as long as the epoch; steps come by
+    the channel. The next epoch begins with `take_seat` again, of the same rank, where only the ranks' groups are made anew.
+    """
+
+    def __init__(self) -> None:
+        # Not imported above: the driver, which needs this class too, has no need of torch.
+        self._module: Any = importlib.import_module("engine.worker.worker")
+        self._offers: Any = importlib.import_module("engine.worker.offer")
+        self._worker: Any = None
+        self._offer: Offer | None = None
+        self._epoch = -1
+        self._store: Any = None
+
+    def open_store(self, host: str) -> int:
+        """Rank 0 only: open the meeting point of all ranks; its port."""
+        self._store = self._module.open_store(host)
+        return int(self._store.port)
+
+    def offer(self, config: EngineConfig) -> Offer:
+        """What it can compute with; once it has a seat, that of its seat only. Raises InvalidConfig."""
+        if self._offer is None:
+            self._offer = self._offers.offer(config)
+        return self._offer
+
+    def take_seat(self, config: EngineConfig, seat: Seat) -> Loaded:
+        """Meet the other ranks; and load the rank's shard, unless it is there from the epoch before. Raises InvalidConfig."""
+        store = self._store if seat.rank == 0 else self._module.join_store(seat.store_host, seat.store_port)
+        self._epoch = seat.epoch
+        if self._worker is not None:
+            self._worker.rejoin(store, seat.host)
+        else:
+            self._offers.use(seat.level)
+            self._offer = replace(self.offer(config), levels=(seat.level,))
+            self._worker = self._module.Worker(
+                config, seat.rank, store=store, host=seat.host, num_ranks_here=seat.num_ranks_here
+            )
+        return Loaded(self._worker.report, self._worker.arithmetic, *self._worker.determine_num_available_blocks())
+
+    def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int) -> float:
+        """Seconds to swap a block."""
+        seconds: float = self._worker.initialize_cache(num_gpu_blocks, num_cpu_blocks)
+        return seconds
+
+    def run(self, address: str, token: bytes, rank: int) -> None:
+        """Run steps until the driver ends the epoch. Raises what leaves the process of no more use."""
+        serve_steps(connect(address, token, str(rank)), self._worker)
+
+    def _abort(self, epoch: int) -> None:
+        """Called by the line's thread: the driver may give up an epoch while this rank waits for one that is gone."""
+        if epoch == self._epoch and self._worker is not None:
+            self._worker.abort()
+
+
+def read_facts(node_id: str, address: str) -> Facts:
+    """Of this process."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    start_time = read_start_time(os.getpid())
+    assert start_time is not None
+    return Facts(os.getpid(), start_time, f"{boot_id} {os.readlink('/proc/self/ns/pid')}", node_id, address)

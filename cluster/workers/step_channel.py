@@ -1,0 +1,257 @@
+"""The driver's end of the step channel: one epoch's connections, the steps in flight on them, and the first sign of trouble."""
+
+import contextlib
+import dataclasses
+import logging
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cluster.workers.channel import ChannelError, Connection, ConnectionEnded
+from cluster.workers.deadline import StepDeadline
+from cluster.workers.messages import StepDone, StepFailed, decode, encode
+from engine.errors import StepFailure, StepRaised, WorkerLost, in_a_line
+from engine.outputs import SamplerOutput
+from engine.request import ExecuteModelRequest
+
+logger = logging.getLogger("squadron.executor")
+
+# A rank's death shows as a failed collective on its peers too, perhaps first: so long its own sign is waited for.
+_ROOT_CAUSE_SECONDS = 0.3
+_TICK_SECONDS = 0.5  # between two looks at the deadline
+
+
+@dataclass(slots=True)
+class _StepInFlight:
+    future: Future[SamplerOutput]
+    num_tokens: int
+    execute_ns: dict[int, int] = field(default_factory=dict)  # by rank, of those that have answered
+    output: SamplerOutput | None = None
+
+
+class _StepFuture(Future[SamplerOutput]):
+    """Whoever waits for it reads the answers: to be handed them by a thread that did would cost another 100 µs."""
+
+    def __init__(self, read_until: Callable[[Future[SamplerOutput]], None]) -> None:
+        super().__init__()
+        self._read_until = read_until
+        self.set_running_or_notify_cancel()  # a step cannot be taken back
+
+    def result(self, timeout: float | None = None) -> SamplerOutput:
+        """`timeout` counts from when there is nobody left who could answer: a deadline of the channel's own comes first."""
+        if not self.done():
+            self._read_until(self)
+        return super().result(timeout)
+
+
+class StepChannel:
+    """Broadcasts steps, gathers answers. `connections` and `nodes` (their nodes' names, for the log) are in rank order.
+
+    The thread that waits for a step reads the sockets; a thread of the channel's own does while nobody waits.
+    """
+
+    def __init__(self, connections: list[Connection], nodes: list[str], deadline: StepDeadline) -> None:
+        self._connections = connections
+        self._nodes = nodes
+        self._deadline = deadline
+        self._submitting = threading.Lock()
+        self._lock = threading.Lock()  # of all below
+        self._in_flight: dict[int, _StepInFlight] = {}  # by step
+        self._oldest_since = 0.0  # when the oldest step in flight became that
+        self._failure: StepFailure | None = None
+        self._suspected = False
+        self._reading = threading.Lock()  # of what is polled, and when to look at the deadline again
+        self._next_look = 0.0
+        self._poll = select.epoll()
+        self._wake_reader, self._woken = socket.socketpair()
+        self._poll.register(self._woken, select.EPOLLIN)
+        self._open = {connection.fileno(): rank for rank, connection in enumerate(connections)}
+        for descriptor in self._open:
+            self._poll.register(descriptor, select.EPOLLIN)
+        self._attended = False  # somebody has waited for a step of late
+        self._closing = threading.Event()
+        self._reader = threading.Thread(target=self._read_unattended, name="steps", daemon=True)
+        self._reader.start()
+
+    def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
+        """Send a step to every rank; its future ends in the last stage's output, or in a StepFailure."""
+        future = _StepFuture(self._read_until)
+        frame = encode(request)
+        with self._submitting:
+            with self._lock:
+                if self._failure is not None:
+                    future.set_exception(self._failure)
+                    return future
+                if not self._in_flight:
+                    self._oldest_since = time.monotonic()
+                self._in_flight[request.step] = _StepInFlight(future, len(request.input_ids))
+            self._post(frame)
+        return future
+
+    def lose(self, rank: int, reason: str) -> None:
+        """Fail every step in flight, and all later ones; the first call counts, and none after `stop`."""
+        with self._lock:
+            step = self._oldest_unanswered(rank)
+        self._end(WorkerLost(rank, reason, step), is_news=True)
+
+    def stop(self) -> None:
+        """Take no more steps, and think nothing of workers that go away from now on."""
+        self._end(WorkerLost(0, "the workers were stopped"), is_news=False)
+
+    def close(self) -> None:
+        """Stop, and end every connection, upon which its worker leaves its loop."""
+        self.stop()
+        self._closing.set()
+        for connection in self._connections:
+            connection.end()
+        self._reader.join()
+        self._poll.close()
+        self._wake_reader.close()
+        self._woken.close()
+
+    def _end(self, failure: StepFailure, *, is_news: bool) -> None:
+        with self._lock:
+            if self._failure is not None:
+                return
+            self._failure = failure
+            in_flight, self._in_flight = self._in_flight, {}
+        if is_news:
+            what = "lost" if isinstance(failure, WorkerLost) else "raised"
+            when = "no step in flight" if failure.step is None else f"step {failure.step} in flight"
+            node = self._nodes[failure.rank]
+            logger.error("worker %d on node %s %s, %s: %s", failure.rank, node, what, when, failure.reason)
+        for entry in in_flight.values():
+            entry.future.set_exception(failure)
+        if in_flight:
+            self._wake_reader.send(b"\0")  # who waits for one of them is reading
+
+    def _post(self, frame: bytes) -> None:
+        """Send a frame to every rank without waiting; what a socket does not take now, and its end, is left to the reader."""
+        has_more = False
+        for connection in self._connections:
+            with contextlib.suppress(ConnectionEnded):
+                has_more |= connection.post(frame)
+        if has_more:
+            self._wake_reader.send(b"\0")
+
+    def _read_until(self, future: Future[SamplerOutput]) -> None:
+        """Read in this thread until a step is done."""
+        self._attended = True
+        if not self._reading.acquire(blocking=False):
+            self._wake_reader.send(b"\0")
+            self._reading.acquire()
+        try:
+            while not future.done():
+                self._read_once()
+        finally:
+            self._reading.release()
+
+    def _read_unattended(self) -> None:
+        """Read while nobody waits for a step, until every connection has ended."""
+        while self._open:
+            if self._attended or self._reading.locked():
+                self._attended = False
+                self._closing.wait(_TICK_SECONDS)
+            else:
+                with self._reading:
+                    self._read_once()
+
+    def _read_once(self) -> None:
+        """Take answers, and send what the sockets did not take at once."""
+        began = time.monotonic()
+        ready = self._poll.poll(_TICK_SECONDS)
+        for descriptor, events in ready:
+            rank = self._open.get(descriptor)
+            if rank is None:
+                self._woken.recv(64)
+                for each in self._open:  # have it flushed once its socket takes more
+                    self._poll.modify(each, select.EPOLLIN | select.EPOLLOUT)
+            elif not self._serve(rank, events):
+                del self._open[descriptor]
+                self._poll.unregister(descriptor)
+                self._connections[rank].close()
+        now = time.monotonic()
+        if not ready or now >= self._next_look:
+            self._next_look = now + _TICK_SECONDS
+            self._check_deadline(slept=now - began - _TICK_SECONDS)
+
+    def _serve(self, rank: int, events: int) -> bool:
+        """Do what a rank's socket is ready for; False if it has ended."""
+        connection = self._connections[rank]
+        try:
+            if events & select.EPOLLOUT and not connection.flush():
+                self._poll.modify(connection, select.EPOLLIN)
+            if events & ~select.EPOLLOUT:
+                for frame in connection.receive():
+                    self._take(rank, frame)
+            return True
+        except ConnectionEnded:
+            self.lose(rank, "its process ended")
+        except Exception as error:  # whatever it is, steps must not wait for this thread for ever
+            self.lose(rank, in_a_line(error))
+        return False
+
+    def _take(self, rank: int, frame: bytearray) -> None:
+        match decode(frame):
+            case SamplerOutput() as output:
+                self._finish(rank, output.step, int(output.execute_ns[0]), output)
+            case StepDone() as done:
+                self._finish(rank, done.step, done.execute_ns, None)
+            case StepFailed() as failed if failed.is_collective:
+                self._suspect(StepRaised(rank, failed.reason, failed.step))
+            case StepFailed() as failed:
+                self._end(StepRaised(rank, failed.reason, failed.step), is_news=True)
+            case other:
+                raise ChannelError(f"a worker sent {type(other).__name__}")
+
+    def _finish(self, rank: int, step: int, execute_ns: int, output: SamplerOutput | None) -> None:
+        with self._lock:
+            if self._failure is not None:
+                return
+            entry = self._in_flight.get(step)
+            if entry is None:
+                raise ChannelError(f"answered step {step}, which is not in flight")
+            entry.execute_ns[rank] = execute_ns
+            entry.output = output or entry.output
+            if len(entry.execute_ns) < len(self._connections):
+                return
+            if entry.output is None:
+                raise ChannelError(f"no rank had an output of step {step}")
+            del self._in_flight[step]
+            now = time.monotonic()
+            self._deadline.took(entry.num_tokens, now - self._oldest_since)
+            self._oldest_since = now
+        times = np.array([entry.execute_ns[rank] for rank in range(len(self._connections))], np.int64)
+        entry.future.set_result(dataclasses.replace(entry.output, execute_ns=times))
+
+    def _suspect(self, failure: StepRaised) -> None:
+        """A peer's trouble or this rank's own: believe it unless a better reason comes soon."""
+        if not self._suspected:
+            self._suspected = True
+            timer = threading.Timer(_ROOT_CAUSE_SECONDS, self._end, (failure,), {"is_news": True})
+            timer.daemon = True
+            timer.start()
+
+    def _check_deadline(self, slept: float) -> None:
+        """Lose the first rank that has not answered the oldest step in time; what this thread overslept does not count."""
+        with self._lock:
+            self._oldest_since += max(slept, 0.0)
+            if not self._in_flight:
+                return
+            step = min(self._in_flight)
+            entry = self._in_flight[step]
+            seconds = time.monotonic() - self._oldest_since
+            if seconds < self._deadline.limit(entry.num_tokens):
+                return
+            rank = next(rank for rank in range(len(self._connections)) if rank not in entry.execute_ns)
+        self.lose(rank, f"it lives, but has not answered step {step} for {seconds:.1f} s")
+
+    def _oldest_unanswered(self, rank: int) -> int | None:
+        """The step that a rank is at; with the lock held."""
+        return min((step for step, entry in self._in_flight.items() if rank not in entry.execute_ns), default=None)

@@ -1,0 +1,121 @@
+"""The loop in a worker's process that runs steps as the driver sends them."""
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+from cluster.workers.channel import ChannelError, Connection, ConnectionEnded
+from cluster.workers.messages import Message, StepDone, StepFailed, decode, encode
+from engine.errors import in_a_line
+from engine.outputs import SamplerOutput
+from engine.request import ExecuteModelRequest
+
+logger = logging.getLogger("squadron.worker")
+
+
+class StepWorker(Protocol):
+    """What the loop needs of a worker."""
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether a step is run by `launch` and `finish`, the next being launched meanwhile; else by `execute`."""
+
+    def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
+        """Run one step; only the rank that speaks for the last stage has an output."""
+
+    def launch(self, request: ExecuteModelRequest) -> Any:
+        """Begin one step, after those launched before."""
+
+    def finish(self, step: Any) -> SamplerOutput | None:
+        """Wait for the step that was launched the longest ago, in another thread."""
+
+    def blames_peer(self, error: Exception) -> bool:
+        """Whether an error of a step may be another rank's doing."""
+
+    def is_beyond_repair(self, error: Exception) -> bool:
+        """Whether no later step can succeed in this process after an error of a step."""
+
+
+def serve_steps(connection: Connection, worker: StepWorker) -> None:
+    """Run steps until the driver ends the connection; then it is closed. Raises the error that is beyond repair."""
+    loop = StepLoop(connection, worker)
+    try:
+        while True:
+            for frame in connection.receive():
+                request = decode(frame)
+                if not isinstance(request, ExecuteModelRequest):
+                    raise ChannelError(f"the driver sent {type(request).__name__}")
+                loop.take(request)
+    except ConnectionEnded:
+        return
+    finally:
+        loop.close()
+
+
+class StepLoop:
+    """Steps in, answers out, in order: one for each step up to the first that fails.
+
+    A worker that runs beside its host gets a step while a thread of the loop's own waits for the one before.
+    """
+
+    def __init__(self, connection: Connection, worker: StepWorker) -> None:
+        self._connection = connection
+        self._worker = worker
+        self._waiting = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outputs")
+        self._has_failed = False  # a step that failed has left the ranks at odds: none after it can be right
+        self._has_told = False  # of that step
+        self._fatal: Exception | None = None
+        self._free_since_ns = 0  # when the last step that was answered had ended
+
+    def take(self, request: ExecuteModelRequest) -> None:
+        """Run a step, or begin to."""
+        started_ns = time.perf_counter_ns()
+        if self._has_failed:
+            return
+        if not self._worker.is_asynchronous:
+            self._answer(request, started_ns, lambda: self._worker.execute(request))
+            return
+        launched: Future[Any] = Future()
+        try:
+            launched.set_result(self._worker.launch(request))
+        except Exception as error:
+            self._has_failed = True
+            launched.set_exception(error)
+        self._waiting.submit(self._answer, request, started_ns, lambda: self._worker.finish(launched.result()))
+
+    def close(self) -> None:
+        """Close the connection once no step is under way. Raises the error that is beyond repair."""
+        self._waiting.shutdown()
+        self._connection.close()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _answer(
+        self, request: ExecuteModelRequest, started_ns: int, finish: Callable[[], SamplerOutput | None]
+    ) -> None:
+        """Whatever goes wrong for good ends the connection, and so wakes who receives from it."""
+        try:
+            if not self._has_told:
+                self._connection.send(encode(self._answer_of(request, started_ns, finish)))
+        except ConnectionEnded:
+            return
+        except Exception as error:
+            self._fatal = error
+            self._connection.end()
+
+    def _answer_of(
+        self, request: ExecuteModelRequest, started_ns: int, finish: Callable[[], SamplerOutput | None]
+    ) -> Message:
+        try:
+            output = finish()
+        except Exception as error:
+            self._has_failed = self._has_told = True
+            logger.exception("step %d of epoch %d failed", request.step, request.epoch)
+            if self._worker.is_beyond_repair(error):
+                raise
+            return StepFailed(request.epoch, request.step, in_a_line(error), self._worker.blames_peer(error))
+        ended_ns = time.perf_counter_ns()
+        began_ns, self._free_since_ns = max(started_ns, self._free_since_ns), ended_ns
+        return output or StepDone(request.epoch, request.step, ended_ns - began_ns)

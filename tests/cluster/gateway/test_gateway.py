@@ -1,0 +1,418 @@
+"""The gateway over real sockets, with engine replicas that do as told."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from cluster.gateway.gateway import Gateway
+from cluster.replica.admission import Admission, Refusal
+from cluster.replica.delta_channel import DeltaClient, EngineReport, GatewayAddress
+from cluster.replica.lost import EngineLost
+from engine.errors import EngineDead, FingerprintChanged, InvalidRequest
+from engine.outputs import CompletionOutput, RequestOutput
+from engine.sampling_params import SamplingParams
+from engine.stats import EngineStats
+from tests.engine.objects import num_objects_of
+
+REFERENCE = list(range(100, 112))
+SECONDS = 30  # more than anything here takes
+
+
+class Replica:
+    """An engine replica that answers every request with REFERENCE, and can die after some tokens."""
+
+    def __init__(
+        self, dies_after: int | None = None, max_tokens: int | None = None, fingerprint: str = "fp_one"
+    ) -> None:
+        """`max_tokens`: as it fixes it."""
+        self.fingerprint = fingerprint
+        self.client = DeltaClient(on_lost=lambda _: None)
+        self.dies_after = dies_after
+        self.max_tokens = max_tokens
+        self.admissions: list[Admission] = []
+        self.num_cancelled = 0
+
+    async def take(self, admission: Admission) -> str:
+        connection = await self.client.connect(admission.gateway)
+        self.client.send(
+            admission.gateway,
+            [
+                RequestOutput(
+                    admission.request_id, admission.attempt, [], [], finished=False, fingerprint=self.fingerprint
+                )
+            ],
+        )
+        return connection
+
+    async def answer(self, admission: Admission) -> Refusal | str:
+        self.admissions.append(admission)
+        if admission.fingerprint not in (None, self.fingerprint):
+            return Refusal.of(FingerprintChanged("it computes otherwise"))
+        connection = await self.take(admission)
+        start = len(admission.output_ids[0]) if admission.output_ids else 0
+        for index in range(start, len(REFERENCE)):
+            if index == self.dies_after:
+                await self.client.close()
+                await asyncio.Event().wait()
+            finished = index == len(REFERENCE) - 1
+            output = CompletionOutput(0, "x", [REFERENCE[index]], index, finish_reason="length" if finished else None)
+            delta = RequestOutput(
+                admission.request_id, admission.attempt, [1], [output], finished, max_tokens=self.max_tokens
+            )
+            self.client.send(admission.gateway, [delta])
+            await asyncio.sleep(0)
+        return connection
+
+
+class Call:
+    def __init__(self, replica: Replica, answer: Coroutine[None, None, Refusal | str]) -> None:
+        self._replica = replica
+        self._task = asyncio.create_task(answer)
+
+    async def result(self) -> Refusal | str:
+        return await self._task
+
+    def cancel(self) -> None:
+        self._replica.num_cancelled += not self._task.done()
+        self._task.cancel()
+
+
+class Replicas:
+    """Takes requests to the first replica that is not dead."""
+
+    def __init__(self, *replicas: Replica) -> None:
+        self.replicas = list(replicas)
+        self.introduced: set[GatewayAddress] = set()
+        self.killed: list[str] = []
+        self.reached = True
+        self.running = True
+        self.left = asyncio.Event()
+        self.num_introductions = 0
+
+    def generate(self, admission: Admission) -> Call:
+        replica = self.replicas[min(admission.attempt, len(self.replicas) - 1)]
+        return Call(replica, replica.answer(admission))
+
+    async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
+        self.introduced.add(gateway)
+        self.num_introductions += 1
+        return self.reached
+
+    async def are_running(self) -> bool:
+        return self.running
+
+    async def leave(self) -> None:
+        self.left.set()
+
+    async def kill(self, replica: str) -> None:
+        self.killed.append(replica)
+
+    async def trace(self) -> list[dict[str, Any]]:
+        return [{"traceEvents": [{"name": "step", "pid": 0}]} for _ in self.replicas]
+
+    async def why(self, request_id: str) -> dict[str, float] | None:
+        return {"decode": 1.0} if request_id == self.replicas[-1].admissions[-1].request_id else None
+
+
+@pytest.fixture
+async def make_gateway() -> AsyncIterator[Callable[..., Coroutine[None, None, Gateway]]]:
+    gateways: list[tuple[Gateway, Replicas]] = []
+
+    async def make(*replicas: Replica, max_attempts: int = 1, patience: float = SECONDS) -> Gateway:
+        engines = Replicas(*replicas)
+        gateway = Gateway(engines, max_attempts=max_attempts, patience=patience)
+        await gateway.start("127.0.0.1")
+        gateways.append((gateway, engines))
+        return gateway
+
+    yield make
+    for gateway, engines in gateways:
+        for replica in engines.replicas:
+            await replica.client.close()
+        await gateway.close()
+
+
+async def tokens(gateway: Gateway, request_id: str = "mine", **options: object) -> list[int]:
+    stream = gateway.generate(request_id, "hello", SamplingParams(max_tokens=12), priority=0, cache_salt=None)
+    return [token_id async for news in stream for output in news.outputs for token_id in output.token_ids]
+
+
+def report(replica: str, problem: str | None = None) -> EngineReport:
+    """Of an engine that has done nothing yet."""
+    names = [field.name for field in fields(EngineStats)]
+    return EngineReport(replica, "node", 1, problem, EngineStats(**dict.fromkeys(names, 0)))
+
+
+async def test_many_streams_over_one_connection(make_gateway) -> None:
+    gateway = await make_gateway(Replica())
+    assert await asyncio.gather(*(tokens(gateway, "same id") for _ in range(40))) == [REFERENCE] * 40
+
+
+async def test_the_first_replica_fixes_the_length_for_those_after_it(make_gateway) -> None:
+    replicas = [Replica(dies_after=3, max_tokens=40), Replica(dies_after=6, max_tokens=7), Replica(max_tokens=90)]
+    gateway = await make_gateway(*replicas, max_attempts=3)
+    stream = gateway.generate("mine", "hello", SamplingParams(max_tokens=None), priority=0, cache_salt=None)
+    told = {news.max_tokens async for news in stream}
+    assert told == {40}
+    assert [replica.admissions[0].params.max_tokens for replica in replicas] == [None, 40, 40]
+
+
+async def test_requests_leave_nothing_behind(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether their streams are read to the end or left."""
+    monkeypatch.setattr("cluster.gateway.gateway.NUM_REQUESTS_REMEMBERED", 8)
+    replica = Replica()
+    gateway = await make_gateway(replica)
+    await tokens(gateway)  # the connection is there
+    num_tasks = num_tasks_of_requests()
+
+    async def serve(num: int) -> Counter[str]:
+        """Objects there are after so many requests."""
+        for number in range(num):
+            async with aclosing(gateway.generate(f"{number}", "hello", SamplingParams(max_tokens=12))) as stream:
+                async for _ in stream:
+                    if number % 2:
+                        break
+        replica.admissions.clear()
+        while num_tasks_of_requests() > num_tasks:  # those that were cancelled end
+            await asyncio.sleep(0)
+        return num_objects_of("cluster", "engine")
+
+    before = await serve(40)
+    grown = await serve(40) - before
+    assert grown.total() < 20, grown  # the last request's may be there still
+
+
+def num_tasks_of_requests() -> int:
+    """All but the connections': a replica's witness connects when its process is ready, perhaps much later."""
+    names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
+    return sum(name != "DeltaServer._serve" for name in names)
+
+
+async def test_a_replica_serves_several_gateways(make_gateway) -> None:
+    replica = Replica()
+    gateways = [await make_gateway(replica) for _ in range(3)]
+    answers = await asyncio.gather(*(tokens(gateway) for gateway in gateways for _ in range(5)))
+    assert answers == [REFERENCE] * 15
+    assert len({admission.request_id for admission in replica.admissions}) == 15
+
+
+async def test_a_lost_replica_ends_in_a_clear_error(make_gateway) -> None:
+    gateway = await make_gateway(Replica(dies_after=5))
+    stream = gateway.generate("mine", "hello", SamplingParams(), priority=0, cache_salt=None)
+    got: list[int] = []
+    with pytest.raises(EngineDead, match="the engine was lost and is restarting: its connection ended"):
+        async for news in stream:
+            got += news.outputs[0].token_ids
+    assert got == REFERENCE[:5]
+
+
+async def test_another_replica_goes_on_with_what_came(make_gateway) -> None:
+    second = Replica()
+    gateway = await make_gateway(Replica(dies_after=5), Replica(dies_after=9), second, max_attempts=3)
+    assert await tokens(gateway) == REFERENCE
+    (admission,) = second.admissions
+    assert (admission.attempt, admission.output_ids) == (2, [REFERENCE[:9]])
+    assert admission.params.seed is not None
+
+
+async def test_refusals_come_as_the_exceptions_they_were(make_gateway) -> None:
+    class Refuses(Replica):
+        async def answer(self, admission: Admission) -> Refusal | str:
+            return Refusal.of(InvalidRequest("too long", param="prompt", code="context_length_exceeded"))
+
+    gateway = await make_gateway(Refuses())
+    with pytest.raises(InvalidRequest, match="too long") as raised:
+        await tokens(gateway)
+    assert (raised.value.param, raised.value.code) == ("prompt", "context_length_exceeded")
+
+
+async def test_a_call_that_fails_is_a_lost_replica(make_gateway) -> None:
+    class Dies(Replica):
+        async def answer(self, admission: Admission) -> Refusal | str:
+            raise EngineLost("the actor died")
+
+    gateway = await make_gateway(Dies(), Replica(), max_attempts=2)
+    assert await tokens(gateway) == REFERENCE
+
+
+class Stopped(Replica):
+    """A replica whose engine has given up, and which Serve has not replaced yet."""
+
+    async def answer(self, admission: Admission) -> Refusal | str:
+        self.admissions.append(admission)
+        return Refusal.of(EngineDead("max_restarts=3 are used up"))
+
+
+async def test_a_replica_that_is_not_replaced_yet_takes_no_attempt(make_gateway) -> None:
+    gateway = await make_gateway(*(Stopped() for _ in range(3)), Replica(), max_attempts=2)
+    assert await tokens(gateway) == REFERENCE
+
+
+async def test_refusals_come_to_an_end(make_gateway) -> None:
+    stopped = Stopped()
+    gateway = await make_gateway(stopped, max_attempts=2, patience=0.2)
+    with pytest.raises(EngineDead, match=r"took the request within 0 s: (max_restarts=3 are used up|nobody answered)"):
+        await tokens(gateway)
+    assert len(stopped.admissions) > 1
+
+
+async def test_with_one_attempt_a_refusal_is_told_at_once(make_gateway) -> None:
+    stopped = Stopped()
+    gateway = await make_gateway(stopped)
+    with pytest.raises(EngineDead, match="max_restarts=3 are used up"):
+        await asyncio.wait_for(tokens(gateway), SECONDS)
+    assert len(stopped.admissions) == 1
+
+
+class Silent(Replica):
+    """A replica that requests do not get through to."""
+
+    async def answer(self, admission: Admission) -> Refusal | str:
+        self.admissions.append(admission)
+        await asyncio.Event().wait()
+        return ""
+
+
+@pytest.mark.parametrize("running", [False, True])
+async def test_a_gateway_ends_if_it_reaches_none_of_the_replicas_that_run(
+    make_gateway, monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    """Where none runs it waits, and so does the request, for as long as it may."""
+    monkeypatch.setattr("cluster.gateway.gateway.INTRODUCTION_SECONDS", 0.01)
+    monkeypatch.setattr("cluster.gateway.gateway.BLIND_SECONDS", 0.1)
+    gateway = await make_gateway(Silent(), patience=2.0)
+    gateway._engines.reached, gateway._engines.running = False, running
+    asking = asyncio.create_task(tokens(gateway))
+    if running:
+        await asyncio.wait_for(gateway._engines.left.wait(), SECONDS)
+        asking.cancel()
+    else:
+        with pytest.raises(EngineDead, match="no engine replica took the request within 2 s: nobody answered"):
+            await asyncio.wait_for(asking, SECONDS)
+        assert not gateway._engines.left.is_set()
+
+
+async def test_a_gateway_that_has_streams_does_not_end(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.gateway.gateway.INTRODUCTION_SECONDS", 0.01)
+    monkeypatch.setattr("cluster.gateway.gateway.BLIND_SECONDS", 0.0)
+    gateway = await make_gateway(Taking(None))
+    stream = asyncio.create_task(tokens(gateway))
+    replica = gateway._engines.replicas[0]
+    await replica.has_taken.wait()
+    gateway._engines.reached = False
+    asked = gateway._engines.num_introductions
+    while gateway._engines.num_introductions < asked + 10:
+        await asyncio.sleep(0)
+    assert not stream.done() and not gateway._engines.left.is_set()
+    stream.cancel()
+
+
+class Taking(Replica):
+    """A replica that takes a request, reports on itself, and does no more."""
+
+    def __init__(self, problem: str | None) -> None:
+        super().__init__()
+        self.problem = problem
+        self.has_taken = asyncio.Event()
+
+    async def answer(self, admission: Admission) -> Refusal | str:
+        await self.take(admission)
+        self.has_taken.set()
+        while True:
+            self.client.report(report("a", self.problem))
+            await asyncio.sleep(0.01)
+
+
+async def test_a_replica_in_trouble_is_waited_for_as_long_as_one_that_is_not_there(
+    make_gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.gateway.gateway.INTRODUCTION_SECONDS", 0.01)
+    gateway = await make_gateway(Taking("its workers restart"), max_attempts=3, patience=0.3)
+    with pytest.raises(EngineDead, match="the engine replica could not go on for 0 s: its workers restart"):
+        await asyncio.wait_for(tokens(gateway), SECONDS)
+
+
+async def test_the_turn_for_a_last_attempt_is_not_waited_for_without_end(make_gateway) -> None:
+    class Dies(Replica):
+        async def answer(self, admission: Admission) -> Refusal | str:
+            await self.take(admission)
+            journals = gateway._journals.values()
+            while any(journal.source is None for journal in journals):
+                await asyncio.sleep(0)
+            raise EngineLost("the actor died")
+
+    gateway = await make_gateway(Dies(), Replica(), max_attempts=2, patience=0.3)
+    async with gateway._last_turn:
+        with pytest.raises(EngineDead, match="within 0 s: others make their last attempt"):
+            await asyncio.wait_for(tokens(gateway), SECONDS)
+
+
+async def test_an_abort_ends_the_pause(make_gateway) -> None:
+    stopped = Stopped()
+    gateway = await make_gateway(stopped, max_attempts=2, patience=1000)
+    task = asyncio.create_task(collect_reasons(gateway))
+    while not stopped.admissions:
+        await asyncio.sleep(0)
+    gateway.abort("mine")
+    assert (await asyncio.wait_for(task, SECONDS))[-1] == "abort"
+
+
+async def collect_reasons(gateway: Gateway) -> list[str | None]:
+    stream = gateway.generate("mine", "hello", SamplingParams())
+    return [output.finish_reason async for news in stream for output in news.outputs]
+
+
+async def test_closing_the_stream_cancels_the_call(make_gateway) -> None:
+    replica = Replica()
+    gateway = await make_gateway(replica)
+    stream = gateway.generate("mine", "hello", SamplingParams(), priority=0, cache_salt=None)
+    await anext(stream)
+    await stream.aclose()
+    assert replica.num_cancelled == 1
+
+
+async def test_abort_ends_the_stream(make_gateway) -> None:
+    replica = Replica()
+    gateway = await make_gateway(replica)
+    stream = gateway.generate("mine", "hello", SamplingParams(), priority=0, cache_salt=None)
+    await anext(stream)
+    gateway.abort("mine")
+    reasons = [output.finish_reason async for news in stream for output in news.outputs]
+    assert reasons[-1] == "abort"
+    assert replica.num_cancelled == 1
+
+
+async def test_a_wrong_token_is_not_let_in(make_gateway) -> None:
+    replica = Replica()
+    gateway = await make_gateway(replica)
+    assert await tokens(gateway) == REFERENCE
+    address = replica.admissions[0].gateway
+    with pytest.raises(ConnectionRefusedError, match="did not take our token"):
+        await replica.client.connect(GatewayAddress(address.host, address.port, b"x" * 32))
+
+
+async def test_every_replica_is_a_process_of_the_trace(make_gateway) -> None:
+    gateway = await make_gateway(Replica(), Replica())
+    assert [event["pid"] for event in (await gateway.trace())["traceEvents"]] == [0, 1]
+
+
+async def test_why_is_asked_by_the_clients_id(make_gateway) -> None:
+    gateway = await make_gateway(Replica())
+    assert await tokens(gateway, "mine") == REFERENCE
+    assert await gateway.why("mine") == {"decode": 1.0}
+    assert await gateway.why("never seen") is None
+
+
+async def test_why_tells_what_a_lost_replica_cost(make_gateway) -> None:
+    gateway = await make_gateway(Replica(dies_after=5), Replica(), max_attempts=3)
+    asked_at = time.monotonic()
+    assert await tokens(gateway, "mine") == REFERENCE
+    lost, decode = (await gateway.why("mine")).items()
+    assert lost[0] == "earlier attempts" and 0 < lost[1] < time.monotonic() - asked_at
+    assert decode == ("decode", 1.0)

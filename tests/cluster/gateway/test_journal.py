@@ -1,0 +1,164 @@
+"""The journal takes each delta once and in order, whatever arrives, and hands the next attempt all that came."""
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+
+from cluster.gateway.journal import Journal
+from cluster.replica.lost import EngineLost
+from engine.outputs import Accumulator, CompletionOutput, RequestOutput
+
+
+def delta(
+    first_index: int, token_ids: list[int], *, attempt: int = 0, index: int = 0, finish: bool = False
+) -> RequestOutput:
+    text = "".join(chr(ord("a") + token_id % 26) for token_id in token_ids)
+    output = CompletionOutput(index, text, token_ids, first_index, finish_reason="stop" if finish else None)
+    return RequestOutput("own-1", attempt, [7, 8] if first_index == 0 else [], [output], finished=finish, prompt=None)
+
+
+async def everything(journal: Journal) -> RequestOutput:
+    accumulator = Accumulator()
+    async for news in journal.read():
+        accumulator.add(news)
+    assert accumulator.last is not None
+    return accumulator.last
+
+
+async def test_takes_deltas_in_order() -> None:
+    journal = Journal("mine", 1)
+    assert journal.accept(delta(0, [1]), "a")
+    assert journal.accept(delta(1, [2, 3]), "a")
+    assert journal.accept(delta(3, [], finish=True), "a")
+    whole = await everything(journal)
+    assert (whole.request_id, whole.prompt_token_ids) == ("mine", [7, 8])
+    assert whole.outputs == [CompletionOutput(0, "bcd", [1, 2, 3], finish_reason="stop")]
+
+
+async def test_refuses_a_delta_that_came_before() -> None:
+    journal = Journal("mine", 1)
+    assert journal.accept(delta(0, [1, 2]), "a")
+    assert not journal.accept(delta(0, [1, 2]), "a")
+    assert not journal.accept(delta(1, [2]), "a")
+    assert journal.output_ids == [[1, 2]]
+
+
+async def test_refuses_deltas_of_another_attempt() -> None:
+    journal = Journal("mine", 1)
+    assert journal.accept(delta(0, [1]), "a")
+    assert journal.next_attempt() == 1
+    assert not journal.accept(delta(1, [2], attempt=0), "a")
+    assert not journal.accept(delta(1, [2], attempt=2), "a")
+    assert journal.accept(delta(1, [9], attempt=1), "b")
+    assert journal.output_ids == [[1, 9]]
+
+
+async def test_nothing_follows_the_end() -> None:
+    journal = Journal("mine", 1)
+    assert journal.accept(delta(0, [1], finish=True), "a")
+    assert not journal.accept(delta(1, [2]), "a")
+    journal.fail(EngineLost("too late"))
+    assert (await everything(journal)).outputs[0].token_ids == [1]
+
+
+async def test_a_skipped_token_fails_the_attempt_after_what_came() -> None:
+    journal = Journal("mine", 1)
+    assert journal.accept(delta(0, [1]), "a")
+    assert not journal.accept(delta(2, [3]), "a")
+    reader = journal.read()
+    assert (await anext(reader)).outputs[0].token_ids == [1]
+    with pytest.raises(EngineLost, match="choice 0 went on at token 2, 1 had come"):
+        await anext(reader)
+
+
+async def test_a_slow_reader_finds_deltas_joined() -> None:
+    journal = Journal("mine", 2)
+    for first_index in range(5):
+        for index in range(2):
+            assert journal.accept(delta(first_index, [first_index], index=index), "a")
+    news = await anext(journal.read())
+    assert [output.token_ids for output in news.outputs] == [[0, 1, 2, 3, 4]] * 2
+
+
+async def test_abort_finishes_what_is_open() -> None:
+    journal = Journal("mine", 2)
+    assert journal.accept(delta(0, [1], index=1), "a")
+    journal.abort()
+    whole = await everything(journal)
+    assert [(output.index, output.token_ids, output.finish_reason) for output in whole.outputs] == [
+        (0, [], "abort"),
+        (1, [1], "abort"),
+    ]
+
+
+async def test_a_delta_without_outputs_says_that_a_replica_has_taken_the_request() -> None:
+    journal = Journal("mine", 1)
+    assert journal.accept(RequestOutput("own-1", 0, [], [], finished=False), "a")
+    assert (journal.source, journal.has_gained) == ("a", False)
+    assert journal.accept(delta(0, [1]), "a")
+    assert journal.has_gained
+    journal.next_attempt()
+    assert (journal.source, journal.has_gained) == (None, False)
+
+
+async def test_what_the_first_delta_said_of_the_prompt_stays() -> None:
+    """The next replica is given token ids, and may find more of them in its cache."""
+    journal = Journal("mine", 1)
+    assert journal.accept(replace(delta(0, [1]), num_cached_tokens=1, prompt="ab"), "a")
+    journal.next_attempt()
+    resumed = replace(delta(1, [2], attempt=1, finish=True), prompt_token_ids=[7, 8], prompt="AB", num_cached_tokens=2)
+    assert journal.accept(resumed, "b")
+    whole = await everything(journal)
+    assert (whole.prompt_token_ids, whole.prompt, whole.num_cached_tokens) == ([7, 8], "ab", 1)
+    assert journal.prompt_token_ids == [7, 8]
+
+
+async def test_sums_of_logprobs_are_kept_for_the_next_attempt() -> None:
+    journal = Journal("mine", 2)
+    assert journal.cumulative_logprobs == []
+    for index in range(2):
+        news = delta(0, [1], index=index)
+        news.outputs[0].cumulative_logprob = -1.5 - index
+        assert journal.accept(news, "a")
+    assert journal.cumulative_logprobs == [-1.5, -2.5]
+
+
+async def test_a_last_word_on_a_choice_that_has_ended_is_no_repeat() -> None:
+    journal = Journal("mine", 2)
+    ended = delta(0, [1], finish=True)
+    ended.finished = False
+    assert journal.accept(ended, "a")
+    last = delta(0, [2], index=1, finish=True)
+    last.outputs.insert(0, CompletionOutput(0, "", [], 1, finish_reason="stop"))
+    assert journal.accept(last, "a")
+    assert [choice.token_ids for choice in (await everything(journal)).outputs] == [[1], [2]]
+
+
+@pytest.mark.parametrize("seed", range(50))
+async def test_random_losses_and_repeats_never_change_the_stream(seed: int) -> None:
+    """Replicas that die at random, resend and resume from the journal: the reader gets the reference, once."""
+    rng = random.Random(seed)
+    reference = [rng.randrange(1000) for _ in range(40)]
+    journal = Journal("mine", 1)
+    sent: list[RequestOutput] = []
+
+    async def write() -> None:
+        position = 0
+        while position < len(reference):
+            if rng.random() < 0.1:
+                position = sum(map(len, journal.output_ids))
+                journal.next_attempt()
+            if sent and rng.random() < 0.3:
+                journal.accept(rng.choice(sent), "late")
+            end = min(position + rng.randint(1, 4), len(reference))
+            news = delta(position, reference[position:end], attempt=journal.attempt, finish=end == len(reference))
+            sent.append(news)
+            assert journal.accept(news, "a")
+            position = end
+            if rng.random() < 0.5:
+                await asyncio.sleep(0)
+
+    whole, _ = await asyncio.gather(everything(journal), write())
+    assert whole.outputs[0].token_ids == reference

@@ -1,0 +1,77 @@
+"""What is refused before anything starts, and that our packages are ours."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.launch.app import build_app, check_packages
+from cluster.launch.ray_cluster import ROOT
+from cluster.launch.serving import check_port, last_reason
+from engine.errors import InvalidConfig
+
+
+def test_the_packages_are_ours() -> None:
+    check_packages()
+
+
+def test_refuses_packages_of_the_same_name(tmp_path: Path) -> None:
+    """Another `ops` that comes first on the path."""
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "__init__.py").touch()
+    program = "import sys; from cluster.launch import check_packages; sys.path.insert(0, sys.argv[1]); check_packages()"
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    assert f"package 'ops' is found in {tmp_path}/ops/__init__.py, not in {ROOT}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({}, "engine is required"),
+        (
+            {"engine": {"model": "configs/demo"}, "num_engine": 2},
+            "unknown key 'num_engine'; did you mean 'num_engines'",
+        ),
+        (
+            {"engine": {"model": "configs/demo"}, "num_gateways": 0},
+            "num_gateways=0: Input should be greater than or equal to 1",
+        ),
+        ({"engine": {"model": "configs/demo", "tensor_paralel_size": 2}}, "did you mean 'tensor_parallel_size'"),
+        ({"engine": {"model": "configs/nothing"}}, f"{ROOT}/configs/nothing/config.json does not exist"),
+    ],
+)
+def test_refuses_configurations(arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InvalidConfig, match=sentence):
+        build_app(arguments)
+
+
+def test_builds_an_application_of_two_deployments() -> None:
+    application = build_app(
+        {"engine": {"model": "configs/demo", "tensor_parallel_size": 2, "pipeline_parallel_size": 2}, "num_gateways": 3}
+    )
+    gateway = application._bound_deployment
+    (engine, *_) = gateway.init_args
+    assert (gateway.name, gateway.num_replicas) == ("GatewayDeployment", 3)
+    assert (engine._bound_deployment.name, engine._bound_deployment.num_replicas) == ("EngineDeployment", 1)
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_gateways_are_told_to_be_strict(is_strict: bool) -> None:
+    gateway = build_app({"engine": {"model": "configs/demo"}, "strict_fields": is_strict})._bound_deployment
+    assert gateway.init_args[-1] is is_strict
+
+
+def test_a_port_is_free_or_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidConfig, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            check_port("127.0.0.1", port)
+    check_port("127.0.0.1", port)
+
+
+def test_the_reason_is_ours_whatever_serve_says_after_it() -> None:
+    slow = "Deployment 'GatewayDeployment' has 1 replicas that take long.\nThis may be caused by a slow __init__.\n"
+    assert last_reason(f"failed\n  engine.errors.InvalidConfig: no such thing\n{slow}") == "no such thing"
+    assert last_reason(slow) == "This may be caused by a slow __init__."

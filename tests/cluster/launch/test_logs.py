@@ -1,0 +1,47 @@
+"""Logs are kept when they were asked for or something failed, and go otherwise."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cluster.launch.logs import SESSION_LOGS, KeptLogs, RayFolder
+from engine.errors import InvalidConfig
+
+
+def written(tmp_path: Path) -> Path:
+    folder = tmp_path / "ray"
+    (folder / SESSION_LOGS / "serve").mkdir(parents=True)
+    (folder / SESSION_LOGS / "serve" / "replica.log").write_text("a line")
+    return folder
+
+
+def test_go_with_a_cluster_that_ends_as_it_should(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path)
+    with pytest.raises(KeyboardInterrupt), RayFolder(folder, KeptLogs()):
+        raise KeyboardInterrupt
+    assert (folder.exists(), capsys.readouterr().out) == (False, "")
+
+
+def test_stay_after_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path)
+    with pytest.raises(InvalidConfig, match="why"), RayFolder(folder, KeptLogs()):
+        raise InvalidConfig("why")
+    kept = Path(capsys.readouterr().out.strip().removeprefix("The logs are in "))
+    assert not folder.exists()
+    assert (kept / "serve" / "replica.log").read_text() == "a line"
+    shutil.rmtree(kept)
+
+
+def test_stay_where_they_are_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, kept = written(tmp_path), tmp_path / "some" / "where"
+    with RayFolder(folder, KeptLogs(kept)):
+        pass
+    assert (kept / "serve" / "replica.log").read_text() == "a line"
+    assert capsys.readouterr().out == f"The logs are in {kept}\n"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidConfig, match=r"log_dir=.*/file/x cannot be made: Not a directory"):
+        KeptLogs(tmp_path / "file" / "x")

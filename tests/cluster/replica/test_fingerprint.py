@@ -1,0 +1,200 @@
+"""A request goes on only where it would have the same tokens: gateways bind it to a fingerprint, ranks agree on one level."""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cluster.api.errors import as_api_error
+from cluster.checkpoint.manifest import make_manifest, write_manifest
+from cluster.gateway.gateway import Gateway
+from cluster.owner import this_process
+from cluster.replica.admission import Admission, Refusal
+from cluster.replica.lost import EngineLost
+from cluster.workers.actor import WorkerActor
+from cluster.workers.agreement import agree, common_arithmetic
+from engine.config import EngineConfig
+from engine.errors import FingerprintChanged, InvalidConfig
+from engine.fingerprint import Offer, fingerprint, tokenizer_digest, weights_digest
+from engine.sampling_params import SamplingParams
+from engine.worker.local_executor import LocalExecutor
+from ops.cpu import build
+from tests.cluster.gateway.test_gateway import REFERENCE, SECONDS, Replica, make_gateway, tokens
+from tests.cluster.replica.test_deployment import CONFIG, DEMO, PARAMS, Replicas
+from tests.cluster.replica.test_deployment import Replica as EngineReplica
+from tests.cluster.workers.ranks import make_config, run, started
+
+__all__ = ["make_gateway"]
+
+NODES = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+needs_two_levels = pytest.mark.skipif(
+    "avx2" not in build.runnable_levels()[1:] or "SQUADRON_CPU_ISA" in os.environ,
+    reason="needs AVX2 and a better level",
+)
+
+
+async def test_a_stream_passes_over_replicas_that_would_go_on_otherwise(make_gateway) -> None:
+    replicas = Replica(dies_after=5), Replica(fingerprint="fp_two"), Replica()
+    gateway = await make_gateway(*replicas, max_attempts=3)
+    assert await asyncio.wait_for(tokens(gateway), SECONDS) == REFERENCE
+    assert [replica.admissions[0].fingerprint for replica in replicas] == [None, "fp_one", "fp_one"]
+
+
+class Stillborn(Replica):
+    """Takes a request, and dies."""
+
+    async def answer(self, admission: Admission) -> Refusal | str:
+        await self.take(admission)
+        await asyncio.sleep(0.05)
+        await self.client.close()
+        raise EngineLost("died")
+
+
+async def test_without_a_token_any_replica_may_go_on(make_gateway) -> None:
+    gateway = await make_gateway(Stillborn(), Replica(fingerprint="fp_two"), max_attempts=3)
+    assert await asyncio.wait_for(tokens(gateway), SECONDS) == REFERENCE
+
+
+async def test_where_no_such_replica_comes_the_client_is_told(make_gateway) -> None:
+    gateway = await make_gateway(Replica(dies_after=5), Replica(fingerprint="fp_two"), max_attempts=3, patience=0.3)
+    heard: list[int] = []
+    with pytest.raises(FingerprintChanged, match="within 0 s: it computes otherwise") as raised:
+        async for delta in gateway.generate("r", [1], SamplingParams(max_tokens=12)):
+            assert delta.fingerprint == "fp_one"
+            heard += [token_id for output in delta.outputs for token_id in output.token_ids]
+    assert heard == REFERENCE[:5]
+    told = as_api_error(raised.value)
+    assert (told.status, told.code) == (503, "fingerprint_changed")
+
+
+async def test_a_stream_taken_up_again_is_bound_from_the_start(make_gateway) -> None:
+    gateway = await make_gateway(Replica(fingerprint="fp_two"), Replica(), max_attempts=3)
+    again = gateway.generate("r", [1], SamplingParams(max_tokens=12), output_ids=[], fingerprint="fp_one")
+    assert [delta.fingerprint async for delta in again] == ["fp_one"] * len(REFERENCE)
+
+
+@pytest.fixture
+async def unlike() -> AsyncIterator[list[EngineReplica]]:
+    """Two real engines whose results differ."""
+    replicas = []
+    for dtype in ("bfloat16", "float32"):
+        replica = EngineReplica.__new__(EngineReplica)
+        await replica.__init__(
+            EngineConfig.create(**CONFIG.model_dump() | {"dtype": dtype, "kv_cache_memory_bytes": 32 << 20}),
+            this_process(),
+        )
+        replicas.append(replica)
+    yield replicas
+    for replica in replicas:
+        await replica.stop()
+
+
+async def test_engines_that_compute_otherwise_refuse_and_tell_why(unlike: list[EngineReplica]) -> None:
+    gateway = Gateway(Replicas(unlike), max_attempts=3, patience=1.0)
+    await gateway.start("127.0.0.1")
+    heard = 0
+    try:
+        with pytest.raises(FingerprintChanged):
+            async for delta in gateway.generate("r", "one two", PARAMS):
+                heard += sum(len(output.token_ids) for output in delta.outputs)
+                if not unlike[0]._is_stopping:
+                    unlike[0]._hand_back()
+        assert 0 < heard < 400
+        await asyncio.gather(*(replica.connect(gateway._address) for replica in unlike))
+        async with asyncio.timeout(SECONDS):
+            while len(reports := await gateway.engines()) < 2:
+                await asyncio.sleep(0.01)
+        assert len({report["fingerprint"] for report in reports}) == 2
+        assert {report["arithmetic"]["dtype"] for report in reports} == {"bfloat16", "float32"}
+        for report in reports:
+            assert fingerprint(report["arithmetic"]) == report["fingerprint"]
+    finally:
+        await gateway.close()
+
+
+def test_ranks_agree_on_the_best_level_that_all_can() -> None:
+    best, good = Offer("cpu", ("avx512_bf16", "avx512", "avx2")), Offer("cpu", ("avx512", "avx2"))
+    assert agree([best, best], NODES, None) == "avx512_bf16"
+    assert agree([best, good, best], NODES, None) == "avx512"
+    assert agree([best, best], NODES, "avx2") == "avx2", "as before, whatever new workers can"
+
+
+def test_ranks_that_cannot_agree_are_refused_in_a_line() -> None:
+    new, old = Offer("cpu", ("avx512_bf16",)), Offer("cpu", ("avx2",))
+    with pytest.raises(
+        InvalidConfig, match=r"worker 0 on node 10\.0\.0\.1 avx512_bf16; worker 1 on node 10\.0\.0\.2 avx2"
+    ):
+        agree([new, old], NODES, None)
+    with pytest.raises(InvalidConfig, match="where avx512 was used so far"):
+        agree([old, old], NODES, "avx512")
+    slow = Offer("reference", ("AVX2",), "no C++ compiler")
+    with pytest.raises(
+        InvalidConfig, match=r"worker 1 on node 10\.0\.0\.2 .* reference .* no C\+\+ compiler; ops_backend=ref"
+    ):
+        agree([new, slow], NODES, None)
+    with pytest.raises(
+        InvalidConfig, match=r"weights is a on worker 0, node 10\.0\.0\.1, and b on worker 1, node 10\.0\.0\.2"
+    ):
+        common_arithmetic([{"weights": "a"}, {"weights": "b"}], NODES)
+
+
+def test_the_digest_of_weights_sees_another_training_and_a_manifest(tmp_path: Path) -> None:
+    shutil.copytree(DEMO, tmp_path / "model")
+    folder = tmp_path / "model"
+    seen = {weights_digest(str(folder))}
+    data = bytearray((folder / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(data)
+    seen.add(weights_digest(str(folder)))
+    write_manifest(folder, make_manifest(folder, 1, lambda _: None))
+    seen.add(weights_digest(str(folder)))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 5.0}))
+    seen.add(weights_digest(str(folder)))
+    assert len(seen) == 4
+    before = tokenizer_digest(str(folder))
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert tokenizer_digest(str(folder)) != before
+
+
+class MixedActor(WorkerActor):
+    """The first of them to start is on a machine that can do less."""
+
+    def __init__(self) -> None:
+        with suppress(FileExistsError):
+            os.close(os.open(f"{os.environ['SQUADRON_TEST_FOLDER']}/taken", os.O_CREAT | os.O_EXCL))
+            os.environ["SQUADRON_CPU_ISA"] = "avx2"
+        super().__init__()
+
+
+@needs_two_levels
+@pytest.mark.usefixtures("cluster")
+def test_ranks_of_mixed_levels_compute_at_the_lower_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = make_config(ops_backend="auto", dtype="bfloat16")
+    own = LocalExecutor(plain)
+    ours = own.start().arithmetic["ops"]
+    own.shutdown()
+    assert "avx2" not in ours
+
+    class Mixed(MixedActor):
+        def __init__(self) -> None:
+            os.environ["SQUADRON_TEST_FOLDER"] = folder
+            super().__init__()
+
+    folder = str(tmp_path)
+    monkeypatch.setattr("cluster.workers.process.WorkerActor", Mixed)
+    with started(
+        make_config(ops_backend="auto", dtype="bfloat16", tensor_parallel_size=2, num_spare_workers=0)
+    ) as executor:
+        assert "kernels-avx2-" in executor._group.capacity.arithmetic["ops"]
+        mixed = run(executor)
+        os.kill(executor.worker_pids[0], 9)
+        with pytest.raises(Exception, match="worker"):
+            run(executor)
+        assert "kernels-avx2-" in executor.restart().arithmetic["ops"], "the one that is new can do more, and does not"
+        assert run(executor, epoch=1) == mixed
