@@ -88,6 +88,9 @@ class DeltaServer:
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._decoder = msgspec.msgpack.Decoder(News)
         self._connections: dict[str, _Incoming] = {}
+        self._serving: dict[
+            asyncio.Task[None] | None, asyncio.StreamWriter
+        ] = {}  # replicas, witnesses, and who else calls
 
     async def start(self, host: str) -> GatewayAddress:
         """Listen on a free port of `host`, which the engines should reach, and nobody from outside."""
@@ -99,8 +102,9 @@ class DeltaServer:
     async def close(self) -> None:
         self._listening.cancel()
         self._server.close()
-        for incoming in self._connections.values():
-            incoming.writer.close()
+        for writer in self._serving.values():
+            writer.close()
+        await asyncio.gather(*filter(None, self._serving), return_exceptions=True)
         await self._server.wait_closed()
 
     def is_connected(self, connection: str) -> bool:
@@ -131,6 +135,8 @@ class DeltaServer:
                     incoming.writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        self._serving[task] = writer
         try:
             name = await self._greet(reader)
             if name is None:
@@ -143,6 +149,7 @@ class DeltaServer:
                 writer.write(_WELCOME)
                 await self._receive(connection, reader, writer)
         finally:
+            del self._serving[task]
             writer.close()
 
     async def _greet(self, reader: asyncio.StreamReader) -> bytes | None:
