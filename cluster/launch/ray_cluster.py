@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import ray
+from ray._private.grpc_utils import init_grpc_channel
 from ray._private.worker import BaseContext
 
 from cluster.launch.logs import RAY, KeptLogs, RayFolder, silence_deaths
@@ -23,6 +25,7 @@ from engine.errors import InvalidConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 CPUS_BESIDE_WORKERS = 1  # logical ones, of gateways and drivers
+GRPC_SECONDS = 15.0  # for a server at --ray-address to greet us
 OBJECT_STORE_BYTES = 128 << 20  # weights come from disk and steps travel over sockets
 # What Ray and its processes read from the environment when they start; what is set already stays.
 RAY_ENVIRONMENT = {
@@ -111,14 +114,30 @@ def _start(**options: Any) -> BaseContext:
 
 
 def _connect(address: str, options: dict[str, Any]) -> BaseContext:
-    """Raises InvalidConfig, at once where nothing listens: Ray would try for minutes."""
-    is_named = address.rpartition(":")[2].isdecimal()  # "auto" has no port
-    if is_named and not answers(address.removeprefix("ray://")):
+    """Raises InvalidConfig, soon where nothing listens, or something that is not Ray: Ray would try for minutes."""
+    server = address.removeprefix("ray://")
+    is_named = server.rpartition(":")[2].isdecimal()  # "auto" has no port
+    if is_named and not answers(server):
         raise InvalidConfig(
             f"nothing answers at --ray-address {address}; is the port that of `ray start`, and the cluster up?"
+        )
+    if is_named and not _speaks_grpc(server):
+        raise InvalidConfig(
+            f"what listens at --ray-address {address} did not answer as Ray does within {GRPC_SECONDS:.0f} s; "
+            "is the port that of `ray start`?"
         )
     try:
         return ray.init(address=address, **options)
     except ConnectionError as error:
         reason = str(error).strip().partition("\n")[0]
         raise InvalidConfig(f"no Ray cluster lets us in at --ray-address {address}: {reason}") from None
+
+
+def _speaks_grpc(server: str) -> bool:
+    """Whether the server at host:port greets us as Ray's do, before any word of tokens."""
+    with init_grpc_channel(server, [("grpc.enable_http_proxy", 0)]) as channel:  # as Ray's own connections
+        try:
+            grpc.channel_ready_future(channel).result(timeout=GRPC_SECONDS)
+        except grpc.FutureTimeoutError:
+            return False
+    return True

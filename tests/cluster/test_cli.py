@@ -199,6 +199,20 @@ def test_a_ray_address_where_nobody_is(capsys: pytest.CaptureFixture[str]) -> No
     )
 
 
+def test_a_ray_address_where_something_else_listens(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It takes connections, and says nothing."""
+    monkeypatch.setattr("cluster.launch.ray_cluster.GRPC_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        assert main(["serve", str(DEMO), "--port", "0", "--ray-address", address]) == 2
+    assert capsys.readouterr().err == (
+        f"squadron serve: what listens at --ray-address {address} did not answer as Ray does within 1 s; "
+        "is the port that of `ray start`?\n"
+    )
+
+
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
