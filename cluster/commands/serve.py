@@ -43,6 +43,7 @@ class ServerOptions(BaseModel):
     num_engines: int = Field(1, ge=1)
     num_gateways: int = Field(1, ge=1)
     max_attempts: int = Field(3, ge=1)
+    patience: float = Field(300, gt=0)
     stream_resume: bool = False
     strict_fields: bool = False
     ray_address: str | None = None
@@ -86,6 +87,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="engine replicas lost in a row under a request before its client hears of it (default: 3)",
     )
     group.add_argument(
+        "--patience",
+        type=float,
+        default=suppress,
+        metavar="S",
+        help="seconds that a request waits for an engine replica that can go on with it, then 503 (default: 300)",
+    )
+    group.add_argument(
         "--stream-resume",
         action="store_true",
         default=suppress,
@@ -122,16 +130,7 @@ def _run(options: argparse.Namespace) -> None:
     api_keys = read_api_keys(server.api_key, server.api_key_file)
     os.environ.pop(API_KEY_VARIABLE, None)  # not for the processes of Ray, which would inherit it
     check_port(server.host, server.port)
-    app = {
-        "engine": config.model_dump(),
-        "num_engines": server.num_engines,
-        "num_gateways": server.num_gateways,
-        "max_attempts": server.max_attempts,
-        "stream_resume": server.stream_resume,
-        "strict_fields": server.strict_fields,
-        "api_keys": api_keys,
-        "allowed_hosts": default_hosts(server.host) if server.allowed_hosts is None else server.allowed_hosts,
-    }
+    app = application(config, server, api_keys)
     print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
     if not check_values(config):
         print("The workers will verify the weights, which are too large to read twice", flush=True)
@@ -154,6 +153,21 @@ def _run(options: argparse.Namespace) -> None:
         stack.enter_context(told_events(APP_NAME))
         stack.callback(print, "Stopping; what has begun is finished first", flush=True)
         ray.wait()
+
+
+def application(config: EngineConfig, server: ServerOptions, api_keys: tuple[str, ...]) -> dict[str, Any]:
+    """The `args` of `build_app`."""
+    return {
+        "engine": config.model_dump(),
+        "num_engines": server.num_engines,
+        "num_gateways": server.num_gateways,
+        "max_attempts": server.max_attempts,
+        "patience": server.patience,
+        "stream_resume": server.stream_resume,
+        "strict_fields": server.strict_fields,
+        "api_keys": api_keys,
+        "allowed_hosts": default_hosts(server.host) if server.allowed_hosts is None else server.allowed_hosts,
+    }
 
 
 def configure(options: argparse.Namespace) -> tuple[EngineConfig, ServerOptions]:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli import main
+from cluster.cli import _parser, main
 from cluster.commands.options import DESCRIPTIONS, add_engine_options, engine_arguments
+from cluster.commands.serve import application, configure
+from cluster.launch.app import AppConfig
 from cluster.version import VERSION
 from engine.config import EngineConfig
 from engine.manifest import MANIFEST_FILE
@@ -106,6 +108,12 @@ def test_what_another_cluster_has_is_not_for_this_machine_to_say(
     assert "memory here" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("given", "seconds"), [([], 300.0), (["--patience", "4.5"], 4.5)])
+def test_patience_reaches_the_application(given: list[str], seconds: float) -> None:
+    config, server = configure(_parser().parse_args(["serve", str(DEMO), *given]))
+    assert AppConfig(**application(config, server, ())).patience == seconds
+
+
 def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "engine.yaml"
     file.write_text(f"model: {DEMO}\ntensor-parallel-size: 2\npipeline_parallel_size: 4\n")
@@ -127,6 +135,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.Capt
         ("model: {demo}\nprot: 80", "unknown key 'prot'; did you mean 'port'?"),
         ("model: {demo}\napi_key: 1234", "api_key: Input should be a valid tuple"),
         ("model: {demo}\napi_key: [a, '']", "the configuration holds an empty API key"),
+        ("model: {demo}\npatience: 0", "patience=0: Input should be greater than 0"),
         ("model: {demo}\nport: 70000", "port=70000: Input should be less than or equal to 65535"),
     ],
 )
