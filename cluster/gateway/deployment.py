@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import logging
 import os
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from cluster.api.app import build
 from cluster.api.errors import Unavailable
 from cluster.api.proxy import BareProxyWarning
 from cluster.gateway import handle
-from cluster.gateway.gateway import Gateway
+from cluster.gateway.gateway import BLIND_SECONDS, INTRODUCTION_SECONDS, Gateway
 from cluster.gateway.stream_store import JournalClient
 from cluster.logs import log_beside_serve
 from cluster.owner import Owner
@@ -28,6 +29,8 @@ from cluster.replica.admission import Admission, Refusal
 from cluster.replica.delta_channel import GatewayAddress
 from cluster.replica.lost import EngineLost
 from cluster.workers.ray_errors import reason_of
+
+logger = logging.getLogger("squadron.gateway")
 
 SERVE_NAMESPACE = "serve"  # where Serve names its actors
 CONNECT_SECONDS = 3.0  # for every replica to connect to this gateway
@@ -52,14 +55,15 @@ class GatewayDeployment:
         strict_fields: bool,
     ) -> None:
         log_beside_serve()
-        self._gateway = _ServeGateway(_ServeEngines(engines), max_attempts=max_attempts, patience=patience)
+        replicas = _ServeEngines(engines)
+        self._gateway = _ServeGateway(replicas, max_attempts=max_attempts, patience=patience)
         self._owner = owner
         self._model_name = model_name
         self._api_keys = api_keys
         self._allowed_hosts = allowed_hosts
         self._strict_fields = strict_fields
         self._streams = JournalClient(serve.get_replica_context().app_name) if stream_resume else None
-        self._model = await engines.model_info.remote()
+        self._model = await replicas.model_info()
         await self._gateway.start(ray.util.get_node_ip_address())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -145,6 +149,24 @@ class _ServeEngines:
     def __init__(self, engines: DeploymentHandle[Any]) -> None:
         self._engines = engines
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="asking")  # one: the controller may not answer
+
+    async def model_info(self) -> dict[str, Any]:
+        """What the HTTP API needs to know of the model, once there is a replica. Ends the process if it does not hear of one
+        that runs: see `leave`."""
+        while True:
+            were_running = await self.are_running()
+            asking = self._engines.model_info.remote()
+            try:
+                async with asyncio.timeout(BLIND_SECONDS):
+                    model: dict[str, Any] = await asking
+                return model
+            except RayActorError:  # the next one is asked
+                await asyncio.sleep(INTRODUCTION_SECONDS)
+            except TimeoutError:
+                asking.cancel()
+                if were_running and await self.are_running():
+                    logger.error("engine replicas run, and none told of its model for %.0f s", BLIND_SECONDS)
+                    await self.leave()
 
     def generate(self, admission: Admission) -> "_ServeCall":
         return _ServeCall(self._engines.generate.remote(admission))
