@@ -1,4 +1,4 @@
-"""A client of streams that never asks twice, and keeps all that it was told and when."""
+"""A client that never asks twice, and keeps all that it was told and when."""
 
 import asyncio
 import time
@@ -110,6 +110,8 @@ class ChaosClient:
                 stream.retry_after = response.headers.get("retry-after")
                 if response.status != 200:
                     stream.error = f"{response.status}: {(await response.text())[:SHOWN_BODY]}"
+                elif response.content_type == "application/json":
+                    _take(await response.json(), stream, time.monotonic())
                 else:
                     await _read(response, stream, drop_after)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

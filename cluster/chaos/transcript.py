@@ -36,13 +36,13 @@ class Transcript:
         )
 
     def take(self, event: dict[str, Any]) -> bool:
-        """Add a chunk of a stream of completions or chat completions; whether it brought part of an answer."""
+        """Add a chunk of a stream of completions or chat completions, or a whole one; whether it brought part of an answer."""
         usage = event.get("usage")
         if usage is not None:
             self.usage = usage["prompt_tokens"], usage["completion_tokens"]
         for part in event["choices"]:
             choice = self.choices.setdefault(part["index"], Choice())
-            choice.text += part["text"] if "text" in part else part["delta"].get("content") or ""
+            choice.text += _text(part)
             choice.tokens += _tokens(part.get("logprobs") or {})
             choice.finish_reason = part.get("finish_reason") or choice.finish_reason
             choice.stop_reason = part.get("stop_reason") or choice.stop_reason
@@ -55,6 +55,13 @@ class Transcript:
             for index, choice in sorted(self.choices.items())
         ]
         return hashlib.sha256(json.dumps([choices, self.usage]).encode()).hexdigest()
+
+
+def _text(part: dict[str, Any]) -> str:
+    """Of a completion, of a chat's delta, or of its message."""
+    if "text" in part:
+        return str(part["text"])
+    return (part["message"] if "message" in part else part["delta"]).get("content") or ""
 
 
 def _tokens(logprobs: dict[str, Any]) -> list[str]:

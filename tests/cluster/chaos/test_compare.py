@@ -101,6 +101,23 @@ def test_chunks_of_chat_are_joined() -> None:
     assert json.loads(events.choices[0].tokens[0]) == ["a", (-0.5).hex(), [["b", (-1.5).hex()]]]
 
 
+def test_a_whole_answer_is_its_chunks_joined() -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": 1}
+    for part, pieces in (
+        (
+            {"message": {"role": "assistant", "content": "ab"}},
+            [{"delta": {"content": "a"}}, {"delta": {"content": "b"}}],
+        ),
+        ({"text": "ab"}, [{"text": "a"}, {"text": "b"}]),
+    ):
+        whole, chunks = Transcript(), Transcript()
+        assert whole.take({"choices": [{"index": 0, "finish_reason": "stop"} | part], "usage": usage})
+        for piece in pieces:
+            chunks.take({"choices": [{"index": 0} | piece]})
+        chunks.take({"choices": [{"index": 0, "delta": {}, "text": "", "finish_reason": "stop"}], "usage": usage})
+        assert whole.is_complete and problems(whole, chunks) == set()
+
+
 REQUEST = ChaosRequest(0, "greedy", "/v1/completions", {})
 
 

@@ -3,28 +3,17 @@
 import asyncio
 import contextlib
 import math
-import os
-import re
-import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.command import undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
-from cluster.launch.ray_cluster import ROOT
-from cluster.workers.channel import LOOPBACK
-from tests.end_to_end.chaos.app import DEMO
 from tests.end_to_end.chaos.options import Options
-from tests.end_to_end.chaos.processes import find, send, shared_memory, title_of
-from tests.end_to_end.conftest import free_port
+from tests.end_to_end.chaos.processes import shared_memory, title_of
+from tests.end_to_end.chaos.served import serving
 
 EXIT_SECONDS = 30.0
 ANSWER_SECONDS = 15.0  # for a new request to be answered, refused or cut off
@@ -49,39 +38,11 @@ def lose_gcs(options: Options) -> Report:
     return asyncio.run(_end("gcs", options, victim="gcs_server", status=1))
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
-    """`squadron serve`, ready."""
-
-    process: subprocess.Popen[str]
-    url: str
-    mark: str  # what every process below it has in its environment
-    stderr: IO[str]
-
-    def harm(self, victim: str | None) -> Fault:
-        """SIGTERM for the command, or SIGKILL for the program of that name below it."""
-        if victim is None:
-            self.process.send_signal(signal.SIGTERM)
-            return Fault(f"SIGTERM squadron serve {self.process.pid}", time.monotonic(), interrupts=False)
-        (pid,) = [pid for pid in find("", self.process.pid) if Path(title_of(pid).partition(" ")[0]).name == victim]
-        send(pid, signal.SIGKILL)
-        return Fault(f"kill -9 {victim} {pid}", time.monotonic(), interrupts=False)
-
-    def folders(self) -> set[Path]:
-        """What it keeps on disk."""
-        found = set()
-        for pid in _marked(self.mark):
-            with contextlib.suppress(OSError):
-                told = b" ".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
-                found |= set(re.findall(r"/tmp/squadron-\w+", told.decode(errors="replace")))
-        return {Path(folder) for folder in found}
-
-
 async def _end(name: str, options: Options, *, victim: str | None, status: int) -> Report:
     """As many clients as streams, which ask again and again until the port is closed; the fault comes early."""
     num_streams = options.pick(options.streams, 37, 8)
     before = shared_memory()
-    with _serving() as command:
+    with serving() as command:
         folders = command.folders()
         async with ChaosClient(command.url, silence_seconds=ANSWER_SECONDS) as client:
             requests = make_requests(
@@ -107,7 +68,7 @@ async def _end(name: str, options: Options, *, victim: str | None, status: int) 
         said = Path(command.stderr.name).read_text().splitlines()
         if len(said) != (victim is not None):
             report.unmet.append(f"said on stderr: {said}")
-        left = [title_of(pid) for pid in _marked(command.mark)]
+        left = [title_of(pid) for pid in command.processes()]
     left += [str(folder) for folder in folders if folder.exists()]
     left += sorted(shared_memory() - before)
     report.figures["left behind"] = len(left)
@@ -140,40 +101,3 @@ def _judge(name: str, fault: Fault, streams: list[Stream], expected: dict[int, o
         f"{len(taken)} taken, {len(refused)} refused, {len(cut)} cut off as the port was closed, {len(closed)} after it"
     )
     return report
-
-
-@contextlib.contextmanager
-def _serving() -> Iterator[_Command]:
-    port = free_port()
-    mark = f"SQUADRON_CHAOS={os.getpid()}-{port}"
-    program = [sys.executable, "-m", "cluster.cli", "serve", str(DEMO), "--port", str(port), "--device", "cpu"]
-    with tempfile.NamedTemporaryFile("w", prefix="stderr-") as stderr:
-        process = subprocess.Popen(
-            [*program, "-tp", "2", "-pp", "2", "--kv-cache-memory-bytes", str(64 << 20)],
-            cwd=ROOT,
-            env=os.environ | dict([mark.split("=", 1)]),
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            assert process.stdout is not None
-            assert any(re.match("Ready: ", line) for line in process.stdout), "the server did not start"
-            yield _Command(process, f"http://{LOOPBACK}:{port}", mark, stderr)
-        finally:
-            for pid in [process.pid, *_marked(mark)]:
-                send(pid, signal.SIGKILL)
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
-
-
-def _marked(mark: str) -> list[int]:
-    """Processes that have the mark."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if mark.encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append(int(process.name))
-    return found

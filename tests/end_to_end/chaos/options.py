@@ -18,3 +18,7 @@ class Options:
     def pick(self, given: int | None, full: int, quick: int) -> int:
         """The number that was given, or else the scenario's."""
         return given if given is not None else quick if self.quick else full
+
+
+class NotPossibleHere(Exception):
+    """What a scenario needs and this machine or user has not."""
