@@ -22,7 +22,12 @@ def run(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "num_faults"), [("T1", 2), ("T4-two", 1), ("T6-worker", 1)], ids=["workers", "engine", "frozen worker"]
+    ("scenario", "num_faults"),
+    [
+        pytest.param("T1", 2, id="workers"),
+        pytest.param("T4-two", 1, id="engine", marks=pytest.mark.long),
+        pytest.param("T6-worker", 1, id="frozen worker", marks=pytest.mark.long),
+    ],
 )
 def test_nothing_is_lost_doubled_or_changed(tmp_path: Path, scenario: str, num_faults: int) -> None:
     status, results, printed = run(tmp_path, scenario, "--interval", "2", "--faults", str(num_faults))
@@ -42,6 +47,7 @@ def test_without_recovery_the_loss_is_seen(tmp_path: Path) -> None:
     assert any("is restarting" in str(stream["error"]) for stream in results["streams"])
 
 
+@pytest.mark.long
 def test_an_engine_that_holds_the_interpreters_lock_is_not_lost(tmp_path: Path) -> None:
     status, results, printed = run(tmp_path, "T8-lock")
     assert status == 0, printed
