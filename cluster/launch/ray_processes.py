@@ -25,6 +25,7 @@ _POLL_SECONDS = 0.2
 _CONNECT_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 10.0
 _KILL_SECONDS = 5.0
+_REMOVE_SECONDS = 20.0
 
 
 class RayProcesses:
@@ -136,7 +137,7 @@ def attempt(steps: Sequence[Callable[[], object]], seconds: float, *, needed: st
 
 def remove_folder(folder: Path) -> None:
     """Remove Ray's folder, into which Ray within this process may still be writing."""
-    deadline = time.monotonic() + _KILL_SECONDS
+    deadline = time.monotonic() + _REMOVE_SECONDS
     while folder.exists() and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)
         time.sleep(_POLL_SECONDS / 10)

@@ -12,7 +12,8 @@ from cluster.launch.ray_cluster import ROOT
 TIMEOUT_SECONDS = 400
 
 
-@pytest.mark.parametrize("scenario", ["raylet", pytest.param("gcs", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("scenario", ["raylet", "gcs"])
 def test_what_has_begun_is_finished_and_nothing_is_left(tmp_path: Path, scenario: str) -> None:
     command = [sys.executable, "-m", "tests.end_to_end.chaos", scenario, "--quick", "--output", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)

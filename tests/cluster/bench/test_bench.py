@@ -212,7 +212,7 @@ class TestServe:
         assert "1 × HTTP 503: too much waits" in shown
 
     def test_a_server_that_cannot_be_measured(self, server: Running) -> None:
-        with pytest.raises(InvalidConfig, match="cannot be measured: HTTP 404: There is no model 'other' here"):
+        with pytest.raises(InvalidConfig, match='cannot be measured: HTTP 404: There is no model "other" here'):
             asked_of(server, "--model", "other")
         with pytest.raises(InvalidConfig, match="cannot be measured: HTTP 400"):
             asked_of(server, "--output-len", "500")

@@ -21,7 +21,9 @@ def test_refuses_packages_of_the_same_name(tmp_path: Path) -> None:
     """Another `ops` that comes first on the path."""
     (tmp_path / "ops").mkdir()
     (tmp_path / "ops" / "__init__.py").touch()
-    program = "import sys; from cluster.launch import check_packages; sys.path.insert(0, sys.argv[1]); check_packages()"
+    program = (
+        "import sys; from cluster.launch.app import check_packages; sys.path.insert(0, sys.argv[1]); check_packages()"
+    )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert f"package 'ops' is found in {tmp_path}/ops/__init__.py, not in {ROOT}" in done.stderr
 
