@@ -18,7 +18,7 @@ from ray import serve
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.launch.serving import serving
 
-@serve.deployment
+@serve.deployment(name="EngineDeployment")  # as `serving` expects one
 class Nothing:
     def __call__(self):
         return "nothing"
@@ -36,7 +36,7 @@ from ray.cluster_utils import Cluster
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.launch.serving import serving
 
-@serve.deployment
+@serve.deployment(name="EngineDeployment")  # as `serving` expects one
 class Nothing:
     def __call__(self):
         return "nothing"
