@@ -2,6 +2,7 @@
 
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,6 @@ from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
 SQUADRON = [sys.executable, "-m", "cluster.cli"]
 ROOT = DEMO.parents[1]
 GONE_SECONDS = 20.0
-KEY = "sk-that-nobody-else-sees"
 REFUSAL_SECONDS = 10.0
 
 
@@ -138,9 +138,10 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
     port = free_port()
     options = ["--port", str(port), "--served-model-name", "small", "--device", "cpu"]
     mark = f"SQUADRON_TEST={tmp_path}"  # which every process below inherits
+    key = f"sk-{secrets.token_hex(16)}"  # which no other test's processes have
     # Without the token of a cluster that other tests have: this one is to have its own.
     environment = {name: value for name, value in os.environ.items() if name not in AUTHENTICATION}
-    environment |= dict([mark.split("=", 1)]) | {API_KEY_VARIABLE: KEY}
+    environment |= dict([mark.split("=", 1)]) | {API_KEY_VARIABLE: key}
     process = subprocess.Popen(
         [*SQUADRON, "serve", str(DEMO), *options],
         cwd=ROOT,
@@ -157,16 +158,16 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
         folder = token.parent
         assert [path.stat().st_mode & 0o777 for path in (token, folder)] == [0o600, 0o700]
         assert ray_folders(mark) == {folder / "ray"}
-        assert processes_with(f"{API_KEY_VARIABLE}={KEY}") == [process.pid]  # and none of Ray's
-        assert KEY not in "".join(commands_of(mark))
+        assert processes_with(f"{API_KEY_VARIABLE}={key}") == [process.pid]  # and none of Ray's
+        assert key not in "".join(commands_of(mark))
         assert values_of("MALLOC_ARENA_MAX", mark) == {"2"}
-        with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key=KEY, max_retries=0) as client:
+        with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key=key, max_retries=0) as client:
             assert [model.id for model in client.models.list()] == ["small"]
             stream = client.completions.create(
                 model="small", prompt="once", max_tokens=300, stream=True, extra_body={"ignore_eos": True}
             )
             received = [next(stream)]
-            assert not any(KEY.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+            assert not any(key.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
             if to_all:
                 for pid in processes_with(mark):
                     os.kill(pid, signal.SIGTERM)
