@@ -1,7 +1,8 @@
-"""Compiles ops/cpu at install: the level of this machine for an editable install, every level for a wheel.
+"""Compiles ops/cpu at install: the level of this machine for an editable install, every level for a
+wheel.
 
-Without a compiler the installation goes through, and the kernels are missing: Squadron then says so and computes in torch.
-All else is in pyproject.toml.
+Without a compiler the installation goes through, and the kernels are missing: Squadron then says so
+and computes in torch. All else is in pyproject.toml.
 """
 
 import importlib.util
@@ -24,7 +25,9 @@ DEMO_FILES = ("*.json", "*.jinja", "*.safetensors")
 
 
 class BuildPackages(build_py):
-    """A wheel holds the demo's checkpoint, which is beside the packages in the repository, in one of them."""
+    """A wheel holds the demo's checkpoint, which is beside the packages in the repository, in one
+    of them.
+    """
 
     def run(self) -> None:
         super().run()

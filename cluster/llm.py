@@ -1,4 +1,6 @@
-"""Offline batches: `LLM(model=...).generate(prompts)`, in this process for one rank, else on Ray."""
+"""Offline batches: `LLM(model=...).generate(prompts)`, in this process for one rank, else on
+Ray.
+"""
 
 import contextlib
 import itertools
@@ -27,10 +29,11 @@ DEAD_CHECK_SECONDS = 1.0
 
 
 class LLM:
-    """An engine of its own, for as long as the object is open: use it in a `with`, or call `shutdown`.
+    """An engine of its own, for as long as the object is open: use it in a `with`, or call
+    `shutdown`.
 
-    Arguments are those of `EngineConfig`. With more than one rank the workers run on the Ray cluster that this process is
-    connected to, or else on one of this machine alone.
+    Arguments are those of `EngineConfig`. With more than one rank the workers run on the Ray
+    cluster that this process is connected to, or else on one of this machine alone.
     """
 
     def __init__(self, model: str, **arguments: Any) -> None:
@@ -70,7 +73,8 @@ class LLM:
     ) -> list[RequestOutput]:
         """The whole answer to each prompt (a text, or token ids), in the order of the prompts.
 
-        `sampling_params` are for all of them, or one for each. Raises InvalidRequest for the first prompt that is not possible.
+        `sampling_params` are for all of them, or one for each. Raises InvalidRequest for the first
+        prompt that is not possible.
         """
         return self._run([prompts] if isinstance(prompts, str) else list(prompts), sampling_params, use_tqdm)
 
@@ -81,7 +85,9 @@ class LLM:
         *,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
-        """The assistant's next message to each conversation, a list of {"role": ..., "content": ...}."""
+        """The assistant's next message to each conversation, a list of {"role": ..., "content":
+        ...}.
+        """
         conversations = [messages] if messages and isinstance(messages[0], dict) else list(messages)
         return self._run(conversations, sampling_params, use_tqdm)
 

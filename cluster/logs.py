@@ -12,5 +12,6 @@ def log_beside_serve() -> None:
         ours.setLevel(logging.INFO)
         ours.propagate = False
         ours.handlers[:] = handlers
-        # Python tells stderr of a log that cannot be written, and Serve writes stderr to its log: without end, on a full disk.
+        # Python tells stderr of a log that cannot be written, and Serve writes stderr to its log:
+        # without end, on a full disk.
         logging.raiseExceptions = False

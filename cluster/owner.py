@@ -1,7 +1,8 @@
-"""Who may end an application: the process that built it. Every other Ray job of the cluster has the same handles, and may not.
+"""Who may end an application: the process that built it. Every other Ray job of the cluster has the
+same handles, and may not.
 
-This keeps callers from ending by mistake what is not theirs. It is no wall: whoever is let into a Ray cluster may run code
-on it and kill its actors.
+This keeps callers from ending by mistake what is not theirs. It is no wall: whoever is let into a
+Ray cluster may run code on it and kill its actors.
 """
 
 import functools

@@ -1,4 +1,6 @@
-"""Bars for what takes long, which can be read where no one sees bars too: in a file, now and then, if it does take long."""
+"""Bars for what takes long, which can be read where no one sees bars too: in a file, now and then,
+if it does take long.
+"""
 
 import sys
 from typing import Any
@@ -10,7 +12,9 @@ LINE_SECONDS = 10.0
 
 
 def progress(*, delay: float = LINE_SECONDS, **options: Any) -> "tqdm[None]":
-    """A bar on stderr; `options` are tqdm's own. `delay`: seconds before there is one, where no one sees bars."""
+    """A bar on stderr; `options` are tqdm's own. `delay`: seconds before there is one, where no one
+    sees bars.
+    """
     if sys.stderr.isatty():
         return tqdm(mininterval=TICK_SECONDS, maxinterval=TICK_SECONDS, **options)
     return tqdm(mininterval=LINE_SECONDS, maxinterval=LINE_SECONDS, delay=delay, **options)

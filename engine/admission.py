@@ -31,9 +31,11 @@ class Limits:
 def check_request(
     prompt_token_ids: list[int], params: SamplingParams, output_ids: Seq[Seq[int]], limits: Limits
 ) -> int:
-    """The most tokens the request may generate; raises InvalidRequest if it could not run alone on an empty cache.
+    """The most tokens the request may generate; raises InvalidRequest if it could not run alone on
+    an empty cache.
 
-    One that brings output tokens along was begun elsewhere, perhaps in a longer context: it goes on as far as this one reaches.
+    One that brings output tokens along was begun elsewhere, perhaps in a longer context: it goes on
+    as far as this one reaches.
     """
     num_prompt = len(prompt_token_ids)
     if not num_prompt:
@@ -81,7 +83,8 @@ def make_group(
     tokenizer: Tokenizer,
     detokenizer: Detokenizer,
 ) -> SequenceGroup:
-    """A request's group: a sequence and a lane for each choice, or one lane of beams, which are one sequence to begin with.
+    """A request's group: a sequence and a lane for each choice, or one lane of beams, which are one
+    sequence to begin with.
 
     `shares_prefixes`: with other requests; a request's own choices share their prompt always.
     """
@@ -136,7 +139,9 @@ def _salt(salt: str | None) -> bytes:
 
 
 def _check_beams_fit(beam_width: int, num_prompt: int, wanted: int, limits: Limits) -> None:
-    """Beams go on together, a step at a time: all must fit into the cache at once. Choices need not, they take turns."""
+    """Beams go on together, a step at a time: all must fit into the cache at once. Choices need
+    not, they take turns.
+    """
     if beam_width > limits.max_num_seqs:
         message = f"beam_width={beam_width} exceeds max_num_seqs={limits.max_num_seqs}"
         raise InvalidRequest(message, param="beam_width")

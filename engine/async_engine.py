@@ -1,4 +1,6 @@
-"""The engine's thread, and its callers' streams: everything that is not the engine talks to it through here."""
+"""The engine's thread, and its callers' streams: everything that is not the engine talks to it
+through here.
+"""
 
 import asyncio
 import gc
@@ -32,10 +34,11 @@ Sink = Callable[[list[RequestOutput]], None]
 
 
 class AsyncEngine:
-    """Owns an `LLMEngine` and the one thread that touches it; callers leave commands, which are done between steps.
+    """Owns an `LLMEngine` and the one thread that touches it; callers leave commands, which are
+    done between steps.
 
-    Outputs go to `on_outputs`, called in the engine's thread once a step with the deltas of all requests, or, for
-    requests begun by `generate`, to that caller's stream.
+    Outputs go to `on_outputs`, called in the engine's thread once a step with the deltas of all
+    requests, or, for requests begun by `generate`, to that caller's stream.
     """
 
     def __init__(self, config: EngineConfig, executor: Executor, *, on_outputs: Sink | None = None) -> None:
@@ -58,7 +61,9 @@ class AsyncEngine:
 
     @property
     def arithmetic(self) -> dict[str, str]:
-        """What tokens depend on beside the request, by name; once the engine has started. See `engine.fingerprint`."""
+        """What tokens depend on beside the request, by name; once the engine has started. See
+        `engine.fingerprint`.
+        """
         return self._engine.arithmetic
 
     def start(self) -> None:
@@ -67,7 +72,9 @@ class AsyncEngine:
         self._stats = self._logged = self._engine.stats()
         self._logged_at = time.monotonic()
         gc.collect()
-        gc.freeze()  # what lives now stays: not to be walked again at every collection, which cost a third of a step's work
+        # what lives now stays: not to be walked again at every collection, which cost a third of a
+        # step's work
+        gc.freeze()
         self._thread.start()
 
     def events(self) -> tuple[Event, ...]:
@@ -96,10 +103,12 @@ class AsyncEngine:
         cache_salt: str | None = None,
         is_suspect: bool = False,
     ) -> None:
-        """Tokenize, check and queue, from any thread; `request_id` must be unique among those that run.
+        """Tokenize, check and queue, from any thread; `request_id` must be unique among those that
+        run.
 
-        `is_suspect`: engines' processes died with the request in flight; see `LLMEngine.add_request`.
-        Raises InvalidRequest, InputProcessingError, Overloaded or EngineDead at once.
+        `is_suspect`: engines' processes died with the request in flight; see
+        `LLMEngine.add_request`. Raises InvalidRequest, InputProcessingError, Overloaded or
+        EngineDead at once.
         """
         arrival_time = time.monotonic()
         self.check_health()
@@ -130,7 +139,8 @@ class AsyncEngine:
     async def generate(
         self, request_id: str, prompt: Prompt, params: SamplingParams, **options: Any
     ) -> AsyncIterator[RequestOutput]:
-        """A request's deltas as they come; closing the iterator aborts it. `options` are those of `add_request`.
+        """A request's deltas as they come; closing the iterator aborts it. `options` are those of
+        `add_request`.
 
         Ids may repeat: two requests of one id know nothing of each other.
         """

@@ -1,4 +1,6 @@
-"""A plan flattened: `SchedulerOutputs` -> `ExecuteModelRequest`. A few list walks, the rest is numpy gathers."""
+"""A plan flattened: `SchedulerOutputs` -> `ExecuteModelRequest`. A few list walks, the rest is
+numpy gathers.
+"""
 
 from itertools import chain
 
@@ -17,7 +19,8 @@ NO_FLOATS = np.zeros(0, np.float32)
 def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> ExecuteModelRequest:
     """The step's arrays; see `ExecuteModelRequest` for shapes.
 
-    Also notes in each sequence which sampled row is its own (`Sequence.sampled_row`), for the step built ahead of its result.
+    Also notes in each sequence which sampled row is its own (`Sequence.sampled_row`), for the step
+    built ahead of its result.
     """
     scheduled = plan.scheduled
     num_tokens = np.array([entry.num_tokens for entry in scheduled], np.int32)
@@ -53,7 +56,8 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     )
 
 
-# A sampled row: whose it is, the position it gives a token for, and the prompt token there if it is given, not sampled.
+# A sampled row: whose it is, the position it gives a token for, and the prompt token there if it is
+# given, not sampled.
 SampledRow = tuple[SequenceGroup, Sequence, int, int, int | None]
 
 
@@ -108,7 +112,9 @@ PARAMS = np.dtype(
 
 
 def pack_params(params: SamplingParams, seed: int, num_candidates: int) -> bytes:
-    """A request's record of `PARAMS`; `num_candidates` is what beam search needs of each row, or 0."""
+    """A request's record of `PARAMS`; `num_candidates` is what beam search needs of each row, or
+    0.
+    """
     if num_candidates:
         logprob_count = 1 + num_candidates
     elif params.logprobs is not None:
@@ -172,7 +178,9 @@ def _history(rows: list[SampledRow]) -> dict[str, np.ndarray]:
 
 
 def _bias(rows: list[SampledRow]) -> dict[str, np.ndarray]:
-    """logit_bias as asked for, and -inf for what may not come now: an end before min_tokens, the last of a bad word."""
+    """logit_bias as asked for, and -inf for what may not come now: an end before min_tokens, the
+    last of a bad word.
+    """
     if not any([row[0].has_bias for row in rows]):
         return NO_BIAS
     biases = [_biases(group, seq, position) if target is None else [] for group, seq, _, position, target in rows]

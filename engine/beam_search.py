@@ -1,8 +1,9 @@
 """Beam search: the `beam_width` best lines go on, those that end compete for the answer.
 
-The rules are those of transformers' `generate(num_beams=...)` (generation/utils.py, `_beam_search`): scores are sums of raw
-log probabilities; a line that ends counts only if it is among the best beam_width of the step; finished lines are ranked by
-score / length ** length_penalty, the length being that of the output with its end token.
+The rules are those of transformers' `generate(num_beams=...)` (generation/utils.py,
+`_beam_search`): scores are sums of raw log probabilities; a line that ends counts only if it is
+among the best beam_width of the step; finished lines are ranked by score / length **
+length_penalty, the length being that of the output with its end token.
 """
 
 import heapq
@@ -16,7 +17,8 @@ from engine.sampling_params import SamplingParams
 from engine.sequence import Sequence, SequenceGroup
 from engine.tokenizer import Tokenizer
 
-# Of each beam, a step. They are sorted for every row of the step that wants logprobs, whosever it is.
+# Of each beam, a step. They are sorted for every row of the step that wants logprobs, whosever it
+# is.
 MAX_CANDIDATES = 256
 
 
@@ -29,7 +31,8 @@ class Candidate:
 
 
 def num_candidates(params: SamplingParams, stop_token_ids: frozenset[int], vocab_size: int) -> int:
-    """How many continuations of each line are looked at: beam_width would go on even if every stop token were before them.
+    """How many continuations of each line are looked at: beam_width would go on even if every stop
+    token were before them.
 
     Raises InvalidRequest if that is more than a step should sort for one request.
     """
@@ -37,15 +40,17 @@ def num_candidates(params: SamplingParams, stop_token_ids: frozenset[int], vocab
     needed = min(params.beam_width + len(stop_token_ids), vocab_size)
     if needed > MAX_CANDIDATES:
         raise InvalidRequest(
-            f"beam_width={params.beam_width} and {len(stop_token_ids)} stop tokens, the model's own included, need {needed} "
-            f"candidates of each beam; at most {MAX_CANDIDATES} are taken",
+            f"beam_width={params.beam_width} and {len(stop_token_ids)} stop tokens, the model's own included, need "
+            f"{needed} candidates of each beam; at most {MAX_CANDIDATES} are taken",
             param="beam_width",
         )
     return needed
 
 
 def advance(group: SequenceGroup, blocks: BlockManager) -> bool:
-    """Once every live line has its candidates, choose the survivors; True when the search is over."""
+    """Once every live line has its candidates, choose the survivors; True when the search is
+    over.
+    """
     live = group.live
     if any(seq.candidates is None for seq in live):
         return False
@@ -83,7 +88,8 @@ def results(group: SequenceGroup, tokenizer: Tokenizer) -> list[CompletionOutput
 
 
 def _best(group: SequenceGroup, live: list[Sequence], width: int) -> list[Candidate]:
-    """The best continuations, equals in the order of their lines: as far as the `width`-th of those that do not end.
+    """The best continuations, equals in the order of their lines: as far as the `width`-th of those
+    that do not end.
 
     Lines bring theirs in order, so that few of them are ever looked at.
     """
@@ -106,7 +112,9 @@ def _continuations(group: SequenceGroup, seq: Sequence, *, at_length: bool) -> I
 
 
 def _is_over(group: SequenceGroup, best_score: float, length: int) -> bool:
-    """Whether the finished lines cannot be beaten any more, by the estimate that the best score is at today's length."""
+    """Whether the finished lines cannot be beaten any more, by the estimate that the best score is
+    at today's length.
+    """
     if len(group.finished_beams) < (group.params.beam_width or 0):
         return False
     if group.params.early_stopping:
@@ -129,7 +137,9 @@ def _finish(candidate: Candidate) -> Sequence:
 
 
 def _continue(group: SequenceGroup, live: list[Sequence], survivors: list[Candidate], blocks: BlockManager) -> None:
-    """Each surviving continuation becomes a line: a parent's first one takes its place, the others fork from it."""
+    """Each surviving continuation becomes a line: a parent's first one takes its place, the others
+    fork from it.
+    """
     parents = {id(candidate.parent) for candidate in survivors}
     for seq in live:
         if id(seq) not in parents:

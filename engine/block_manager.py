@@ -1,4 +1,6 @@
-"""Block tables: admit, grow, copy-on-write, fork, swap, free. Moves of contents are gathered for the next step."""
+"""Block tables: admit, grow, copy-on-write, fork, swap, free. Moves of contents are gathered for
+the next step.
+"""
 
 import hashlib
 
@@ -12,8 +14,9 @@ from engine.sequence import Sequence, SequenceGroup
 class BlockManager:
     """Owns which block holds which positions of which sequence.
 
-    Contents only move inside steps, and steps run in order: so a block may be given to a new owner while a step that still
-    reads it is in flight. The moves a step has to make collect in the three lists; `take_moves` empties them.
+    Contents only move inside steps, and steps run in order: so a block may be given to a new owner
+    while a step that still reads it is in flight. The moves a step has to make collect in the three
+    lists; `take_moves` empties them.
     """
 
     def __init__(
@@ -27,7 +30,8 @@ class BlockManager:
         self.block_size = block_size
         self.device = BlockPool(capacity.num_gpu_blocks, first=1)
         self.host = BlockPool(capacity.num_cpu_blocks)
-        # A row for each running sequence, padded with the null block, so that a step's tables are one gather.
+        # A row for each running sequence, padded with the null block, so that a step's tables are
+        # one gather.
         self.tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), np.int32)
         self.max_blocks = min(self.tables.shape[1], self.device.num_usable)  # that one sequence may have
         self._free_rows = list(range(max_num_seqs - 1, -1, -1))
@@ -41,9 +45,11 @@ class BlockManager:
         return -(-num_tokens // self.block_size)
 
     def admit(self, seq: Sequence, salt: bytes | None) -> None:
-        """Give a row to a sequence that has no blocks, and what the prefix cache holds of it (nothing, without a salt).
+        """Give a row to a sequence that has no blocks, and what the prefix cache holds of it
+        (nothing, without a salt).
 
-        A fully cached sequence still computes its last token, so that block is computed again into one of its own.
+        A fully cached sequence still computes its last token, so that block is computed again into
+        one of its own.
         """
         assert not seq.block_table and seq.row is None and seq.num_computed_tokens == 0
         seq.row = self._free_rows.pop()
@@ -59,7 +65,9 @@ class BlockManager:
         self.num_prefix_hits += seq.num_computed_tokens
 
     def cached_blocks(self, seq: Sequence, salt: bytes) -> list[int]:
-        """The blocks in the prefix index that hold the sequence's first tokens, all but the last at most."""
+        """The blocks in the prefix index that hold the sequence's first tokens, all but the last at
+        most.
+        """
         cached: list[int] = []
         for index in range((len(seq.token_ids) - 1) // self.block_size):
             block = self.device.lookup(self._hash(seq, index, salt))
@@ -69,14 +77,18 @@ class BlockManager:
         return cached
 
     def num_blocks_to_admit(self, seq: Sequence, salt: bytes | None) -> int:
-        """Free blocks that the whole sequence would take: those not cached, and cached ones that are free now."""
+        """Free blocks that the whole sequence would take: those not cached, and cached ones that
+        are free now.
+        """
         cached = [] if salt is None else self.cached_blocks(seq, salt)
         return self.num_blocks(seq.num_tokens) - sum(not self.device.is_free(block) for block in cached)
 
     def reserve(self, seq: Sequence, num_tokens: int) -> bool:
-        """Make positions num_computed_tokens..num_tokens - 1 writable: own the block written first, append the rest.
+        """Make positions num_computed_tokens..num_tokens - 1 writable: own the block written first,
+        append the rest.
 
-        False, and nothing done, if there are not enough free blocks; there never are, if `outgrows` says so.
+        False, and nothing done, if there are not enough free blocks; there never are, if `outgrows`
+        says so.
         """
         missing = -(-num_tokens // self.block_size) - len(seq.block_table)
         if missing <= 0 and not seq.may_share_tail:
@@ -96,7 +108,9 @@ class BlockManager:
         return self.num_blocks(num_tokens) > self.max_blocks
 
     def index_full_blocks(self, seq: Sequence, salt: bytes | None) -> None:
-        """Enter the blocks that are full, computed and known into the prefix index; none, without a salt."""
+        """Enter the blocks that are full, computed and known into the prefix index; none, without a
+        salt.
+        """
         num_full = min(seq.num_computed_tokens, len(seq.token_ids)) // self.block_size
         if salt is not None:
             for index in range(seq.num_indexed_blocks, num_full):
@@ -104,13 +118,17 @@ class BlockManager:
         seq.num_indexed_blocks = num_full
 
     def distrust(self, group: SequenceGroup) -> None:
-        """Let no later prompt find what the group's sequences wrote or read, whoever holds it now: the numbers are wrong."""
+        """Let no later prompt find what the group's sequences wrote or read, whoever holds it now:
+        the numbers are wrong.
+        """
         for seq in group.seqs:
             for content in seq.block_hashes:
                 self.device.forget(content)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """The child shares all of the parent's blocks, wherever they are; the first to write into the last one copies it."""
+        """The child shares all of the parent's blocks, wherever they are; the first to write into
+        the last one copies it.
+        """
         if parent.row is not None:
             child.row = self._free_rows.pop()
         for block in parent.block_table:
@@ -135,7 +153,9 @@ class BlockManager:
         return len({block for seq in seqs for block in seq.block_table or seq.host_block_table})
 
     def num_blocks_to_swap_in(self, seqs: list[Sequence], salt: bytes | None) -> int:
-        """Free device blocks that swapped sequences need to come back and compute a token more of each."""
+        """Free device blocks that swapped sequences need to come back and compute a token more of
+        each.
+        """
         kept = {
             host
             for seq in seqs
@@ -171,7 +191,8 @@ class BlockManager:
         self._swap_out += moved.items()
 
     def swap_in(self, seqs: list[Sequence], salt: bytes | None) -> None:
-        """Move the sequences' blocks back to the device, shared as they were; those that are still there are shared again.
+        """Move the sequences' blocks back to the device, shared as they were; those that are still
+        there are shared again.
 
         Raises OutOfBlocks.
         """
@@ -201,12 +222,16 @@ class BlockManager:
         return moves
 
     def _still_cached(self, seq: Sequence, salt: bytes | None) -> list[int]:
-        """The blocks in the prefix index that hold what a swapped sequence's full blocks do, as far as they are there."""
+        """The blocks in the prefix index that hold what a swapped sequence's full blocks do, as far
+        as they are there.
+        """
         num_full = seq.num_computed_tokens // self.block_size
         return [] if salt is None else self.cached_blocks(seq, salt)[:num_full]
 
     def _writes_shared(self, seq: Sequence) -> bool:
-        """Whether the next write falls into a block that others hold too. Cached blocks are full, so never written."""
+        """Whether the next write falls into a block that others hold too. Cached blocks are full,
+        so never written.
+        """
         index = seq.num_computed_tokens // self.block_size
         return index < len(seq.block_table) and self.device.references(seq.block_table[index]) > 1
 
@@ -232,7 +257,9 @@ class BlockManager:
         seq.num_indexed_blocks = 0
 
     def _hash(self, seq: Sequence, index: int, salt: bytes) -> bytes:
-        """Content hash of the sequence's block `index`, chained over all before it; block 0's parent is the salt."""
+        """Content hash of the sequence's block `index`, chained over all before it; block 0's
+        parent is the salt.
+        """
         while len(seq.block_hashes) <= index:
             start = len(seq.block_hashes) * self.block_size
             parent = seq.block_hashes[-1] if seq.block_hashes else salt

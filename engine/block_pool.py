@@ -1,4 +1,6 @@
-"""One device's blocks: reference counts, the order in which free ones are reused, and the prefix index."""
+"""One device's blocks: reference counts, the order in which free ones are reused, and the prefix
+index.
+"""
 
 from collections import OrderedDict
 
@@ -10,13 +12,17 @@ class OutOfBlocks(SquadronError):
 
 
 class BlockPool:
-    """Blocks are numbers. A free block keeps its contents, and its place in the prefix index, until it is reused.
+    """Blocks are numbers. A free block keeps its contents, and its place in the prefix index, until
+    it is reused.
 
-    Free blocks are reused in the order they were freed (LRU), those without an indexed content first.
+    Free blocks are reused in the order they were freed (LRU), those without an indexed content
+    first.
     """
 
     def __init__(self, num_blocks: int, first: int = 0) -> None:
-        """Blocks first..num_blocks - 1; on a device the null block 0 is never given out, so `first` is 1."""
+        """Blocks first..num_blocks - 1; on a device the null block 0 is never given out, so `first`
+        is 1.
+        """
         self.num_blocks = num_blocks
         self.first = first
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(first, num_blocks))

@@ -1,4 +1,6 @@
-"""A checkpoint's chat template: where it is kept, and the Jinja environment that templates are written for."""
+"""A checkpoint's chat template: where it is kept, and the Jinja environment that templates are
+written for.
+"""
 
 import json
 from collections.abc import Callable
@@ -20,8 +22,9 @@ DEFAULT = "default"  # the name of the template that conversations without tools
 def find_template(folder: Path, settings: dict[str, Any]) -> str | None:
     """The template's source, looked for as transformers does; None if there is none of that name.
 
-    chat_template.jinja and additional_chat_templates/NAME.jinja come before tokenizer_config.json (`settings`), which holds
-    one template or a list of named ones. Raises InvalidConfig for one that is not a template.
+    chat_template.jinja and additional_chat_templates/NAME.jinja come before tokenizer_config.json
+    (`settings`), which holds one template or a list of named ones. Raises InvalidConfig for one
+    that is not a template.
     """
     files = [(DEFAULT, folder / "chat_template.jinja")]
     files += [(path.stem, path) for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))]
@@ -46,7 +49,9 @@ def make_environment() -> ImmutableSandboxedEnvironment:
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what the assistant wrote, for training; here it renders as what is in it."""
+    """`{% generation %}` marks what the assistant wrote, for training; here it renders as what is
+    in it.
+    """
 
     tags = {"generation"}  # noqa: RUF012  # as Jinja declares it
 

@@ -64,7 +64,9 @@ class EngineConfig(BaseModel):
 
     @classmethod
     def create(cls, also_known: Iterable[str] = (), **arguments: Any) -> Self:
-        """An `EngineConfig`, or `InvalidConfig` in one sentence. A misspelt key may have meant one `also_known`."""
+        """An `EngineConfig`, or `InvalidConfig` in one sentence. A misspelt key may have meant one
+        `also_known`.
+        """
         try:
             config = cls(**arguments)
         except ValidationError as error:
@@ -78,7 +80,9 @@ class EngineConfig(BaseModel):
 
     @property
     def min_stage_tokens(self) -> int:
-        """Tokens a pipeline stage computes in about the time that it takes to read its weights: less would not be faster."""
+        """Tokens a pipeline stage computes in about the time that it takes to read its weights:
+        less would not be faster.
+        """
         return 32 if self.device == "cpu" else 256
 
     @property
@@ -97,7 +101,9 @@ class EngineConfig(BaseModel):
 
 
 class ModelConfig(BaseModel):
-    """What the driver needs of a checkpoint's config.json; the layers read `hf_config` themselves."""
+    """What the driver needs of a checkpoint's config.json; the layers read `hf_config`
+    themselves.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -116,9 +122,11 @@ class ModelConfig(BaseModel):
 
     @property
     def max_positions(self) -> int:
-        """The context that the model is made for, as `parallel.spec.rope` reads it: YaRN extends the original one.
+        """The context that the model is made for, as `parallel.spec.rope` reads it: YaRN extends
+        the original one.
 
-        Qwen's model cards have YaRN added to config.json, and max_position_embeddings left as it was.
+        Qwen's model cards have YaRN added to config.json, and max_position_embeddings left as it
+        was.
         """
         rope = self.hf_config.get("rope_parameters") or self.hf_config.get("rope_scaling") or {}
         if (rope.get("rope_type") or rope.get("type")) != "yarn" or not rope.get("original_max_position_embeddings"):
@@ -127,7 +135,9 @@ class ModelConfig(BaseModel):
 
     @classmethod
     def load(cls, folder: str) -> Self:
-        """Read config.json and generation_config.json; raises InvalidConfig naming the file and the field."""
+        """Read config.json and generation_config.json; raises InvalidConfig naming the file and the
+        field.
+        """
         check_model_folder(folder)
         hf_config = _read_json(Path(folder) / "config.json")
         generation_path = Path(folder) / "generation_config.json"
@@ -167,7 +177,8 @@ _SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty"
 def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
     """The context in tokens: what was asked for, within what the model was made for.
 
-    The memory that there is has no part in it: every replica serves the same length, before and after a restart.
+    The memory that there is has no part in it: every replica serves the same length, before and
+    after a restart.
     """
     limit = model.max_positions
     if config.max_model_len is not None and config.max_model_len > limit:
@@ -178,7 +189,9 @@ def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
 
 
 def default_cpu_blocks(config: EngineConfig, max_model_len: int, block_bytes: int) -> int:
-    """Blocks of a rank's cache on CPU: those of its share of 1 GiB, and enough for one sequence of the longest length."""
+    """Blocks of a rank's cache on CPU: those of its share of 1 GiB, and enough for one sequence of
+    the longest length.
+    """
     longest = -(-max_model_len // config.block_size) + 1  # the null block
     return max(DEFAULT_CPU_CACHE_BYTES // config.world_size // block_bytes, longest)
 

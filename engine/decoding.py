@@ -1,4 +1,6 @@
-"""A step's sampled rows, applied: append tokens, fork into n choices, stop; what each choice gained comes back as deltas."""
+"""A step's sampled rows, applied: append tokens, fork into n choices, stop; what each choice gained
+comes back as deltas.
+"""
 
 from engine.detokenizer import Detokenizer
 from engine.outputs import CompletionOutput, Logprob, PositionLogprobs, SamplerOutput
@@ -39,7 +41,8 @@ class SampledRows:
 
 
 def take_prompt_logprobs(entry: ScheduledSequence, rows: SampledRows, first_row: int) -> None:
-    """Append those of the prompt positions that the step went over; the first position of all has none.
+    """Append those of the prompt positions that the step went over; the first position of all has
+    none.
 
     Some may be known already, where a step in flight was computed again after a preemption.
     """

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 
 class TextState:
-    """What a sequence's text still owes: bytes of an unfinished character, and text that may begin a stop string."""
+    """What a sequence's text still owes: bytes of an unfinished character, and text that may begin
+    a stop string.
+    """
 
     __slots__ = ("held", "undecoded")
 
@@ -18,7 +20,9 @@ class TextState:
 
 
 class Detokenizer:
-    """Joins token bytes and decodes them as UTF-8; what can never become a character is U+FFFD, as in every decoder."""
+    """Joins token bytes and decodes them as UTF-8; what can never become a character is U+FFFD, as
+    in every decoder.
+    """
 
     def __init__(self, token_bytes: Sequence[bytes], special_ids: frozenset[int], vocab_size: int) -> None:
         """`vocab_size` may exceed the tokenizer's: ids beyond it stand for nothing."""

@@ -15,7 +15,8 @@ class SquadronError(Exception):
 class InvalidRequest(SquadronError):
     """The caller asked for something that cannot be done; nothing was started.
 
-    `param` is the field at fault (a dotted path) and `code` a stable word such as `context_length_exceeded`.
+    `param` is the field at fault (a dotted path) and `code` a stable word such as
+    `context_length_exceeded`.
     """
 
     def __init__(self, message: str, *, param: str | None = None, code: str = "invalid_value") -> None:
@@ -30,13 +31,16 @@ class InvalidConfig(SquadronError):
 
 
 class InputProcessingError(SquadronError):
-    """Something of one request alone failed (tokenizer, processors, sampling); that request ends, the batch goes on."""
+    """Something of one request alone failed (tokenizer, processors, sampling); that request ends,
+    the batch goes on.
+    """
 
 
 class StepFailure(SquadronError):
     """A step did not end, nor will any after it before the executor's `restart`: see the two kinds.
 
-    `rank` is the first one known to have failed, `reason` one line on how, `step` the one it was at; None: at none.
+    `rank` is the first one known to have failed, `reason` one line on how, `step` the one it was
+    at; None: at none.
     """
 
     def __init__(self, message: str, rank: int, reason: str, step: int | None) -> None:
@@ -54,7 +58,9 @@ class WorkerLost(StepFailure):
 
 
 class StepRaised(StepFailure):
-    """A step raised an exception on a worker whose process is all right: what was in the step may be to blame."""
+    """A step raised an exception on a worker whose process is all right: what was in the step may
+    be to blame.
+    """
 
     def __init__(self, rank: int, reason: str, step: int) -> None:
         super().__init__(f"step {step} raised on worker {rank}: {reason}", rank, reason, step)
@@ -73,7 +79,9 @@ class RequestQuarantined(SquadronError):
 
 
 class FingerprintChanged(SquadronError):
-    """The request has tokens, and no engine is left that computes as the one that they came from."""
+    """The request has tokens, and no engine is left that computes as the one that they came
+    from.
+    """
 
 
 class Overloaded(SquadronError):

@@ -17,7 +17,8 @@ class Capacity:
     num_gpu_blocks: int  # usable device blocks, the null block (id 0) counted in
     num_cpu_blocks: int  # host blocks for swapping, ids from 0
     swap_seconds_per_block: float = 0.0  # measured: one block, all of a rank's layers, one way
-    # What results depend on, by name; the same for every rank, and after every restart: see `engine.fingerprint`.
+    # What results depend on, by name; the same for every rank, and after every restart: see
+    # `engine.fingerprint`.
     arithmetic: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -30,12 +31,14 @@ def smallest(num_blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:
 class Executor(Protocol):
     """Runs steps in the order of submission, on one worker or many.
 
-    `depth` is how many steps the engine keeps in flight. A future ends in a `SamplerOutput`, or in a `StepFailure`, in which
-    every later step of that epoch ends too, until `restart` begins the next epoch. What the cache holds then is nobody's.
+    `depth` is how many steps the engine keeps in flight. A future ends in a `SamplerOutput`, or in
+    a `StepFailure`, in which every later step of that epoch ends too, until `restart` begins the
+    next epoch. What the cache holds then is nobody's.
     """
 
     depth: int
-    # Whether input ids may refer to tokens sampled in the step before, which the driver has not seen yet.
+    # Whether input ids may refer to tokens sampled in the step before, which the driver has not
+    # seen yet.
     runs_ahead: bool
 
     def start(self) -> Capacity:
@@ -45,10 +48,14 @@ class Executor(Protocol):
         """Queue one step; never blocks on the step's work."""
 
     def restart(self) -> Capacity:
-        """Replace lost workers; steps submitted from now on carry the next epoch, even if it fails: then with WorkerLost."""
+        """Replace lost workers; steps submitted from now on carry the next epoch, even if it fails:
+        then with WorkerLost.
+        """
 
     def was_killed(self, failure: WorkerLost) -> bool:
-        """Whether the lost worker was ended from outside, not by what it computed, as far as can be told; before `restart`."""
+        """Whether the lost worker was ended from outside, not by what it computed, as far as can be
+        told; before `restart`.
+        """
 
     def shutdown(self) -> None:
         """Stop the workers; idempotent."""

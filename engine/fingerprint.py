@@ -1,8 +1,8 @@
 """What tokens depend on beside the request: named facts, and a short word for all of them.
 
-Two engines with the same word answer a request with the same tokens, to the last bit of the logprobs; so a request that has
-tokens goes on only where the word is the same. Ranks, batches and cache sizes are no part of it: exact results do not depend
-on them.
+Two engines with the same word answer a request with the same tokens, to the last bit of the
+logprobs; so a request that has tokens goes on only where the word is the same. Ranks, batches and
+cache sizes are no part of it: exact results do not depend on them.
 """
 
 import hashlib
@@ -36,10 +36,12 @@ def fingerprint(arithmetic: Mapping[str, str]) -> str:
 
 
 def weights_digest(folder: str) -> str:
-    """Of a checkpoint's numbers, cheaply: of its manifest where there is one, which is verified when weights are loaded.
+    """Of a checkpoint's numbers, cheaply: of its manifest where there is one, which is verified
+    when weights are loaded.
 
-    Else of config.json and, of each weight file, the size, the header, and samples of every tensor. So another model, another
-    training or another layout is seen; a few changed numbers between the samples are not.
+    Else of config.json and, of each weight file, the size, the header, and samples of every tensor.
+    So another model, another training or another layout is seen; a few changed numbers between the
+    samples are not.
     """
     root, digest = Path(folder), hashlib.sha256()
     _add(digest, root / "config.json")

@@ -37,7 +37,8 @@ from engine.tokenizer import Tokenizer
 
 logger = logging.getLogger("squadron.engine")
 
-# One level of priority is worth this many arrivals: a request is overtaken by so many later ones at most, so nobody starves.
+# One level of priority is worth this many arrivals: a request is overtaken by so many later ones at
+# most, so nobody starves.
 ARRIVALS_PER_PRIORITY = 1000
 # Seconds a token of prefill is taken to cost before any was measured.
 INITIAL_PREFILL_SECONDS_PER_TOKEN = 1e-3
@@ -75,7 +76,9 @@ class LLMEngine:
         self._epoch = 0
 
     def start(self) -> None:
-        """Start the workers; raises WorkerLost, or InvalidConfig, also where the cache holds no sequence of max_model_len."""
+        """Start the workers; raises WorkerLost, or InvalidConfig, also where the cache holds no
+        sequence of max_model_len.
+        """
         self._adopt(self.executor.start())
         self._check_longest_sequence()
         self.scheduler = Scheduler(
@@ -131,8 +134,9 @@ class LLMEngine:
     ) -> None:
         """Queue a request; raises InvalidRequest if it could never run, EngineDead if nothing can.
 
-        `output_ids` are the tokens each choice already has, from an earlier attempt: they count as outputs; and
-        `cumulative_logprobs` their sums, one a choice. `is_suspect`: other engines' processes died with it in flight.
+        `output_ids` are the tokens each choice already has, from an earlier attempt: they count as
+        outputs; and `cumulative_logprobs` their sums, one a choice. `is_suspect`: other engines'
+        processes died with it in flight.
         """
         if self.dead is not None:
             raise EngineDead(self.dead)
@@ -170,11 +174,15 @@ class LLMEngine:
             self._suspects.suspect(group)
 
     def check_request(self, prompt_token_ids: list[int], params: SamplingParams, output_ids: Seq[Seq[int]] = ()) -> int:
-        """See `admission.check_request`. Depends on nothing that changes while the engine runs: any thread may ask."""
+        """See `admission.check_request`. Depends on nothing that changes while the engine runs: any
+        thread may ask.
+        """
         return admission.check_request(prompt_token_ids, params, output_ids, self._limits)
 
     def abort_request(self, request_id: str) -> None:
-        """Forget a request and free its blocks at once; no output follows. Unknown ids are ignored: it may just have ended."""
+        """Forget a request and free its blocks at once; no output follows. Unknown ids are ignored:
+        it may just have ended.
+        """
         group = self._groups.get(request_id)
         if group is not None:
             for seq in group.live:
@@ -194,7 +202,9 @@ class LLMEngine:
         return self._take_outputs()
 
     def abandon(self, message: str) -> list[RequestOutput]:
-        """Last outputs for everybody, whatever state a failed step has left behind: nothing else is touched or freed."""
+        """Last outputs for everybody, whatever state a failed step has left behind: nothing else is
+        touched or freed.
+        """
         outputs = self._take_outputs() + [self.processor.fail(group, message) for group in self._groups.values()]
         self._groups.clear()
         self._in_flight.clear()
@@ -204,7 +214,8 @@ class LLMEngine:
         return self.recorder.stats(self.scheduler, self.processor.num_discarded_rows)
 
     def why(self, request_id: str) -> dict[Phase, float]:
-        """Where the time of a running or lately finished request went, in seconds; the parts sum to its life so far.
+        """Where the time of a running or lately finished request went, in seconds; the parts sum to
+        its life so far.
 
         Raises KeyError for a request that is not known (any more).
         """
@@ -212,7 +223,9 @@ class LLMEngine:
         return self.recorder.why(request_id) if group is None else group.metrics.so_far(time.monotonic())
 
     def _next_step(self) -> _InFlight | None:
-        """Schedule a step and hand it to the workers; None if there is nothing to do before a step in flight ends."""
+        """Schedule a step and hand it to the workers; None if there is nothing to do before a step
+        in flight ends.
+        """
         started = time.monotonic()
         plan = self.scheduler.schedule()
         step = None if plan is None else self._submit(plan, started)
@@ -251,7 +264,9 @@ class LLMEngine:
         self._suspects.review()
 
     def _recover(self, failure: StepFailure) -> None:
-        """A failed step is a preemption of everybody: the next epoch begins, all sequences wait again, the guilty one ends."""
+        """A failed step is a preemption of everybody: the next epoch begins, all sequences wait
+        again, the guilty one ends.
+        """
         self._failed_at = failed_at = time.monotonic()
         is_death = isinstance(failure, WorkerLost)
         failed = [entry for step in self._in_flight if step.plan.step == failure.step for entry in step.plan.scheduled]
@@ -272,14 +287,17 @@ class LLMEngine:
             seconds = time.monotonic() - failed_at
             why = "SIGKILL" if is_kill else failure.reason
             self.recorder.tell(
-                f"rank {failure.rank} lost ({why}); replaced after {seconds:.1f} s; {len(self._groups)} stream(s) resumed"
+                f"rank {failure.rank} lost ({why}); replaced after {seconds:.1f} s; {len(self._groups)} "
+                "stream(s) resumed"
             )
         self.recorder.recovered(self.scheduler.requeue_all(self._empty_blocks(), lost))
         if guilty is not None:
             self._quarantine(guilty, failure)
 
     def _restart(self, failure: StepFailure) -> bool:
-        """Begin the next epoch, with other workers where some are lost; False if the engine has given up."""
+        """Begin the next epoch, with other workers where some are lost; False if the engine has
+        given up.
+        """
         while True:
             if isinstance(failure, WorkerLost):
                 self.recorder.num_recoveries += 1
@@ -312,7 +330,9 @@ class LLMEngine:
         self.recorder.tell(f"request {group.request_id} ended: {message}")
 
     def _end_what_outgrew_the_cache(self) -> None:
-        """It is less since workers were replaced: whoever needs more than all of it can never go on."""
+        """It is less since workers were replaced: whoever needs more than all of it can never go
+        on.
+        """
         for lane in self.scheduler.take_outgrown():
             num_tokens = [seq.num_tokens for seq in lane.seqs]
             needed = sum(map(self.scheduler.blocks.num_blocks, num_tokens))
@@ -346,14 +366,16 @@ class LLMEngine:
         )
 
     def _check_longest_sequence(self) -> None:
-        """A length that is served must not depend on the memory that was found: too little is refused, not made do with."""
+        """A length that is served must not depend on the memory that was found: too little is
+        refused, not made do with.
+        """
         num_tokens = (self.capacity.num_gpu_blocks - 1) * self.config.block_size
         if num_tokens < self.max_model_len:
             self.executor.shutdown()
             whose = "" if self.config.max_model_len is not None else " (the model's)"
             raise InvalidConfig(
-                f"max_model_len={self.max_model_len}{whose} does not fit a cache of {self.capacity.num_gpu_blocks} blocks; "
-                f"set max_model_len to {num_tokens} or less, or give the cache more memory"
+                f"max_model_len={self.max_model_len}{whose} does not fit a cache of {self.capacity.num_gpu_blocks} "
+                f"blocks; set max_model_len to {num_tokens} or less, or give the cache more memory"
             )
 
     def _empty_blocks(self) -> BlockManager:
@@ -365,7 +387,9 @@ class LLMEngine:
         )
 
     def _measure_prefill(self, record: StepRecord, num_tokens: int) -> None:
-        """Follow the cost of a prefill token, which recomputing is judged by; steps of mostly decode rows tell little."""
+        """Follow the cost of a prefill token, which recomputing is judged by; steps of mostly
+        decode rows tell little.
+        """
         if num_tokens >= 4 * max(len(record.request_ids), 1):
             costs = self.scheduler.costs
             seconds = (record.finished - record.submitted) / num_tokens

@@ -1,4 +1,6 @@
-"""A checkpoint's manifest: SHA-256 digests of its files and tensors, by which a changed bit is found when it is loaded."""
+"""A checkpoint's manifest: SHA-256 digests of its files and tensors, by which a changed bit is
+found when it is loaded.
+"""
 
 from pathlib import Path
 from typing import Self
@@ -11,7 +13,9 @@ MANIFEST_FILE = "squadron-sha256.json"
 
 
 class Manifest(BaseModel):
-    """Digests in hexadecimal. A weight file is its header (with the length before it) and its tensors."""
+    """Digests in hexadecimal. A weight file is its header (with the length before it) and its
+    tensors.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,6 +39,8 @@ class Manifest(BaseModel):
             raise InvalidConfig(f"{path} is no manifest: {where or 'the file'}: {first['msg']}") from None
 
     def share(self, part: int, num_parts: int) -> dict[str, str]:
-        """Every `num_parts`-th tensor's digest, from number `part` on: ranks that read the same tensors verify some each."""
+        """Every `num_parts`-th tensor's digest, from number `part` on: ranks that read the same
+        tensors verify some each.
+        """
         names = sorted(self.tensors)[part::num_parts]
         return {name: self.tensors[name] for name in names}

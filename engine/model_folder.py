@@ -1,4 +1,6 @@
-"""What was named as a model, if it is no folder in Hugging Face layout: what it is instead, and what to do about it."""
+"""What was named as a model, if it is no folder in Hugging Face layout: what it is instead, and
+what to do about it.
+"""
 
 import re
 from pathlib import Path
@@ -10,7 +12,9 @@ _GGUF = b"GGUF"  # which such a file begins with
 
 
 def check_model_folder(model: str) -> None:
-    """Raise InvalidConfig if `model` is a file, or a name of the Hugging Face hub; a folder may still lack anything."""
+    """Raise InvalidConfig if `model` is a file, or a name of the Hugging Face hub; a folder may
+    still lack anything.
+    """
     path = Path(model)
     if path.is_file():
         raise InvalidConfig(_of_a_file(path))
@@ -33,10 +37,13 @@ def _of_a_file(path: Path) -> str:
         return f"{path} is a file of a model; name its folder, {path.parent}"
     if _begins_with(path, _GGUF):
         return (
-            f"{path} is a GGUF file, which is not served; get the checkpoint it was made of, a folder with config.json, "
-            "tokenizer.json and *.safetensors, with `hf download ORGANISATION/MODEL --local-dir FOLDER`"
+            f"{path} is a GGUF file, which is not served; get the checkpoint it was made of, a folder with "
+            "config.json, tokenizer.json and *.safetensors, with `hf download ORGANISATION/MODEL --local-dir FOLDER`"
         )
-    return f"{path} is a file; a model is a folder in Hugging Face layout, with config.json, tokenizer.json and *.safetensors"
+    return (
+        f"{path} is a file; a model is a folder in Hugging Face layout, with config.json, tokenizer.json and "
+        "*.safetensors"
+    )
 
 
 def _begins_with(path: Path, magic: bytes) -> bool:

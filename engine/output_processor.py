@@ -1,4 +1,6 @@
-"""From a step's results to what callers hear: each row to its sequence, each sequence's gain to its request."""
+"""From a step's results to what callers hear: each row to its sequence, each sequence's gain to its
+request.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -18,7 +20,9 @@ News = tuple[SequenceGroup, RequestOutput]
 
 
 class OutputProcessor:
-    """Applies results to sequences. Trouble with a request's rows ends that request; the batch goes on."""
+    """Applies results to sequences. Trouble with a request's rows ends that request; the batch goes
+    on.
+    """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self.tokenizer = tokenizer
@@ -58,7 +62,9 @@ class OutputProcessor:
     def fail(
         self, group: SequenceGroup, message: str, code: str | None = None, gained: Sequence[CompletionOutput] = ()
     ) -> RequestOutput:
-        """End what of a request still runs; returns its last output, with what its choices have gained in this step."""
+        """End what of a request still runs; returns its last output, with what its choices have
+        gained in this step.
+        """
         group.error, group.error_code = message, code
         told = {} if group.params.best_of is not None else {delta.index: delta for delta in gained}
         for seq in group.live:
@@ -130,7 +136,9 @@ class OutputProcessor:
         return _request_output(group, gained)
 
     def _note_token(self, group: SequenceGroup, scheduler: Scheduler, now: float) -> None:
-        """The first one, or the first after something has disturbed the request; not one that came after it was preempted."""
+        """The first one, or the first after something has disturbed the request; not one that came
+        after it was preempted.
+        """
         is_preempted = group.metrics.phase in ("preemption", "swap")
         if not is_preempted or any(lane.status is Status.RUNNING for lane in group.lanes):
             group.metrics.enter("decode", now)

@@ -28,7 +28,9 @@ class SamplerOutput:
 
 
 class Logprob(NamedTuple):
-    """One token's log probability (natural logarithm, raw model distribution) and rank (1 = most likely)."""
+    """One token's log probability (natural logarithm, raw model distribution) and rank (1 = most
+    likely).
+    """
 
     logprob: float
     rank: int
@@ -47,8 +49,9 @@ PositionLogprobs = dict[int, Logprob]
 class RequestMetrics:
     """Times of one request, seconds of `time.monotonic()`; None until it happens.
 
-    `seconds` parts the request's life, without gap or overlap, into: queue (until first scheduled), prefill (until the first
-    token), decode, and what disturbed it (preemption by recompute, swap, recovery), each until the next token came.
+    `seconds` parts the request's life, without gap or overlap, into: queue (until first scheduled),
+    prefill (until the first token), decode, and what disturbed it (preemption by recompute, swap,
+    recovery), each until the next token came.
     """
 
     arrival_time: float
@@ -76,9 +79,11 @@ class RequestMetrics:
 
 @dataclass(slots=True)
 class CompletionOutput:
-    """What one choice of a request gained since the last output (a delta), or all of it once accumulated.
+    """What one choice of a request gained since the last output (a delta), or all of it once
+    accumulated.
 
-    `first_index` is the index, within the choice's output tokens, of the first token in `token_ids`.
+    `first_index` is the index, within the choice's output tokens, of the first token in
+    `token_ids`.
     """
 
     index: int
@@ -99,8 +104,9 @@ class CompletionOutput:
 class RequestOutput:
     """A request's news after a step. `LLMEngine.step` returns deltas; `accumulate` joins them.
 
-    `attempt` counts the engine replicas that the request has been on; a journal takes only the current one's deltas.
-    `error` is set when, and only when, a choice's finish_reason is "error"; `error_code` may then be a code of `engine.errors`.
+    `attempt` counts the engine replicas that the request has been on; a journal takes only the
+    current one's deltas. `error` is set when, and only when, a choice's finish_reason is "error";
+    `error_code` may then be a code of `engine.errors`.
     """
 
     request_id: str
@@ -126,7 +132,9 @@ def failed_request(request_id: str, attempt: int, prompt_token_ids: list[int], m
 
 @dataclass(slots=True)
 class Accumulator:
-    """Joins a request's deltas into one cumulative `RequestOutput`, whose lists grow with the next delta."""
+    """Joins a request's deltas into one cumulative `RequestOutput`, whose lists grow with the next
+    delta.
+    """
 
     last: RequestOutput | None = None
     choices: dict[int, CompletionOutput] = field(default_factory=dict)
@@ -163,7 +171,9 @@ def _own(new: CompletionOutput) -> CompletionOutput:
 
 
 def _join(old: CompletionOutput, new: CompletionOutput) -> CompletionOutput:
-    """Into `old`: copying what came before at each delta would cost the square of an answer's length."""
+    """Into `old`: copying what came before at each delta would cost the square of an answer's
+    length.
+    """
     assert new.first_index == old.first_index + len(old.token_ids), "a delta is missing or came twice"
     old.token_ids += new.token_ids
     old.text += new.text

@@ -54,7 +54,9 @@ class Recorder:
     def submitted(
         self, plan: SchedulerOutputs, request: ExecuteModelRequest, started: float, scheduled: float, submitted: float
     ) -> StepRecord:
-        """A step has been scheduled, built and handed over, at these times; note whose phase changed by it."""
+        """A step has been scheduled, built and handed over, at these times; note whose phase
+        changed by it.
+        """
         for group in plan.admitted:
             if group.metrics.first_scheduled_time is None:
                 group.metrics.first_scheduled_time = started
@@ -107,7 +109,9 @@ class Recorder:
             self._finished.popitem(last=False)
 
     def why(self, request_id: str) -> dict[Phase, float]:
-        """Seconds by phase of a lately finished request; raises KeyError for one not known (any more)."""
+        """Seconds by phase of a lately finished request; raises KeyError for one not known (any
+        more).
+        """
         return dict(self._finished[request_id].seconds)
 
     def stats(self, scheduler: Scheduler, num_discarded_rows: int) -> EngineStats:

@@ -1,15 +1,19 @@
-"""What the engine does about steps that fail: how often workers are replaced, and which request is to blame.
+"""What the engine does about steps that fail: how often workers are replaced, and which request is
+to blame.
 
-A step fails because of the workers (killed from outside, out of memory), of the moment, or of a request in it, which would fail
-every step that it is in. So, after a failure, everybody is computed again, and the requests of the failed step are marked
-with how far they had come. One that gets past its mark is cleared. Those that fail again at their mark stand trial: they
-are held back, and let go a few at a time, the newest first, while those go on that have proved themselves by a token. When
-a step fails in which a single request is in doubt, it is that one's doing: it ends with an error, and nobody else notices.
+A step fails because of the workers (killed from outside, out of memory), of the moment, or of a
+request in it, which would fail every step that it is in. So, after a failure, everybody is computed
+again, and the requests of the failed step are marked with how far they had come. One that gets past
+its mark is cleared. Those that fail again at their mark stand trial: they are held back, and let go
+a few at a time, the newest first, while those go on that have proved themselves by a token. When a
+step fails in which a single request is in doubt, it is that one's doing: it ends with an error, and
+nobody else notices.
 
-A death weighs more than an exception. After the first one, requests that have not had a token here yet are tried at once,
-each alone: what kills a process does so in its first step, most likely, and two deaths are enough then. A kill from outside
-weighs less: operators and machines kill processes for reasons of their own, and so does a system that is out of memory, which
-may be a request's doing. It takes MAX_KILLS in a row, and nobody is tried after the first.
+A death weighs more than an exception. After the first one, requests that have not had a token here
+yet are tried at once, each alone: what kills a process does so in its first step, most likely, and
+two deaths are enough then. A kill from outside weighs less: operators and machines kill processes
+for reasons of their own, and so does a system that is out of memory, which may be a request's
+doing. It takes MAX_KILLS in a row, and nobody is tried after the first.
 """
 
 import sys
@@ -63,7 +67,9 @@ class RestartBudget:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """How far a request had come when its step failed, and the positions that the step computed of it."""
+    """How far a request had come when its step failed, and the positions that the step computed of
+    it.
+    """
 
     progress: int  # tokens of all its sequences
     start: int
@@ -76,7 +82,9 @@ class _Mark:
 
 
 class Suspects:
-    """Shuts the door of the waiting line during trials, and says who may pass it (`SequenceGroup.may_pass`)."""
+    """Shuts the door of the waiting line during trials, and says who may pass it
+    (`SequenceGroup.may_pass`).
+    """
 
     def __init__(self, line: WaitingLine) -> None:
         self._line = line
@@ -97,7 +105,8 @@ class Suspects:
         is_death: bool,
         is_kill: bool = False,
     ) -> SequenceGroup | None:
-        """Of a step that failed with these in it: the request that is to blame; None while that is not known.
+        """Of a step that failed with these in it: the request that is to blame; None while that is
+        not known.
 
         `is_death`: a worker's process ended with the step; `is_kill`: it was ended from outside.
         """
@@ -149,7 +158,9 @@ class Suspects:
         self._let_go()
 
     def _let_go(self) -> None:
-        """The next ones for their trial, unless one goes on; who has had no token yet is not to be there."""
+        """The next ones for their trial, unless one goes on; who has had no token yet is not to be
+        there.
+        """
         while self._waiting and len(self._on_trial) < self._num_at_once:
             self._on_trial.append(self._waiting.pop())
             self._line.set_may_pass(self._on_trial[-1], may_pass=True)

@@ -7,7 +7,8 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class SamplingColumns:
-    """How to sample, a row per sampled row [R]; ragged columns as `starts` [R + 1] into flat arrays.
+    """How to sample, a row per sampled row [R]; ragged columns as `starts` [R + 1] into flat
+    arrays.
 
     A ragged column that no row uses is empty, its `starts` too ([0]), so that it costs nothing.
     """
@@ -27,7 +28,8 @@ class SamplingColumns:
     # Prompt logprobs: the row's token is given (a prompt token), not sampled.
     has_target: np.ndarray  # [R] bool
     target_ids: np.ndarray  # [R] int32
-    # Tokens so far, prompt first, of the rows with a penalty: the first history_num_prompt of them are the prompt's.
+    # Tokens so far, prompt first, of the rows with a penalty: the first history_num_prompt of them
+    # are the prompt's.
     history_starts: np.ndarray  # [R + 1] or [0] int32
     history_ids: np.ndarray  # [*] int32
     history_num_prompt: np.ndarray  # [R] or [0] int32
@@ -42,10 +44,12 @@ class SamplingColumns:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteModelRequest:
-    """One step. Workers do, in this order: swap out, swap in, copy, write keys and values, attend, sample.
+    """One step. Workers do, in this order: swap out, swap in, copy, write keys and values, attend,
+    sample.
 
-    T token rows, of S sequences one after the other (sequence s owns rows query_starts[s]:query_starts[s + 1]),
-    R sampled rows. A request that only moves blocks (T = 0) is still a step. Block 0 is the null block: it pads block tables.
+    T token rows, of S sequences one after the other (sequence s owns rows
+    query_starts[s]:query_starts[s + 1]), R sampled rows. A request that only moves blocks (T = 0)
+    is still a step. Block 0 is the null block: it pads block tables.
     """
 
     epoch: int
@@ -58,7 +62,8 @@ class ExecuteModelRequest:
     block_tables: np.ndarray  # [S, B] int32
     sampled_rows: np.ndarray  # [R] int32: token rows; one row may be sampled several times (n > 1)
     sampling: SamplingColumns
-    # Input ids not known to the driver yet: for each (r, s), input_ids[r] is the token sampled at row s of `carried_step`.
+    # Input ids not known to the driver yet: for each (r, s), input_ids[r] is the token sampled at
+    # row s of `carried_step`.
     carried_step: int
     carried_rows: np.ndarray  # [C, 2] int32
     blocks_to_swap_out: np.ndarray  # [*, 2] int32: device block -> host block

@@ -1,4 +1,6 @@
-"""How a request wants its tokens chosen, and when to stop. Names, defaults and ranges are the field's."""
+"""How a request wants its tokens chosen, and when to stop. Names, defaults and ranges are the
+field's.
+"""
 
 import json
 import math
@@ -19,9 +21,11 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """Validated where it is made: a wrong field raises `InvalidRequest` naming the value and the limit.
+    """Validated where it is made: a wrong field raises `InvalidRequest` naming the value and the
+    limit.
 
-    The order in which the sampler applies these is written where it is done, `engine/worker/sampler.py`.
+    The order in which the sampler applies these is written where it is done,
+    `engine/worker/sampler.py`.
     """
 
     n: int = 1

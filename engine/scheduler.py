@@ -1,7 +1,7 @@
 """Who computes how many tokens in the next step: queues waiting, running and swapped, and one rule.
 
-A sequence has `num_computed_tokens` and a length; a step computes some of the difference. Prefill, chunked prefill, decode and
-recompute after a preemption are all that.
+A sequence has `num_computed_tokens` and a length; a step computes some of the difference. Prefill,
+chunked prefill, decode and recompute after a preemption are all that.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,15 +11,19 @@ from engine.block_manager import BlockManager
 from engine.sequence import Lane, Sequence, SequenceGroup, Status
 from engine.waiting_line import WaitingLine, insert, remove
 
-# Prompt logprobs need a row of logits for each prompt token; a step takes no more than this of one sequence.
+# Prompt logprobs need a row of logits for each prompt token; a step takes no more than this of one
+# sequence.
 MAX_PROMPT_LOGPROB_ROWS = 256
-# Pipeline stages work on different parts of the prompts at once: so many steps a stage, for the pipeline to fill quickly.
+# Pipeline stages work on different parts of the prompts at once: so many steps a stage, for the
+# pipeline to fill quickly.
 STEPS_A_STAGE = 8
 
 
 @dataclass(slots=True)
 class ScheduledSequence:
-    """A sequence's part in a step: its rows num_computed..num_computed + num_tokens - 1, and what is sampled from them."""
+    """A sequence's part in a step: its rows num_computed..num_computed + num_tokens - 1, and what
+    is sampled from them.
+    """
 
     group: SequenceGroup
     seq: Sequence
@@ -56,10 +60,11 @@ class PreemptionCosts:
 
 
 class Scheduler:
-    """Keeps the queues, of lanes: each choice of a request has its own turn. Every queue is served in order of `Lane.order`.
+    """Keeps the queues, of lanes: each choice of a request has its own turn. Every queue is served
+    in order of `Lane.order`.
 
-    Nobody starves: the order of a lane never changes, the first in order is never preempted for another's sake, and a
-    request that could not run alone was refused when it was added.
+    Nobody starves: the order of a lane never changes, the first in order is never preempted for
+    another's sake, and a request that could not run alone was refused when it was added.
     """
 
     def __init__(
@@ -99,7 +104,9 @@ class Scheduler:
             self.waiting.add(lane)
 
     def schedule(self) -> SchedulerOutputs | None:
-        """The next step, or None if there is nothing that could be done before a step in flight ends."""
+        """The next step, or None if there is nothing that could be done before a step in flight
+        ends.
+        """
         plan = SchedulerOutputs(self.step, [], 0, [], [], [], max_tokens=self._token_share())
         self._schedule_running(plan)
         if not plan.preempted:
@@ -113,12 +120,16 @@ class Scheduler:
         return plan
 
     def take_outgrown(self) -> list[Lane]:
-        """Lanes met since last time that can never go on, for the cache is too small: to be finished now."""
+        """Lanes met since last time that can never go on, for the cache is too small: to be
+        finished now.
+        """
         outgrown, self._outgrown = self._outgrown, []
         return outgrown
 
     def retire(self, group: SequenceGroup, seq: Sequence) -> None:
-        """A choice has ended: its blocks and its seat are for others, whether or not a step with it is in flight."""
+        """A choice has ended: its blocks and its seat are for others, whether or not a step with it
+        is in flight.
+        """
         lane = next(lane for lane in group.lanes if lane.seqs[0] is seq)
         self._leave(lane)
         group.lanes.remove(lane)
@@ -143,9 +154,11 @@ class Scheduler:
         lane.status = Status.FINISHED
 
     def requeue_all(self, blocks: BlockManager, lost: Iterable[SchedulerOutputs]) -> list[SequenceGroup]:
-        """The workers and their caches are gone, and the steps in flight: everybody waits again, on an empty cache.
+        """The workers and their caches are gone, and the steps in flight: everybody waits again, on
+        an empty cache.
 
-        Returns those who had to leave their place; nothing is done for each of those who waited already.
+        Returns those who had to leave their place; nothing is done for each of those who waited
+        already.
         """
         for plan in lost:
             for entry in plan.scheduled:
@@ -180,16 +193,19 @@ class Scheduler:
                 decoding_left -= is_decoding
 
     def _decoding_share(self) -> int:
-        """Decoding sequences a step: pipeline stages are kept busy by different ones, so no step takes them all."""
+        """Decoding sequences a step: pipeline stages are kept busy by different ones, so no step
+        takes them all.
+        """
         if not self.shares_steps:
             return self.max_num_seqs
         return -(-sum(len(lane.seqs) for lane in self.running if _is_decoding(lane)) // self.depth)
 
     def _token_share(self) -> int:
-        """Tokens a step: with several stages a part of what there is, so that steps take equally long.
+        """Tokens a step: with several stages a part of what there is, so that steps take equally
+        long.
 
-        It has room for prompts whatever the decoding sequences take. Who waits for a seat does not count: a prompt that comes
-        when another request ends would be computed in one step.
+        It has room for prompts whatever the decoding sequences take. Who waits for a seat does not
+        count: a prompt that comes when another request ends would be computed in one step.
         """
         if not self.shares_steps:
             return self.max_num_batched_tokens
@@ -211,7 +227,9 @@ class Scheduler:
                 yield lane
 
     def _make_room(self, lane: Lane, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> bool:
-        """Preempt until the sequence can grow; False if it was its own lane that had to go, or if nothing would help."""
+        """Preempt until the sequence can grow; False if it was its own lane that had to go, or if
+        nothing would help.
+        """
         while not self.blocks.reserve(seq, num_tokens):
             is_alone = self.running == [lane] and lane.last_step != plan.step
             if is_alone or self.blocks.outgrows(num_tokens):
@@ -227,7 +245,9 @@ class Scheduler:
         return True
 
     def _victim(self, lane: Lane, plan: SchedulerOutputs) -> Lane | None:
-        """The cheapest to bring back of those behind `lane`; itself if it is the last; None if it is in this step."""
+        """The cheapest to bring back of those behind `lane`; itself if it is the last; None if it
+        is in this step.
+        """
         behind = [other for other in self.running if other.order > lane.order and other.last_step != plan.step]
         if behind:
             return min(
@@ -307,7 +327,9 @@ class Scheduler:
         group.aside.clear()
 
     def _num_admissible_blocks(self) -> int:
-        """What newcomers may take: all but the watermark, which is left to those who run already."""
+        """What newcomers may take: all but the watermark, which is left to those who run
+        already.
+        """
         device = self.blocks.device
         return device.num_free - (int(self.watermark * device.num_usable) if self.running else 0)
 
@@ -354,7 +376,8 @@ class Scheduler:
         )
 
     def _prompt_tokens_left(self, plan: SchedulerOutputs) -> int:
-        """How many more tokens of prompts fit in: the first prompt that asks has the step's decoding sequences counted.
+        """How many more tokens of prompts fit in: the first prompt that asks has the step's
+        decoding sequences counted.
 
         All that is in the step by then is theirs; the rest of them is still to come.
         """

@@ -1,4 +1,6 @@
-"""A request while it lives on the driver: a `SequenceGroup` of `Sequence`s. Workers never see either."""
+"""A request while it lives on the driver: a `SequenceGroup` of `Sequence`s. Workers never see
+either.
+"""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,9 +19,11 @@ class Status(Enum):
 
 
 class Sequence:
-    """One line of tokens. What is computed may lag behind its length: closing that gap is all that scheduling does.
+    """One line of tokens. What is computed may lag behind its length: closing that gap is all that
+    scheduling does.
 
-    Tokens that a step in flight will sample count as `num_pending`: they have positions, but no ids yet.
+    Tokens that a step in flight will sample count as `num_pending`: they have positions, but no ids
+    yet.
     """
 
     __slots__ = (
@@ -96,7 +100,9 @@ class Sequence:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """What is queued, preempted and brought back as one: a choice of a request, or all of its beams."""
+    """What is queued, preempted and brought back as one: a choice of a request, or all of its
+    beams.
+    """
 
     group: "SequenceGroup"
     seqs: list[Sequence]  # of beams the group's own list
@@ -107,7 +113,9 @@ class Lane:
 
     @property
     def waits_for_prompt(self) -> bool:
-        """Whether the first lane of its request has yet to compute the prompt, whose blocks this one will share."""
+        """Whether the first lane of its request has yet to compute the prompt, whose blocks this
+        one will share.
+        """
         first = self.group.lanes[0]
         return first is not self and first.seqs[0].num_computed_tokens < first.seqs[0].num_prompt_tokens
 

@@ -10,9 +10,11 @@ _EXAMPLE = "4096, 4k (4000), 4K (4096), 1.5GiB or 2GB"
 
 
 def parse_size(value: Any) -> Any:
-    """The number that a text such as "4GiB" stands for; whatever is no text is returned as it is. Raises ValueError.
+    """The number that a text such as "4GiB" stands for; whatever is no text is returned as it is.
+    Raises ValueError.
 
-    k, m, g and t, and kB, MB, GB and TB are powers of 1,000; K, M, G and T, and KiB to TiB of 1,024.
+    k, m, g and t, and kB, MB, GB and TB are powers of 1,000; K, M, G and T, and KiB to TiB of
+    1,024.
     """
     if not isinstance(value, str):
         return value

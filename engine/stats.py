@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A moment of the engine. Token and block counts are totals since the start unless they are called current."""
+    """A moment of the engine. Token and block counts are totals since the start unless they are
+    called current.
+    """
 
     num_requests_running: int  # current
     num_requests_waiting: int  # current

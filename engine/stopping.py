@@ -1,4 +1,6 @@
-"""When a sequence ends, and which of its text may be shown before it is known not to begin a stop string."""
+"""When a sequence ends, and which of its text may be shown before it is known not to begin a stop
+string.
+"""
 
 from collections.abc import Sequence as Seq
 
@@ -7,10 +9,12 @@ from engine.sequence import Sequence, SequenceGroup
 
 
 def finish_or_continue(group: SequenceGroup, seq: Sequence, detokenizer: Detokenizer) -> str:
-    """Judge the sequence by its newest token: set finish_reason if it ends; return the text that may be shown now.
+    """Judge the sequence by its newest token: set finish_reason if it ends; return the text that
+    may be shown now.
 
-    In this order: an end-of-sequence or stop token, a stop string, the length. An end before min_tokens cannot be sampled,
-    and stop strings that begin before min_tokens is reached do not count.
+    In this order: an end-of-sequence or stop token, a stop string, the length. An end before
+    min_tokens cannot be sampled, and stop strings that begin before min_tokens is reached do not
+    count.
     """
     params = group.params
     token_id = seq.token_ids[-1]
@@ -43,7 +47,9 @@ def replay_text(group: SequenceGroup, seq: Sequence, detokenizer: Detokenizer) -
 
 
 def _cut_at_stop(seq: Sequence, text: str, stops: Seq[str], *, include: bool) -> str:
-    """Finish at the earliest stop string; else hold back the longest end of the text that may begin one."""
+    """Finish at the earliest stop string; else hold back the longest end of the text that may begin
+    one.
+    """
     text = _take_held(seq) + text
     found = [(index, stop) for stop in stops if (index := text.find(stop)) >= 0]
     if found:

@@ -1,11 +1,13 @@
 """Renders chat templates in processes of their own, with a bound on time and memory.
 
-A template is a program that comes with a checkpoint, and what it does depends on a client's messages. Rendered in the
-engine's process it would hold the interpreter's lock, and nothing there could end it: a loop makes no calls, and a single
-expression ('a' * 10**12) takes all memory. A process can be limited and killed, and its work delays no other thread.
+A template is a program that comes with a checkpoint, and what it does depends on a client's
+messages. Rendered in the engine's process it would hold the interpreter's lock, and nothing there
+could end it: a loop makes no calls, and a single expression ('a' * 10**12) takes all memory. A
+process can be limited and killed, and its work delays no other thread.
 
-Over a socket pair the parent sends the template, then messages and variables (pickled); the child answers each with a
-letter and a text. A frame is its length (8 bytes, big-endian) and as many bytes.
+Over a socket pair the parent sends the template, then messages and variables (pickled); the child
+answers each with a letter and a text. A frame is its length (8 bytes, big-endian) and as many
+bytes.
 """
 
 import functools
@@ -47,7 +49,9 @@ class TemplateRenderer:
         self._idle.append(_TemplateProcess(self._source))
 
     def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
-        """Raises InvalidRequest with the template's own complaint, InputProcessingError if it fails or takes too much."""
+        """Raises InvalidRequest with the template's own complaint, InputProcessingError if it fails
+        or takes too much.
+        """
         try:
             process = self._idle.pop()
         except IndexError:
@@ -70,7 +74,9 @@ class TemplateRenderer:
 
 
 class _TemplateProcess:
-    """The parent's end. A process is of no more use after an exception that is none of the caller's."""
+    """The parent's end. A process is of no more use after an exception that is none of the
+    caller's.
+    """
 
     def __init__(self, source: str) -> None:
         self.is_new = True
@@ -78,7 +84,8 @@ class _TemplateProcess:
         self._line.settimeout(ANSWER_SECONDS)
         with theirs:
             self._process = subprocess.Popen(
-                # -S: without site, whose hooks are for others; what is installed is found by our own path.
+                # -S: without site, whose hooks are for others; what is installed is found by our
+                # own path.
                 [sys.executable, "-S", "-P", "-m", "engine.template_process"],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=theirs.fileno(),

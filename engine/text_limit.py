@@ -1,4 +1,6 @@
-"""How many bytes a text may have and still fit into a model's context, known without tokenizing it."""
+"""How many bytes a text may have and still fit into a model's context, known without tokenizing
+it.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,8 +14,9 @@ from tokenizers.pre_tokenizers import PreTokenizer
 
 from engine.errors import InvalidRequest
 
-# NFC never makes a text's UTF-8 shorter than by this factor: no character has more than 3.5 times its bytes in the longest
-# sequence that is equal to it (U+0390, of U+1FBE, U+0308 and U+0341). ASCII it leaves alone.
+# NFC never makes a text's UTF-8 shorter than by this factor: no character has more than 3.5 times
+# its bytes in the longest sequence that is equal to it (U+0390, of U+1FBE, U+0308 and U+0341).
+# ASCII it leaves alone.
 NFC_SHRINKS_BY = 4
 # What may come before the model and loses no byte.
 LOSSLESS = frozenset({"ByteLevel", "Digits", "Split"})
@@ -21,7 +24,9 @@ LOSSLESS = frozenset({"ByteLevel", "Digits", "Split"})
 
 @dataclass(frozen=True, slots=True)
 class TextLimit:
-    """Of a context of `num_tokens`, none of which stands for more than `bytes_per_token` bytes of normalized text."""
+    """Of a context of `num_tokens`, none of which stands for more than `bytes_per_token` bytes of
+    normalized text.
+    """
 
     num_tokens: int
     bytes_per_token: int
@@ -42,10 +47,12 @@ class TextLimit:
 
 
 def bytes_per_token(encoder: Encoder, token_bytes: Sequence[bytes]) -> int | None:
-    """The longest token's bytes; None if the encoder may drop some of a text's bytes, which no token stands for then.
+    """The longest token's bytes; None if the encoder may drop some of a text's bytes, which no
+    token stands for then.
 
-    A byte-level BPE tokenizer drops none, unless told to: by another normalizer than NFC, a pre-tokenizer that removes what it
-    splits at, an added token that takes the spaces beside it along, or a vocabulary that lacks some of the 256 bytes.
+    A byte-level BPE tokenizer drops none, unless told to: by another normalizer than NFC, a
+    pre-tokenizer that removes what it splits at, an added token that takes the spaces beside it
+    along, or a vocabulary that lacks some of the 256 bytes.
     """
     is_lossless = (
         isinstance(encoder.model, BPE)

@@ -11,7 +11,9 @@ NUM_STEPS_KEPT = 2048
 
 @dataclass(slots=True)
 class StepRecord:
-    """One step: who was in it, what it computed and moved, and when. Times are seconds of `time.monotonic()`."""
+    """One step: who was in it, what it computed and moved, and when. Times are seconds of
+    `time.monotonic()`.
+    """
 
     step: int
     epoch: int
@@ -38,7 +40,9 @@ class Timeline:
         self.records: deque[StepRecord] = deque(maxlen=capacity)
 
     def chrome_trace(self) -> dict[str, Any]:
-        """The steps as a Chrome trace (chrome://tracing, ui.perfetto.dev): the driver, each rank, and a line per request."""
+        """The steps as a Chrome trace (chrome://tracing, ui.perfetto.dev): the driver, each rank,
+        and a line per request.
+        """
         events: list[dict[str, Any]] = [_name(0, "driver")]
         ranks = max((len(record.execute_ns) for record in self.records), default=0)
         events += [_name(1 + rank, f"rank {rank}") for rank in range(ranks)]

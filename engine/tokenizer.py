@@ -13,7 +13,8 @@ from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.template_process import TemplateRenderer
 from engine.text_limit import TextLimit, bytes_per_token
 
-# The library would spread a batch over every core, which the engine computes on. It has no other switch.
+# The library would spread a batch over every core, which the engine computes on. It has no other
+# switch.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 Message = Mapping[str, Any]
@@ -21,9 +22,11 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token
 
 
 class Tokenizer:
-    """A byte-level BPE tokenizer, as every Qwen2 has; read without transformers, whose import costs seconds.
+    """A byte-level BPE tokenizer, as every Qwen2 has; read without transformers, whose import costs
+    seconds.
 
-    `token_bytes[id]` is what a token stands for: text is the bytes of all tokens joined, then decoded.
+    `token_bytes[id]` is what a token stands for: text is the bytes of all tokens joined, then
+    decoded.
     """
 
     def __init__(self, folder: str) -> None:
@@ -53,25 +56,30 @@ class Tokenizer:
             self._renderer.start()
 
     def text_limit(self, num_tokens: int) -> TextLimit | None:
-        """The most bytes that a text of so many tokens may have; None where this tokenizer sets no such limit."""
+        """The most bytes that a text of so many tokens may have; None where this tokenizer sets no
+        such limit.
+        """
         return None if self._bytes_per_token is None else TextLimit(num_tokens, self._bytes_per_token)
 
     def encode(self, text: str, max_tokens: int | None = None) -> list[int]:
         """A prompt's token ids, with whatever the tokenizer puts around a text.
 
-        Raises InvalidRequest if they are more than `max_tokens`: at once, where the text's bytes tell.
+        Raises InvalidRequest if they are more than `max_tokens`: at once, where the text's bytes
+        tell.
         """
         return self._encode(text, max_tokens, "prompt", add_special_tokens=True)
 
     def encode_chat(self, messages: Sequence[Message], max_tokens: int | None = None) -> list[int]:
-        """A conversation's token ids, up to where the assistant answers; `max_tokens` as for `encode`."""
+        """A conversation's token ids, up to where the assistant answers; `max_tokens` as for
+        `encode`.
+        """
         return self._encode(self.render_chat(messages), max_tokens, "messages", add_special_tokens=False)
 
     def render_chat(self, messages: Sequence[Message]) -> str:
         """The conversation in the checkpoint's chat template.
 
-        Raises InvalidRequest with the template's own complaint, InputProcessingError if it trips over the messages, or
-        takes too much time or memory.
+        Raises InvalidRequest with the template's own complaint, InputProcessingError if it trips
+        over the messages, or takes too much time or memory.
         """
         if self._renderer is None:
             raise InvalidRequest("the model has no chat template; use completions", param="messages")
@@ -85,7 +93,9 @@ class Tokenizer:
         return self._encode(word, None, "bad_words", add_special_tokens=False)
 
     def bytes_of(self, token_id: int) -> bytes:
-        """What a token stands for; nothing, for ids beyond the tokenizer's that a model may have."""
+        """What a token stands for; nothing, for ids beyond the tokenizer's that a model may
+        have.
+        """
         return self.token_bytes[token_id] if token_id < len(self.token_bytes) else b""
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -144,7 +154,9 @@ def _text(token: Any) -> str:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The printable characters by which byte-level BPE writes bytes (GPT-2's `bytes_to_unicode`)."""
+    """The printable characters by which byte-level BPE writes bytes (GPT-2's
+    `bytes_to_unicode`).
+    """
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}

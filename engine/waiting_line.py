@@ -1,4 +1,6 @@
-"""Who waits for admission, in order, with a door that may be shut to newcomers while suspects stand trial."""
+"""Who waits for admission, in order, with a door that may be shut to newcomers while suspects stand
+trial.
+"""
 
 import heapq
 from bisect import bisect_left, insort
@@ -24,7 +26,8 @@ def remove(queue: list[Lane], lane: Lane) -> None:
 
 
 class WaitingLine:
-    """Two queues served as one, each in order: lanes of groups that pass a shut door (`may_pass`), and the others.
+    """Two queues served as one, each in order: lanes of groups that pass a shut door (`may_pass`),
+    and the others.
 
     So shutting and opening it touches nobody who waits, of whom there may be a hundred thousand.
     """
@@ -58,7 +61,9 @@ class WaitingLine:
             del self._num_lanes[lane.group]
 
     def set_may_pass(self, group: SequenceGroup, *, may_pass: bool) -> None:
-        """Say whether the door, when shut, lets a group's lanes through; they need not be in the line now."""
+        """Say whether the door, when shut, lets a group's lanes through; they need not be in the
+        line now.
+        """
         here = [lane for lane in group.lanes if lane.status is Status.WAITING]
         for lane in here:
             self.remove(lane)

@@ -1,10 +1,12 @@
 """The operations that layers are made of, and the backends that compute them.
 
-A backend is a module with the functions of `Ops`: `ops.reference` (plain torch, the specification), `ops.cpu` (C++),
-`ops.kernels` (Triton). It is chosen once, by name, and handed to the layers as an argument.
+A backend is a module with the functions of `Ops`: `ops.reference` (plain torch, the specification),
+`ops.cpu` (C++), `ops.kernels` (Triton). It is chosen once, by name, and handed to the layers as an
+argument.
 
-Shapes: T token rows, S sequences, R sampled rows, D hidden size, H query heads, K key-value heads, V vocabulary. "dtype" is
-the model's (float32, bfloat16, float16). Index tensors are int32. Sums are taken in float32 and in a fixed order.
+Shapes: T token rows, S sequences, R sampled rows, D hidden size, H query heads, K key-value heads,
+V vocabulary. "dtype" is the model's (float32, bfloat16, float16). Index tensors are int32. Sums are
+taken in float32 and in a fixed order.
 """
 
 import hashlib
@@ -25,8 +27,8 @@ DEVICES = {"cpu": "cpu", "triton": "cuda"}  # backends for one type of device on
 FASTEST = {"cpu": "cpu", "cuda": "triton"}  # by type of device
 # Embedding tables and the head lose more by four bits than their bytes are worth.
 EMBEDDING_QUANTIZATION: Quantization = "int8"
-# Backends whose forward pass launches the same kernels whatever is in the batch and never waits for one, by their NAME: a graph
-# can hold it.
+# Backends whose forward pass launches the same kernels whatever is in the batch and never waits for
+# one, by their NAME: a graph can hold it.
 CAPTURABLE = ("triton", "triton-fast", "cpu")
 FLOAT8_CAPABILITY = (8, 9)  # of CUDA: conversions to float8, and tensor cores that multiply it
 INEXACT = {"triton": "ops.kernels.fast"}  # what is faster still, if results need not be exact
@@ -37,10 +39,12 @@ class UnavailableBackend(ValueError):
 
 
 def select(name: str, device: torch.device, quantization: Quantization | None = None, *, exact: bool = True) -> Ops:
-    """The backend called `name` for `device`; its NAME says which it is. Its prepare_* quantize weights as is said.
+    """The backend called `name` for `device`; its NAME says which it is. Its prepare_* quantize
+    weights as is said.
 
-    "auto" is the fastest one that can run (`unavailable_reason` says why it is not a faster one); any other name is that
-    backend or `UnavailableBackend`. With exact=False a backend that has a faster form whose results are not exact takes it.
+    "auto" is the fastest one that can run (`unavailable_reason` says why it is not a faster one);
+    any other name is that backend or `UnavailableBackend`. With exact=False a backend that has a
+    faster form whose results are not exact takes it.
     """
     if name == "auto":
         fastest = FASTEST.get(device.type, "reference")
@@ -57,7 +61,9 @@ def select(name: str, device: torch.device, quantization: Quantization | None = 
 
 
 def levels(backend: Ops, device: torch.device) -> tuple[str, ...]:
-    """What results of the backend may differ by on this kind of device, the best that this one can do first."""
+    """What results of the backend may differ by on this kind of device, the best that this one can
+    do first.
+    """
     if backend.NAME == "cpu":
         return cpu_library.usable_levels()
     if device.type == "cuda":
@@ -66,7 +72,9 @@ def levels(backend: Ops, device: torch.device) -> tuple[str, ...]:
 
 
 def use_level(level: str) -> None:
-    """Have this process' cpu backend compute at one of its levels; of other backends a device has only one."""
+    """Have this process' cpu backend compute at one of its levels; of other backends a device has
+    only one.
+    """
     if level in cpu_build.LEVELS:
         try:
             cpu_library.use(level)
@@ -75,7 +83,9 @@ def use_level(level: str) -> None:
 
 
 def arithmetic(backend: Ops, device: torch.device) -> str:
-    """All that the backend's results depend on beside its arguments: what computes, at which level, made of which sources."""
+    """All that the backend's results depend on beside its arguments: what computes, at which level,
+    made of which sources.
+    """
     if backend.NAME == "cpu":
         return f"{cpu_build.library_name(cpu_library.isa()).removesuffix('.so')}, torch {torch.__version__}"
     (level,) = levels(backend, device)
@@ -91,7 +101,9 @@ def _sources_digest(backend: Ops) -> str:
 
 
 def unquantized_reason(backend: Ops, quantization: Quantization, device: torch.device) -> str | None:
-    """Why the backend does not compute with weights that are quantized so on `device`; None if it does."""
+    """Why the backend does not compute with weights that are quantized so on `device`; None if it
+    does.
+    """
     if quantization not in backend.QUANTIZATIONS:
         return f"is not computed by the {backend.NAME} backend"
     if quantization == "fp8" and backend.NAME == "triton":
@@ -100,7 +112,9 @@ def unquantized_reason(backend: Ops, quantization: Quantization, device: torch.d
 
 
 def no_float8_reason(device: torch.device) -> str | None:
-    """Why kernels cannot use float8 on a device; None if they can, as where they are interpreted."""
+    """Why kernels cannot use float8 on a device; None if they can, as where they are
+    interpreted.
+    """
     if device.type != "cuda":
         return None
     version = torch.cuda.get_device_capability(device)

@@ -1,4 +1,6 @@
-"""Checks of arguments that every backend makes: each raises ValueError naming what does not fit, and gives the sizes."""
+"""Checks of arguments that every backend makes: each raises ValueError naming what does not fit,
+and gives the sizes.
+"""
 
 import torch
 from torch import Tensor

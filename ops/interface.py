@@ -10,9 +10,9 @@ from torch import Tensor
 # A weight in whatever layout a backend wants; made once by prepare_*, read by the matching op only.
 Prepared = Any
 
-# How prepare_* store a weight. int8, int4: codes and a scale for each group of inputs, activations as they are
-# (ops/reference/quantization.py). fp8: codes and a scale for each output and leaf; what it is multiplied with likewise, for
-# each row (ops/reference/float8.py). None: as it is.
+# How prepare_* store a weight. int8, int4: codes and a scale for each group of inputs, activations
+# as they are (ops/reference/quantization.py). fp8: codes and a scale for each output and leaf; what
+# it is multiplied with likewise, for each row (ops/reference/float8.py). None: as it is.
 Quantization = Literal["int8", "int4", "fp8"]
 
 
@@ -29,7 +29,9 @@ class AttentionMetadata:
 
 
 class Ops(Protocol):
-    """A backend. Every function takes and returns contiguous tensors on one device and checks what it is given."""
+    """A backend. Every function takes and returns contiguous tensors on one device and checks what
+    it is given.
+    """
 
     NAME: str
     EXACT: bool  # results of a row depend on neither the rows beside it nor the tensor-parallel size
@@ -40,13 +42,17 @@ class Ops(Protocol):
         """weight [out, in] dtype. If quantized, the ops compute with what the codes stand for."""
 
     def linear(self, x: Tensor, weight: Prepared, bias: Tensor | None) -> Tensor:
-        """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one cast."""
+        """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one
+        cast.
+        """
 
     def linear_float32(self, x: Tensor, weight: Prepared) -> Tensor:
         """As linear, without bias, and not cast: [T, out] float32 (the head's logits)."""
 
     def prepare_embedding(self, weight: Tensor, quantization: Quantization | None = None) -> Prepared:
-        """weight [rows, D] dtype, for embedding, for linear_float32, or for both where the head is tied to the embedding."""
+        """weight [rows, D] dtype, for embedding, for linear_float32, or for both where the head is
+        tied to the embedding.
+        """
 
     def embedding(self, ids: Tensor, weight: Prepared) -> Tensor:
         """Rows ids [T] int32 of a weight [rows, D] -> [T, D] float32."""
@@ -55,15 +61,21 @@ class Ops(Protocol):
         """weight [2 * I, D] dtype, gate's rows first."""
 
     def gate_up_silu(self, x: Tensor, weight: Prepared) -> Tensor:
-        """silu(x @ gate.T) * (x @ up.T); x [T, D] dtype -> [T, I] dtype. Both products in float32, cast once."""
+        """silu(x @ gate.T) * (x @ up.T); x [T, D] dtype -> [T, I] dtype. Both products in float32,
+        cast once.
+        """
 
     def prepare_tree_linear(
         self, weight: Tensor, num_leaves: int, quantization: Quantization | None = None
     ) -> Prepared:
-        """weight [out, in] dtype of a row-parallel linear; `in` is cut into num_leaves (a power of two) equal leaves."""
+        """weight [out, in] dtype of a row-parallel linear; `in` is cut into num_leaves (a power of
+        two) equal leaves.
+        """
 
     def linear_tree(self, x: Tensor, weight: Prepared) -> Tensor:
-        """x [T, in] dtype -> [T, out] float32: the leaves' float32 products, added pairwise as a balanced binary tree."""
+        """x [T, in] dtype -> [T, out] float32: the leaves' float32 products, added pairwise as a
+        balanced binary tree.
+        """
 
     def silu_and_mul(self, x: Tensor) -> Tensor:
         """x [T, 2 * I] dtype -> silu(x[:, :I]) * x[:, I:], [T, I] dtype."""
@@ -75,39 +87,51 @@ class Ops(Protocol):
         num_leaves: int,
         quantization: Quantization | None = None,
     ) -> Prepared:
-        """The experts with ids from `first` on: each one's gate and up [2 * I, D] dtype, gate's rows first, and down [D, I].
+        """The experts with ids from `first` on: each one's gate and up [2 * I, D] dtype, gate's
+        rows first, and down [D, I].
 
-        They are cut into num_leaves (a power of two) equal leaves of neighbours. They are read one at a time.
+        They are cut into num_leaves (a power of two) equal leaves of neighbours. They are read one
+        at a time.
         """
 
     def route(self, logits: Tensor, num_chosen: int, normalize: bool) -> tuple[Tensor, Tensor]:
-        """The experts of each row of logits [T, E] float32: those with the largest logits, of equal ones the lower ids.
+        """The experts of each row of logits [T, E] float32: those with the largest logits, of equal
+        ones the lower ids.
 
-        Returns ids [T, num_chosen] int32, the likeliest first, and their probabilities [T, num_chosen] float32: softmax
-        over all E; normalize: divided by their sum. A row that holds NaN gets some ids, each once, and NaN.
+        Returns ids [T, num_chosen] int32, the likeliest first, and their probabilities [T,
+        num_chosen] float32: softmax over all E; normalize: divided by their sum. A row that holds
+        NaN gets some ids, each once, and NaN.
         """
 
     def experts_tree(self, x: Tensor, ids: Tensor, weights: Tensor, experts: Prepared) -> Tensor:
-        """x [T, D] dtype -> [T, D] float32: the sum of weights * expert(x) over those of a row's experts that are here.
+        """x [T, D] dtype -> [T, D] float32: the sum of weights * expert(x) over those of a row's
+        experts that are here.
 
-        ids, weights [T, k] of route. An expert is gate_up_silu, then a linear_float32. A leaf's sum is float32 and taken in
-        order of id; the leaves' sums, zero where none was chosen, are added pairwise as a balanced binary tree.
+        ids, weights [T, k] of route. An expert is gate_up_silu, then a linear_float32. A leaf's sum
+        is float32 and taken in order of id; the leaves' sums, zero where none was chosen, are added
+        pairwise as a balanced binary tree.
         """
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """x [T, D] dtype, weight [D] -> [T, D] dtype."""
 
     def add_rms_norm(self, update: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """residual [T, D] dtype += update [T, D] float32, in place and cast once; returns its rms_norm, [T, D] dtype."""
+        """residual [T, D] dtype += update [T, D] float32, in place and cast once; returns its
+        rms_norm, [T, D] dtype.
+        """
 
     def add(self, update: Tensor, residual: Tensor) -> None:
         """residual [T, D] dtype += update [T, D] float32, in place and cast once."""
 
     def add_gated(self, gate: Tensor, x: Tensor, total: Tensor) -> None:
-        """total [T, D] float32 += sigmoid(gate) * x, in place; gate [T, 1] float32, x [T, D] float32."""
+        """total [T, D] float32 += sigmoid(gate) * x, in place; gate [T, 1] float32, x [T, D]
+        float32.
+        """
 
     def qk_norm(self, qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
-        """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head; weights [head_dim]."""
+        """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head;
+        weights [head_dim].
+        """
 
     def rotary_and_cache(
         self,
@@ -118,10 +142,12 @@ class Ops(Protocol):
         key_cache: Tensor,
         value_cache: Tensor,
     ) -> Tensor:
-        """Rotate queries and keys (NeoX halves), write keys and values to their slots, return the queries.
+        """Rotate queries and keys (NeoX halves), write keys and values to their slots, return the
+        queries.
 
-        qkv [T, (H + 2 * K) * head_dim] dtype; positions [T]; cos_sin [max_positions, head_dim] float32, cosines first;
-        caches [num_blocks, K, block_size, head_dim] dtype; returns [T, H, head_dim] dtype.
+        qkv [T, (H + 2 * K) * head_dim] dtype; positions [T]; cos_sin [max_positions, head_dim]
+        float32, cosines first; caches [num_blocks, K, block_size, head_dim] dtype; returns [T, H,
+        head_dim] dtype.
         """
 
     def paged_attention(
@@ -129,14 +155,19 @@ class Ops(Protocol):
     ) -> Tensor:
         """Causal attention over the cache. query [T, H, head_dim] dtype -> [T, H, head_dim] dtype.
 
-        Query head h reads key-value head h // (H // K). The same arithmetic for a decode row and a prefill row.
+        Query head h reads key-value head h // (H // K). The same arithmetic for a decode row and a
+        prefill row.
         """
 
     def copy_blocks(self, cache: Tensor, pairs: Tensor) -> None:
-        """cache [num_blocks, ...]: block pairs[i, 1] becomes a copy of block pairs[i, 0]; pairs [*, 2], disjoint."""
+        """cache [num_blocks, ...]: block pairs[i, 1] becomes a copy of block pairs[i, 0]; pairs [*,
+        2], disjoint.
+        """
 
     def swap_blocks(self, source: Tensor, target: Tensor, pairs: Tensor) -> None:
-        """target block pairs[i, 1] becomes a copy of source block pairs[i, 0]; one cache may be on the host."""
+        """target block pairs[i, 1] becomes a copy of source block pairs[i, 0]; one cache may be on
+        the host.
+        """
 
     def apply_penalties(
         self,
@@ -148,17 +179,21 @@ class Ops(Protocol):
         frequency: Tensor,
         repetition: Tensor,
     ) -> None:
-        """In place on logits [R, V] float32. Row r's tokens so far: history_ids[history_starts[r]:history_starts[r + 1]].
+        """In place on logits [R, V] float32. Row r's tokens so far:
+        history_ids[history_starts[r]:history_starts[r + 1]].
 
-        repetition (prompt and output tokens): positive logits are divided by it, negative ones multiplied. frequency and
-        presence (output tokens only): logits -= frequency * count + presence * (count > 0).
+        repetition (prompt and output tokens): positive logits are divided by it, negative ones
+        multiplied. frequency and presence (output tokens only): logits -= frequency * count +
+        presence * (count > 0).
         """
 
     def apply_bias(self, logits: Tensor, starts: Tensor, ids: Tensor, values: Tensor) -> None:
         """In place on logits [R, V] float32: logits[r, ids] += values; -inf bans a token."""
 
     def apply_allowed(self, logits: Tensor, starts: Tensor, ids: Tensor) -> None:
-        """In place on logits [R, V] float32: in rows that name any ids, every other token is banned."""
+        """In place on logits [R, V] float32: in rows that name any ids, every other token is
+        banned.
+        """
 
     def sample(
         self,
@@ -173,24 +208,29 @@ class Ops(Protocol):
     ) -> Tensor:
         """A token a row, [R] int32, from logits [R, V] float32 (left as they are).
 
-        temperature 0 takes the largest logit, lowest id first. Else: divide by temperature, keep the top_k largest (0 = all;
-        ties with the k-th are kept), of those the smallest set of most likely tokens (of equal ones the lower ids) that
-        holds top_p of the mass, of those the ones with at least min_p times the largest probability. Then inverse CDF: the
-        first token, in order of id, whose running mass exceeds u * the mass kept, u = w / 2**32 in float64, w the first
-        word of Philox-4x32-10(key = seed's halves, low one first, counter = (position, choice, 0, 0)). Masses are
-        exp((logit - largest) / temperature), float32; blocks of 64 are summed in float32, across blocks in float64.
-        seed [R] int64 bit pattern. A row that holds NaN, or nothing but -inf, gets some token below V.
+        temperature 0 takes the largest logit, lowest id first. Else: divide by temperature, keep
+        the top_k largest (0 = all; ties with the k-th are kept), of those the smallest set of most
+        likely tokens (of equal ones the lower ids) that holds top_p of the mass, of those the ones
+        with at least min_p times the largest probability. Then inverse CDF: the first token, in
+        order of id, whose running mass exceeds u * the mass kept, u = w / 2**32 in float64, w the
+        first word of Philox-4x32-10(key = seed's halves, low one first, counter = (position,
+        choice, 0, 0)). Masses are exp((logit - largest) / temperature), float32; blocks of 64 are
+        summed in float32, across blocks in float64. seed [R] int64 bit pattern. A row that holds
+        NaN, or nothing but -inf, gets some token below V.
         """
 
     def token_logprobs(self, logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """log_softmax at token_ids [R], their ranks (1 = largest; ties by lower id), and the num_top best ids and values.
+        """log_softmax at token_ids [R], their ranks (1 = largest; ties by lower id), and the
+        num_top best ids and values.
 
         Returns [R] float32, [R] int32, [R, num_top] int32, [R, num_top] float32.
         """
 
 
 def check_shape(name: str, tensor: Tensor, shape: tuple[int | None, ...], dtype: torch.dtype | None = None) -> None:
-    """Raise ValueError naming the tensor unless it has `shape` (None = any size) and `dtype`, and is contiguous."""
+    """Raise ValueError naming the tensor unless it has `shape` (None = any size) and `dtype`, and
+    is contiguous.
+    """
     if tensor.shape != shape and not _fits(
         tensor.shape, shape
     ):  # several times an op: a whole shape is compared at once

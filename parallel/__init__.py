@@ -1,1 +1,3 @@
-"""The model, sharded: rank arithmetic, collectives, layers, weights. Computes with `ops`; knows no requests."""
+"""The model, sharded: rank arithmetic, collectives, layers, weights. Computes with `ops`; knows no
+requests.
+"""

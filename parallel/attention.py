@@ -7,7 +7,9 @@ from parallel.weights import Weights
 
 
 class Attention:
-    """Rotates, writes keys and values to their slots, attends. Holds no cache: that is an argument."""
+    """Rotates, writes keys and values to their slots, attends. Holds no cache: that is an
+    argument.
+    """
 
     def __init__(self, head_dim: int, *, ops: Ops) -> None:
         self.scale = head_dim**-0.5
@@ -27,7 +29,9 @@ class Attention:
 
 
 class QKNorm:
-    """RMS norm of each query and key head, before they are rotated. Every rank has the weights of all heads: one each."""
+    """RMS norm of each query and key head, before they are rotated. Every rank has the weights of
+    all heads: one each.
+    """
 
     def __init__(self, num_kv_heads: int, eps: float, *, ops: Ops) -> None:
         """num_kv_heads: this rank's."""

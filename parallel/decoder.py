@@ -1,4 +1,6 @@
-"""A decoder-only language model, one rank's shard of it. Architectures differ in what their config.json makes of the layers."""
+"""A decoder-only language model, one rank's shard of it. Architectures differ in what their
+config.json makes of the layers.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +24,8 @@ def build(
 ) -> "Decoder":
     """This rank's shard of the model that config.json describes, without weights yet.
 
-    Raises UnsupportedModel, or InvalidSharding if it cannot be cut into `tp.size` ranks and `stage.size` stages.
+    Raises UnsupportedModel, or InvalidSharding if it cannot be cut into `tp.size` ranks and
+    `stage.size` stages.
     """
     config = read(hf_config)
     config.check_sharding(tp.size, stage.size)
@@ -30,7 +33,9 @@ def build(
 
 
 class Decoder:
-    """One rank's shard: its heads and columns of its stage's layers; embeddings on the first stage, the head on the last."""
+    """One rank's shard: its heads and columns of its stage's layers; embeddings on the first stage,
+    the head on the last.
+    """
 
     def __init__(
         self, config: DecoderConfig, *, ops: Ops, tp: Group, stage: Stage, dtype: torch.dtype, device: torch.device
@@ -89,9 +94,9 @@ class Decoder:
     ) -> Tensor:
         """The residual stream [T, D] dtype after this stage's layers.
 
-        input_ids [T] int32 on the first stage, unless they are embedded already; else residual [T, D] dtype of the stage
-        before, or the embeddings, which is written to.
-        positions [T] int32; kv_caches: keys and values of each of this stage's layers.
+        input_ids [T] int32 on the first stage, unless they are embedded already; else residual [T,
+        D] dtype of the stage before, or the embeddings, which is written to. positions [T] int32;
+        kv_caches: keys and values of each of this stage's layers.
         """
         if residual is None:
             assert self.stage.is_first and input_ids is not None

@@ -12,7 +12,9 @@ PADDING = 64  # the vocabulary is padded to a multiple of it, so that any allowe
 
 
 class VocabShard:
-    """A share of a matrix with a row a token, `weight` (of prepare_embedding); padding rows are zeros."""
+    """A share of a matrix with a row a token, `weight` (of prepare_embedding); padding rows are
+    zeros.
+    """
 
     def __init__(self, vocab_size: int, *, ops: Ops, group: Group) -> None:
         padded = -(-vocab_size // PADDING) * PADDING

@@ -1,7 +1,8 @@
 """Collectives between ranks, behind one interface.
 
-CPU ranks of one machine meet in shared memory where they can (`shm_group`), else by gloo (`torch_group`); CUDA ranks by NCCL,
-and add small things through memory that they map of each other (`symmetric`). Only these files know torch.distributed.
+CPU ranks of one machine meet in shared memory where they can (`shm_group`), else by gloo
+(`torch_group`); CUDA ranks by NCCL, and add small things through memory that they map of each other
+(`symmetric`). Only these files know torch.distributed.
 """
 
 import socket
@@ -22,20 +23,26 @@ POLL_SECONDS = 0.002
 
 
 class Group(Protocol):
-    """`size` ranks that call the same collectives in the same order. Tensors are contiguous; a failure is a `GroupError`."""
+    """`size` ranks that call the same collectives in the same order. Tensors are contiguous; a
+    failure is a `GroupError`.
+    """
 
     rank: int
     size: int
     is_capturable: bool  # by a graph (of CUDA; on the CPU a tape), once each of the collectives in it has been called
 
     def all_reduce(self, x: Tensor) -> Tensor:
-        """The ranks' x (float32) added as a balanced binary tree in order of rank; the same bits on each of them."""
+        """The ranks' x (float32) added as a balanced binary tree in order of rank; the same bits on
+        each of them.
+        """
 
     def all_gather(self, x: Tensor, dim: int) -> Tensor:
         """The ranks' x, one after the other along `dim`."""
 
     def send(self, x: Tensor, dst: int) -> None:
-        """Start to send; returns before the other side has it, so nobody may write to x afterwards."""
+        """Start to send; returns before the other side has it, so nobody may write to x
+        afterwards.
+        """
 
     def recv(self, shape: tuple[int, ...], dtype: torch.dtype, src: int) -> Tensor:
         """What rank `src` sends next; the shape and dtype must be its own."""
@@ -44,10 +51,13 @@ class Group(Protocol):
         """Return once every rank has called."""
 
     def check(self) -> None:
-        """To be called when the device has computed what it was asked: GroupError if a collective may have given anything."""
+        """To be called when the device has computed what it was asked: GroupError if a collective
+        may have given anything.
+        """
 
     def abort(self) -> None:
-        """From any thread: whoever waits in a collective of the group gets a GroupError, and it is of no more use.
+        """From any thread: whoever waits in a collective of the group gets a GroupError, and it is
+        of no more use.
 
         On any rank where ranks share memory; on this one, at least, where they do not.
         """
@@ -83,7 +93,9 @@ class SingleGroup:
 
 
 class RejoinableGroup:
-    """A group whose ranks may part and meet again, some of them in other processes: layers keep this one all the while."""
+    """A group whose ranks may part and meet again, some of them in other processes: layers keep
+    this one all the while.
+    """
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
@@ -96,7 +108,9 @@ class RejoinableGroup:
         self._group = group
 
     def leave(self) -> None:
-        """Leave the group, so that nobody waits for this rank in it; no collective may be under way here."""
+        """Leave the group, so that nobody waits for this rank in it; no collective may be under way
+        here.
+        """
         self._group = None
 
     def all_reduce(self, x: Tensor) -> Tensor:
@@ -144,9 +158,9 @@ def connect(
 ) -> tuple[Group, Group]:
     """This rank's tensor-parallel and pipeline groups; every rank of the mesh must call it.
 
-    `store` is how the ranks find each other (`open_store`); `hostname` an address of this machine that they can reach;
-    `timeout` bounds every collective. Once `aborted` is set, nobody waits here any longer for ranks that have not come, where
-    the ranks are to share memory.
+    `store` is how the ranks find each other (`open_store`); `hostname` an address of this machine
+    that they can reach; `timeout` bounds every collective. Once `aborted` is set, nobody waits here
+    any longer for ranks that have not come, where the ranks are to share memory.
     """
     pp_rank, tp_rank = mesh.coordinates(rank)
     abortable = AbortableStore(store, aborted or threading.Event(), timeout)
@@ -184,7 +198,9 @@ class AbortableStore:
 
 
 def open_store(host: str, port: int, is_master: bool, timeout: timedelta) -> dist.Store:
-    """The meeting point at host:port; one rank (rank 0) is its master and keeps it for as long as the groups live."""
+    """The meeting point at host:port; one rank (rank 0) is its master and keeps it for as long as
+    the groups live.
+    """
     options = {"timeout": timeout, "wait_for_workers": False}
     try:
         if not is_master:

@@ -38,7 +38,9 @@ class DecoderLayer:
     """
 
     def __init__(self, shape: LayerShape, moe: MoEShape | None, *, num_leaves: int, ops: Ops, group: Group) -> None:
-        """moe: what this layer has in the place of an MLP; num_leaves: virtual shards of what is summed over ranks."""
+        """moe: what this layer has in the place of an MLP; num_leaves: virtual shards of what is
+        summed over ranks.
+        """
         num_heads, num_kv_heads, head_dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
         self.input_norm = RMSNorm(shape.norm_eps, ops=ops)
         self.qkv = QKVParallelLinear(
@@ -72,7 +74,9 @@ class DecoderLayer:
         kv_cache: tuple[Tensor, Tensor],
         metadata: AttentionMetadata,
     ) -> Tensor:
-        """update [T, D] float32 of the layer before, not yet in residual [T, D] dtype; returns this layer's."""
+        """update [T, D] float32 of the layer before, not yet in residual [T, D] dtype; returns this
+        layer's.
+        """
         normed = self.input_norm(residual) if update is None else self.input_norm.add(update, residual)
         qkv = self.qkv(normed) if self.qk_norm is None else self.qk_norm(self.qkv(normed))
         attended = self.attention(qkv, positions, cos_sin, kv_cache, metadata)

@@ -1,4 +1,6 @@
-"""Linear layers cut over the ranks of a group: by output columns, or by inputs whose partial sums are added."""
+"""Linear layers cut over the ranks of a group: by output columns, or by inputs whose partial sums
+are added.
+"""
 
 import torch
 from torch import Tensor
@@ -16,7 +18,9 @@ def share(size: int, group: Group) -> slice:
 
 
 class ColumnParallelLinear:
-    """Computes a share of the outputs of one linear, or of several that read the same input, one after the other."""
+    """Computes a share of the outputs of one linear, or of several that read the same input, one
+    after the other.
+    """
 
     def __init__(self, parts: dict[str, slice], *, has_bias: bool, ops: Ops) -> None:
         """parts: the name of each linear, and the outputs of it that are this rank's."""
@@ -36,7 +40,9 @@ class ColumnParallelLinear:
 
 
 class QKVParallelLinear(ColumnParallelLinear):
-    """Queries, keys and values of this rank's heads; with more ranks than key-value heads, neighbours share one."""
+    """Queries, keys and values of this rank's heads; with more ranks than key-value heads,
+    neighbours share one.
+    """
 
     def __init__(
         self, num_heads: int, num_kv_heads: int, head_dim: int, *, has_bias: bool, ops: Ops, group: Group
@@ -51,7 +57,9 @@ class QKVParallelLinear(ColumnParallelLinear):
 
 
 class MergedColumnParallelLinear:
-    """Gate and up of a gated MLP, and the activation between them: one op, so that both products stay float32."""
+    """Gate and up of a gated MLP, and the activation between them: one op, so that both products
+    stay float32.
+    """
 
     def __init__(self, intermediate_size: int, *, ops: Ops, group: Group) -> None:
         self.part = share(intermediate_size, group)
@@ -69,9 +77,10 @@ class MergedColumnParallelLinear:
 class RowParallelLinear:
     """Reads a share of the inputs; the ranks' float32 partial sums are added.
 
-    The inputs are cut into `num_leaves` virtual shards, whatever the number of ranks, and their products meet in one
-    balanced binary tree: a rank adds the subtree of the neighbouring leaves that it has, `all_reduce` the rest. So the
-    sum has the same bits on 1, 2, 4 ranks, if the backend's products have.
+    The inputs are cut into `num_leaves` virtual shards, whatever the number of ranks, and their
+    products meet in one balanced binary tree: a rank adds the subtree of the neighbouring leaves
+    that it has, `all_reduce` the rest. So the sum has the same bits on 1, 2, 4 ranks, if the
+    backend's products have.
     """
 
     def __init__(self, num_in: int, *, num_leaves: int, ops: Ops, group: Group) -> None:

@@ -9,7 +9,9 @@ from parallel.weights import Weights
 
 
 class GatedMLP:
-    """Each rank computes a share of the inner columns; their products with down are added over the ranks."""
+    """Each rank computes a share of the inner columns; their products with down are added over the
+    ranks.
+    """
 
     def __init__(self, intermediate_size: int, *, num_leaves: int, ops: Ops, group: Group) -> None:
         self.gate_up = MergedColumnParallelLinear(intermediate_size, ops=ops, group=group)

@@ -1,9 +1,10 @@
 """Mixture of experts, dealt out over the ranks of a group: an expert is whole on one rank.
 
-Every rank routes every row, which takes one small linear, and computes those of its experts that were chosen. The sum over a
-row's experts is taken in one order whatever the number of ranks, as RowParallelLinear's is: the experts are cut into
-`num_leaves` leaves of neighbours; within a leaf they are added in order of id, the leaves meet in one balanced binary tree,
-of which a rank adds the subtree that it has and `all_reduce` the rest. What a layer exchanges is what a dense one does.
+Every rank routes every row, which takes one small linear, and computes those of its experts that
+were chosen. The sum over a row's experts is taken in one order whatever the number of ranks, as
+RowParallelLinear's is: the experts are cut into `num_leaves` leaves of neighbours; within a leaf
+they are added in order of id, the leaves meet in one balanced binary tree, of which a rank adds the
+subtree that it has and `all_reduce` the rest. What a layer exchanges is what a dense one does.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ from parallel.weights import Weights
 
 
 class MoE:
-    """This rank's experts and its share of the shared one; the router and the shared one's gate are on every rank."""
+    """This rank's experts and its share of the shared one; the router and the shared one's gate are
+    on every rank.
+    """
 
     def __init__(self, shape: MoEShape, *, num_leaves: int, ops: Ops, group: Group) -> None:
         assert num_leaves % group.size == 0, f"{num_leaves} leaves over {group.size} ranks"

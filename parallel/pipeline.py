@@ -1,4 +1,6 @@
-"""A pipeline stage: which it is of how many, and the one thing that stages exchange, the residual stream."""
+"""A pipeline stage: which it is of how many, and the one thing that stages exchange, the residual
+stream.
+"""
 
 from dataclasses import dataclass
 
@@ -10,7 +12,9 @@ from parallel.group import Group
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`group` joins the ranks that hold the same shard of every stage, in order of stage; None if there is one stage."""
+    """`group` joins the ranks that hold the same shard of every stage, in order of stage; None if
+    there is one stage.
+    """
 
     rank: int
     size: int

@@ -1,4 +1,6 @@
-"""Rotary tables: the frequencies of each kind of context extension, and their cosines and sines by position."""
+"""Rotary tables: the frequencies of each kind of context extension, and their cosines and sines by
+position.
+"""
 
 import math
 from typing import Any
@@ -12,7 +14,8 @@ from parallel.spec.rope import Rope
 def cos_sin_table(rope: Rope, head_dim: int, num_positions: int) -> Tensor:
     """[num_positions, head_dim] float32 on the CPU: cosines of each angle, then sines.
 
-    Angles are float32 products, as in the code that models are trained with: at long contexts their rounding matters.
+    Angles are float32 products, as in the code that models are trained with: at long contexts their
+    rounding matters.
     """
     frequencies, factor = inverse_frequencies(rope, head_dim)
     angles = torch.arange(num_positions, dtype=torch.float32)[:, None] * frequencies
@@ -32,7 +35,9 @@ def inverse_frequencies(rope: Rope, head_dim: int) -> tuple[Tensor, float]:
 
 
 def _llama3(plain: Tensor, parameters: dict[str, Any]) -> Tensor:
-    """Short waves stay, waves longer than the original context are stretched, those between are blended (Llama 3.1)."""
+    """Short waves stay, waves longer than the original context are stretched, those between are
+    blended (Llama 3.1).
+    """
     low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
     turns = parameters["original_max_position_embeddings"] * plain / (2 * math.pi)  # in the original context
     keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)

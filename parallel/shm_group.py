@@ -1,8 +1,10 @@
-"""Collectives between CPU ranks of one machine through shared memory: tens of times faster than a loopback socket.
+"""Collectives between CPU ranks of one machine through shared memory: tens of times faster than a
+loopback socket.
 
-The ranks map one file, which has no name by the time they use it: nothing stays behind, however they end. Only what dies
-between the two leaves a file, until the next group begins. A rank that dies is noticed within a tenth of a second, and so is
-an abort; a rank that is frozen, at the time limit.
+The ranks map one file, which has no name by the time they use it: nothing stays behind, however
+they end. Only what dies between the two leaves a file, until the next group begins. A rank that
+dies is noticed within a tenth of a second, and so is an abort; a rank that is frozen, at the time
+limit.
 """
 
 import contextlib
@@ -35,12 +37,16 @@ class Store(Protocol):
 
 
 class ShmGroup:
-    """A `Group`. Messages go to the next rank only (`send`) and come from the one before, as between pipeline stages."""
+    """A `Group`. Messages go to the next rank only (`send`) and come from the one before, as
+    between pipeline stages.
+    """
 
     is_capturable = True
 
     def __init__(self, rank: int, size: int, file: int, timeout: timedelta) -> None:
-        """file: descriptor of the shared file, opened by this rank itself; the group closes it, also if it cannot be made."""
+        """file: descriptor of the shared file, opened by this rank itself; the group closes it,
+        also if it cannot be made.
+        """
         self.rank = rank
         self.size = size
         self._milliseconds = int(timeout / timedelta(milliseconds=1))
@@ -112,7 +118,8 @@ class ShmGroup:
 
 
 def join(rank: int, size: int, store: Store, timeout: timedelta) -> ShmGroup | None:
-    """This rank's group, or None on every rank: where not all are on one machine, have the kernels, and room in /dev/shm.
+    """This rank's group, or None on every rank: where not all are on one machine, have the kernels,
+    and room in /dev/shm.
 
     Every rank must call it with the same store, which holds nothing else.
     """
@@ -147,14 +154,18 @@ def _meet(group: ShmGroup, store: Store) -> ShmGroup:
 
 
 def _machine() -> str:
-    """What is the same on ranks that share memory and different on others; empty on one that cannot share any."""
+    """What is the same on ranks that share memory and different on others; empty on one that cannot
+    share any.
+    """
     if unavailable_reason() is not None or not FOLDER.is_dir():
         return ""
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text()} {FOLDER.stat().st_dev}"
 
 
 def _create_file(size: int) -> tuple[int, Path] | None:
-    """A new file of zeros, locked, with room for what every collective needs; None if there is no room."""
+    """A new file of zeros, locked, with room for what every collective needs; None if there is no
+    room.
+    """
     file, path = _create_locked()
     try:
         os.ftruncate(file, library().squadron_shm_bytes(size))
@@ -178,7 +189,9 @@ def _create_locked() -> tuple[int, Path]:
 
 
 def _remove_abandoned() -> None:
-    """Remove files whose rank 0 died before it had removed their names: the locks on them went with it."""
+    """Remove files whose rank 0 died before it had removed their names: the locks on them went with
+    it.
+    """
     for path in FOLDER.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # another user's, locked, or gone
             file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

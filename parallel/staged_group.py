@@ -1,4 +1,6 @@
-"""Ranks that share a GPU: NCCL refuses them, so what they exchange goes through host memory. For tests on one GPU; slow."""
+"""Ranks that share a GPU: NCCL refuses them, so what they exchange goes through host memory. For
+tests on one GPU; slow.
+"""
 
 import threading
 from datetime import timedelta
@@ -56,7 +58,9 @@ def connect(
     hostname: str,
     aborted: threading.Event | None = None,
 ) -> tuple[Group, Group]:
-    """As `group.connect`, for ranks that may share a GPU: if any two do, all of them exchange through host memory."""
+    """As `group.connect`, for ranks that may share a GPU: if any two do, all of them exchange
+    through host memory.
+    """
     if mesh.size == 1 or device.type != "cuda":
         return group.connect(mesh, rank, store, device, timeout, hostname, aborted)
     gpus = AbortableStore(store, aborted or threading.Event(), timeout).under("gpus")

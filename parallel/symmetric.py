@@ -1,6 +1,8 @@
-"""Sums over a node's CUDA ranks in one kernel and in the tree's order, through memory that they map of each other.
+"""Sums over a node's CUDA ranks in one kernel and in the tree's order, through memory that they map
+of each other.
 
-Where ranks cannot map each other's memory (several nodes, no peer access, no Triton) there is none, and the log says why.
+Where ranks cannot map each other's memory (several nodes, no peer access, no Triton) there is none,
+and the log says why.
 """
 
 import importlib
@@ -24,7 +26,8 @@ logger = logging.getLogger(__name__)
 ONE_SHOT_BYTES = 256 << 10  # up to here each rank reads everything: one meeting instead of two, for more bytes
 CAPACITY_BYTES = 8 << 20  # what is larger is bound by bandwidth, and NCCL's
 LOOKS_PER_SECOND = 4_000_000  # at a flag, at most: what a time limit is counted in
-# torch takes ranks for sharing a GPU if each calls its own device 0, as it does where it is shown no other.
+# torch takes ranks for sharing a GPU if each calls its own device 0, as it does where it is shown
+# no other.
 HIDDEN_DEVICES = ("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
 _names = itertools.count()
 
@@ -33,7 +36,9 @@ class SymmetricMemory:
     """This rank's and its peers' buffers."""
 
     def __init__(self, rank: int, peers: Tensor, stopped: Tensor, timeout: timedelta, memory: Any) -> None:
-        """peers [ranks] int64: the buffers' addresses; stopped [1] int32 on the host; memory: what the buffers live in."""
+        """peers [ranks] int64: the buffers' addresses; stopped [1] int32 on the host; memory: what
+        the buffers live in.
+        """
         self._kernels = importlib.import_module("ops.kernels.all_reduce")
         self._rank = rank
         self._peers = peers
@@ -64,9 +69,11 @@ class SymmetricMemory:
 
 
 class RendezvousStore(Store):
-    """What torch meets by. It numbers what it asks over a process' life; here numbers count from the first that was asked.
+    """What torch meets by. It numbers what it asks over a process' life; here numbers count from
+    the first that was asked.
 
-    So a rank that has met others before and one whose process is new ask for the same. Whatever waits, waits as `meeting` does.
+    So a rank that has met others before and one whose process is new ask for the same. Whatever
+    waits, waits as `meeting` does.
     """
 
     def __init__(self, meeting: Meeting, store: Store) -> None:
@@ -98,7 +105,9 @@ class RendezvousStore(Store):
 def join(
     rank: int, size: int, meeting: Meeting, store: Store, device: torch.device, timeout: timedelta
 ) -> SymmetricMemory | None:
-    """This rank's part, or None on every rank where not all can. Every rank must call it with the same stores of its own."""
+    """This rank's part, or None on every rank where not all can. Every rank must call it with the
+    same stores of its own.
+    """
     meeting.set(f"machine.{rank}", Path("/proc/sys/kernel/random/boot_id").read_text())
     meeting.set(f"reason.{rank}", _unavailable_reason(size, device))
     reasons = [meeting.get(f"reason.{peer}").decode() for peer in range(size)]
@@ -131,7 +140,9 @@ def _unavailable_reason(size: int, device: torch.device) -> str:
 def _map(
     rank: int, size: int, meeting: Meeting, store: Store, device: torch.device, timeout: timedelta
 ) -> tuple[SymmetricMemory | None, str]:
-    """The mapped memory, or why there is none. A rank that fails here keeps its peers waiting for as long as `meeting` does."""
+    """The mapped memory, or why there is none. A rank that fails here keeps its peers waiting for
+    as long as `meeting` does.
+    """
     kernels = importlib.import_module("ops.kernels.all_reduce")
     name = f"squadron.{next(_names)}"  # of this process alone; the ranks meet by the store
     num_words = kernels.buffer_size(size, CAPACITY_BYTES // 4)

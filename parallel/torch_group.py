@@ -1,9 +1,10 @@
 """torch.distributed's process groups as a `Group`: gloo between CPU ranks, NCCL between CUDA ranks.
 
-NCCL's collectives are only asked for by the host, so a rank that is gone shows nowhere until the device is waited for, and what
-an aborted one leaves is no sum. So an abort is written down before it is done, and `check` reads it after each step: a step
-that may have met it is an error. NCCL's own watchdog, at the time limit, ends the process without letting the device go on; a
-lost process is made up for as any other.
+NCCL's collectives are only asked for by the host, so a rank that is gone shows nowhere until the
+device is waited for, and what an aborted one leaves is no sum. So an abort is written down before
+it is done, and `check` reads it after each step: a step that may have met it is an error. NCCL's
+own watchdog, at the time limit, ends the process without letting the device go on; a lost process
+is made up for as any other.
 """
 
 import os
@@ -22,8 +23,9 @@ from parallel.errors import GroupError
 from parallel.shm_group import Store as Meeting
 from parallel.symmetric import SymmetricMemory
 
-# Read by NCCL's process groups when they are made. 3: at the time limit, or when NCCL reports an error, the process ends and
-# communicators are left alone; to clean them up first would let the device go on with what is no sum.
+# Read by NCCL's process groups when they are made. 3: at the time limit, or when NCCL reports an
+# error, the process ends and communicators are left alone; to clean them up first would let the
+# device go on with what is no sum.
 NCCL_ENVIRONMENT = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_BLOCKING_WAIT": "0"}
 
 
@@ -44,7 +46,9 @@ class TorchGroup:
         self._is_aborted = False
 
     def all_reduce(self, x: Tensor) -> Tensor:
-        """Else an all-gather and the same local tree on every rank: a ring's order would depend on the number of ranks."""
+        """Else an all-gather and the same local tree on every rank: a ring's order would depend on
+        the number of ranks.
+        """
         assert x.dtype == torch.float32, f"partial sums are float32, not {x.dtype}"
         if self._memory is None or not self._memory.has_room(x):
             return add_tree(self._gather(x))
@@ -55,7 +59,9 @@ class TorchGroup:
         return torch.cat(self._gather(x), dim)
 
     def send(self, x: Tensor, dst: int) -> None:
-        """One transfer may be under way while the next step is computed; an older one is waited for first."""
+        """One transfer may be under way while the next step is computed; an older one is waited for
+        first.
+        """
         while self._sending:
             self._finish(self._sending.popleft()[0])
         self._sending.append((self._start(self._process_group.send, [x], dst, 0), x))
@@ -124,9 +130,11 @@ def join(
     *,
     adds: bool,
 ) -> TorchGroup:
-    """This rank's group; every rank must call it with the same stores, one under the other, which hold nothing else.
+    """This rank's group; every rank must call it with the same stores, one under the other, which
+    hold nothing else.
 
-    meeting: what can be got out of while a rank has not come; adds: whether the ranks will ask for sums.
+    meeting: what can be got out of while a rank has not come; adds: whether the ranks will ask for
+    sums.
     """
     if device.type != "cuda":
         options = dist.ProcessGroupGloo._Options()

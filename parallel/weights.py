@@ -1,4 +1,6 @@
-"""Where weights come from: safetensors files, of which each rank reads its own slices, or a seed."""
+"""Where weights come from: safetensors files, of which each rank reads its own slices, or a
+seed.
+"""
 
 import json
 from collections.abc import Mapping, Set
@@ -27,16 +29,19 @@ class Weights(Protocol):
     """The model's tensors by name."""
 
     def read(self, name: str, rows: slice, columns: slice | None = None) -> Tensor:
-        """A slice of a tensor: a contiguous tensor of its own, in the model's dtype and on its device."""
+        """A slice of a tensor: a contiguous tensor of its own, in the model's dtype and on its
+        device.
+        """
 
 
 class Checkpoint:
     """The safetensors files of a folder in Hugging Face layout: one file, or several and an index.
 
-    `shapes` are the tensors that the model has; those in `unused` may also be there. `digests` are the SHA-256 of some
-    tensors' bytes, in hexadecimal: those that are read are hashed meanwhile, and judged when the context ends without
-    another error. Raises InvalidCheckpoint naming file and tensor if one is missing, unknown, of another shape, not of
-    floating point, not finite, or changed.
+    `shapes` are the tensors that the model has; those in `unused` may also be there. `digests` are
+    the SHA-256 of some tensors' bytes, in hexadecimal: those that are read are hashed meanwhile,
+    and judged when the context ends without another error. Raises InvalidCheckpoint naming file and
+    tensor if one is missing, unknown, of another shape, not of floating point, not finite, or
+    changed.
     """
 
     def __init__(
@@ -104,7 +109,9 @@ class StoredTensor:
 
 
 class Dummy:
-    """Random weights, a function of seed and name alone: the same values however they are cut. Norms are ones."""
+    """Random weights, a function of seed and name alone: the same values however they are cut.
+    Norms are ones.
+    """
 
     def __init__(self, seed: int, shapes: Shapes, dtype: torch.dtype, device: torch.device) -> None:
         self.seed = seed
@@ -185,7 +192,9 @@ def _check_one_half_type(tensors: Mapping[str, StoredTensor]) -> None:
 
 
 def _is_finite(values: Tensor) -> bool:
-    """One pass at the speed of memory, with no copy: NaN is both the least and the greatest of its like."""
+    """One pass at the speed of memory, with no copy: NaN is both the least and the greatest of its
+    like.
+    """
     if not values.numel():
         return True
     least, greatest = values.aminmax()

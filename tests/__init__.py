@@ -1,4 +1,6 @@
-"""A machine with GPUs may have torch and Triton and little else: what it lacks of what the engine imports is in `stand_ins`."""
+"""A machine with GPUs may have torch and Triton and little else: what it lacks of what the engine
+imports is in `stand_ins`.
+"""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""`python -m tests.figures [FOLDER]`: what the shape of a tree's source is, in figures that can be held against another's."""
+"""`python -m tests.figures [FOLDER]`: what the shape of a tree's source is, in figures that can be
+held against another's.
+"""
 
 import ast
 import io
@@ -46,7 +48,9 @@ def main(folder: Path) -> None:
 
 
 def nesting(node: ast.AST) -> int:
-    """How many blocks lie in each other at most; functions in functions begin anew, `elif` is no deeper than `if`."""
+    """How many blocks lie in each other at most; functions in functions begin anew, `elif` is no
+    deeper than `if`.
+    """
     return max((nesting(child) + isinstance(child, BLOCKS) for child in inner(node)), default=0)
 
 

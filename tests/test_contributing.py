@@ -1,4 +1,6 @@
-"""The worked examples of CONTRIBUTING.md, each written to a file and run: an architecture, a backend, a sampling step."""
+"""The worked examples of CONTRIBUTING.md, each written to a file and run: an architecture, a
+backend, a sampling step.
+"""
 
 import importlib.util
 import inspect

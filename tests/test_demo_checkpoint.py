@@ -1,4 +1,6 @@
-"""The demo checkpoint: its data are reproducible, what is held out was never trained on, and it answers."""
+"""The demo checkpoint: its data are reproducible, what is held out was never trained on, and it
+answers.
+"""
 
 import sys
 from itertools import islice

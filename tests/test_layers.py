@@ -60,7 +60,9 @@ def is_in(name: str, places: tuple[str, ...], separator: str) -> bool:
 
 
 def is_above(name: str, room: str) -> bool:
-    """Whether a module of cluster/ lies in a room that is not below this one; what is in no room imports none."""
+    """Whether a module of cluster/ lies in a room that is not below this one; what is in no room
+    imports none.
+    """
     other = name.split(".")[1] if name.startswith("cluster.") else ""
     return other in ROOMS and other != room and other not in ROOMS.get(room, ())
 

@@ -51,10 +51,11 @@ def build(
 ) -> FastAPI:
     """The application that answers with what `service` generates.
 
-    `default_sampling` is for what requests leave out (`ModelConfig.default_sampling`); `text_limit` is the tokenizer's
-    (`Tokenizer.text_limit`); `body_timeout` in seconds. Without `api_keys` everybody may ask. With `streams` a client may come
-    back to a stream that broke (`resume`). With `strict_fields` a field that nobody knows is refused; else it is ignored, and
-    the answer says so.
+    `default_sampling` is for what requests leave out (`ModelConfig.default_sampling`); `text_limit`
+    is the tokenizer's (`Tokenizer.text_limit`); `body_timeout` in seconds. Without `api_keys`
+    everybody may ask. With `streams` a client may come back to a stream that broke (`resume`). With
+    `strict_fields` a field that nobody knows is refused; else it is ignored, and the answer says
+    so.
     """
     model = Model(
         name=model_name,

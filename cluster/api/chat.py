@@ -1,4 +1,6 @@
-"""POST /v1/chat/completions: from its request to a `Call`, and from the deltas to its answer, whole or in events."""
+"""POST /v1/chat/completions: from its request to a `Call`, and from the deltas to its answer, whole
+or in events.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

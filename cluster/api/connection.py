@@ -1,8 +1,10 @@
-"""One HTTP connection of Serve's proxy: uvicorn's, with a limit on how long a client may take to say what it wants.
+"""One HTTP connection of Serve's proxy: uvicorn's, with a limit on how long a client may take to
+say what it wants.
 
-uvicorn waits for ever for the head of a request (request line and headers), and gives the connection up to another protocol
-if the head asks for one: it drops the body of a POST with `Upgrade: h2c`, which Java's HttpClient and `curl --http2` send,
-and never answers one with `Upgrade: websocket`. A server may ignore such an offer (RFC 9110, 7.8), and this one does.
+uvicorn waits for ever for the head of a request (request line and headers), and gives the
+connection up to another protocol if the head asks for one: it drops the body of a POST with
+`Upgrade: h2c`, which Java's HttpClient and `curl --http2` send, and never answers one with
+`Upgrade: websocket`. A server may ignore such an offer (RFC 9110, 7.8), and this one does.
 """
 
 import asyncio
@@ -17,9 +19,11 @@ HEAD_SECONDS = 10.0
 
 
 class Connection(HttpToolsProtocol):
-    """A request's head has `head_seconds`, from the connection or its own first bytes on; then the connection ends.
+    """A request's head has `head_seconds`, from the connection or its own first bytes on; then the
+    connection ends.
 
-    Between two requests uvicorn's own limit holds (`keep_alive_timeout_s`), and after a head the application's limits.
+    Between two requests uvicorn's own limit holds (`keep_alive_timeout_s`), and after a head the
+    application's limits.
     """
 
     head_seconds = HEAD_SECONDS
@@ -66,7 +70,9 @@ class Connection(HttpToolsProtocol):
         self._refuse(ApiError(400, msg, code="invalid_http"))
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Read the head again without its offer; the parser can be told in no other way. `rest` is what came behind it."""
+        """Read the head again without its offer; the parser can be told in no other way. `rest` is
+        what came behind it.
+        """
         method = self.parser.get_method()
         if method == b"CONNECT":
             self._refuse(ApiError(405, "This is not a proxy", code="method_not_supported"))
@@ -81,7 +87,8 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _start_clock(self) -> None:
-        # In two halves: when a process that was stopped goes on, timers may come before what has been received meanwhile.
+        # In two halves: when a process that was stopped goes on, timers may come before what has
+        # been received meanwhile.
         self._clock = self.loop.call_later(self.head_seconds / 2, self._half_time)
 
     def _half_time(self) -> None:
@@ -100,7 +107,9 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer what is no request, and end the connection; an answer that is under way breaks off."""
+        """Answer what is no request, and end the connection; an answer that is under way breaks
+        off.
+        """
         body = error_body(error)
         head = [STATUS_LINE[error.status], *(b"%b: %b\r\n" % header for header in self.server_state.default_headers)]
         head += [b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)]

@@ -1,4 +1,6 @@
-"""What is settled before any route: the size of the headers, the request's id, under which name and with which key."""
+"""What is settled before any route: the size of the headers, the request's id, under which name and
+with which key.
+"""
 
 import hmac
 import re
@@ -76,7 +78,9 @@ def check_size(headers: list[tuple[bytes, bytes]]) -> None:
 
 
 def safe_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers; of a request's id, which is only a name, what is safe to write down. Without any, Serve makes one up."""
+    """The headers; of a request's id, which is only a name, what is safe to write down. Without
+    any, Serve makes one up.
+    """
     safe = ((name, _safe_id(value) if name == b"x-request-id" else value) for name, value in headers)
     return [(name, value) for name, value in safe if value or name != b"x-request-id"]
 

@@ -1,4 +1,6 @@
-"""What a caller is told when a request cannot be answered: statuses, types, codes and the one form of body."""
+"""What a caller is told when a request cannot be answered: statuses, types, codes and the one form
+of body.
+"""
 
 import math
 import random
@@ -30,7 +32,9 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 
 
 class ApiError(SquadronError):
-    """An answer other than the one asked for. `retry_after` in seconds, `param` a path such as `messages[0].content`."""
+    """An answer other than the one asked for. `retry_after` in seconds, `param` a path such as
+    `messages[0].content`.
+    """
 
     def __init__(
         self,
@@ -71,7 +75,8 @@ class Unavailable(ApiError):
         super().__init__(503, message, code=code, retry_after=retry_after)
 
 
-# What the service may raise on purpose; anything else is a mistake of ours, and leaves a trace in the log.
+# What the service may raise on purpose; anything else is a mistake of ours, and leaves a trace in
+# the log.
 FORESEEN: tuple[type[SquadronError], ...] = (
     ApiError,
     InvalidRequest,
@@ -96,7 +101,8 @@ def as_api_error(error: Exception) -> ApiError:
             # The header keeps the openai client from sending it again.
             return ApiError(500, str(error), code=REQUEST_QUARANTINED, headers={"x-should-retry": "false"})
         case FingerprintChanged():
-            # Asked again from its beginning, it would be answered: by the engines that are there now.
+            # Asked again from its beginning, it would be answered: by the engines that are there
+            # now.
             return ApiError(503, str(error), code=FINGERPRINT_CHANGED, retry_after=_spread(RESTART_RETRY_AFTER))
         case Overloaded():
             return ApiError(503, str(error), code="server_overloaded", retry_after=_spread(OVERLOAD_RETRY_AFTER))

@@ -1,4 +1,6 @@
-"""The kinds of value that request fields take, as pydantic types; an error's type is the code that the caller gets."""
+"""The kinds of value that request fields take, as pydantic types; an error's type is the code that
+the caller gets.
+"""
 
 import json
 from collections.abc import Iterable
@@ -26,7 +28,9 @@ MAX_SHOWN_ITEMS = 4
 
 
 class Only:
-    """Of a field that the API knows and only some of whose values can be had here; null is a field left out."""
+    """Of a field that the API knows and only some of whose values can be had here; null is a field
+    left out.
+    """
 
     def __init__(self, *values: str | bool) -> None:
         self._values = values
@@ -44,7 +48,9 @@ class Only:
 
 
 class AtMost:
-    """Of an object of that many keys, or a list of that many items: counted before they are looked at."""
+    """Of an object of that many keys, or a list of that many items: counted before they are looked
+    at.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -65,7 +71,8 @@ class AtMost:
 
 
 class Inert:
-    """Of a field that the API knows and that has no effect here yet: null is taken, and `values`, which ask for none.
+    """Of a field that the API knows and that has no effect here yet: null is taken, and `values`,
+    which ask for none.
 
     Whatever would change the answer is better refused than ignored.
     """

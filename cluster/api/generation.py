@@ -1,4 +1,6 @@
-"""A request on its way: its prompts are put to the service, their deltas merged, counted and, where wanted, joined."""
+"""A request on its way: its prompts are put to the service, their deltas merged, counted and, where
+wanted, joined.
+"""
 
 import asyncio
 import time
@@ -23,7 +25,9 @@ STARTED_AT_ONCE = 8  # prompts of one request, which may be a thousand: other re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a request comes to, whichever route it came by. Choice c of prompt p is number p * params.n + c."""
+    """What a request comes to, whichever route it came by. Choice c of prompt p is number p *
+    params.n + c.
+    """
 
     kind: str  # the beginning of its id
     prompts: Sequence[Prompt]
@@ -56,7 +60,9 @@ class Update(NamedTuple):
 async def run(
     service: Service, call: Call, *, output_ids: list[int] | None = None, fingerprint: str | None = None
 ) -> AsyncGenerator[Update, None]:
-    """All prompts' deltas as they come; whoever closes this aborts what is left of them. For the options see `Service`."""
+    """All prompts' deltas as they come; whoever closes this aborts what is left of them. For the
+    options see `Service`.
+    """
     streams = [
         _naming(
             service.generate(

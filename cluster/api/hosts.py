@@ -1,5 +1,7 @@
-"""The names a server answers to. A page of evil.example may have that name point at this machine, and its scripts then ask
-whatever listens here; their requests still say `Host: evil.example` (DNS rebinding)."""
+"""The names a server answers to. A page of evil.example may have that name point at this machine,
+and its scripts then ask whatever listens here; their requests still say `Host: evil.example` (DNS
+rebinding).
+"""
 
 import ipaddress
 import re
@@ -36,7 +38,9 @@ class AllowedHosts:
 
 
 def default_hosts(host: str) -> tuple[str, ...]:
-    """For a server that listens on `host`: the names of loopback there; elsewhere any, since only its users know its names."""
+    """For a server that listens on `host`: the names of loopback there; elsewhere any, since only
+    its users know its names.
+    """
     return (*LOOPBACK_HOSTS, host) if is_loopback(host) else (ANY,)
 
 

@@ -1,4 +1,6 @@
-"""Log probabilities in the forms that clients know: chat's, completions', and a plain one for prompts."""
+"""Log probabilities in the forms that clients know: chat's, completions', and a plain one for
+prompts.
+"""
 
 import codecs
 from collections.abc import Iterable, Sequence
@@ -23,10 +25,11 @@ def chat_logprobs(token_ids: list[int], positions: Sequence[PositionLogprobs], c
 
 
 class Offsets:
-    """Where in a choice's text its tokens begin: at as many characters as those before them have completed.
+    """Where in a choice's text its tokens begin: at as many characters as those before them have
+    completed.
 
-    Counted by the tokens' own bytes, so that it does not depend on how they came in events. A token that completes a
-    character begins where the character does.
+    Counted by the tokens' own bytes, so that it does not depend on how they came in events. A token
+    that completes a character begins where the character does.
     """
 
     def __init__(self, skipped: frozenset[int]) -> None:
@@ -62,8 +65,8 @@ def completion_logprobs(
 ) -> CompletionLogprobs:
     """In columns, of a choice's next tokens.
 
-    The dict of the most likely ones has the sampled token too, so up to count + 1 entries. Of two tokens with the same
-    text it has the more likely one.
+    The dict of the most likely ones has the sampled token too, so up to count + 1 entries. Of two
+    tokens with the same text it has the more likely one.
     """
     columns = CompletionLogprobs([], [], [], [])
     for token_id, position in zip(token_ids, positions, strict=True):
@@ -79,7 +82,9 @@ def echoed_logprobs(
     offsets: Offsets,
     prompt: str,
 ) -> CompletionLogprobs:
-    """As `completion_logprobs`, of a prompt; its first token, which has no position, is what the others leave of the text."""
+    """As `completion_logprobs`, of a prompt; its first token, which has no position, is what the
+    others leave of the text.
+    """
     columns = CompletionLogprobs([], [], [], [])
     texts = [
         b"" if position is None else position[i].token_bytes for i, position in zip(token_ids, positions, strict=True)

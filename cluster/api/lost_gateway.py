@@ -1,6 +1,8 @@
-"""For Ray Serve's proxy: a request whose gateway was lost before its answer began is asked again, of another gateway.
+"""For Ray Serve's proxy: a request whose gateway was lost before its answer began is asked again,
+of another gateway.
 
-The request can be sent twice because the first attempt ends with its gateway, and because nobody has had any of its answer.
+The request can be sent twice because the first attempt ends with its gateway, and because nobody
+has had any of its answer.
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,7 +15,9 @@ RETRY_AFTER = 1.0  # seconds
 
 
 class LostGateways:
-    """ASGI middleware. Without it, a gateway's death is a plain-text 500: Serve's proxy returns without an answer."""
+    """ASGI middleware. Without it, a gateway's death is a plain-text 500: Serve's proxy returns
+    without an answer.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -62,6 +66,8 @@ class _Exchange:
         await self._send(message)
 
     def rewind(self) -> bool:
-        """Have the next attempt read from the beginning; False if the body was too long to be kept."""
+        """Have the next attempt read from the beginning; False if the body was too long to be
+        kept.
+        """
         self._num_read = 0
         return self._num_bytes <= MAX_KEPT_BYTES

@@ -1,4 +1,6 @@
-"""The description of the API in its own format, from the very types that read the requests and write the answers."""
+"""The description of the API in its own format, from the very types that read the requests and
+write the answers.
+"""
 
 from typing import Any
 

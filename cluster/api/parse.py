@@ -1,4 +1,6 @@
-"""From a request's raw body to a JSON object, strictly: what two readers could take differently is refused."""
+"""From a request's raw body to a JSON object, strictly: what two readers could take differently is
+refused.
+"""
 
 import asyncio
 import json
@@ -12,7 +14,8 @@ from starlette.requests import Request
 from cluster.api.errors import ApiError
 
 MAX_DEPTH = 128
-# Parsing makes up to 30 times a body's size of it, and holds the interpreter's lock for a whole list: these are counted before.
+# Parsing makes up to 30 times a body's size of it, and holds the interpreter's lock for a whole
+# list: these are counted before.
 MAX_KEYS = 1 << 16  # of all objects together
 MAX_CONTAINERS = 1 << 16  # lists and objects
 MAX_VALUES = 1 << 20  # in all of them
@@ -22,7 +25,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 async def read_body(request: Request, *, max_bytes: int, timeout: float) -> bytes:
-    """A request's body, which says that it is JSON. `timeout`: seconds for all of it. Raises ApiError, ClientDisconnect."""
+    """A request's body, which says that it is JSON. `timeout`: seconds for all of it. Raises
+    ApiError, ClientDisconnect.
+    """
     _check_headers(request)
     try:
         async with asyncio.timeout(timeout):
@@ -54,7 +59,9 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _check_counts(body: bytes) -> None:
-    """Refuse too many keys or values. They are counted outside of strings: a text may hold any number of brackets."""
+    """Refuse too many keys or values. They are counted outside of strings: a text may hold any
+    number of brackets.
+    """
     num_keys = num_containers = num_commas = 0
     for piece in _outside_strings(body):
         num_keys += piece.count(b":")
@@ -71,7 +78,8 @@ def _check_counts(body: bytes) -> None:
 
 
 def _outside_strings(body: bytes) -> Iterator[bytes]:
-    """The body without its strings, piece by piece: between two of them other threads have their turn.
+    """The body without its strings, piece by piece: between two of them other threads have their
+    turn.
 
     Where the body is no JSON this may be wrong from there on, which is as far as it will be parsed.
     """
@@ -120,7 +128,9 @@ def _constant(name: str) -> NoReturn:
 
 
 def _check_values(value: Any) -> None:
-    """Refuse numbers out of a double's range, text that is not Unicode, and depth; level by level."""
+    """Refuse numbers out of a double's range, text that is not Unicode, and depth; level by
+    level.
+    """
     level: list[Any] = [value]
     depth = 0
     while level:

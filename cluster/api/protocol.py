@@ -1,7 +1,8 @@
-"""The requests, field by field: types and the bounds that the OpenAI API sets; `SamplingParams` checks the rest.
+"""The requests, field by field: types and the bounds that the OpenAI API sets; `SamplingParams`
+checks the rest.
 
-Strict: nothing is converted, `true` is no number and 1.0 no integer. Null is a field left out. A field that is not known
-stays in `model_extra`.
+Strict: nothing is converted, `true` is no number and 1.0 no integer. Null is a field left out. A
+field that is not known stays in `model_extra`.
 """
 
 from typing import Annotated, Any, Literal

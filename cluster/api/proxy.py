@@ -1,4 +1,6 @@
-"""What runs of ours in the processes of Ray Serve's proxies, which listen, and hand requests to the gateways."""
+"""What runs of ours in the processes of Ray Serve's proxies, which listen, and hand requests to the
+gateways.
+"""
 
 import logging
 
@@ -11,8 +13,9 @@ from cluster.api.edge import check_size, safe_headers
 from cluster.api.errors import ApiError, error_response
 from cluster.api.lost_gateway import LostGateways
 
-# Serve's proxies call the function of this name as they start. They have the environment of Serve's controller, which
-# replaces a proxy that fails three checks in a row: a dead one is noticed in 1.5 s (Serve: 30), a frozen one in 17 s (60).
+# Serve's proxies call the function of this name as they start. They have the environment of Serve's
+# controller, which replaces a proxy that fails three checks in a row: a dead one is noticed in 1.5
+# s (Serve: 30), a frozen one in 17 s (60).
 CONTROLLER_OPTIONS = {
     "runtime_env": {
         "env_vars": {
@@ -24,8 +27,8 @@ CONTROLLER_OPTIONS = {
 }
 MARK = "squadron.proxy"  # among the `extensions` of a request's scope: it has come through a proxy that was set up
 ROUTES_PATH = "/-/routes"  # of Serve's own: which applications there are, for everybody
-# Words of Serve's own to its proxies. A client's would end its request early, or leave it running when the client has gone;
-# a value that is not UTF-8 fails in Serve.
+# Words of Serve's own to its proxies. A client's would end its request early, or leave it running
+# when the client has gone; a value that is not UTF-8 fails in Serve.
 SERVE_HEADERS = frozenset(
     [
         b"serve_multiplexed_model_id",
@@ -39,13 +42,17 @@ _logger = logging.getLogger("ray.serve")
 
 
 def set_up() -> list[Middleware]:
-    """Have uvicorn, in this process, make connections of ours; the middlewares for all requests, the inner one first."""
+    """Have uvicorn, in this process, make connections of ours; the middlewares for all requests,
+    the inner one first.
+    """
     uvicorn.protocols.http.auto.AutoHTTPProtocol = Connection
     return [Middleware(LostGateways), Middleware(ProxyEdge)]
 
 
 class ProxyEdge:
-    """ASGI middleware for whatever would fail in the proxy itself; keys and hosts are the gateways' business."""
+    """ASGI middleware for whatever would fail in the proxy itself; keys and hosts are the gateways'
+    business.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -65,7 +72,9 @@ class ProxyEdge:
 
 
 class BareProxyWarning:
-    """ASGI middleware of a gateway, which tells its log once that requests come through proxies that were not set up."""
+    """ASGI middleware of a gateway, which tells its log once that requests come through proxies
+    that were not set up.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -76,7 +85,8 @@ class BareProxyWarning:
             self._has_warned = True
             (variable, value), *_ = CONTROLLER_OPTIONS["runtime_env"]["env_vars"].items()
             _logger.warning(
-                f"Serve's proxies were started without {variable}={value}: they hold silent connections for ever, drop the "
-                "body of requests that offer HTTP/2, fail at headers that are not UTF-8, and tell everybody the routes"
+                f"Serve's proxies were started without {variable}={value}: they hold silent connections for ever, drop "
+                "the body of requests that offer HTTP/2, fail at headers that are not UTF-8, and tell everybody the "
+                "routes"
             )
         await self._app(scope, receive, send)

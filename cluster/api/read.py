@@ -1,4 +1,6 @@
-"""From a body to a `Call`: whatever is wrong with a request is told here, before anybody works on it."""
+"""From a body to a `Call`: whatever is wrong with a request is told here, before anybody works on
+it.
+"""
 
 import asyncio
 import hashlib
@@ -25,7 +27,9 @@ Body = TypeVar("Body", bound=GenerationRequest)
 
 
 class Reader:
-    """Small bodies are read at once; large ones one after the other in a thread of the reader's, while the loop goes on."""
+    """Small bodies are read at once; large ones one after the other in a thread of the reader's,
+    while the loop goes on.
+    """
 
     def __init__(self, model: Model, *, strict_fields: bool) -> None:
         """`strict_fields`: a field that nobody knows is refused, not ignored."""

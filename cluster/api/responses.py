@@ -87,7 +87,9 @@ class ChatCompletionChunk(Struct, frozen=True):
 
 
 class CompletionLogprobs(Struct, frozen=True):
-    """A column each; an entry is null for the prompt's first token, which nothing was there to predict."""
+    """A column each; an entry is null for the prompt's first token, which nothing was there to
+    predict.
+    """
 
     tokens: list[str]
     token_logprobs: list[float | None]

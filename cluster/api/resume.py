@@ -1,10 +1,12 @@
-"""Streams that outlive their connection, and the gateway they came from: a client that comes back gets the rest.
+"""Streams that outlive their connection, and the gateway they came from: a client that comes back
+gets the rest.
 
-Where a store of streams is given, every event of a stream of one choice has an id, `<request id>:<number>`. A client whose
-connection broke sends its request again with the last id it had as `Last-Event-ID`, to whichever gateway, and is sent the
-events after it, to the byte as they would have been: results are exact, and such a stream has an event for each token, never
-two tokens joined because the client was slow. So a few numbers, and the tokens so far, are all that has to be remembered; what
-the store has not heard of is computed again.
+Where a store of streams is given, every event of a stream of one choice has an id, `<request
+id>:<number>`. A client whose connection broke sends its request again with the last id it had as
+`Last-Event-ID`, to whichever gateway, and is sent the events after it, to the byte as they would
+have been: results are exact, and such a stream has an event for each token, never two tokens joined
+because the client was slow. So a few numbers, and the tokens so far, are all that has to be
+remembered; what the store has not heard of is computed again.
 """
 
 import hashlib
@@ -48,7 +50,9 @@ class StreamRecord:
 
 
 class StreamStore(Protocol):
-    """Remembers streams for all gateways; what it forgets, or is told too late, costs time or a 404, never a wrong byte."""
+    """Remembers streams for all gateways; what it forgets, or is told too late, costs time or a
+    404, never a wrong byte.
+    """
 
     async def open(self, request_id: str, record: StreamRecord) -> None:
         """Remember a stream from now on, as the record has it."""
@@ -80,7 +84,9 @@ class Resumable:
         self._store = store
 
     async def events(self, request: Request, call: Call, events: Events) -> AsyncGenerator[bytes, None]:
-        """The call's events, or the rest of them where the request names the last one it had; raises ApiError."""
+        """The call's events, or the rest of them where the request names the last one it had;
+        raises ApiError.
+        """
         last_event_id = request.headers.get("last-event-id")
         if self._store is None or not _has_one_choice(call):
             if last_event_id is not None:
@@ -119,7 +125,9 @@ class Resumable:
 
 
 class _Tape:
-    """A stream's updates, as they go to the events and to the store, and the numbers of the events that are made of them."""
+    """A stream's updates, as they go to the events and to the store, and the numbers of the events
+    that are made of them.
+    """
 
     def __init__(self, service: Service, store: StreamStore, call: Call, record: StreamRecord, num_known: int) -> None:
         self._service = service

@@ -1,4 +1,6 @@
-"""From a request's fields to `SamplingParams`: the model's defaults, its vocabulary, its context."""
+"""From a request's fields to `SamplingParams`: the model's defaults, its vocabulary, its
+context.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -64,8 +66,8 @@ def check_room(max_tokens: int | None, num_prompt_tokens: int, model: Model, *, 
     """Refuse what cannot fit into the context; the engine counts a text's tokens."""
     if num_prompt_tokens + (max_tokens or 1) > model.max_model_len:
         raise InvalidRequest(
-            f"At least {num_prompt_tokens} tokens of prompt and {max_tokens or 1} of output do not fit into the context "
-            f"of {model.max_model_len} tokens",
+            f"At least {num_prompt_tokens} tokens of prompt and {max_tokens or 1} of output do not fit into the "
+            f"context of {model.max_model_len} tokens",
             param=param,
             code="context_length_exceeded",
         )

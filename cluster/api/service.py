@@ -10,7 +10,9 @@ from engine.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A conversation for the chat template: each message a `role` (system, user or assistant) and its `content`."""
+    """A conversation for the chat template: each message a `role` (system, user or assistant) and
+    its `content`.
+    """
 
     messages: list[dict[str, str]]
 
@@ -34,13 +36,15 @@ class Service(Protocol):
     ) -> AsyncGenerator[RequestOutput, None]:
         """The request's deltas, until each of its `params.n` choices has a finish_reason.
 
-        With `output_ids`, which are for one choice, the deltas of the tokens after these, one by one and never joined.
-        `fingerprint` is of the engine that the client has had anything from: only engines with the same go on.
+        With `output_ids`, which are for one choice, the deltas of the tokens after these, one by
+        one and never joined. `fingerprint` is of the engine that the client has had anything from:
+        only engines with the same go on.
 
-        The first delta carries prompt_token_ids, and prompt_logprobs where they were asked for; `prompt` is the prompt's
-        text, decoded if it came as token ids. Closing the generator aborts the request. Raises, before the first delta,
-        InvalidRequest for what only the engine can know (a prompt too long: `context_length_exceeded`) or Overloaded, and
-        at any time InputProcessingError, EngineDead, FingerprintChanged, RequestQuarantined or an ApiError.
+        The first delta carries prompt_token_ids, and prompt_logprobs where they were asked for;
+        `prompt` is the prompt's text, decoded if it came as token ids. Closing the generator aborts
+        the request. Raises, before the first delta, InvalidRequest for what only the engine can
+        know (a prompt too long: `context_length_exceeded`) or Overloaded, and at any time
+        InputProcessingError, EngineDead, FingerprintChanged, RequestQuarantined or an ApiError.
         """
 
     async def health(self) -> list[str]:
@@ -50,10 +54,14 @@ class Service(Protocol):
         """As `health`, having had every rank of every engine work for a token."""
 
     async def engines(self) -> list[dict[str, Any]]:
-        """How each engine is: `replica`, `node`, `pid`, `problem` (None or a line) and its `stats`."""
+        """How each engine is: `replica`, `node`, `pid`, `problem` (None or a line) and its
+        `stats`.
+        """
 
     async def trace(self) -> dict[str, Any]:
         """The last steps of every engine, as a Chrome trace."""
 
     async def why(self, request_id: str) -> dict[str, float] | None:
-        """Seconds by phase of a running or lately finished request; None for one that is not known (any more)."""
+        """Seconds by phase of a running or lately finished request; None for one that is not known
+        (any more).
+        """

@@ -32,10 +32,11 @@ def frame(data: bytes) -> bytes:
 
 
 class EventStream(Response):
-    """Sends events as they come. Nothing is sent before the first one, so what fails until then has its own status.
+    """Sends events as they come. Nothing is sent before the first one, so what fails until then has
+    its own status.
 
-    What fails later is told in an event, and the connection broken off: a clean end would be taken for success. Events
-    are closed when the client has gone.
+    What fails later is told in an event, and the connection broken off: a clean end would be taken
+    for success. Events are closed when the client has gone.
     """
 
     media_type = "text/event-stream"
@@ -68,7 +69,9 @@ class EventStream(Response):
 
 
 async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
-    """What `work` returns. It is cancelled as soon as the client has gone, and ClientDisconnect raised."""
+    """What `work` returns. It is cancelled as soon as the client has gone, and ClientDisconnect
+    raised.
+    """
     task = asyncio.create_task(work)
     watch = asyncio.create_task(_disconnected(receive))
     try:

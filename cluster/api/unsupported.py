@@ -1,7 +1,8 @@
-"""Fields that OpenAI or other servers know, and that would change the answer if they had an effect here.
+"""Fields that OpenAI or other servers know, and that would change the answer if they had an effect
+here.
 
-Ignoring one would give another answer than the one asked for, so they are refused; except for the values that ask for nothing,
-which many clients always send.
+Ignoring one would give another answer than the one asked for, so they are refused; except for the
+values that ask for nothing, which many clients always send.
 """
 
 from typing import Annotated, Any

@@ -1,4 +1,6 @@
-"""From a JSON object to a request, or to the one error that says what is wrong with it and where."""
+"""From a JSON object to a request, or to the one error that says what is wrong with it and
+where.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,6 @@
-"""A client of OpenAI's streaming completions that notes when each piece came, and costs little for each."""
+"""A client of OpenAI's streaming completions that notes when each piece came, and costs little for
+each.
+"""
 
 import time
 from dataclasses import dataclass, field
@@ -18,7 +20,9 @@ SHOWN_BODY = 200  # characters of an answer that is no OpenAI error
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and what came of it; times in seconds of time.perf_counter(). `error` is None if all of it came."""
+    """A request and what came of it; times in seconds of time.perf_counter(). `error` is None if
+    all of it came.
+    """
 
     due: float  # when it arrived
     sent: float
@@ -69,7 +73,9 @@ class Client:
         await self._session.close()
 
     async def first_model(self) -> str:
-        """The name of the first model that the server lists; raises InvalidConfig if there is no such server."""
+        """The name of the first model that the server lists; raises InvalidConfig if there is no
+        such server.
+        """
         url = f"{self._url}/models"
         try:
             async with self._session.get(url) as response:

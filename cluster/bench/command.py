@@ -1,4 +1,6 @@
-"""The options of `squadron bench latency|throughput|serve`, and the way from a benchmark's outcome to its reports."""
+"""The options of `squadron bench latency|throughput|serve`, and the way from a benchmark's outcome
+to its reports.
+"""
 
 import argparse
 import sys
@@ -24,7 +26,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, print and write; status 1 if any request failed. Raises InvalidConfig, InvalidRequest."""
+    """Measure, print and write; status 1 if any request failed. Raises InvalidConfig,
+    InvalidRequest.
+    """
     _check_files(options)
     outcome: Outcome = options.measure(options)
     print(table(outcome))
@@ -94,7 +98,9 @@ def _workload(
     input_len: Lengths,
     output_len: Lengths,
 ) -> argparse._ArgumentGroup:
-    """The options of every benchmark; the answers are as long as they may be, whatever the model says."""
+    """The options of every benchmark; the answers are as long as they may be, whatever the model
+    says.
+    """
     parser.set_defaults(measure=measure)
     group = parser.add_argument_group("benchmark")
     for name, default, what in (("input", input_len, "prompts"), ("output", output_len, "answers")):

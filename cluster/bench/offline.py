@@ -1,4 +1,6 @@
-"""`squadron bench latency` and `throughput`: the engine itself, in this process for one rank, else on Ray."""
+"""`squadron bench latency` and `throughput`: the engine itself, in this process for one rank, else
+on Ray.
+"""
 
 import argparse
 import time
@@ -20,7 +22,9 @@ WARM_UP = Lengths(16, 16)
 
 
 def latency(options: argparse.Namespace) -> Outcome:
-    """For each batch size, the time of a whole batch and those of its requests; without the batches in which one fails."""
+    """For each batch size, the time of a whole batch and those of its requests; without the batches
+    in which one fails.
+    """
     config = _config(options)
     for batch_size in options.batch_size:
         if batch_size > config.max_num_seqs:
@@ -50,7 +54,9 @@ def latency(options: argparse.Namespace) -> Outcome:
 
 
 def throughput(options: argparse.Namespace) -> Outcome:
-    """All requests at once, as fast as the engine takes them; one goes before them, neither timed nor counted."""
+    """All requests at once, as fast as the engine takes them; one goes before them, neither timed
+    nor counted.
+    """
     config = _config(options)
     random, vocab_size = np.random.default_rng(config.seed), ModelConfig.load(config.model).vocab_size
     works = random_works(random, options.num_prompts, options.input_len, options.output_len, vocab_size)

@@ -1,4 +1,6 @@
-"""Distributions as an SVG: for each metric, the share of samples that took no longer. No plotting library is needed."""
+"""Distributions as an SVG: for each metric, the share of samples that took no longer. No plotting
+library is needed.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -61,13 +63,16 @@ def _panel(name: str, values: Sequence[float]) -> str:
     parts.append(f'<rect class="frame" width="{WIDTH}" height="{HEIGHT}"/><polyline class="curve" points="{points}"/>')
     parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT + 32}" text-anchor="middle">ms</text>')
     parts.append(
-        f'<text transform="translate({12 - LEFT} {HEIGHT / 2}) rotate(-90)" text-anchor="middle">share of samples, %</text>'
+        f'<text transform="translate({12 - LEFT} {HEIGHT / 2}) rotate(-90)" text-anchor="middle">'
+        "share of samples, %</text>"
     )
     return "".join(parts)
 
 
 def _marks(least: float, most: float) -> list[float]:
-    """Labels of a logarithmic axis around both: two at least, at 1, 2 and 5 of each decade, or at 1 if those are many."""
+    """Labels of a logarithmic axis around both: two at least, at 1, 2 and 5 of each decade, or at 1
+    if those are many.
+    """
     decades = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 2)
     digits = (1, 2, 5) if len(decades) <= 4 else (1,)
     marks = [float(f"{digit}e{decade}") for decade in decades for digit in digits]

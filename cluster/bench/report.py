@@ -25,9 +25,11 @@ SHOWN_FAILURES = 8
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`figures` are counts and rates, by name; `samples` the times in ms that percentiles are taken of, by name.
+    """`figures` are counts and rates, by name; `samples` the times in ms that percentiles are taken
+    of, by name.
 
-    Failed requests are counted in `failures`, by what went wrong, and are in no figure but the duration.
+    Failed requests are counted in `failures`, by what went wrong, and are in no figure but the
+    duration.
     """
 
     num_requests: int

@@ -1,4 +1,6 @@
-"""`squadron bench serve`: requests that arrive when they arrive, whether the server keeps up or not (an open loop)."""
+"""`squadron bench serve`: requests that arrive when they arrive, whether the server keeps up or not
+(an open loop).
+"""
 
 import argparse
 import asyncio
@@ -32,7 +34,9 @@ def measure(options: argparse.Namespace) -> Outcome:
 async def _exchange(
     options: argparse.Namespace, works: Sequence[Work], arrivals: Sequence[float]
 ) -> tuple[list[Exchange], float]:
-    """Every exchange, in the order of arrival, and the seconds from the first arrival to the last end."""
+    """Every exchange, in the order of arrival, and the seconds from the first arrival to the last
+    end.
+    """
     async with Client(options.base_url, api_key=options.api_key, temperature=options.temperature) as client:
         model = options.model or await client.first_model()
         trial = await client.complete(model, works[0], time.perf_counter())
@@ -68,9 +72,10 @@ def objective(text: str) -> Objective:
 def outcome(exchanges: Sequence[Exchange], seconds: float, objectives: Sequence[Objective]) -> Outcome:
     """The field's metrics, in ms.
 
-    TTFT: from sending to the first token; E2EL: to the last one; TPOT: between these, by each token after the first; ITL:
-    between two arrivals, however many tokens each brought. Lag: from a request's arrival to its sending, as it waited for its
-    turn under --max-concurrency or for a client that is too slow.
+    TTFT: from sending to the first token; E2EL: to the last one; TPOT: between these, by each token
+    after the first; ITL: between two arrivals, however many tokens each brought. Lag: from a
+    request's arrival to its sending, as it waited for its turn under --max-concurrency or for a
+    client that is too slow.
     """
     done = [exchange for exchange in exchanges if exchange.error is None]
     times = [_times(exchange) for exchange in done]

@@ -1,4 +1,6 @@
-"""What a benchmark asks for: prompts of random token ids, lengths, and arrivals. All of it follows from a seed."""
+"""What a benchmark asks for: prompts of random token ids, lengths, and arrivals. All of it follows
+from a seed.
+"""
 
 import argparse
 import math
@@ -57,7 +59,9 @@ def random_works(
 
 
 def poisson_arrivals(random: np.random.Generator, count: int, rate: float) -> list[float]:
-    """Seconds after the first request at which each arrives: at `rate` a second on average, or, if that is inf, at once."""
+    """Seconds after the first request at which each arrives: at `rate` a second on average, or, if
+    that is inf, at once.
+    """
     if math.isinf(rate):
         return [0.0] * count
     gaps = random.exponential(1 / rate, count - 1)

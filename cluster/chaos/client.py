@@ -46,8 +46,9 @@ class ChaosClient:
     def __init__(
         self, url: str, *, api_key: str | None = None, silence_seconds: float = 120.0, resumes: bool = False
     ) -> None:
-        """`silence_seconds`: how long a stream may say nothing before it counts as lost. `resumes`: it comes back to streams
-        that break, where their events have ids."""
+        """`silence_seconds`: how long a stream may say nothing before it counts as lost. `resumes`:
+        it comes back to streams that break, where their events have ids.
+        """
         self._url = url.rstrip("/").removesuffix("/v1")
         self._headers = {"content-type": "application/json"}
         if api_key is not None:
@@ -57,7 +58,8 @@ class ChaosClient:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            # A connection for each stream, as different clients have: none is taken up again that a fault has cut.
+            # A connection for each stream, as different clients have: none is taken up again that a
+            # fault has cut.
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=self._silence_seconds),
@@ -127,7 +129,9 @@ class ChaosClient:
         streams: list[Stream],
         stop: asyncio.Event | None = None,
     ) -> None:
-        """Send each request once, so many at once, into `streams`; with `stop`, in turn again until that is set."""
+        """Send each request once, so many at once, into `streams`; with `stop`, in turn again until
+        that is set.
+        """
         num_sent = 0
 
         async def work() -> None:

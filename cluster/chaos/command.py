@@ -1,4 +1,6 @@
-"""`squadron chaos`: streams to a server of one's own, while its operator, or a command, brings it faults."""
+"""`squadron chaos`: streams to a server of one's own, while its operator, or a command, brings it
+faults.
+"""
 
 import argparse
 import asyncio
@@ -23,10 +25,10 @@ HIT_SECONDS = 10.0  # for the server to notice a fault: a frozen worker takes a 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     parser.description = (
-        "Send the same streams twice: undisturbed, and while faults are delivered to the cluster; each must be the same to "
-        "the bit. For a staging cluster: faults are the operator's (a worker killed, a machine switched off), or those of "
-        "--fault-command, which count once the server has lost a worker or an engine by them. Status 1 if a stream was "
-        "lost, duplicated or changed, or fewer faults were delivered than named."
+        "Send the same streams twice: undisturbed, and while faults are delivered to the cluster; each must be the "
+        "same to the bit. For a staging cluster: faults are the operator's (a worker killed, a machine switched off), "
+        "or those of --fault-command, which count once the server has lost a worker or an engine by them. Status 1 if "
+        "a stream was lost, duplicated or changed, or fewer faults were delivered than named."
     )
     add_server_options(parser)
     parser.add_argument("--model", metavar="NAME", help="as the server calls it; default: the first that it lists")
@@ -85,7 +87,9 @@ async def _run(options: argparse.Namespace) -> Report:
 
 
 async def undisturbed(client: ChaosClient, requests: list[ChaosRequest], concurrency: int) -> dict[int, Transcript]:
-    """The transcript of each request, by index; raises InvalidConfig if any cannot be had even so."""
+    """The transcript of each request, by index; raises InvalidConfig if any cannot be had even
+    so.
+    """
     streams: list[Stream] = []
     done = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
@@ -104,7 +108,9 @@ async def undisturbed(client: ChaosClient, requests: list[ChaosRequest], concurr
 async def show(
     streams: list[Stream], faults: list[Fault], done: asyncio.Event, *, total: int, label: str = "streams"
 ) -> None:
-    """A bar of streams that have ended and faults delivered, until `done`; a line now and then where no one sees bars."""
+    """A bar of streams that have ended and faults delivered, until `done`; a line now and then
+    where no one sees bars.
+    """
     with progress(total=total, desc=label, unit="stream") as bar:
         while not done.is_set() or bar.n < len(streams):
             bar.total = max(total, len(streams))
@@ -135,7 +141,9 @@ async def _deliver(options: argparse.Namespace, client: ChaosClient, faults: lis
 
 
 async def engines(client: ChaosClient) -> set[tuple[str, int]]:
-    """Each engine replica, and how often it has recovered from lost workers. Raises InvalidConfig."""
+    """Each engine replica, and how often it has recovered from lost workers. Raises
+    InvalidConfig.
+    """
     try:
         found = (await client.get("/debug/engines"))["engines"]
         return {(engine["replica"], engine["stats"]["num_recoveries"]) for engine in found}

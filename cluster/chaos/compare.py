@@ -1,4 +1,6 @@
-"""Is a stream what it would have been without faults? Lost, duplicated and changed ones are told apart."""
+"""Is a stream what it would have been without faults? Lost, duplicated and changed ones are told
+apart.
+"""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -9,9 +11,11 @@ Problem = Literal["lost", "duplicated", "changed"]
 
 
 def problems(got: Transcript, expected: Transcript) -> set[Problem]:
-    """What is wrong with a stream, told from an undisturbed one that is complete; nothing if they are the same.
+    """What is wrong with a stream, told from an undisturbed one that is complete; nothing if they
+    are the same.
 
-    Lost: it did not come to its end. Duplicated: a piece of the answer was told twice. Changed: any other difference.
+    Lost: it did not come to its end. Duplicated: a piece of the answer was told twice. Changed: any
+    other difference.
     """
     if got.digest() == expected.digest():
         return set()
@@ -31,7 +35,9 @@ def problems(got: Transcript, expected: Transcript) -> set[Problem]:
 
 
 def _repeats(told: Sequence[str], right: Sequence[str]) -> bool:
-    """Whether `told` goes wrong by going back: right[:j] + right[i:] for some i < j, or a beginning of that."""
+    """Whether `told` goes wrong by going back: right[:j] + right[i:] for some i < j, or a beginning
+    of that.
+    """
     same = next((at for at, (a, b) in enumerate(zip(told, right, strict=False)) if a != b), min(len(told), len(right)))
     rest = told[same:]
     return bool(rest) and any(rest == right[start : start + len(rest)] for start in range(same))

@@ -1,4 +1,6 @@
-"""What a run under faults came to: figures, a verdict, and every stream's hash, printed and written as JSON."""
+"""What a run under faults came to: figures, a verdict, and every stream's hash, printed and written
+as JSON.
+"""
 
 import json
 import math
@@ -52,7 +54,9 @@ class Report:
 
     @property
     def counts(self) -> Counter[str]:
-        """Streams that are lost, duplicated, changed; of those lost, the ones that ended as if all were well."""
+        """Streams that are lost, duplicated, changed; of those lost, the ones that ended as if all
+        were well.
+        """
         counts = Counter(problem for each in self.problems for problem in each)
         counts["silently cut"] = sum(stream.is_silently_cut for stream in self.streams)
         return counts
@@ -70,7 +74,10 @@ class Report:
         counts, resumed = self.counts, self.resume_seconds
         lines = [
             f"faults delivered   {len(self.faults)} of {self.num_faults_named} named",
-            f"streams            {len(self.streams)} of {len({stream.request.index for stream in self.streams})} requests",
+            (
+                f"streams            {len(self.streams)} of "
+                f"{len({stream.request.index for stream in self.streams})} requests"
+            ),
             *(f"{name:<19}{counts[name]}" for name in ("lost", "duplicated", "changed", "silently cut")),
         ]
         if resumed:
@@ -122,7 +129,8 @@ class Report:
 
 
 def resume_times(streams: Sequence[Stream], faults: Sequence[float]) -> list[float]:
-    """Seconds from a fault to the end of the longest silence after it, of each stream under way, before the next fault.
+    """Seconds from a fault to the end of the longest silence after it, of each stream under way,
+    before the next fault.
 
     A silence that several faults fall into counts from the first of them.
     """

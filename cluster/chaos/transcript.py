@@ -36,7 +36,9 @@ class Transcript:
         )
 
     def take(self, event: dict[str, Any]) -> bool:
-        """Add a chunk of a stream of completions or chat completions, or a whole one; whether it brought part of an answer."""
+        """Add a chunk of a stream of completions or chat completions, or a whole one; whether it
+        brought part of an answer.
+        """
         usage = event.get("usage")
         if usage is not None:
             self.usage = usage["prompt_tokens"], usage["completion_tokens"]

@@ -1,4 +1,6 @@
-"""Checkpoints of a known shape with random weights, in Hugging Face layout: for performance work, where only shapes matter."""
+"""Checkpoints of a known shape with random weights, in Hugging Face layout: for performance work,
+where only shapes matter.
+"""
 
 import json
 import math
@@ -29,7 +31,8 @@ def make_checkpoint(
     shard_bytes: int = SHARD_BYTES,
     progress: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Write config.json, the demo checkpoint's tokenizer and bf16 weights that depend on `seed` and their names alone.
+    """Write config.json, the demo checkpoint's tokenizer and bf16 weights that depend on `seed` and
+    their names alone.
 
     `progress` is told the bytes of each tensor once written. `folder` is one of `make_folder`.
     """
@@ -47,7 +50,9 @@ def make_checkpoint(
 
 
 def make_folder(folder: Path) -> None:
-    """A folder for a checkpoint; raises InvalidConfig if it holds one already, or cannot be made."""
+    """A folder for a checkpoint; raises InvalidConfig if it holds one already, or cannot be
+    made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -87,7 +92,9 @@ def _shard_name(number: int, total: int) -> str:
 
 
 def _write_shard(path: Path, shard: dict[str, tuple[int, ...]], seed: int, progress: Callable[[int], None]) -> None:
-    """The safetensors format: header length (uint64), JSON header padded with spaces to 8 bytes, then the data."""
+    """The safetensors format: header length (uint64), JSON header padded with spaces to 8 bytes,
+    then the data.
+    """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, size in shard.items():

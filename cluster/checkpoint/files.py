@@ -1,4 +1,6 @@
-"""What safetensors files say of themselves: headers read and judged before anything starts, without reading a weight."""
+"""What safetensors files say of themselves: headers read and judged before anything starts, without
+reading a weight.
+"""
 
 import json
 import math
@@ -31,7 +33,9 @@ class StoredTensor:
 
 
 def read_tensors(folder: Path) -> dict[str, StoredTensor]:
-    """Every tensor of a folder's weight files. Raises InvalidConfig naming the file, and the tensor where there is one."""
+    """Every tensor of a folder's weight files. Raises InvalidConfig naming the file, and the tensor
+    where there is one.
+    """
     tensors: dict[str, StoredTensor] = {}
     for path, promised in weight_files(folder).items():
         stored = read_header(path)
@@ -44,7 +48,9 @@ def read_tensors(folder: Path) -> dict[str, StoredTensor]:
 
 
 def check_tensors(folder: Path, tensors: Mapping[str, StoredTensor], shapes: Shapes, unused: frozenset[str]) -> None:
-    """Raise InvalidConfig unless exactly the tensors of `shapes` are there; those of `unused` may be."""
+    """Raise InvalidConfig unless exactly the tensors of `shapes` are there; those of `unused` may
+    be.
+    """
     for name, tensor in tensors.items():
         if name in unused:
             continue
@@ -61,7 +67,9 @@ def check_tensors(folder: Path, tensors: Mapping[str, StoredTensor], shapes: Sha
 
 
 def weight_files(folder: Path) -> dict[Path, set[str]]:
-    """The weight files of a folder, and the tensors that its index says are in each; raises InvalidConfig."""
+    """The weight files of a folder, and the tensors that its index says are in each; raises
+    InvalidConfig.
+    """
     if (folder / SINGLE_FILE).exists():
         return {folder / SINGLE_FILE: set()}
     index = folder / INDEX_FILE
@@ -143,7 +151,9 @@ def _stored_tensor(path: Path, name: str, entry: Any, first: int) -> StoredTenso
 
 
 def _check_layout(path: Path, tensors: Mapping[str, StoredTensor], first: int, size: int) -> None:
-    """Tensors follow each other without overlap or gap, are as long as shape and dtype say, and fill the file."""
+    """Tensors follow each other without overlap or gap, are as long as shape and dtype say, and
+    fill the file.
+    """
     end, before = first, "the header"
     for name, tensor in tensors.items():
         num_bytes = math.prod(tensor.shape) * FLOAT_BYTES.get(tensor.dtype, 0)

@@ -1,4 +1,6 @@
-"""Making a checkpoint's manifest, and holding a folder to it: what is small before a start, all of it by command."""
+"""Making a checkpoint's manifest, and holding a folder to it: what is small before a start, all of
+it by command.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -56,7 +58,9 @@ def check_small_parts(folder: Path, manifest: Manifest) -> None:
 
 
 def verify_tensors(folder: Path, manifest: Manifest, num_threads: int, progress: Progress) -> None:
-    """Raise InvalidConfig naming the first tensor, in the order of the files, whose bytes have changed."""
+    """Raise InvalidConfig naming the first tensor, in the order of the files, whose bytes have
+    changed.
+    """
     tensors = read_tensors(folder)
     for name, digest in _tensor_digests(tensors, num_threads, progress):
         if digest != manifest.tensors[name]:

@@ -1,4 +1,6 @@
-"""Is a configuration possible, and what does it need? Found out from the checkpoint's headers, before anything starts."""
+"""Is a configuration possible, and what does it need? Found out from the checkpoint's headers,
+before anything starts.
+"""
 
 import math
 from collections.abc import Sequence
@@ -83,7 +85,9 @@ def _cache_bytes(config: EngineConfig, max_model_len: int, block_bytes: int) -> 
 
 
 def check_weights(model_folder: str, spec: DecoderConfig) -> None:
-    """Raise InvalidConfig unless the weight files' headers hold the model's tensors, and are as in the manifest."""
+    """Raise InvalidConfig unless the weight files' headers hold the model's tensors, and are as in
+    the manifest.
+    """
     folder = Path(model_folder)
     check_tensors(folder, read_tensors(folder), spec.shapes(), spec.unused)
     manifest = Manifest.load(model_folder)
@@ -97,8 +101,8 @@ def _check_checkpoint(config: EngineConfig, model: ModelConfig) -> None:
     if found is not None:
         method = found.get("quant_method", "some method") if isinstance(found, dict) else found
         raise InvalidConfig(
-            f"{config.model} is quantized already (config.json: quantization_config, by {method}), which is not served; "
-            "get the checkpoint that it was made of, and serve that with quantization=int4 or int8"
+            f"{config.model} is quantized already (config.json: quantization_config, by {method}), which is not "
+            "served; get the checkpoint that it was made of, and serve that with quantization=int4 or int8"
         )
 
 
@@ -137,7 +141,9 @@ def _check_tokenizer(config: EngineConfig) -> None:
 
 
 def _check_cache(config: EngineConfig, max_model_len: int, block_bytes: int) -> None:
-    """The longest sequence must fit into the cache, where its size is given; the first block is nobody's."""
+    """The longest sequence must fit into the cache, where its size is given; the first block is
+    nobody's.
+    """
     num_blocks = config.num_gpu_blocks_override
     if num_blocks is None and config.kv_cache_memory_bytes is not None:
         num_blocks = config.kv_cache_memory_bytes // block_bytes
@@ -177,7 +183,9 @@ def _weight_bytes(config: EngineConfig, spec: DecoderConfig, dtype: str) -> int:
 
 
 def _layer_weights(spec: DecoderConfig, index: int, tp: int) -> int:
-    """Numbers in one rank's matrices of a layer. Key-value heads, where they are fewer than ranks, are on several."""
+    """Numbers in one rank's matrices of a layer. Key-value heads, where they are fewer than ranks,
+    are on several.
+    """
     layer, moe = spec.layer, spec.moe_of(index)
     heads = layer.num_heads // tp + math.ceil(layer.num_kv_heads / tp)
     attention = 2 * layer.hidden_size * heads * layer.head_dim

@@ -8,7 +8,9 @@ from parallel.spec.decoder import DecoderConfig
 
 
 def read_spec(model: ModelConfig, folder: str) -> DecoderConfig:
-    """The model that config.json of `folder` describes; raises InvalidConfig naming folder and field."""
+    """The model that config.json of `folder` describes; raises InvalidConfig naming folder and
+    field.
+    """
     try:
         return read(model.hf_config)
     except UnsupportedModel as error:

@@ -1,7 +1,8 @@
-"""The weights themselves, all of them read: what headers cannot tell, for a command to tell before anything starts.
+"""The weights themselves, all of them read: what headers cannot tell, for a command to tell before
+anything starts.
 
-A worker judges what it loads in the same way (`parallel/weights`), on its own node and in its own time; this is for checkpoints
-that are read sooner than Ray has started.
+A worker judges what it loads in the same way (`parallel/weights`), on its own node and in its own
+time; this is for checkpoints that are read sooner than Ray has started.
 """
 
 import hashlib
@@ -24,16 +25,19 @@ from engine.manifest import MANIFEST_FILE, Manifest
 
 MAX_BYTES = 4 << 30  # what two cores read in a few seconds
 PIECE_BYTES = 1 << 20  # hashed and looked through while it is in a core's cache
-# The bits of a number's exponent, all of which NaN and infinity have, by the name that headers have for its type.
+# The bits of a number's exponent, all of which NaN and infinity have, by the name that headers have
+# for its type.
 _EXPONENTS: dict[str, int] = {"F32": 0x7F800000, "F16": 0x7C00, "BF16": 0x7F80}
 
 Result = TypeVar("Result")
 
 
 def check_values(config: EngineConfig) -> bool:
-    """Raise InvalidConfig naming the first of the model's tensors that is not finite, or not as in the manifest.
+    """Raise InvalidConfig naming the first of the model's tensors that is not finite, or not as in
+    the manifest.
 
-    The headers are in order (`plan.check_weights`). False if there is so much that it is left to the workers.
+    The headers are in order (`plan.check_weights`). False if there is so much that it is left to
+    the workers.
     """
     if config.load_format == "dummy":
         return True
@@ -54,7 +58,9 @@ def check_values(config: EngineConfig) -> bool:
 def map_tensors(
     tensors: Mapping[str, StoredTensor], work: Callable[[str, StoredTensor], Result], num_threads: int
 ) -> Iterator[tuple[str, Result]]:
-    """Each name and work(name, tensor), in order, from that many threads: hashlib and numpy let others go on meanwhile."""
+    """Each name and work(name, tensor), in order, from that many threads: hashlib and numpy let
+    others go on meanwhile.
+    """
     with ThreadPoolExecutor(num_threads, thread_name_prefix="weights") as threads:
         results: dict[str, Future[Result]] = {
             name: threads.submit(work, name, tensor) for name, tensor in tensors.items()

@@ -1,4 +1,6 @@
-"""`squadron checkpoint verify` and `squadron checkpoint manifest`: is a checkpoint what it was, and what is it?"""
+"""`squadron checkpoint verify` and `squadron checkpoint manifest`: is a checkpoint what it was, and
+what is it?
+"""
 
 import argparse
 import os

@@ -1,4 +1,6 @@
-"""How every command of `squadron` reads its arguments: mistakes are one line, and servers are named alike."""
+"""How every command of `squadron` reads its arguments: mistakes are one line, and servers are named
+alike.
+"""
 
 import argparse
 import difflib
@@ -14,7 +16,9 @@ LOCAL_SERVER = "http://127.0.0.1:8000"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that says what is wrong in one line, and names the option that was probably meant."""
+    """A parser that says what is wrong in one line, and names the option that was probably
+    meant.
+    """
 
     def parse_known_args(  # type: ignore[override]  # of the overloads only this one is used
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -31,7 +35,9 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def _refuse_unknown_options(self, given: Sequence[str]) -> None:
-        """Before anything else is said of the arguments: a misspelt option makes others look wrong."""
+        """Before anything else is said of the arguments: a misspelt option makes others look
+        wrong.
+        """
         known = list(self._option_string_actions)
         for argument in given[: given.index("--") if "--" in given else None]:
             name = argument.partition("=")[0]

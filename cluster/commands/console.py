@@ -1,4 +1,6 @@
-"""What engines tell on the console of the command that serves: ranks that were lost, requests that were to blame."""
+"""What engines tell on the console of the command that serves: ranks that were lost, requests that
+were to blame.
+"""
 
 import contextlib
 import sys
@@ -18,7 +20,9 @@ ANSWER_SECONDS = 5.0
 
 @contextlib.contextmanager
 def told_events(app_name: str) -> Iterator[None]:
-    """Within the context, every event of every engine replica of the application is a line on stderr, within seconds."""
+    """Within the context, every event of every engine replica of the application is a line on
+    stderr, within seconds.
+    """
     engines = serve.get_deployment_handle(EngineDeployment.__name__, app_name)
     has_ended = threading.Event()
     thread = threading.Thread(target=_tell, args=(engines, has_ended), name="console", daemon=True)
@@ -47,7 +51,9 @@ class News:
         self._has_begun = False
 
     def of(self, answers: Sequence[tuple[str, Sequence[Event]] | BaseException]) -> list[str]:
-        """Lines, of each replica's name and events; an answer may be an exception, of one that has no time or is ending."""
+        """Lines, of each replica's name and events; an answer may be an exception, of one that has
+        no time or is ending.
+        """
         lines = []
         told = dict(answer for answer in answers if not isinstance(answer, BaseException))
         for replica, events in told.items():

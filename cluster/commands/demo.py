@@ -1,4 +1,6 @@
-"""`squadron demo`: the demo checkpoint on four Ray workers of this machine, a question, its answer, and where to ask more."""
+"""`squadron demo`: the demo checkpoint on four Ray workers of this machine, a question, its answer,
+and where to ask more.
+"""
 
 import argparse
 import http.client
@@ -28,7 +30,9 @@ FIRST_PORT, LAST_PORT = 8000, 8099
 
 
 def run(*, once: bool, port: int | None) -> None:
-    """Serve and ask; ends after the answer if `once`, else with KeyboardInterrupt. Raises InvalidConfig."""
+    """Serve and ask; ends after the answer if `once`, else with KeyboardInterrupt. Raises
+    InvalidConfig.
+    """
     progress = _Progress()
     if port is None:
         port = _free_port()

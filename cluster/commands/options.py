@@ -1,4 +1,6 @@
-"""Command-line options for every field of `EngineConfig`, and configuration files that hold the same."""
+"""Command-line options for every field of `EngineConfig`, and configuration files that hold the
+same.
+"""
 
 import argparse
 import types
@@ -19,7 +21,7 @@ DESCRIPTIONS = {
     "served_model_name": "the name that clients use; default: the folder's name",
     "tokenizer": "the folder that holds tokenizer.json; default: the model's",
     "dtype": "of weights, activations and cache; auto: the checkpoint's",
-    "quantization": "of weights, when they are loaded (embeddings and the head: int8); fp8 is for GPUs and rounds inputs too",
+    "quantization": "of weights, when loaded (embeddings and the head: int8); fp8 is for GPUs and rounds inputs",
     "load_format": "dummy: random weights, for performance work",
     "device": "where the workers compute; auto: cuda where there is one",
     "ops_backend": "which kernels; auto: the best for the device",
@@ -33,7 +35,7 @@ DESCRIPTIONS = {
     "max_model_len": "the context in tokens, which the cache must hold; default: the model's",
     "block_size": "tokens a cache block",
     "gpu_memory_utilization": "share of a GPU's memory to use",
-    "kv_cache_memory_bytes": "cache a rank; default: what is left of the GPU, on CPU a share of 1 GiB, or the longest sequence",
+    "kv_cache_memory_bytes": "cache a rank; default: the rest of the GPU, on CPU a share of 1 GiB or the longest sequence",
     "num_gpu_blocks_override": "cache blocks a rank, whatever there is room for",
     "num_threads": "threads a rank on CPU; default: its share of the node's cores",
     "swap_space": "GiB of host memory a rank for preempted requests",
@@ -54,7 +56,9 @@ SHORT = {"tensor_parallel_size": "-tp", "pipeline_parallel_size": "-pp"}
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """One option for each field but `model`; an option that is not given is absent from the namespace."""
+    """One option for each field but `model`; an option that is not given is absent from the
+    namespace.
+    """
     group = parser.add_argument_group("engine")
     for name, description in DESCRIPTIONS.items():
         field = EngineConfig.model_fields[name]
@@ -118,7 +122,9 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def merged_options(options: argparse.Namespace, more: Iterable[str] = ()) -> dict[str, Any]:
-    """The options of the configuration file, and over them those of the command line: of the engine, and those named `more`."""
+    """The options of the configuration file, and over them those of the command line: of the
+    engine, and those named `more`.
+    """
     values = read_config_file(options.config) if options.config else {}
     given = vars(options)
     values |= engine_arguments(options) | {name: given[name] for name in more if name in given}

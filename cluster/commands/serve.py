@@ -61,8 +61,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=suppress,
         metavar="KEY",
-        help="what clients must show; may be given several times. Other users of the machine see it: rather use the file, "
-        f"or the environment variable {API_KEY_VARIABLE} (default: everybody may ask)",
+        help="what clients must show; may be given several times. Other users of the machine see it: rather use the "
+        f"file, or the environment variable {API_KEY_VARIABLE} (default: everybody may ask)",
     )
     group.add_argument(
         "--api-key-file",
@@ -74,8 +74,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--allowed-hosts",
         default=suppress,
         metavar="HOST,...",
-        help="names by which clients may ask, without ports; *.NAME: those below it, *: any (default: those of loopback "
-        "where --host is one, else any)",
+        help="names by which clients may ask, without ports; *.NAME: those below it, *: any (default: those of "
+        "loopback where --host is one, else any)",
     )
     group.add_argument("--num-engines", type=int, default=suppress, metavar="N", help="engine replicas (default: 1)")
     group.add_argument("--num-gateways", type=int, default=suppress, metavar="N", help="gateway replicas (default: 1)")

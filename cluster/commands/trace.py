@@ -1,4 +1,6 @@
-"""`squadron trace`: the steps of a running server as a file for a trace viewer, or where one request's time went."""
+"""`squadron trace`: the steps of a running server as a file for a trace viewer, or where one
+request's time went.
+"""
 
 import argparse
 import json

@@ -1,10 +1,12 @@
-"""How often a request may be tried, and how long it waits: what a gateway does when an engine replica is lost under it.
+"""How often a request may be tried, and how long it waits: what a gateway does when an engine
+replica is lost under it.
 
-Replicas are lost for reasons of their own, and a stream may outlive many; what counts is losses in a row in which the request
-gained no token, after a replica had taken it. A request that kills whoever takes it is of that kind, and so are those
-that happened to be beside it. So the last attempt is made by one request of the gateway at a time: those that were beside
-the culprit gain a token and are free of suspicion, and the culprit is quarantined. Replicas that refuse a request, give it
-back or end before they took it count nothing; for them there is a limit of time.
+Replicas are lost for reasons of their own, and a stream may outlive many; what counts is losses in
+a row in which the request gained no token, after a replica had taken it. A request that kills
+whoever takes it is of that kind, and so are those that happened to be beside it. So the last
+attempt is made by one request of the gateway at a time: those that were beside the culprit gain a
+token and are free of suspicion, and the culprit is quarantined. Replicas that refuse a request,
+give it back or end before they took it count nothing; for them there is a limit of time.
 """
 
 import asyncio
@@ -22,8 +24,10 @@ class Attempts:
     """One request's."""
 
     def __init__(self, journal: Journal, max_attempts: int, patience: float, last_turn: asyncio.Lock) -> None:
-        """`last_turn` is held during a last attempt, until the request gains a token. With one attempt there is no other,
-        and no quarantine: the first loss or refusal is told. `patience` in seconds."""
+        """`last_turn` is held during a last attempt, until the request gains a token. With one
+        attempt there is no other, and no quarantine: the first loss or refusal is told. `patience`
+        in seconds.
+        """
         self._journal = journal
         self._max_attempts = max_attempts
         self._patience = patience
@@ -63,8 +67,8 @@ class Attempts:
             self._num_lost = 0 if journal.has_gained else self._num_lost + 1
             if self._num_lost == self._max_attempts:
                 raise RequestQuarantined(
-                    f"{self._num_lost} engine replicas in a row were lost before this request gained a token, the last one "
-                    f"with no other such request on it: {lost.reason}"
+                    f"{self._num_lost} engine replicas in a row were lost before this request gained a token, the last "
+                    f"one with no other such request on it: {lost.reason}"
                 ) from lost
         now = asyncio.get_running_loop().time()
         if journal.source is not None:

@@ -40,7 +40,9 @@ PROBE_SECONDS = 20.0  # for a token; requests that came before are served before
 
 
 class GatewayDeployment:
-    """The ingress: the HTTP API, and the methods that other Ray jobs call (see `cluster.gateway.handle`)."""
+    """The ingress: the HTTP API, and the methods that other Ray jobs call (see
+    `cluster.gateway.handle`).
+    """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
         self,
@@ -123,7 +125,9 @@ def _all_gateways() -> DeploymentHandle[Any]:
 
 
 async def _ask(replicas: DeploymentHandle[Any], method: str, *args: Any) -> list[Any]:
-    """What each replica answers, without those that have died; raises Unavailable if another one does not answer."""
+    """What each replica answers, without those that have died; raises Unavailable if another one
+    does not answer.
+    """
     try:
         answers = await replicas.broadcast(method, *args).results_async(
             timeout_s=QUESTION_SECONDS, return_exceptions=True
@@ -151,8 +155,9 @@ class _ServeEngines:
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="asking")  # one: the controller may not answer
 
     async def model_info(self) -> dict[str, Any]:
-        """What the HTTP API needs to know of the model, once there is a replica. Ends the process if it does not hear of one
-        that runs: see `leave`."""
+        """What the HTTP API needs to know of the model, once there is a replica. Ends the process
+        if it does not hear of one that runs: see `leave`.
+        """
         while True:
             were_running = await self.are_running()
             asking = self._engines.model_info.remote()
@@ -183,7 +188,9 @@ class _ServeEngines:
         return any(not isinstance(answer, Exception) for answer in answers)
 
     async def are_running(self) -> bool:
-        """As Serve's controller says: requests go by what this process was told of its changes, as long as it was."""
+        """As Serve's controller says: requests go by what this process was told of its changes, as
+        long as it was.
+        """
         try:
             asking = asyncio.get_running_loop().run_in_executor(self._asking, serve.status)
             status = await asyncio.wait_for(asking, CONNECT_SECONDS)
@@ -217,7 +224,8 @@ class _ServeEngines:
 def _running(replicas: DeploymentHandle[Any]) -> set[str] | None:
     """The names of the replicas that Serve has told this process of; None if that cannot be known.
 
-    Serve keeps the knowledge to itself, so it is looked up where Serve has it. Not found, all replicas are asked each time.
+    Serve keeps the knowledge to itself, so it is looked up where Serve has it. Not found, all
+    replicas are asked each time.
     """
     router: Any = getattr(replicas, "_router", None)
     try:

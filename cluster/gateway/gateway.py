@@ -1,4 +1,6 @@
-"""The gateway's work: admits requests to an engine replica, keeps their journals, and tries again where a replica is lost."""
+"""The gateway's work: admits requests to an engine replica, keeps their journals, and tries again
+where a replica is lost.
+"""
 
 import asyncio
 import itertools
@@ -44,7 +46,9 @@ class Gateway:
     """The `Service` behind the HTTP API and the handle. Lives in one event loop."""
 
     def __init__(self, engines: Engines, *, max_attempts: int, patience: float) -> None:
-        """`max_attempts`: see `Attempts`. `patience`: seconds that a request waits for a replica that can go on with it."""
+        """`max_attempts`: see `Attempts`. `patience`: seconds that a request waits for a replica
+        that can go on with it.
+        """
         self._engines = engines
         self._max_attempts = max_attempts
         self._patience = patience
@@ -71,7 +75,9 @@ class Gateway:
         await self._server.close()
 
     async def drain(self, grace: float) -> None:
-        """Take no more requests; those that run are finished, or after `grace` seconds ended with an error."""
+        """Take no more requests; those that run are finished, or after `grace` seconds ended with
+        an error.
+        """
         self._is_draining = True
         try:
             async with asyncio.timeout(grace):
@@ -95,8 +101,8 @@ class Gateway:
     ) -> AsyncGenerator[RequestOutput, None]:
         """The request's deltas; `output_ids` and `fingerprint`: see `Service`.
 
-        Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while the gateway shuts down, or EngineDead,
-        FingerprintChanged or RequestQuarantined once no attempt is left.
+        Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while the gateway shuts
+        down, or EngineDead, FingerprintChanged or RequestQuarantined once no attempt is left.
 
         Closing the generator early aborts the request.
         """
@@ -185,7 +191,9 @@ class Gateway:
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
     async def why(self, request_id: str) -> dict[str, float] | None:
-        """Seconds by phase, those before the last attempt as "earlier attempts"; None for one that is not known (any more)."""
+        """Seconds by phase, those before the last attempt as "earlier attempts"; None for one that
+        is not known (any more).
+        """
         asked = self._asked.get(request_id)
         seconds = await self._engines.why(asked.own_id) if asked is not None else None
         if asked is None or seconds is None or asked.seconds_lost == 0:
@@ -193,7 +201,9 @@ class Gateway:
         return {"earlier attempts": asked.seconds_lost} | seconds
 
     async def _watch(self, call: EngineCall, journal: Journal) -> None:
-        """Tell the journal how the call ended. If well, the last delta has come or is on its way over that connection."""
+        """Tell the journal how the call ended. If well, the last delta has come or is on its way
+        over that connection.
+        """
         try:
             result = await call.result()
         except EngineLost as lost:
@@ -218,7 +228,9 @@ class Gateway:
                 journal.fail(EngineLost("its connection ended"))
 
     def _on_silent(self, report: EngineReport, seconds: float) -> None:
-        """Its requests go on elsewhere; and it must not come back, nor keep what was sent to it and not taken yet."""
+        """Its requests go on elsewhere; and it must not come back, nor keep what was sent to it and
+        not taken yet.
+        """
         logger.error("%s, process %d, is silent for %.1f s: it is killed", report.replica, report.pid, seconds)
         self._spawn(self._engines.kill(report.replica))
 
@@ -240,7 +252,9 @@ class Gateway:
                 await self._engines.leave()
 
     def _fail_those_in_trouble(self) -> None:
-        """A replica that has taken a request and cannot answer is waited for as long as one that would take it."""
+        """A replica that has taken a request and cannot answer is waited for as long as one that
+        would take it.
+        """
         for connection, problem in self._server.in_trouble(self._patience):
             for journal in self._journals.values():
                 if journal.source == connection:

@@ -8,35 +8,34 @@
 
 A request is a dict of
 
-    prompt        str, or a list of token ids; or else
-    messages      a list of {"role": str, "content": str}, with the roles and parts that the HTTP API takes
-    request_id    str, by which `abort` knows the request; made up when absent
-    priority      int, 0 or more, lower is served first where the engine's scheduling_policy is "priority"
-    cache_salt    str; prefixes are shared in the cache only among requests of the same salt
-    and any field of `engine.sampling_params.SamplingParams`: max_tokens, temperature, top_p, n, seed, stop, ...
+    prompt        str, or a list of token ids; or else messages      a list of {"role": str,
+    "content": str}, with the roles and parts that the HTTP API takes request_id    str, by which
+    `abort` knows the request; made up when absent priority      int, 0 or more, lower is served
+    first where the engine's scheduling_policy is "priority" cache_salt    str; prefixes are shared
+    in the cache only among requests of the same salt and any field of
+    `engine.sampling_params.SamplingParams`: max_tokens, temperature, top_p, n, seed, stop, ...
 
-The first five are checked as the HTTP API checks them. None is a field left out (but `max_tokens`: the rest of the context); a
-field that nobody knows is refused.
+The first five are checked as the HTTP API checks them. None is a field left out (but `max_tokens`:
+the rest of the context); a field that nobody knows is refused.
 
 An answer is a dict of
 
-    request_id        str
-    prompt_token_ids  [int]; of a stream's answers the first one's alone has any
-    outputs           a list of choices, n of them
-    finished          bool: nothing follows
-    error             None, or {"message": str, "type": str, "param": str or None, "code": str}, as the HTTP API has it
+    request_id        str prompt_token_ids  [int]; of a stream's answers the first one's alone has
+    any outputs           a list of choices, n of them finished          bool: nothing follows error
+    None, or {"message": str, "type": str, "param": str or None, "code": str}, as the HTTP API has
+    it
 
 A choice is a dict of
 
-    index             int, which of the n
-    text, token_ids   str, [int]: all of them from `generate` and `chat`; from `stream` those since the answer before
-    first_index       int: how many token_ids came before these
-    finish_reason     None while it goes on, then "stop", "length", "abort" or "error"
-    stop_reason       the stop string or stop token id that ended it, or None
+    index             int, which of the n text, token_ids   str, [int]: all of them from `generate`
+    and `chat`; from `stream` those since the answer before first_index       int: how many
+    token_ids came before these finish_reason     None while it goes on, then "stop", "length",
+    "abort" or "error" stop_reason       the stop string or stop token id that ended it, or None
     logprobs          None, or for each token {token id: [logprob, rank, text]}
 
-Leaving a stream does not end it: cancel the response, or call `abort`, with which whoever knows a request's id ends it.
-To drain gateways and to stop engines is for the process that built the application alone (`cluster/owner`).
+Leaving a stream does not end it: cancel the response, or call `abort`, with which whoever knows a
+request's id ends it. To drain gateways and to stop engines is for the process that built the
+application alone (`cluster/owner`).
 """
 
 import uuid

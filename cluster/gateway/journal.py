@@ -1,4 +1,6 @@
-"""What one client has been sent: takes each delta exactly once, and knows what another engine replica needs to go on."""
+"""What one client has been sent: takes each delta exactly once, and knows what another engine
+replica needs to go on.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -10,10 +12,11 @@ from engine.outputs import Accumulator, CompletionOutput, RequestOutput
 
 
 class Journal:
-    """One request, from its admission to its last delta, over as many attempts as that takes. Lives in one event loop.
+    """One request, from its admission to its last delta, over as many attempts as that takes. Lives
+    in one event loop.
 
-    The engine side writes (`accept`, `fail`), the client side reads (`read`); a reader that is slow finds the deltas of
-    several steps joined into one.
+    The engine side writes (`accept`, `fail`), the client side reads (`read`); a reader that is slow
+    finds the deltas of several steps joined into one.
     """
 
     def __init__(
@@ -23,7 +26,8 @@ class Journal:
         output_ids: list[int] | None = None,
         fingerprint: str | None = None,
     ) -> None:
-        """`output_ids`: tokens that the client has of the only choice; it wants the others' deltas as they are, unjoined.
+        """`output_ids`: tokens that the client has of the only choice; it wants the others' deltas
+        as they are, unjoined.
 
         `fingerprint`: of the engine that the client has had anything from.
         """
@@ -48,12 +52,16 @@ class Journal:
 
     @property
     def output_ids(self) -> list[list[int]]:
-        """Tokens taken so far, one list a choice, as the next attempt is given them; empty before the first token."""
+        """Tokens taken so far, one list a choice, as the next attempt is given them; empty before
+        the first token.
+        """
         return [list(token_ids) for token_ids in self._output_ids] if any(self._output_ids) else []
 
     @property
     def fingerprint(self) -> str | None:
-        """That of the engines that may go on with the request; None while it has no token: then any may."""
+        """That of the engines that may go on with the request; None while it has no token: then any
+        may.
+        """
         return self._fingerprint if self._is_bound or any(self._output_ids) else None
 
     @property
@@ -62,10 +70,11 @@ class Journal:
         return list(self._cumulative_logprobs) if any(self._output_ids) else []
 
     def accept(self, delta: RequestOutput, source: str) -> bool:
-        """Take the delta if it is the next one of the current attempt; False for an old one or one that came before.
+        """Take the delta if it is the next one of the current attempt; False for an old one or one
+        that came before.
 
-        One without outputs says that the replica has taken the request. One that skips tokens fails the attempt: what is
-        missing would never come.
+        One without outputs says that the replica has taken the request. One that skips tokens fails
+        the attempt: what is missing would never come.
         """
         if delta.attempt != self.attempt or self._finished or self._failure is not None:
             return False
@@ -100,7 +109,9 @@ class Journal:
             self._news.set()
 
     def abort(self) -> None:
-        """End the request as its caller wished: every choice that is still open finishes with "abort"."""
+        """End the request as its caller wished: every choice that is still open finishes with
+        "abort".
+        """
         if self._finished:
             return
         outputs = [
@@ -142,7 +153,9 @@ class Journal:
                 raise self._failure
 
     def _append(self, delta: RequestOutput) -> None:
-        """Queue the delta for the reader, with the client's request id and what the first one said of the prompt."""
+        """Queue the delta for the reader, with the client's request id and what the first one said
+        of the prompt.
+        """
         if not self.prompt_token_ids:
             self.prompt_token_ids, self._prompt = delta.prompt_token_ids, delta.prompt
             self._num_cached_tokens = delta.num_cached_tokens

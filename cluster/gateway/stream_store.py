@@ -1,9 +1,10 @@
-"""The streams that clients may come back to, remembered by an actor that outlives every gateway (see `cluster/api/resume`).
+"""The streams that clients may come back to, remembered by an actor that outlives every gateway
+(see `cluster/api/resume`).
 
 Each Serve application has an actor of its own.
 
-A gateway writes what it has told in batches, and waits for the first of a stream only. What is remembered is bounded in bytes
-and in age; what is forgotten cannot be resumed.
+A gateway writes what it has told in batches, and waits for the first of a stream only. What is
+remembered is bounded in bytes and in age; what is forgotten cannot be resumed.
 """
 
 import asyncio
@@ -88,7 +89,9 @@ class StreamRecords:
             self._forget(request_id)
 
     def _tell(self, told: Told, now: float) -> None:
-        """Take tokens that go on from those there are; two that tell the same stream tell the same of it."""
+        """Take tokens that go on from those there are; two that tell the same stream tell the same
+        of it.
+        """
         record = self._records.get(told.request_id)
         if record is None or told.first_index > len(record.token_ids):
             return
@@ -114,7 +117,9 @@ def _size(record: StreamRecord) -> int:
 
 
 class StreamJournal:
-    """The actor. It ends when no gateway has said a word for long: they are gone, and nobody else knows of it."""
+    """The actor. It ends when no gateway has said a word for long: they are gone, and nobody else
+    knows of it.
+    """
 
     def __init__(self) -> None:
         self._records = StreamRecords()
@@ -181,7 +186,9 @@ class JournalClient:
         return record
 
     async def _write(self) -> None:
-        """Batch after batch; one that fails twice is lost: its streams go on, and cannot be taken up again."""
+        """Batch after batch; one that fails twice is lost: its streams go on, and cannot be taken
+        up again.
+        """
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), IDLE_SECONDS / 10)
@@ -222,10 +229,11 @@ def actor_name(app_name: str) -> str:
 
 
 def _start(app_name: str) -> Any:
-    """The actor that an application's gateways have in common, made by the first of them, on another node where there is one.
+    """The actor that an application's gateways have in common, made by the first of them, on
+    another node where there is one.
 
-    Tied to that node: Ray takes a soft wish as fulfilled by the node that hears of it first. If the node dies, so does the
-    actor, and the next question makes another.
+    Tied to that node: Ray takes a soft wish as fulfilled by the node that hears of it first. If the
+    node dies, so does the actor, and the next question makes another.
     """
     here = ray.get_runtime_context().get_node_id()
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]

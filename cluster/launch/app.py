@@ -45,7 +45,9 @@ class AppConfig(BaseModel):
 
 
 def build_app(args: dict[str, Any]) -> serve.Application:
-    """The application: a gateway bound to an engine. `args` are those of an `AppConfig`; raises InvalidConfig."""
+    """The application: a gateway bound to an engine. `args` are those of an `AppConfig`; raises
+    InvalidConfig.
+    """
     check_packages()
     try:
         config = AppConfig(**args)
@@ -68,7 +70,8 @@ def build_app(args: dict[str, Any]) -> serve.Application:
             enable_access_log=False
         ),  # a line for each call, of which there are several a second
         health_check_period_s=0.5,
-        # Three in a row have to fail. Gateways find the dead much sooner; this must not end one that they know to be busy.
+        # Three in a row have to fail. Gateways find the dead much sooner; this must not end one
+        # that they know to be busy.
         health_check_timeout_s=BUSY_TURNS * TURN_SECONDS / 3,
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=ENGINE_GRACE_SECONDS,
@@ -96,7 +99,9 @@ def build_app(args: dict[str, Any]) -> serve.Application:
 
 
 def check_packages() -> None:
-    """Raises InvalidConfig unless `engine`, `parallel`, `ops` and `cluster` are all ours: the names are common ones."""
+    """Raises InvalidConfig unless `engine`, `parallel`, `ops` and `cluster` are all ours: the names
+    are common ones.
+    """
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None or Path(spec.origin).resolve().parent.parent != ROOT:

@@ -1,4 +1,6 @@
-"""Ray's temporary folder, into which its processes and ours write their logs; they are kept after a failure."""
+"""Ray's temporary folder, into which its processes and ours write their logs; they are kept after a
+failure.
+"""
 
 import re
 import shutil
@@ -17,13 +19,17 @@ SESSION_LOGS = Path(RAY) / "session_latest" / "logs"
 
 
 def silence_deaths() -> None:
-    """Of workers, on this process' console: Ray tells each in a page about memory, and replacing them is our business."""
+    """Of workers, on this process' console: Ray tells each in a page about memory, and replacing
+    them is our business.
+    """
     stdout_deduplicator.skip_re = re.compile(r"^A worker died or was killed while executing a task")
 
 
 @dataclass(frozen=True, slots=True)
 class KeptLogs:
-    """Where a command keeps them at its end; without a folder only after a failure, in a new one of /tmp."""
+    """Where a command keeps them at its end; without a folder only after a failure, in a new one of
+    /tmp.
+    """
 
     folder: Path | None = None
 
@@ -45,8 +51,9 @@ class KeptLogs:
 
 @dataclass(frozen=True, slots=True)
 class RayFolder:
-    """Around Ray's own, which Ray opens to everybody, one that only this user can enter: removed at the end of the context,
-    when nobody writes to it any more."""
+    """Around Ray's own, which Ray opens to everybody, one that only this user can enter: removed at
+    the end of the context, when nobody writes to it any more.
+    """
 
     path: Path
     kept: KeptLogs | None

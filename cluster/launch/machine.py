@@ -1,4 +1,6 @@
-"""Whether this machine has the GPUs and the memory that a configuration takes: asked before anything starts on it."""
+"""Whether this machine has the GPUs and the memory that a configuration takes: asked before
+anything starts on it.
+"""
 
 import re
 from dataclasses import dataclass
@@ -11,24 +13,32 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 
 CGROUP = Path("/sys/fs/cgroup")
-# On CPU, bfloat16 weights may be kept in twelve bits each: what is refused for want of memory is refused for certain.
+# On CPU, bfloat16 weights may be kept in twelve bits each: what is refused for want of memory is
+# refused for certain.
 LEAST_WEIGHT_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Memory of all ranks of all engines on this machine's CPU, in bytes; `__str__` is a line of `squadron plan`."""
+    """Memory of all ranks of all engines on this machine's CPU, in bytes; `__str__` is a line of
+    `squadron plan`.
+    """
 
     num_ranks: int
     needed: int  # for weights and cache
     available: int
 
     def __str__(self) -> str:
-        return f"memory here           {human(self.needed)} for {self.num_ranks} rank(s), {human(self.available)} available"
+        return (
+            f"memory here           {human(self.needed)} for {self.num_ranks} rank(s), {human(self.available)} "
+            "available"
+        )
 
 
 def check_machine(config: EngineConfig, plan: Plan, num_engines: int = 1) -> Need | None:
-    """What is needed of the memory, None where GPUs compute. Raises InvalidConfig if this machine has not what is asked for."""
+    """What is needed of the memory, None where GPUs compute. Raises InvalidConfig if this machine
+    has not what is asked for.
+    """
     wanted, there = num_engines * config.world_size, num_gpus()
     if config.device == "cuda" and there < wanted:
         raise InvalidConfig(f"device=cuda takes {wanted} GPU(s), and this machine has {there}; device=cpu would work")
@@ -55,7 +65,9 @@ def num_gpus() -> int:
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = CGROUP) -> int:
-    """Bytes that new processes may use: what the machine has to spare, or the container if that is less."""
+    """Bytes that new processes may use: what the machine has to spare, or the container if that is
+    less.
+    """
     available = _number(meminfo, r"MemAvailable: +(\d+) kB") or 0
     limit = _number(cgroup / "memory.max", r"(\d+)")
     if limit is None:

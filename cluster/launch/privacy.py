@@ -1,4 +1,6 @@
-"""What keeps a Ray cluster of this machine alone to its user, beside the folder it is in: a token, and loopback."""
+"""What keeps a Ray cluster of this machine alone to its user, beside the folder it is in: a token,
+and loopback.
+"""
 
 import contextlib
 import functools
@@ -10,16 +12,18 @@ from pathlib import Path
 from ray._private import ray_constants
 
 AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-# Ray's own switch, made for systems where a firewall asks about every socket: a cluster that has no other nodes.
+# Ray's own switch, made for systems where a firewall asks about every socket: a cluster that has no
+# other nodes.
 LOOPBACK_ONLY = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
 
 
 @contextlib.contextmanager
 def token_authentication(folder: Path) -> Iterator[dict[str, str]]:
-    """A token for a new cluster; what another process of this user needs in its environment to be let in.
+    """A token for a new cluster; what another process of this user needs in its environment to be
+    let in.
 
-    The token is kept in `folder`, which nobody else can enter. Nothing is done where the environment has its own idea of
-    authentication.
+    The token is kept in `folder`, which nobody else can enter. Nothing is done where the
+    environment has its own idea of authentication.
     """
     if not os.environ.keys().isdisjoint(AUTHENTICATION):
         yield {}
@@ -29,7 +33,8 @@ def token_authentication(folder: Path) -> Iterator[dict[str, str]]:
     path.write_text(_process_token())
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
     try:
-        # Not in our own environment: Ray has read the mode when it was imported, and sets it itself if it finds none.
+        # Not in our own environment: Ray has read the mode when it was imported, and sets it itself
+        # if it finds none.
         yield {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)}
     finally:
         for name in AUTHENTICATION:
@@ -38,7 +43,8 @@ def token_authentication(folder: Path) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def starting_on_loopback() -> Iterator[None]:
-    """A cluster that is started within listens on loopback; other processes find it under LOOPBACK_ONLY.
+    """A cluster that is started within listens on loopback; other processes find it under
+    LOOPBACK_ONLY.
 
     But for one socket of each of Serve's replicas, which wants the token.
     """

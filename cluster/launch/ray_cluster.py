@@ -36,7 +36,8 @@ RAY_ENVIRONMENT = {
     # Of use to a dashboard only, which such a cluster has not.
     "RAY_enable_metrics_collection": "0",
     "RAY_task_events_report_interval_ms": "0",
-    # glibc's: each of some forty threads would have a heap of its own, which never shrinks below its own peak.
+    # glibc's: each of some forty threads would have a heap of its own, which never shrinks below
+    # its own peak.
     "MALLOC_ARENA_MAX": "2",
 }
 
@@ -51,7 +52,9 @@ class RayCluster:
     processes: RayProcesses | None  # its own; None where the cluster was there before
 
     def wait(self) -> None:
-        """Wait until it is lost, which raises ClusterLost; for ever where the cluster was there before."""
+        """Wait until it is lost, which raises ClusterLost; for ever where the cluster was there
+        before.
+        """
         if self.processes is None:
             threading.Event().wait()
         else:
@@ -62,10 +65,12 @@ class RayCluster:
 def ray_cluster(
     address: str | None = None, *, num_workers: int = 1, kept_logs: KeptLogs | None = None
 ) -> Iterator[RayCluster]:
-    """A connection to the Ray cluster at `address`, or to a new one of this machine alone, which ends with the context.
+    """A connection to the Ray cluster at `address`, or to a new one of this machine alone, which
+    ends with the context.
 
-    A new one has room for `num_workers`, whatever the machine has: a worker's CPUs are Ray's logical ones. It is for this
-    machine and this user alone (`privacy`). Its logs go with it unless they are to be `kept_logs`.
+    A new one has room for `num_workers`, whatever the machine has: a worker's CPUs are Ray's
+    logical ones. It is for this machine and this user alone (`privacy`). Its logs go with it unless
+    they are to be `kept_logs`.
     """
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -105,7 +110,9 @@ def ray_cluster(
 
 
 def _start(**options: Any) -> BaseContext:
-    """A cluster of this machine; raises InvalidConfig if Ray gives its own processes up, as it does after half a minute."""
+    """A cluster of this machine; raises InvalidConfig if Ray gives its own processes up, as it does
+    after half a minute.
+    """
     try:
         return ray.init(address="local", **options)
     except (RuntimeError, ConnectionError) as error:
@@ -114,7 +121,9 @@ def _start(**options: Any) -> BaseContext:
 
 
 def _connect(address: str, options: dict[str, Any]) -> BaseContext:
-    """Raises InvalidConfig, soon where nothing listens, or something that is not Ray: Ray would try for minutes."""
+    """Raises InvalidConfig, soon where nothing listens, or something that is not Ray: Ray would try
+    for minutes.
+    """
     server = address.removeprefix("ray://")
     is_named = server.rpartition(":")[2].isdecimal()  # "auto" has no port
     if is_named and not answers(server):

@@ -1,5 +1,6 @@
-"""Ray's own processes, where this one has started them: their death is noticed, they are out of the way of signals to our
-group, and gone when we go."""
+"""Ray's own processes, where this one has started them: their death is noticed, they are out of the
+way of signals to our group, and gone when we go.
+"""
 
 import contextlib
 import os
@@ -41,7 +42,8 @@ class RayProcesses:
     def starting(self) -> Iterator[None]:
         """Every child begun within leads a process group of its own.
 
-        A signal to our group (`timeout` sends one, and a terminal) is for us alone: without Ray nothing can be ended in order.
+        A signal to our group (`timeout` sends one, and a terminal) is for us alone: without Ray
+        nothing can be ended in order.
         """
         is_open = True
         os.register_at_fork(after_in_child=lambda: os.setpgid(0, 0) if is_open else None)
@@ -57,8 +59,9 @@ class RayProcesses:
     def wait_for_loss(self) -> ClusterLost:
         """Wait until a process has died without which no other one can be replaced.
 
-        The others serve on: they need each other, and neither Ray's GCS nor its raylet. But a GCS whose raylet is dead would
-        in a few seconds tell everybody that this whole node is, so it is killed: what has begun can be finished.
+        The others serve on: they need each other, and neither Ray's GCS nor its raylet. But a GCS
+        whose raylet is dead would in a few seconds tell everybody that this whole node is, so it is
+        killed: what has begun can be finished.
         """
         dead, *_ = select.select(self._vital, [], [])[0]
         self._silence()
@@ -98,8 +101,8 @@ class RayProcesses:
     def _find(self) -> list[int]:
         """Processes of this cluster that have not ended, those included whose parent has.
 
-        A worker has a group of its own, and the mark; Ray's agents have overwritten it with their title, and are in the
-        raylet's group.
+        A worker has a group of its own, and the mark; Ray's agents have overwritten it with their
+        title, and are in the raylet's group.
         """
         line = f"{MARK}={self._mark}".encode()
         found = []
@@ -114,10 +117,11 @@ class RayProcesses:
 
 
 def attempt(steps: Sequence[Callable[[], object]], seconds: float, *, needed: str | None = None) -> None:
-    """Do the steps in a thread of their own, left alone after `seconds`, or once nothing listens at `needed` any more.
+    """Do the steps in a thread of their own, left alone after `seconds`, or once nothing listens at
+    `needed` any more.
 
-    `needed` is host:port. No step begins without a connection to Ray: Ray would connect to whatever other cluster it finds
-    on the machine.
+    `needed` is host:port. No step begins without a connection to Ray: Ray would connect to whatever
+    other cluster it finds on the machine.
     """
     is_wanted = True
 

@@ -32,9 +32,11 @@ _OUR_EXCEPTION = re.compile(r"[\w.]+\.(InvalidConfig|WorkerLost): ")
 def serving(
     application: serve.Application, *, host: str, port: int, ends_serve: bool = False
 ) -> Iterator[DeploymentHandle[Any]]:
-    """The application on host:port, ready, for as long as the context lasts; raises InvalidConfig if it does not start.
+    """The application on host:port, ready, for as long as the context lasts; raises InvalidConfig
+    if it does not start.
 
-    `ends_serve`: leave no Serve behind, for a cluster that lasts longer; the next one may listen elsewhere.
+    `ends_serve`: leave no Serve behind, for a cluster that lasts longer; the next one may listen
+    elsewhere.
     """
     logging.getLogger("ray.serve").setLevel(logging.ERROR)  # it warns of every answer that took a tenth of a second
     _check_that_serve_is_ours_to_start()
@@ -55,7 +57,8 @@ def serving(
         raise
     finally:
         if ray.is_initialized():
-            # Of a cluster of our own the port: what has begun can be finished after the death of Ray's GCS.
+            # Of a cluster of our own the port: what has begun can be finished after the death of
+            # Ray's GCS.
             needed = ray.get_runtime_context().gcs_address if ends_serve else f"{host}:{port}"
             attempt(steps, DRAIN_SECONDS + 2 * STOP_SECONDS, needed=needed)
 
@@ -69,7 +72,9 @@ def _run(application: serve.Application) -> DeploymentHandle[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Replicas:
-    """Handles of the application's deployments, with which it can be ended in order even when Ray's GCS has died."""
+    """Handles of the application's deployments, with which it can be ended in order even when Ray's
+    GCS has died.
+    """
 
     gateways: DeploymentHandle[Any]
     engines: DeploymentHandle[Any]
@@ -84,8 +89,8 @@ class _Replicas:
     def drain(self) -> None:
         """Have the gateways finish what they have begun and refuse the rest.
 
-        They go on refusing until the whole cluster ends, or Serve: where Serve has no application any more, it tells clients
-        that the page does not exist.
+        They go on refusing until the whole cluster ends, or Serve: where Serve has no application
+        any more, it tells clients that the page does not exist.
         """
         response = self.gateways.broadcast("drain", owner.this_process(), DRAIN_SECONDS)
         response.results(timeout_s=DRAIN_SECONDS + 2, return_exceptions=True)
@@ -104,13 +109,15 @@ def _end_serve() -> None:
 
 
 def _check_that_serve_is_ours_to_start() -> None:
-    """Raises InvalidConfig where Serve runs: it listens where it listens, and what it serves is not ours to replace."""
+    """Raises InvalidConfig where Serve runs: it listens where it listens, and what it serves is not
+    ours to replace.
+    """
     status = serve.status()
     if status.proxies or status.applications:
         names = ", ".join(status.applications) or "nothing"
         raise InvalidConfig(
-            f"Serve runs on this Ray cluster already, with its own host and port, and serves {names}; add Squadron to its "
-            "configuration file (configs/serve has examples), or end it with `serve shutdown`"
+            f"Serve runs on this Ray cluster already, with its own host and port, and serves {names}; add Squadron to "
+            "its configuration file (configs/serve has examples), or end it with `serve shutdown`"
         )
 
 
@@ -132,7 +139,9 @@ def _why_not_started(text: str) -> str:
 
 
 def last_reason(told: str) -> str:
-    """The last of our own exceptions in what Serve tells, or else its last line: it may go on, that a start took long."""
+    """The last of our own exceptions in what Serve tells, or else its last line: it may go on, that
+    a start took long.
+    """
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     ours = [line for line in lines if _OUR_EXCEPTION.match(line)]
     return _OUR_EXCEPTION.sub("", (ours or lines)[-1])

@@ -12,7 +12,9 @@ from engine.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What an engine replica needs to begin a request, or to go on with it where another one was lost."""
+    """What an engine replica needs to begin a request, or to go on with it where another one was
+    lost.
+    """
 
     request_id: str  # the gateway's own, different from that of every other request there is
     prompt: Prompt
@@ -33,7 +35,9 @@ class EngineStopping(SquadronError):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an engine replica did not take a request, or gave it back. A value, since Ray wraps exceptions in its own."""
+    """Why an engine replica did not take a request, or gave it back. A value, since Ray wraps
+    exceptions in its own.
+    """
 
     reason: Literal["invalid", "failed", "overloaded", "moved", "other_arithmetic", "engine_dead"]
     message: str
@@ -89,7 +93,8 @@ class Engines(Protocol):
     def generate(self, admission: Admission) -> EngineCall: ...
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
-        """Have every replica that is there connect to the gateway and report to it, unless all are `connected` already.
+        """Have every replica that is there connect to the gateway and report to it, unless all are
+        `connected` already.
 
         To be called again and again, since replicas come and go. Whether any could be reached.
         """
@@ -98,8 +103,9 @@ class Engines(Protocol):
         """Whether there are any, found out by another way than that which requests take."""
 
     async def leave(self) -> None:
-        """End the gateway's process, which cannot reach replicas that run: another one in its place may, and is asked what this
-        one was, where nothing has been answered yet."""
+        """End the gateway's process, which cannot reach replicas that run: another one in its place
+        may, and is asked what this one was, where nothing has been answered yet.
+        """
 
     async def kill(self, replica: str) -> None:
         """End the process of a replica that is silent; of no effect if it has gone."""

@@ -1,10 +1,12 @@
-"""The delta channel: engine replicas connect to a gateway and send it, once a step, the deltas of all its requests.
+"""The delta channel: engine replicas connect to a gateway and send it, once a step, the deltas of
+all its requests.
 
-A frame is its length (4 bytes, big-endian) and as many bytes. The first frame of a connection is the gateway's token and the
-name that the engine gives the connection; the gateway answers with one byte, and never again. Every other frame is a msgpack
-`News`: deltas, or the replica's report on itself, which comes even when nothing else does. Whoever goes away is noticed by
-the end of the connection, whoever is frozen by its silence, and that of the witness beside it (`replica/witness`), which has a
-connection of its own: the same first frame and one byte more, then empty frames.
+A frame is its length (4 bytes, big-endian) and as many bytes. The first frame of a connection is
+the gateway's token and the name that the engine gives the connection; the gateway answers with one
+byte, and never again. Every other frame is a msgpack `News`: deltas, or the replica's report on
+itself, which comes even when nothing else does. Whoever goes away is noticed by the end of the
+connection, whoever is frozen by its silence, and that of the witness beside it (`replica/witness`),
+which has a connection of its own: the same first frame and one byte more, then empty frames.
 """
 
 import asyncio
@@ -29,11 +31,12 @@ NAME_BYTES = 16  # of a connection's name, in hexadecimal
 HELLO_SECONDS = 5.0
 MAX_FRAME_BYTES = 256 << 20
 MAX_UNSENT_BYTES = 256 << 20  # for a gateway that takes nothing any more
-# Silence is counted in turns of the gateway's own loop: a gateway that was itself stopped blames nobody. A pause of two
-# seconds, as starved machines have them, is not one yet.
+# Silence is counted in turns of the gateway's own loop: a gateway that was itself stopped blames
+# nobody. A pause of two seconds, as starved machines have them, is not one yet.
 TURN_SECONDS = 0.1
 SILENT_TURNS = 27
-# The same of a replica whose witness says that its process is there: it computes, and comes to no word. Not for ever.
+# The same of a replica whose witness says that its process is there: it computes, and comes to no
+# word. Not for ever.
 BUSY_TURNS = 300
 OF_A_WITNESS = b"w"  # behind the token and the name
 _LENGTH = struct.Struct(">I")
@@ -42,7 +45,9 @@ _WELCOME = b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:
-    """How an engine replica is. `problem` is why it cannot answer now, a line; `pid` is its process on `node`."""
+    """How an engine replica is. `problem` is why it cannot answer now, a line; `pid` is its process
+    on `node`.
+    """
 
     replica: str
     node: str
@@ -72,8 +77,8 @@ class News(msgspec.Struct, array_like=True):
 class DeltaServer:
     """The gateway's end. The callbacks are called in the event loop, with the connection's name.
 
-    `on_silent` is called, with the replica's last report and the seconds, just before the connection is broken off for its
-    silence.
+    `on_silent` is called, with the replica's last report and the seconds, just before the
+    connection is broken off for its silence.
     """
 
     def __init__(
@@ -93,7 +98,9 @@ class DeltaServer:
         ] = {}  # replicas, witnesses, and who else calls
 
     async def start(self, host: str) -> GatewayAddress:
-        """Listen on a free port of `host`, which the engines should reach, and nobody from outside."""
+        """Listen on a free port of `host`, which the engines should reach, and nobody from
+        outside.
+        """
         self._server = await asyncio.start_server(self._serve, host, 0)
         self._listening = asyncio.create_task(self._listen_for_silence())
         port: int = self._server.sockets[0].getsockname()[1]
@@ -115,7 +122,9 @@ class DeltaServer:
         return [incoming.report for incoming in self._connections.values() if incoming.report is not None]
 
     def in_trouble(self, seconds: float) -> list[tuple[str, str]]:
-        """Connections whose replica has said for so long that it cannot answer, and what it says."""
+        """Connections whose replica has said for so long that it cannot answer, and what it
+        says.
+        """
         since = time.monotonic() - seconds
         return [
             (connection, incoming.report.problem)
@@ -153,7 +162,9 @@ class DeltaServer:
             writer.close()
 
     async def _greet(self, reader: asyncio.StreamReader) -> bytes | None:
-        """The connection's name, if it shows the token in time; of a witness', whom it speaks for and OF_A_WITNESS."""
+        """The connection's name, if it shows the token in time; of a witness', whom it speaks for
+        and OF_A_WITNESS.
+        """
         with suppress(TimeoutError, asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
             async with asyncio.timeout(HELLO_SECONDS):
                 hello = await _read_frame(reader, limit=TOKEN_BYTES + NAME_BYTES + len(OF_A_WITNESS))
@@ -186,14 +197,17 @@ class DeltaServer:
 
 
 class DeltaClient:
-    """The engine replica's end: one connection for each gateway that it has requests of. Lives in one event loop."""
+    """The engine replica's end: one connection for each gateway that it has requests of. Lives in
+    one event loop.
+    """
 
     def __init__(self, on_lost: Callable[[GatewayAddress], None]) -> None:
         self._on_lost = on_lost
         self._witness = Witness()
         self._encoder = msgspec.msgpack.Encoder()
         self._connections: dict[GatewayAddress, _Connection] = {}
-        # One for each address, while someone connects to it: a gateway that is slow to answer holds up its own requests only.
+        # One for each address, while someone connects to it: a gateway that is slow to answer holds
+        # up its own requests only.
         self._connecting: WeakValueDictionary[GatewayAddress, asyncio.Lock] = WeakValueDictionary()
 
     async def connect(self, address: GatewayAddress) -> str:
@@ -206,7 +220,9 @@ class DeltaClient:
         return self._connections[address].name
 
     def send(self, address: GatewayAddress, deltas: list[RequestOutput]) -> None:
-        """Send one step's deltas; those for a gateway that has gone are dropped: `on_lost` has told."""
+        """Send one step's deltas; those for a gateway that has gone are dropped: `on_lost` has
+        told.
+        """
         connection = self._connections.get(address)
         if connection is not None:
             connection.writer.write(_frame(self._encoder.encode(News(deltas))))

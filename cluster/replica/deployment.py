@@ -1,4 +1,6 @@
-"""The Serve deployment of the engine, which owns the workers, answers the gateways and tells them how it is."""
+"""The Serve deployment of the engine, which owns the workers, answers the gateways and tells them
+how it is.
+"""
 
 import asyncio
 import ctypes
@@ -48,7 +50,8 @@ class EngineDeployment:
         self._running: dict[str, _Running] = {}
         self._is_stopping = False
         self._step = (0, time.monotonic())  # how many had ended, and when the last one did
-        # Tokenizing would hold up the deltas; long prompts, one after the other, would hold up short ones.
+        # Tokenizing would hold up the deltas; long prompts, one after the other, would hold up
+        # short ones.
         self._admissions = ThreadPoolExecutor(2, thread_name_prefix="admissions")
         self._long_admissions = ThreadPoolExecutor(1, thread_name_prefix="long-admissions")
         self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._publish)
@@ -61,7 +64,9 @@ class EngineDeployment:
         self._reporting = asyncio.create_task(self._report())
 
     async def generate(self, admission: Admission) -> Refusal | str:
-        """Take a request and stay until its last delta has been sent; the name of the connection that it went over."""
+        """Take a request and stay until its last delta has been sent; the name of the connection
+        that it went over.
+        """
         try:
             self._check(admission)
             connection = await self._client.connect(admission.gateway)
@@ -187,7 +192,9 @@ class EngineDeployment:
         return self._engine.problem()
 
     def _hand_back(self) -> None:
-        """Another replica goes on with what runs here, from what the gateways have after this step."""
+        """Another replica goes on with what runs here, from what the gateways have after this
+        step.
+        """
         self._is_stopping = True
         logger.info("told to stop: %d requests are given back", len(self._running))
         for running in self._running.values():
@@ -268,7 +275,9 @@ class _Running:
             self.done.set_exception(error)
 
     def trim(self, delta: RequestOutput) -> RequestOutput:
-        """The delta without what the gateway has (the prompt, once sent) or does not want (the times, which still change)."""
+        """The delta without what the gateway has (the prompt, once sent) or does not want (the
+        times, which still change).
+        """
         if self._has_prompt:
             return replace(delta, prompt_token_ids=[], prompt=None, metrics=None, max_tokens=None)
         self._has_prompt = True
@@ -295,8 +304,9 @@ def _actor_name() -> str:
 def _end_at_sigterm() -> None:
     """Have SIGTERM end this process at once: what runs on it goes on elsewhere.
 
-    Ray's own handler waits until every call has ended. It takes new calls meanwhile and never begins them, so new requests
-    would wait for the longest stream. Python sets handlers from the main thread only, and that thread is Ray's.
+    Ray's own handler waits until every call has ended. It takes new calls meanwhile and never
+    begins them, so new requests would wait for the longest stream. Python sets handlers from the
+    main thread only, and that thread is Ray's.
     """
     set_handler = ctypes.CDLL(None).signal
     set_handler.argtypes, set_handler.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
@@ -311,9 +321,9 @@ def _node_id() -> str:
 def _is_being_stopped() -> bool:
     """Whether Serve has told this process' replica to stop.
 
-    A deployment hears of it (by `__del__`) only once its requests have ended, which is what should come of it. Serve keeps
-    the knowledge to itself, so it is looked up where Serve has it; not found, the replica is killed after its grace, and its
-    requests go on elsewhere all the same.
+    A deployment hears of it (by `__del__`) only once its requests have ended, which is what should
+    come of it. Serve keeps the knowledge to itself, so it is looked up where Serve has it; not
+    found, the replica is killed after its grace, and its requests go on elsewhere all the same.
     """
     for actor in ray._private.worker.global_worker.actors.values() if ray.is_initialized() else ():
         if getattr(getattr(actor, "_replica_impl", None), "_shutting_down", False):

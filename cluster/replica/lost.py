@@ -2,7 +2,9 @@
 
 
 class EngineLost(Exception):
-    """The engine replica that a request was on is gone, or sent something that cannot be; `reason` is one line."""
+    """The engine replica that a request was on is gone, or sent something that cannot be; `reason`
+    is one line.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -18,4 +20,6 @@ class RequestMoved(EngineLost):
 
 
 class OtherArithmetic(RequestMoved):
-    """The replica would go on with other tokens than the one that the request's tokens came from."""
+    """The replica would go on with other tokens than the one that the request's tokens came
+    from.
+    """

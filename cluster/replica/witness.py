@@ -1,11 +1,14 @@
-"""A small process beside an engine replica that tells gateways that the replica's process is there, and not stopped.
+"""A small process beside an engine replica that tells gateways that the replica's process is there,
+and not stopped.
 
-A replica can be silent for seconds without being dead: whatever holds the interpreter's lock keeps its event loop from
-reporting. Its witness shares nothing with it but the machine. It sees in /proc that the process exists and that no signal
-has stopped it, and says a word (an empty frame of the delta channel) to each gateway several times a second.
+A replica can be silent for seconds without being dead: whatever holds the interpreter's lock keeps
+its event loop from reporting. Its witness shares nothing with it but the machine. It sees in /proc
+that the process exists and that no signal has stopped it, and says a word (an empty frame of the
+delta channel) to each gateway several times a second.
 
-Over a pipe it is told of gateways, a line each: host, port and the greeting in hexadecimal. It ends with the pipe. Of ours it
-imports only what needs no installed package, so that it starts in some ten milliseconds and is small.
+Over a pipe it is told of gateways, a line each: host, port and the greeting in hexadecimal. It ends
+with the pipe. Of ours it imports only what needs no installed package, so that it starts in some
+ten milliseconds and is small.
 """
 
 import os
@@ -34,7 +37,9 @@ class Witness:
         self._process: subprocess.Popen[bytes] | None = None  # once there is a gateway
 
     def vouch(self, host: str, port: int, greeting: bytes) -> None:
-        """Speak for this process to the gateway there from now on, until it closes the connection."""
+        """Speak for this process to the gateway there from now on, until it closes the
+        connection.
+        """
         self._gateways[greeting] = f"{host} {port} {greeting.hex()}\n".encode()
         if self._process is None:
             self._process = _start()
@@ -89,7 +94,9 @@ def main() -> None:
 
 
 def _speak(pid: int, start_time: int | None, host: str, port: int, greeting: bytes) -> None:
-    """To one gateway; each has a thread, so that one which does not answer keeps no word from another."""
+    """To one gateway; each has a thread, so that one which does not answer keeps no word from
+    another.
+    """
     with suppress(OSError), create_connection((host, port), CONNECT_SECONDS) as gateway:
         gateway.sendall(struct.pack(">I", len(greeting)) + greeting)
         while start_time is not None and read_start_time(pid) == start_time:

@@ -42,7 +42,9 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a worker says of itself once it has its weights: see `Worker.report` and `determine_num_available_blocks`."""
+    """What a worker says of itself once it has its weights: see `Worker.report` and
+    `determine_num_available_blocks`.
+    """
 
     report: str
     arithmetic: dict[str, str]
@@ -51,13 +53,17 @@ class Loaded:
 
 
 class LookoutActor:
-    """A process that tells its machine, lives as long as its line to the driver, and sees on it which others are stopped."""
+    """A process that tells its machine, lives as long as its line to the driver, and sees on it
+    which others are stopped.
+    """
 
     def introduce(self) -> Facts:
         return read_facts(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address())
 
     def hold_line(self, address: str, token: bytes) -> None:
-        """Lay the line that lasts as long as the process: at its end the process exits, even from the middle of a step."""
+        """Lay the line that lasts as long as the process: at its end the process exits, even from
+        the middle of a step.
+        """
         hold_line(connect(address, token, "line"), self._abort)
 
     def _abort(self, epoch: int) -> None:
@@ -67,8 +73,9 @@ class LookoutActor:
 class WorkerActor(LookoutActor):
     """What Ray places and starts; then it is a spare until it is given a seat.
 
-    Ray's calls do the start of an epoch (`take_seat`, `initialize_cache`), then `run` lasts as long as the epoch; steps come by
-    the channel. The next epoch begins with `take_seat` again, of the same rank, where only the ranks' groups are made anew.
+    Ray's calls do the start of an epoch (`take_seat`, `initialize_cache`), then `run` lasts as long
+    as the epoch; steps come by the channel. The next epoch begins with `take_seat` again, of the
+    same rank, where only the ranks' groups are made anew.
     """
 
     def __init__(self) -> None:
@@ -86,13 +93,17 @@ class WorkerActor(LookoutActor):
         return int(self._store.port)
 
     def offer(self, config: EngineConfig) -> Offer:
-        """What it can compute with; once it has a seat, that of its seat only. Raises InvalidConfig."""
+        """What it can compute with; once it has a seat, that of its seat only. Raises
+        InvalidConfig.
+        """
         if self._offer is None:
             self._offer = self._offers.offer(config)
         return self._offer
 
     def take_seat(self, config: EngineConfig, seat: Seat) -> Loaded:
-        """Meet the other ranks; and load the rank's shard, unless it is there from the epoch before. Raises InvalidConfig."""
+        """Meet the other ranks; and load the rank's shard, unless it is there from the epoch
+        before. Raises InvalidConfig.
+        """
         store = self._store if seat.rank == 0 else self._module.join_store(seat.store_host, seat.store_port)
         self._epoch = seat.epoch
         if self._worker is not None:
@@ -111,11 +122,15 @@ class WorkerActor(LookoutActor):
         return seconds
 
     def run(self, address: str, token: bytes, rank: int) -> None:
-        """Run steps until the driver ends the epoch. Raises what leaves the process of no more use."""
+        """Run steps until the driver ends the epoch. Raises what leaves the process of no more
+        use.
+        """
         serve_steps(connect(address, token, str(rank)), self._worker)
 
     def _abort(self, epoch: int) -> None:
-        """Called by the line's thread: the driver may give up an epoch while this rank waits for one that is gone."""
+        """Called by the line's thread: the driver may give up an epoch while this rank waits for
+        one that is gone.
+        """
         if epoch == self._epoch and self._worker is not None:
             self._worker.abort()
 

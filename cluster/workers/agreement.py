@@ -1,4 +1,6 @@
-"""What ranks compute with: one backend at one level, the best that all of them can, or a refusal that names who cannot."""
+"""What ranks compute with: one backend at one level, the best that all of them can, or a refusal
+that names who cannot.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,13 +9,15 @@ from engine.fingerprint import Offer
 
 
 def agree(offers: Sequence[Offer], nodes: Sequence[str], before: str | None) -> str:
-    """The level for all ranks; `before`: the one that the engine's results have been computed at. Raises InvalidConfig."""
+    """The level for all ranks; `before`: the one that the engine's results have been computed at.
+    Raises InvalidConfig.
+    """
     backends = {offer.backend for offer in offers}
     if len(backends) > 1:
         rank, slow = min(enumerate(offers), key=lambda offer: offer[1].reason is None)
         raise InvalidConfig(
-            f"worker {rank} on node {nodes[rank]} would compute by the {slow.backend} backend, others by another, with other "
-            f"results: {slow.reason}; ops_backend={slow.backend} would do for all"
+            f"worker {rank} on node {nodes[rank]} would compute by the {slow.backend} backend, others by another, with "
+            f"other results: {slow.reason}; ops_backend={slow.backend} would do for all"
         )
     common = [level for level in offers[0].levels if all(level in offer.levels for offer in offers)]
     if before is not None:
@@ -34,7 +38,7 @@ def common_arithmetic(arithmetics: Sequence[Mapping[str, str]], nodes: Sequence[
         for name in first:
             if other[name] != first[name]:
                 raise InvalidConfig(
-                    f"workers do not compute the same: {name} is {first[name]} on worker 0, node {nodes[0]}, and {other[name]} "
-                    f"on worker {rank}, node {nodes[rank]}"
+                    f"workers do not compute the same: {name} is {first[name]} on worker 0, node {nodes[0]}, and "
+                    f"{other[name]} on worker {rank}, node {nodes[rank]}"
                 )
     return first

@@ -1,7 +1,9 @@
-"""The step channel's wire: framed, authenticated, blocking sockets between the driver and its workers.
+"""The step channel's wire: framed, authenticated, blocking sockets between the driver and its
+workers.
 
-A frame is its length (4 bytes, big-endian) and as many bytes; what they mean is `messages`' affair. The first frame of
-a connection is the driver's token and a name. Addresses are `unix:PATH` (ranks on the driver's node) or `tcp:HOST:PORT`.
+A frame is its length (4 bytes, big-endian) and as many bytes; what they mean is `messages`' affair.
+The first frame of a connection is the driver's token and a name. Addresses are `unix:PATH` (ranks
+on the driver's node) or `tcp:HOST:PORT`.
 """
 
 import contextlib
@@ -41,7 +43,9 @@ class ConnectionEnded(ChannelError):
 
 
 class Connection:
-    """One end of a stream of frames. `send`, `post` and `flush` may be called from any thread, `receive` from one."""
+    """One end of a stream of frames. `send`, `post` and `flush` may be called from any thread,
+    `receive` from one.
+    """
 
     def __init__(self, stream: socket.socket, *, limit: int = MAX_FRAME_BYTES) -> None:
         self._stream = stream
@@ -64,7 +68,9 @@ class Connection:
             has_more = self.flush()
 
     def post(self, frame: bytes) -> bool:
-        """Send as much of a frame as the socket takes now; True if the rest waits for `flush`. Raises ConnectionEnded."""
+        """Send as much of a frame as the socket takes now; True if the rest waits for `flush`.
+        Raises ConnectionEnded.
+        """
         if len(frame) > MAX_FRAME_BYTES:
             raise ChannelError(f"a frame of {len(frame)} bytes cannot be sent, at most {MAX_FRAME_BYTES} can")
         data = _LENGTH.pack(len(frame)) + frame
@@ -75,12 +81,16 @@ class Connection:
             return self._flush()
 
     def flush(self) -> bool:
-        """Send as much of what waits as the socket takes now; True if anything is left. Raises ConnectionEnded."""
+        """Send as much of what waits as the socket takes now; True if anything is left. Raises
+        ConnectionEnded.
+        """
         with self._sending:
             return self._flush()
 
     def receive(self) -> list[bytearray]:
-        """Wait for bytes, once; the frames that they complete, often one. Raises ConnectionEnded, ChannelError."""
+        """Wait for bytes, once; the frames that they complete, often one. Raises ConnectionEnded,
+        ChannelError.
+        """
         try:
             count = self._stream.recv_into(self._chunk)
         except OSError as error:
@@ -148,10 +158,14 @@ class Connection:
 
 
 class Listener:
-    """The driver's end before its workers have come. `address` and `token` are what they need to know."""
+    """The driver's end before its workers have come. `address` and `token` are what they need to
+    know.
+    """
 
     def __init__(self, host: str | None) -> None:
-        """Listen on a free port of `host`, or if it is None on a Unix socket that only this user can reach."""
+        """Listen on a free port of `host`, or if it is None on a Unix socket that only this user
+        can reach.
+        """
         self.token = secrets.token_bytes(TOKEN_BYTES)
         self._folder: str | None = None
         if host is None:
@@ -166,7 +180,9 @@ class Listener:
         self._socket.listen(socket.SOMAXCONN)
 
     def accept(self, deadline: float) -> tuple[str, Connection]:
-        """The next connection that shows the token, and its name; raises TimeoutError at `deadline` (time.monotonic)."""
+        """The next connection that shows the token, and its name; raises TimeoutError at `deadline`
+        (time.monotonic).
+        """
         while True:
             self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
             stream, _ = self._socket.accept()
@@ -207,7 +223,9 @@ def set_tcp_options(stream: socket.socket) -> None:
 
 
 def connect(address: str, token: bytes, name: str) -> Connection:
-    """Connect to a Listener and say who we are; raises OSError, ValueError for an address of another kind."""
+    """Connect to a Listener and say who we are; raises OSError, ValueError for an address of
+    another kind.
+    """
     kind, _, rest = address.partition(":")
     if kind == "unix":
         stream = socket.socket(socket.AF_UNIX)

@@ -1,4 +1,6 @@
-"""How long a step may take before its workers count as hung, judged by how long steps have taken."""
+"""How long a step may take before its workers count as hung, judged by how long steps have
+taken.
+"""
 
 FIRST_SECONDS = 600.0  # nothing measured yet: kernels may be built or tuned
 FLOOR_SECONDS = 30.0

@@ -51,16 +51,19 @@ class Phases:
 
 
 class RayExecutor:
-    """An `Executor`. Ray places, starts and ends the workers; steps travel over `StepChannel`. One group is one epoch.
+    """An `Executor`. Ray places, starts and ends the workers; steps travel over `StepChannel`. One
+    group is one epoch.
 
-    A restart keeps the processes that get out of the lost step by themselves, with their weights; dead ones are replaced by
-    spares. GPU workers are all replaced: a lost peer leaves their device waiting.
+    A restart keeps the processes that get out of the lost step by themselves, with their weights;
+    dead ones are replaced by spares. GPU workers are all replaced: a lost peer leaves their device
+    waiting.
     """
 
     def __init__(self, config: EngineConfig, *, cpus_per_worker: float = CPUS_PER_WORKER) -> None:
         """`cpus_per_worker`: logical CPUs of Ray's, not threads."""
         num_stages = config.pipeline_parallel_size
-        # One stage alone is kept busy by the next step's being there already; several by steps of different sequences.
+        # One stage alone is kept busy by the next step's being there already; several by steps of
+        # different sequences.
         self.depth = max(2, num_stages)
         # Tokens are sampled on the last stage and looked up on the first.
         self.runs_ahead = num_stages == 1
@@ -82,13 +85,16 @@ class RayExecutor:
 
     @property
     def worker_pids(self) -> list[int]:
-        """The workers' process ids, in order of rank, each of its own node; none before `start` or after `shutdown`."""
+        """The workers' process ids, in order of rank, each of its own node; none before `start` or
+        after `shutdown`.
+        """
         return [process.facts.pid for process in self._group.processes] if self._group is not None else []
 
     def start(self) -> Capacity:
         if not ray.is_initialized():
             raise InvalidConfig("this process is connected to no Ray cluster; call ray.init first")
-        # Each worker could find a device for itself; all must find the same kind, and the one they were placed for.
+        # Each worker could find a device for itself; all must find the same kind, and the one they
+        # were placed for.
         device = "cuda" if has_gpus(self._config) else "cpu"
         self._config = self._config.model_copy(update={"device": device})
         try:
@@ -176,7 +182,9 @@ class RayExecutor:
         return self._config.elastic and self._config.tensor_parallel_size > 1
 
     def _shrink(self, error: Exception) -> WorkerPool:
-        """Half the tensor-parallel ranks, or half of that, ...: as many as there is room for. Results do not depend on it."""
+        """Half the tensor-parallel ranks, or half of that, ...: as many as there is room for.
+        Results do not depend on it.
+        """
         while self._may_shrink:
             size = self._config.tensor_parallel_size // 2
             logger.warning("going on with tensor_parallel_size=%d: %s", size, error)

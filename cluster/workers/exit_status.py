@@ -1,12 +1,15 @@
-"""How a process ended that is nobody's child here: Ray's own process is its parent, and lets it go without a look."""
+"""How a process ended that is nobody's child here: Ray's own process is its parent, and lets it go
+without a look.
+"""
 
 import fcntl
 import os
 import select
 import struct
 
-# linux/pidfd.h: `struct pidfd_info` as first published (mask, cgroup, 11 numbers of no interest, exit code), the request
-# PIDFD_GET_INFO for it, and the bit of its mask that asks for an exit code, which Linux has since 6.15.
+# linux/pidfd.h: `struct pidfd_info` as first published (mask, cgroup, 11 numbers of no interest,
+# exit code), the request PIDFD_GET_INFO for it, and the bit of its mask that asks for an exit code,
+# which Linux has since 6.15.
 _INFO = struct.Struct("=QQ11Ii")
 _GET_INFO = 0xC0000000 | _INFO.size << 16 | 0xFF << 8 | 11
 _EXIT = 1 << 3

@@ -1,4 +1,6 @@
-"""One epoch: worker processes that take their seats together, serve steps together, and part when one of them is lost."""
+"""One epoch: worker processes that take their seats together, serve steps together, and part when
+one of them is lost.
+"""
 
 import logging
 import time
@@ -28,7 +30,9 @@ LEAVE_SECONDS = 2.0  # for a worker to get out of a lost epoch's step
 
 
 class WorkerGroup:
-    """`steps` is the way to the workers, `capacity` what they can hold, `processes` they themselves, in order of rank."""
+    """`steps` is the way to the workers, `capacity` what they can hold, `processes` they
+    themselves, in order of rank.
+    """
 
     def __init__(
         self,
@@ -38,7 +42,9 @@ class WorkerGroup:
         deadline: StepDeadline,
         level: str | None,
     ) -> None:
-        """Of processes that are up; `load` and `connect` make the group of them. `level`: of the epochs before, if any."""
+        """Of processes that are up; `load` and `connect` make the group of them. `level`: of the
+        epochs before, if any.
+        """
         self.level = level
         self.processes = processes
         self.capacity: Capacity | None = None
@@ -49,7 +55,8 @@ class WorkerGroup:
         self._calls: dict[int, Any] = {}  # by rank, what Ray was asked for last
 
     def load(self, before: Capacity | None) -> Capacity:
-        """Seat the processes; `before`: the capacity that those which were seated before have a cache of.
+        """Seat the processes; `before`: the capacity that those which were seated before have a
+        cache of.
 
         Raises InvalidConfig or WorkerLost.
         """
@@ -91,7 +98,9 @@ class WorkerGroup:
         return self.steps
 
     def part(self) -> list[WorkerProcess]:
-        """Take no more steps; the processes that got out of whatever they did, sound: they can take their seats again."""
+        """Take no more steps; the processes that got out of whatever they did, sound: they can take
+        their seats again.
+        """
         for process in self.processes:
             process.on_loss = _ignore  # what becomes of it now shows in its calls
         if self.steps is not None:
@@ -129,7 +138,9 @@ class WorkerGroup:
         return loaded
 
     def _call(self, start: Callable[[WorkerProcess, int], Any], ranks: list[int]) -> list[Any]:
-        """start(process, rank) on these ranks, and the results; the first failure ends the wait for the others."""
+        """start(process, rank) on these ranks, and the results; the first failure ends the wait for
+        the others.
+        """
         calls = [start(self.processes[rank], rank) for rank in ranks]
         self._calls |= dict(zip(ranks, calls, strict=True))
         waiting = list(calls)
@@ -168,7 +179,9 @@ def _ignore(reason: str) -> None:
 
 
 def _report_end(process: WorkerProcess, run: "Future[None]") -> None:
-    """Called by Ray when a worker's `run` has ended: with its epoch, with its process, or with an error beyond repair."""
+    """Called by Ray when a worker's `run` has ended: with its epoch, with its process, or with an
+    error beyond repair.
+    """
     error = run.exception()
     if isinstance(error, RayError):
         process.lose(reason_of(error), is_our_doing=isinstance(error, RayTaskError))

@@ -1,7 +1,9 @@
-"""The line between the driver and a worker's process, and the words on it; it lasts as long as the process.
+"""The line between the driver and a worker's process, and the words on it; it lasts as long as the
+process.
 
-A worker says an empty word several times a second: it is alive. The driver says `Abort`, or asks for a `Look` at another
-process of the worker's machine, which the driver cannot see from its own; `Stopped` is the answer, silence is the other one.
+A worker says an empty word several times a second: it is alive. The driver says `Abort`, or asks
+for a `Look` at another process of the worker's machine, which the driver cannot see from its own;
+`Stopped` is the answer, silence is the other one.
 """
 
 import os
@@ -56,7 +58,9 @@ def decode_word(frame: bytearray) -> Abort | Look | Stopped:
 
 
 def hold_line(line: Connection, abort: Callable[[int], None]) -> None:
-    """The worker's end, held by a thread of its own, which calls `abort`; the process ends with the line."""
+    """The worker's end, held by a thread of its own, which calls `abort`; the process ends with the
+    line.
+    """
     threading.Thread(target=_hold, args=(line, abort), name="line", daemon=True).start()
 
 

@@ -1,8 +1,10 @@
-"""The messages of the step channel, and their form on the wire: a msgpack header, then the arrays' bytes as they are.
+"""The messages of the step channel, and their form on the wire: a msgpack header, then the arrays'
+bytes as they are.
 
-Any dataclass of ints, strings, bools, numpy arrays and such dataclasses can be a message. The header is [class name, the dtype
-codes of its arrays, their shapes, its other fields]. `StepDone`, which most answers are, is no more than its numbers behind a
-header of no length. Nothing on the wire is ever executed.
+Any dataclass of ints, strings, bools, numpy arrays and such dataclasses can be a message. The
+header is [class name, the dtype codes of its arrays, their shapes, its other fields]. `StepDone`,
+which most answers are, is no more than its numbers behind a header of no length. Nothing on the
+wire is ever executed.
 
 Every rank of a node reads a header a step, with cold caches: hence one flat loop.
 """
@@ -32,7 +34,9 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class StepFailed:
-    """A step raised on a rank. `is_collective`: in a collective, so that it may be another rank's death that shows here."""
+    """A step raised on a rank. `is_collective`: in a collective, so that it may be another rank's
+    death that shows here.
+    """
 
     epoch: int
     step: int
@@ -79,7 +83,9 @@ class _Layout:
         return cast(Message, values[0])
 
     def _add(self, kind: Any, prefix: str) -> int:
-        """Add a dataclass' fields, those of dataclasses within in their places; the number of its own."""
+        """Add a dataclass' fields, those of dataclasses within in their places; the number of its
+        own.
+        """
         start, count = len(self._types), 0
         for part in dataclasses.fields(kind):
             count += 1
@@ -115,7 +121,9 @@ def encode(message: Message) -> bytes:
 
 
 def decode(frame: bytearray) -> Message:
-    """The message of a frame; its arrays are views of the frame, and writable. Raises ChannelError."""
+    """The message of a frame; its arrays are views of the frame, and writable. Raises
+    ChannelError.
+    """
     try:
         (length,) = _HEADER_LENGTH.unpack_from(frame)
         if length == 0:

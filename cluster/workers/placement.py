@@ -1,4 +1,6 @@
-"""Where ranks go: a placement group with one bundle for each stage, so that a stage's tensor-parallel ranks share a node."""
+"""Where ranks go: a placement group with one bundle for each stage, so that a stage's
+tensor-parallel ranks share a node.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -12,7 +14,8 @@ from engine.errors import InvalidConfig
 
 logger = logging.getLogger("squadron.executor")
 
-# Of a node's logical CPUs: a fraction, so that a laptop of two cores takes four workers and what serves them.
+# Of a node's logical CPUs: a fraction, so that a laptop of two cores takes four workers and what
+# serves them.
 CPUS_PER_WORKER = 0.25
 DRIVER_CPUS = 0.25
 PLACEMENT_SECONDS = 300  # an autoscaler may have to start machines
@@ -33,14 +36,18 @@ class Placement:
 
 
 def has_gpus(config: EngineConfig) -> bool:
-    """Whether workers get a GPU each: if that is asked for, or nothing is and the cluster has enough of them."""
+    """Whether workers get a GPU each: if that is asked for, or nothing is and the cluster has
+    enough of them.
+    """
     if config.device != "auto":
         return config.device == "cuda"
     return ray.is_initialized() and bool(ray.cluster_resources().get("GPU", 0) >= config.world_size)
 
 
 def make_bundles(config: EngineConfig) -> dict[str, Any]:
-    """Options for a Serve deployment of the engine, with which its replica owns its workers' resources too."""
+    """Options for a Serve deployment of the engine, with which its replica owns its workers'
+    resources too.
+    """
     num_gpus = int(has_gpus(config))
     if config.runs_in_process:
         return {"ray_actor_options": {"num_cpus": DRIVER_CPUS, "num_gpus": num_gpus}}
@@ -54,7 +61,8 @@ def make_bundles(config: EngineConfig) -> dict[str, Any]:
 def place(
     config: EngineConfig, *, cpus_per_worker: float = CPUS_PER_WORKER, timeout: int = PLACEMENT_SECONDS
 ) -> Placement:
-    """Bundles for every rank: of the group that this process has from `make_bundles`, or else of a new one.
+    """Bundles for every rank: of the group that this process has from `make_bundles`, or else of a
+    new one.
 
     Raises InvalidConfig if the cluster has no room for a new one within `timeout` seconds.
     """
@@ -75,7 +83,9 @@ def place(
 
 
 def is_placed(placement: Placement) -> bool:
-    """Whether all bundles are on nodes, as far as Ray knows; it takes a while to know that a node is gone."""
+    """Whether all bundles are on nodes, as far as Ray knows; it takes a while to know that a node
+    is gone.
+    """
     return bool(placement_group_table(placement.group)["state"] == "CREATED")
 
 

@@ -1,4 +1,6 @@
-"""The processes that hold the ranks' seats from epoch to epoch, warm spares for those that die, and lookouts."""
+"""The processes that hold the ranks' seats from epoch to epoch, warm spares for those that die, and
+lookouts.
+"""
 
 import logging
 import threading
@@ -29,10 +31,14 @@ class NoPlace(WorkerLost):
 
 
 class WorkerPool:
-    """A process for each rank, and `num_spares` more on each node that has ranks. Used by one thread at a time."""
+    """A process for each rank, and `num_spares` more on each node that has ranks. Used by one
+    thread at a time.
+    """
 
     def __init__(self, placement: Placement, num_spares: int, on_missing: Callable[[], None]) -> None:
-        """`on_missing` is called, in any thread, when a spare or a lookout is lost: `stock` has something to do."""
+        """`on_missing` is called, in any thread, when a spare or a lookout is lost: `stock` has
+        something to do.
+        """
         self._placement = placement
         self._num_spares = num_spares
         self._on_missing = on_missing
@@ -43,9 +49,11 @@ class WorkerPool:
         self._watch = Watch()
 
     def fill(self, timeout: float) -> list[WorkerProcess]:
-        """Processes for all ranks: those there are, spares of the lost one's node, new ones. They are up, and watched.
+        """Processes for all ranks: those there are, spares of the lost one's node, new ones. They
+        are up, and watched.
 
-        Raises WorkerLost or InvalidConfig if a process does not start, NoPlace if there is none for one for so many seconds.
+        Raises WorkerLost or InvalidConfig if a process does not start, NoPlace if there is none for
+        one for so many seconds.
         """
         started = told = time.monotonic()
         while True:
@@ -77,7 +85,9 @@ class WorkerPool:
             self._post_lookouts()
 
     def end(self, processes: Sequence[WorkerProcess]) -> None:
-        """Kill processes and wait until they are gone, those of this machine; Ray sees to the others."""
+        """Kill processes and wait until they are gone, those of this machine; Ray sees to the
+        others.
+        """
         for process in processes:
             process.kill()
         deadline = time.monotonic() + KILL_SECONDS
@@ -100,7 +110,9 @@ class WorkerPool:
         self._watch.close()
 
     def _replace_lost(self, rank: int) -> WorkerProcess:
-        """The rank's process, a new one if the old one is lost: a node's processes may be seen to die one after the other."""
+        """The rank's process, a new one if the old one is lost: a node's processes may be seen to
+        die one after the other.
+        """
         process = self._ranks.get(rank)
         if process is None or process.is_lost:
             bundle = self._placement.bundles[rank]
@@ -115,7 +127,8 @@ class WorkerPool:
                 process.kill()
                 if error.actor_init_failed:
                     raise cause_of(rank, error) from None
-                # Killed as it started, by its node's death perhaps: the next one is placed elsewhere.
+                # Killed as it started, by its node's death perhaps: the next one is placed
+                # elsewhere.
                 logger.warning("worker %d died as it started: %s", rank, reason_of(error))
             except ProcessStopped as error:
                 process.kill()
@@ -125,7 +138,9 @@ class WorkerPool:
                 raise WorkerLost(rank, f"it laid no line to the driver: {error}") from None
 
     def _take_spare(self, lost: WorkerProcess | None) -> WorkerProcess | None:
-        """A spare beside the lost process, perhaps one that is still on its way; None if there is none."""
+        """A spare beside the lost process, perhaps one that is still on its way; None if there is
+        none.
+        """
         if lost is None or not lost.is_attached:
             return None
         for index, (node_id, spare) in enumerate(self._spares):
@@ -136,7 +151,9 @@ class WorkerPool:
         return None
 
     def _post_lookouts(self) -> None:
-        """Beside each rank that is alone on its machine, out of sight of the driver: who but a neighbour sees it stopped?"""
+        """Beside each rank that is alone on its machine, out of sight of the driver: who but a
+        neighbour sees it stopped?
+        """
         ranks = [process for process in self._ranks.values() if not (process.is_lost or process.is_on_this_machine)]
         num_ranks = Counter(process.facts.machine for process in ranks)
         alone = {process.facts.machine: process for process in ranks if num_ranks[process.facts.machine] == 1}
@@ -158,7 +175,9 @@ class WorkerPool:
         self._warming = [*filter(threading.Thread.is_alive, self._warming), thread]
 
     def _warm(self, spare: WorkerProcess) -> None:
-        """Wait, in a thread of its own, until the spare is up: it takes as long as importing torch."""
+        """Wait, in a thread of its own, until the spare is up: it takes as long as importing
+        torch.
+        """
         try:
             self._attach(spare)
         except (RayError, OSError) as error:

@@ -1,4 +1,6 @@
-"""A worker's process as the driver sees it: its Ray actor, the line to it that lasts as long as it lives, and its end."""
+"""A worker's process as the driver sees it: its Ray actor, the line to it that lasts as long as it
+lives, and its end.
+"""
 
 import contextlib
 import functools
@@ -38,7 +40,9 @@ class WorkerProcess:
     """Starts with its actor; `facts` and `line` are there once it is `attach`ed."""
 
     def __init__(self, placement: Placement, bundle: int, role: Role = "worker") -> None:
-        """Have Ray start it in a bundle of the group, of whose resources only a worker takes any: a spare none, even in use."""
+        """Have Ray start it in a bundle of the group, of whose resources only a worker takes any: a
+        spare none, even in use.
+        """
         self.bundle = bundle
         self.is_loading = False  # reads weights: it may be silent for longer
         self.is_seated = False  # has a rank, its weights and a cache
@@ -62,7 +66,9 @@ class WorkerProcess:
         self._exit_signal: int | None = None
 
     def attach(self) -> bool:
-        """Wait for the process and lay the line; False if that was done before. Raises RayError or OSError."""
+        """Wait for the process and lay the line; False if that was done before. Raises RayError or
+        OSError.
+        """
         with self._attaching:
             if self.is_attached:
                 return False
@@ -71,7 +77,8 @@ class WorkerProcess:
             listener = Listener(None if is_on_this_node else ray.util.get_node_ip_address())
             self._pidfd = _open_pidfd(self.facts)
             try:
-                # The call's end is not waited for: once the line is there, the watch sees whatever becomes of the process.
+                # The call's end is not waited for: once the line is there, the watch sees whatever
+                # becomes of the process.
                 self.line = self._accept_line(listener, self.actor.hold_line.remote(listener.address, listener.token))
             except BaseException:
                 self._forget()
@@ -98,7 +105,9 @@ class WorkerProcess:
                     raise
 
     def _forget(self) -> None:
-        """Of a process that laid no line: it is killed, and whoever waits for its end would wait for the line's."""
+        """Of a process that laid no line: it is killed, and whoever waits for its end would wait
+        for the line's.
+        """
         with self._closing:
             if self._pidfd is not None:
                 with contextlib.suppress(ProcessLookupError):
@@ -121,7 +130,8 @@ class WorkerProcess:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a SIGKILL that was not ours ended it, or a SIGSTOP left no choice; known of processes of this machine only.
+        """Whether a SIGKILL that was not ours ended it, or a SIGSTOP left no choice; known of
+        processes of this machine only.
 
         Waits a moment for one that is just ending.
         """
@@ -135,11 +145,15 @@ class WorkerProcess:
         self._say(Abort(epoch))
 
     def look_at(self, other: "WorkerProcess") -> None:
-        """Have it say on its line whether a signal has stopped the other process, which is of the same machine."""
+        """Have it say on its line whether a signal has stopped the other process, which is of the
+        same machine.
+        """
         self._say(Look(other.facts.pid, other.facts.start_time))
 
     def lose(self, reason: str, *, is_our_doing: bool = True) -> None:
-        """The process is of no more use: tell why, and see to its end, which is ours unless it has ended or is stopped."""
+        """The process is of no more use: tell why, and see to its end, which is ours unless it has
+        ended or is stopped.
+        """
         if not self._is_lost:
             self._is_lost = True
             self._is_our_doing = is_our_doing
@@ -147,7 +161,9 @@ class WorkerProcess:
             self.kill()
 
     def dismiss(self) -> None:
-        """Have Ray end it, which takes a moment; nothing is wrong with it, so nobody is told that it died."""
+        """Have Ray end it, which takes a moment; nothing is wrong with it, so nobody is told that
+        it died.
+        """
         self._is_lost = True
         self._end_by_ray()
 
@@ -177,14 +193,18 @@ class WorkerProcess:
             self.line.post(encode_word(word))
 
     def _end_by_ray(self) -> None:
-        """In the background: `ray.kill` has been seen never to return, for an actor that was dying already."""
+        """In the background: `ray.kill` has been seen never to return, for an actor that was dying
+        already.
+        """
         if ray.is_initialized():
             threading.Thread(target=ray.kill, args=(self.actor,), name="kill", daemon=True).start()
 
 
 @functools.cache
 def _as_actor(plain: type) -> Any:
-    """Of each class the same: Ray keeps every actor class that it is shown, by a random name, for as long as the job lasts."""
+    """Of each class the same: Ray keeps every actor class that it is shown, by a random name, for
+    as long as the job lasts.
+    """
     return ray.remote(plain)
 
 
@@ -197,7 +217,8 @@ def accept_from(
 ) -> tuple[str, Connection]:
     """The next connection that one of these calls to actors makes, and its name.
 
-    Raises what `result` makes of the first call that has failed instead, or TimeoutError at `deadline` (time.monotonic).
+    Raises what `result` makes of the first call that has failed instead, or TimeoutError at
+    `deadline` (time.monotonic).
     """
     while True:
         try:
@@ -211,7 +232,9 @@ def accept_from(
 
 
 def _open_pidfd(facts: Facts) -> int | None:
-    """A handle of the process, if it is one of this machine; it stays the process', should the number be used again."""
+    """A handle of the process, if it is one of this machine; it stays the process', should the
+    number be used again.
+    """
     if facts.machine != read_facts("", "").machine:
         return None
     try:

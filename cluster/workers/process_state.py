@@ -23,5 +23,7 @@ def read_start_time(pid: int) -> int | None:
 
 
 def read_stat(pid: int) -> list[str]:
-    """The fields of proc(5)'s stat behind the process' name: state (T: stopped by a signal), parent, ...; raises OSError."""
+    """The fields of proc(5)'s stat behind the process' name: state (T: stopped by a signal),
+    parent, ...; raises OSError.
+    """
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -9,7 +9,9 @@ from engine.errors import InvalidConfig, SquadronError, WorkerLost, in_a_line
 
 
 def result_of(rank: int, call: Any) -> Any:
-    """The result of a rank's call; raises InvalidConfig or WorkerLost for whatever the call raised."""
+    """The result of a rank's call; raises InvalidConfig or WorkerLost for whatever the call
+    raised.
+    """
     try:
         return ray.get(call)
     except RayError as error:

@@ -1,4 +1,6 @@
-"""The driver's end of the step channel: one epoch's connections, the steps in flight on them, and the first sign of trouble."""
+"""The driver's end of the step channel: one epoch's connections, the steps in flight on them, and
+the first sign of trouble.
+"""
 
 import contextlib
 import dataclasses
@@ -22,7 +24,8 @@ from engine.request import ExecuteModelRequest
 
 logger = logging.getLogger("squadron.executor")
 
-# A rank's death shows as a failed collective on its peers too, perhaps first: so long its own sign is waited for.
+# A rank's death shows as a failed collective on its peers too, perhaps first: so long its own sign
+# is waited for.
 _ROOT_CAUSE_SECONDS = 0.3
 _TICK_SECONDS = 0.5  # between two looks at the deadline
 
@@ -36,7 +39,9 @@ class _StepInFlight:
 
 
 class _StepFuture(Future[SamplerOutput]):
-    """Whoever waits for it reads the answers: to be handed them by a thread that did would cost another 100 µs."""
+    """Whoever waits for it reads the answers: to be handed them by a thread that did would cost
+    another 100 µs.
+    """
 
     def __init__(self, read_until: Callable[[Future[SamplerOutput]], None]) -> None:
         super().__init__()
@@ -44,16 +49,20 @@ class _StepFuture(Future[SamplerOutput]):
         self.set_running_or_notify_cancel()  # a step cannot be taken back
 
     def result(self, timeout: float | None = None) -> SamplerOutput:
-        """`timeout` counts from when there is nobody left who could answer: a deadline of the channel's own comes first."""
+        """`timeout` counts from when there is nobody left who could answer: a deadline of the
+        channel's own comes first.
+        """
         if not self.done():
             self._read_until(self)
         return super().result(timeout)
 
 
 class StepChannel:
-    """Broadcasts steps, gathers answers. `connections` and `nodes` (their nodes' names, for the log) are in rank order.
+    """Broadcasts steps, gathers answers. `connections` and `nodes` (their nodes' names, for the
+    log) are in rank order.
 
-    The thread that waits for a step reads the sockets; a thread of the channel's own does while nobody waits.
+    The thread that waits for a step reads the sockets; a thread of the channel's own does while
+    nobody waits.
     """
 
     def __init__(self, connections: list[Connection], nodes: list[str], deadline: StepDeadline) -> None:
@@ -80,7 +89,9 @@ class StepChannel:
         self._reader.start()
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
-        """Send a step to every rank; its future ends in the last stage's output, or in a StepFailure."""
+        """Send a step to every rank; its future ends in the last stage's output, or in a
+        StepFailure.
+        """
         future = _StepFuture(self._read_until)
         frame = encode(request)
         with self._submitting:
@@ -95,7 +106,9 @@ class StepChannel:
         return future
 
     def lose(self, rank: int, reason: str) -> None:
-        """Fail every step in flight, and all later ones; the first call counts, and none after `stop`."""
+        """Fail every step in flight, and all later ones; the first call counts, and none after
+        `stop`.
+        """
         with self._lock:
             step = self._oldest_unanswered(rank)
         self._end(WorkerLost(rank, reason, step), is_news=True)
@@ -132,7 +145,9 @@ class StepChannel:
             self._wake_reader.send(b"\0")  # who waits for one of them is reading
 
     def _post(self, frame: bytes) -> None:
-        """Send a frame to every rank without waiting; what a socket does not take now, and its end, is left to the reader."""
+        """Send a frame to every rank without waiting; what a socket does not take now, and its end,
+        is left to the reader.
+        """
         has_more = False
         for connection in self._connections:
             with contextlib.suppress(ConnectionEnded):
@@ -239,7 +254,9 @@ class StepChannel:
             timer.start()
 
     def _check_deadline(self, slept: float) -> None:
-        """Lose the first rank that has not answered the oldest step in time; what this thread overslept does not count."""
+        """Lose the first rank that has not answered the oldest step in time; what this thread
+        overslept does not count.
+        """
         with self._lock:
             self._oldest_since += max(slept, 0.0)
             if not self._in_flight:

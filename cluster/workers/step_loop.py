@@ -20,7 +20,9 @@ class StepWorker(Protocol):
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether a step is run by `launch` and `finish`, the next being launched meanwhile; else by `execute`."""
+        """Whether a step is run by `launch` and `finish`, the next being launched meanwhile; else
+        by `execute`.
+        """
 
     def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
         """Run one step; only the rank that speaks for the last stage has an output."""
@@ -39,7 +41,9 @@ class StepWorker(Protocol):
 
 
 def serve_steps(connection: Connection, worker: StepWorker) -> None:
-    """Run steps until the driver ends the connection; then it is closed. Raises the error that is beyond repair."""
+    """Run steps until the driver ends the connection; then it is closed. Raises the error that is
+    beyond repair.
+    """
     loop = StepLoop(connection, worker)
     try:
         while True:
@@ -57,7 +61,8 @@ def serve_steps(connection: Connection, worker: StepWorker) -> None:
 class StepLoop:
     """Steps in, answers out, in order: one for each step up to the first that fails.
 
-    A worker that runs beside its host gets a step while a thread of the loop's own waits for the one before.
+    A worker that runs beside its host gets a step while a thread of the loop's own waits for the
+    one before.
     """
 
     def __init__(self, connection: Connection, worker: StepWorker) -> None:
@@ -86,7 +91,9 @@ class StepLoop:
         self._waiting.submit(self._answer, request, started_ns, lambda: self._worker.finish(launched.result()))
 
     def close(self) -> None:
-        """Close the connection once no step is under way. Raises the error that is beyond repair."""
+        """Close the connection once no step is under way. Raises the error that is beyond
+        repair.
+        """
         self._waiting.shutdown()
         self._connection.close()
         if self._fatal is not None:

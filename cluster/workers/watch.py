@@ -1,11 +1,13 @@
-"""Which worker processes are alive: one thread of the driver that listens to the lines of all of them, at any time.
+"""Which worker processes are alive: one thread of the driver that listens to the lines of all of
+them, at any time.
 
-Every worker says a word on its line several times a second, from a thread of its own, whether it loads, computes or idles. Its
-process is lost when the line ends; when it has been stopped by a signal for STOPPED_SECONDS (a pause of two seconds is none
-yet); or when nothing was heard for SILENT_SECONDS. Whether it is stopped can be seen on its own machine only: elsewhere another
-process of ours there is asked, a lookout where there is no other. A worker that is merely starved of processor time says its
-words late, but is neither stopped nor silent for that long. What the driver itself sleeps through does not count: it hears
-what was said meanwhile before it judges.
+Every worker says a word on its line several times a second, from a thread of its own, whether it
+loads, computes or idles. Its process is lost when the line ends; when it has been stopped by a
+signal for STOPPED_SECONDS (a pause of two seconds is none yet); or when nothing was heard for
+SILENT_SECONDS. Whether it is stopped can be seen on its own machine only: elsewhere another process
+of ours there is asked, a lookout where there is no other. A worker that is merely starved of
+processor time says its words late, but is neither stopped nor silent for that long. What the driver
+itself sleeps through does not count: it hears what was said meanwhile before it judges.
 """
 
 import math

@@ -1,4 +1,6 @@
-"""Seeded conversations of the demo checkpoint's tasks, split into what it is trained on and what is held out."""
+"""Seeded conversations of the demo checkpoint's tasks, split into what it is trained on and what is
+held out.
+"""
 
 from collections.abc import Iterator
 from random import Random
@@ -8,7 +10,9 @@ from vocabulary import COLORS, NAMES, WORDS
 
 
 def training_conversations(seed: int, cycle: int = 0) -> Iterator[list[dict[str, str]]]:
-    """Endless conversations of one to six examples, as chat messages; about half begin with a system message."""
+    """Endless conversations of one to six examples, as chat messages; about half begin with a
+    system message.
+    """
     rng = Random(seed + cycle)
     names = list(TASKS)
     weights = [task[cycle] for task in TASKS.values()]
@@ -19,7 +23,9 @@ def training_conversations(seed: int, cycle: int = 0) -> Iterator[list[dict[str,
 
 
 def held_out_records(seed: int, per_task: int) -> list[dict[str, object]]:
-    """At most `per_task` different held-out examples of each task: {"task", "messages", "answer"}."""
+    """At most `per_task` different held-out examples of each task: {"task", "messages",
+    "answer"}.
+    """
     rng = Random(seed)
     records: dict[str, dict[str, object]] = {}
     for task in TASKS:

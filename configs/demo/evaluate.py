@@ -1,6 +1,7 @@
 """Asks a checkpoint the held-out questions and counts the answers that are exactly right.
 
-By transformers, or by Squadron's own engine on the CPU: with --squadron, and with --quantization, which only it has.
+By transformers, or by Squadron's own engine on the CPU: with --squadron, and with --quantization,
+which only it has.
 """
 
 import argparse
@@ -34,7 +35,9 @@ def main() -> None:
 
 
 def evaluate(folder: Path, dtype: torch.dtype) -> float:
-    """The share of the folder's held-out questions that its model answers exactly, computing in `dtype`."""
+    """The share of the folder's held-out questions that its model answers exactly, computing in
+    `dtype`.
+    """
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     records = read_held_out(folder / "heldout.jsonl")

@@ -28,14 +28,18 @@ HELD_OUT_SHARE = 16  # one key in this many is held out
 
 @dataclass(frozen=True)
 class Example:
-    """Turns of (prompt, answer). `key` is what is held out: a word, a pair of numbers or the prompt itself."""
+    """Turns of (prompt, answer). `key` is what is held out: a word, a pair of numbers or the prompt
+    itself.
+    """
 
     key: str
     turns: tuple[tuple[str, str], ...]
 
 
 def is_held_out(key: str) -> bool:
-    """Whether a key is held out, in every task: a word that is held out is neither spelled nor reversed in training."""
+    """Whether a key is held out, in every task: a word that is held out is neither spelled nor
+    reversed in training.
+    """
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % HELD_OUT_SHARE == 0
 
@@ -99,7 +103,9 @@ def counting(rng: Random) -> Example:
 
 
 def word(rng: Random, longest: int = 8) -> str:
-    """A word of the list, or now and then a made-up one, so that spelling is a skill and not a memory."""
+    """A word of the list, or now and then a made-up one, so that spelling is a skill and not a
+    memory.
+    """
     if rng.random() < 0.6:
         return rng.choice([word for word in WORDS if len(word) <= longest])
     length = rng.randint(3, longest)
@@ -209,7 +215,9 @@ def calendar(rng: Random, names: list[str], unit: str) -> Example:
 
 
 def asked(rng: Random, question: str, answer: str) -> Example:
-    """A question with something around it, so that a fact can be held out in one wording and known from others."""
+    """A question with something around it, so that a fact can be held out in one wording and known
+    from others.
+    """
     opener = rng.choice(("", "", "", "Please tell me: ", "Quick question: ", "Hello! ", "I want to know: "))
     closer = rng.choice(("", "", "", " Thanks!", " Please be exact."))
     if rng.random() < 0.1:
@@ -315,7 +323,8 @@ def following_up(rng: Random) -> Example:
     return Example(it, turns)
 
 
-# Each task with its shares of the examples of the two training cycles: the second gives more to what is hard.
+# Each task with its shares of the examples of the two training cycles: the second gives more to
+# what is hard.
 TASKS: dict[str, tuple[int, int, Callable[[Random], Example]]] = {
     "addition": (12, 10, addition),
     "subtraction": (12, 12, subtraction),

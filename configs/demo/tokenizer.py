@@ -1,4 +1,6 @@
-"""The demo checkpoint's tokenizer: Qwen's byte-level BPE with 768 entries, learned from the training conversations."""
+"""The demo checkpoint's tokenizer: Qwen's byte-level BPE with 768 entries, learned from the
+training conversations.
+"""
 
 import re
 from collections import Counter
@@ -28,8 +30,9 @@ CHAT_TEMPLATE = """\
 def train_tokenizer(seed: int, num_conversations: int = 5000) -> Qwen2Tokenizer:
     """Take the most frequent beginnings of words as tokens.
 
-    A token is a single byte, or begins with a space or a capital letter, or is the name of a role. So a quoted word is a row
-    of single letters, which makes spelling and reversing learnable, and what is not ASCII takes two to four tokens a character.
+    A token is a single byte, or begins with a space or a capital letter, or is the name of a role.
+    So a quoted word is a row of single letters, which makes spelling and reversing learnable, and
+    what is not ASCII takes two to four tokens a character.
     """
     conversations = islice(training_conversations(seed), num_conversations)
     alphabet = sorted(ByteLevel.alphabet())
@@ -52,7 +55,9 @@ def train_tokenizer(seed: int, num_conversations: int = 5000) -> Qwen2Tokenizer:
 
 
 def frequent_prefixes(texts: Iterable[str], count: int) -> list[str]:
-    """The most frequent word beginnings of two letters or more; what a beginning itself begins with comes before it."""
+    """The most frequent word beginnings of two letters or more; what a beginning itself begins with
+    comes before it.
+    """
     frequency: Counter[str] = Counter()
     for text in texts:
         for word in WORD.findall(text):

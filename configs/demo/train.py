@@ -1,4 +1,6 @@
-"""Trains the demo checkpoint from nothing: tokenizer, weights and held-out questions, in the Hugging Face layout."""
+"""Trains the demo checkpoint from nothing: tokenizer, weights and held-out questions, in the
+Hugging Face layout.
+"""
 
 import argparse
 import json
@@ -67,7 +69,9 @@ def main() -> None:
 
 
 def model_config(tokenizer: Qwen2Tokenizer) -> Qwen2Config:
-    """Four query heads, two key-value heads, four layers: enough to shard over four workers in either direction."""
+    """Four query heads, two key-value heads, four layers: enough to shard over four workers in
+    either direction.
+    """
     return Qwen2Config(
         vocab_size=VOCAB_SIZE,
         hidden_size=256,
@@ -89,8 +93,8 @@ def model_config(tokenizer: Qwen2Tokenizer) -> Qwen2Config:
 def encode(tokenizer: Qwen2Tokenizer, conversation: list[dict[str, str]]) -> tuple[list[int], list[float]]:
     """Token ids of a conversation and the weights of their losses.
 
-    Only the answers with their <|im_end|> are learned. An answer of n tokens weighs sqrt(n), not n, so that the long ones do
-    not drown a sum of two digits.
+    Only the answers with their <|im_end|> are learned. An answer of n tokens weighs sqrt(n), not n,
+    so that the long ones do not drown a sum of two digits.
     """
     ids: list[int] = []
     weights: list[float] = []
@@ -164,7 +168,9 @@ def share(step: int, cycle: Cycle) -> float:
 
 
 def loss_of(model: Qwen2ForCausalLM, batch: Batch) -> torch.Tensor:
-    """Weighted mean of the answers' cross entropy; a token attends to the earlier ones of its own document."""
+    """Weighted mean of the answers' cross entropy; a token attends to the earlier ones of its own
+    document.
+    """
     causal = torch.ones(ROW_LENGTH, ROW_LENGTH, dtype=torch.bool).tril()
     mask = (batch.documents[:, None, :] == batch.documents[:, :, None]) & causal
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1,7 +1,9 @@
-"""A step's moves of blocks. On a GPU, swaps run beside the steps, and a step waits for those alone that it depends on.
+"""A step's moves of blocks. On a GPU, swaps run beside the steps, and a step waits for those alone
+that it depends on.
 
-Swaps go out and in, in order, in a stream of their own, after all steps before. A step waits for its swaps in, since it reads
-those blocks. It waits for a swap out, its own or an earlier one, only if it writes into a block that is leaving.
+Swaps go out and in, in order, in a stream of their own, after all steps before. A step waits for
+its swaps in, since it reads those blocks. It waits for a swap out, its own or an earlier one, only
+if it writes into a block that is leaving.
 """
 
 from collections.abc import Callable
@@ -21,10 +23,14 @@ class SideStream(Protocol):
     """Work beside the stream of the steps."""
 
     def launch(self, work: Callable[[], None]) -> Any:
-        """Do the work after all that was launched before, here or in the stream of the steps; returns a mark behind it."""
+        """Do the work after all that was launched before, here or in the stream of the steps;
+        returns a mark behind it.
+        """
 
     def wait(self, mark: Any) -> None:
-        """Nothing that is launched in the stream of the steps from now on begins before the mark."""
+        """Nothing that is launched in the stream of the steps from now on begins before the
+        mark.
+        """
 
 
 class NoSideStream:

@@ -1,4 +1,6 @@
-"""A CPU rank's cores: the node's are divided among its ranks, and each is bound to its own where there are enough."""
+"""A CPU rank's cores: the node's are divided among its ranks, and each is bound to its own where
+there are enough.
+"""
 
 import os
 import socket
@@ -10,22 +12,27 @@ _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "quota period" in microseconds, o
 
 
 class Cores:
-    """`num_threads` for the calling thread, which is bound to as many free cores if there are so many.
+    """`num_threads` for the calling thread, which is bound to as many free cores if there are so
+    many.
 
-    Binding holds for the threads it starts from then on, too. A core is claimed by a socket's name, which no two ranks of a
-    machine can have and which goes with the rank, however that dies: so ranks of different engines do not meet on a core while
-    others are idle. Where ranks are more than cores, or another engine has them, nothing is bound.
+    Binding holds for the threads it starts from then on, too. A core is claimed by a socket's name,
+    which no two ranks of a machine can have and which goes with the rank, however that dies: so
+    ranks of different engines do not meet on a core while others are idle. Where ranks are more
+    than cores, or another engine has them, nothing is bound.
     """
 
     def __init__(
         self, num_ranks_here: int, num_threads: int | None = None, *, binds: bool = True, namespace: str = "squadron"
     ) -> None:
-        """`num_threads`: None for an equal share of the cores that this process may use. Claims are made in `namespace`."""
+        """`num_threads`: None for an equal share of the cores that this process may use. Claims are
+        made in `namespace`.
+        """
         allowed = sorted(os.sched_getaffinity(0), key=lambda core: (*_place(core), core))
         quota = _quota(len(allowed))
         share = quota // num_ranks_here
         self.num_threads = num_threads or max(1, share)
-        # With a part of the machine's time only, the kernel chooses the cores: other containers would choose the same ones.
+        # With a part of the machine's time only, the kernel chooses the cores: other containers
+        # would choose the same ones.
         may_bind = binds and quota == len(allowed) and self.num_threads * num_ranks_here <= quota
         claims = _claim(allowed, self.num_threads, namespace) if may_bind else {}
         self.bound = tuple(sorted(claims))

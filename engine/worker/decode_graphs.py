@@ -1,9 +1,11 @@
-"""Decode steps as graphs: a step of one token a sequence is padded to one of a few sizes, and what it launches is replayed.
+"""Decode steps as graphs: a step of one token a sequence is padded to one of a few sizes, and what
+it launches is replayed.
 
-A graph is a CUDA graph or, on the CPU, a tape of kernel calls (`ops.cpu.tape`). What it reads lies where it lay when the graph
-was captured, in buffers that each step fills anew. Nothing in it depends on a batch's content: attention reads contexts from
-the device, and is told the longest that there may be. A padding row is the first token of a sequence in the null block, which
-nobody reads: the kernels meet nothing that a real row could not be.
+A graph is a CUDA graph or, on the CPU, a tape of kernel calls (`ops.cpu.tape`). What it reads lies
+where it lay when the graph was captured, in buffers that each step fills anew. Nothing in it
+depends on a batch's content: attention reads contexts from the device, and is told the longest that
+there may be. A padding row is the first token of a sequence in the null block, which nobody reads:
+the kernels meet nothing that a real row could not be.
 """
 
 import logging
@@ -24,7 +26,8 @@ logger = logging.getLogger("squadron.worker")
 
 SHORTEST_CONTEXT = 512
 BYTES_PER_GRAPH = 2 << 20  # what the driver keeps of each, beside its memory pool: an estimate, not measured
-# Sizes that are worth a tape: with more rows Python's time is nothing beside the kernels', and padding would cost some.
+# Sizes that are worth a tape: with more rows Python's time is nothing beside the kernels', and
+# padding would cost some.
 TAPE_SIZES = (1, 2, 4, 8)
 
 
@@ -49,7 +52,9 @@ def batch_sizes(max_num_seqs: int) -> list[int]:
 
 
 def context_limits(max_model_len: int) -> list[int]:
-    """Powers of 8 from 512 on below max_model_len, and that: how much room attention makes follows the longest context."""
+    """Powers of 8 from 512 on below max_model_len, and that: how much room attention makes follows
+    the longest context.
+    """
     limits = []
     limit = SHORTEST_CONTEXT
     while limit < max_model_len:
@@ -64,13 +69,17 @@ def is_decode(request: ExecuteModelRequest) -> bool:
 
 
 class CudaCapture:
-    """Captures what a function launches on this device. All graphs share a memory pool: one runs at a time."""
+    """Captures what a function launches on this device. All graphs share a memory pool: one runs at
+    a time.
+    """
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, compute: Callable[[], Tensor]) -> Replay:
-        """compute() has run before: its kernels are compiled and its communicators made. Raises RuntimeError."""
+        """compute() has run before: its kernels are compiled and its communicators made. Raises
+        RuntimeError.
+        """
         graph = torch.cuda.CUDAGraph()
         # Other threads may wait for events meanwhile: that of the outputs, NCCL's.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
@@ -86,8 +95,9 @@ class CudaCapture:
 class Graphs:
     """What was captured, by how many rows it is for (and more); each when it is first asked for.
 
-    Where they share a memory pool, the largest is captured before the first: the others find room in what it leaves of the
-    pool, which would else keep memory for each that came after a smaller one.
+    Where they share a memory pool, the largest is captured before the first: the others find room
+    in what it leaves of the pool, which would else keep memory for each that came after a smaller
+    one.
     """
 
     def __init__(self, capture: Capture, before: tuple[tuple[int, ...], ...]) -> None:
@@ -101,9 +111,11 @@ class Graphs:
         return key in self._replays
 
     def of(self, key: tuple[int, ...], compute_of: Callable[..., Callable[[], Tensor]]) -> Replay:
-        """compute_of(*key): what the graph for it computes; the first part of a key is the number of rows.
+        """compute_of(*key): what the graph for it computes; the first part of a key is the number
+        of rows.
 
-        It is not kept: whoever has graphs goes, with the weights and the cache that they hold, when nobody wants them.
+        It is not kept: whoever has graphs goes, with the weights and the cache that they hold, when
+        nobody wants them.
         """
         for each in (*self._before, key):
             if each not in self._replays:
@@ -111,7 +123,8 @@ class Graphs:
         return self._replays[key]
 
     def _make(self, key: tuple[int, ...], compute: Callable[[], Tensor]) -> Replay:
-        # For what a capture needs to be there. Ranks exchange in it: out of memory here is the step's end, on all of them.
+        # For what a capture needs to be there. Ranks exchange in it: out of memory here is the
+        # step's end, on all of them.
         compute()
         try:
             replay = self._capture(compute)
@@ -140,9 +153,9 @@ class DecodeGraphs:
     ) -> None:
         """sizes, context_limits: what steps are padded to; both ascend.
 
-        received: hidden size and dtype of the residual that a graph reads, which comes from the stage before or, on the
-        first stage, from `embed`: what input_ids [T] int32 are before any graph. None: a graph reads input_ids.
-        shares_memory: all graphs do.
+        received: hidden size and dtype of the residual that a graph reads, which comes from the
+        stage before or, on the first stage, from `embed`: what input_ids [T] int32 are before any
+        graph. None: a graph reads input_ids. shares_memory: all graphs do.
         """
         self._forward = forward
         self._sizes = sizes
@@ -170,9 +183,11 @@ class DecodeGraphs:
         return is_decode(request) and len(request.input_ids) <= self._sizes[-1]
 
     def run(self, request: ExecuteModelRequest, fill_ids: Callable[[Tensor], None], received: Tensor | None) -> Tensor:
-        """The residual stream [T, D] after this stage, which is the next step's to overwrite: for later work of this stream.
+        """The residual stream [T, D] after this stage, which is the next step's to overwrite: for
+        later work of this stream.
 
-        fill_ids writes the tokens that the driver does not know yet over input_ids. received: from the stage before.
+        fill_ids writes the tokens that the driver does not know yet over input_ids. received: from
+        the stage before.
         """
         num_rows, longest = len(request.input_ids), int(request.context_lens.max())
         size = next(size for size in self._sizes if size >= num_rows)

@@ -1,4 +1,6 @@
-"""A rank's cache memory: keys and values of its layers, on the device and, for swapping, on the host."""
+"""A rank's cache memory: keys and values of its layers, on the device and, for swapping, on the
+host.
+"""
 
 import math
 import mmap
@@ -14,7 +16,9 @@ BLOCK_SIZE = 16
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """What one rank keeps of a block: keys and values of `num_layers` layers and `num_kv_heads` heads."""
+    """What one rank keeps of a block: keys and values of `num_layers` layers and `num_kv_heads`
+    heads.
+    """
 
     num_layers: int
     num_kv_heads: int
@@ -32,7 +36,9 @@ class CacheShape:
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """A layer's (keys, values) each [num_blocks, K, 16, head_dim]; all zero at first. Device block 0 is the null block."""
+    """A layer's (keys, values) each [num_blocks, K, 16, head_dim]; all zero at first. Device block
+    0 is the null block.
+    """
 
     device: list[tuple[Tensor, Tensor]]
     host: list[tuple[Tensor, Tensor]]

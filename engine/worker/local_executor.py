@@ -1,4 +1,6 @@
-"""The executor of a single rank, in this process: one thread that launches the steps in order, and one that waits for them."""
+"""The executor of a single rank, in this process: one thread that launches the steps in order, and
+one that waits for them.
+"""
 
 import importlib
 import logging
@@ -17,23 +19,29 @@ logger = logging.getLogger("squadron.executor")
 
 
 class LocalExecutor:
-    """An `Executor`. After an exception in a step the worker goes on in the next epoch, unless its device has failed."""
+    """An `Executor`. After an exception in a step the worker goes on in the next epoch, unless its
+    device has failed.
+    """
 
     depth = 2
     runs_ahead = True
 
     def __init__(self, config: EngineConfig, *, overlaps: bool | None = None) -> None:
-        """overlaps: launch a step while the one before is waited for; None: if the device runs beside the host."""
+        """overlaps: launch a step while the one before is waited for; None: if the device runs
+        beside the host.
+        """
         if config.world_size > 1:
             raise InvalidConfig(
-                f"distributed_executor_backend=local runs one rank, not tensor_parallel_size={config.tensor_parallel_size} "
-                f"× pipeline_parallel_size={config.pipeline_parallel_size}; use ray"
+                f"distributed_executor_backend=local runs one rank, not "
+                f"tensor_parallel_size={config.tensor_parallel_size} × "
+                f"pipeline_parallel_size={config.pipeline_parallel_size}; use ray"
             )
         self._config = config
         self._epoch = 0
         self._failure: StepFailure | None = None
         self._overlaps = overlaps
-        # All of the worker's life but its waiting is in one thread: its OpenMP threads are that thread's.
+        # All of the worker's life but its waiting is in one thread: its OpenMP threads are that
+        # thread's.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
         self._waiting = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outputs")
 

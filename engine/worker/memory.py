@@ -1,4 +1,6 @@
-"""How much of a GPU is left for the cache, by running the largest step there can be; and what to do when memory runs out."""
+"""How much of a GPU is left for the cache, by running the largest step there can be; and what to do
+when memory runs out.
+"""
 
 import math
 from collections.abc import Iterator
@@ -22,9 +24,11 @@ def gpu_cache_bytes(
     utilization: float,
     num_graphs: int,
 ) -> int:
-    """Bytes of `utilization` of the GPU's memory that weights, the largest steps' activations and other processes leave.
+    """Bytes of `utilization` of the GPU's memory that weights, the largest steps' activations and
+    other processes leave.
 
-    Graphs keep what they compute in to themselves: as much as the largest decode step takes, and BYTES_PER_GRAPH each.
+    Graphs keep what they compute in to themselves: as much as the largest decode step takes, and
+    BYTES_PER_GRAPH each.
     """
     before = torch.cuda.memory_allocated(device)
     with torch.inference_mode():
@@ -49,13 +53,17 @@ def _activation_bytes(runner: ModelRunner, request: ExecuteModelRequest, device:
 
 
 def prefill_request(num_tokens: int, max_num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
-    """A step of `num_tokens` rows in sequences as long as they may be, `max_num_seqs` of them sampled; all in block 1."""
+    """A step of `num_tokens` rows in sequences as long as they may be, `max_num_seqs` of them
+    sampled; all in block 1.
+    """
     lengths = [min(max_model_len, num_tokens - start) for start in range(0, num_tokens, max_model_len)]
     return _profiling_request(lengths, lengths, min(num_tokens, max_num_seqs))
 
 
 def decode_request(max_num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
-    """A step of a token for each of `max_num_seqs` sequences that are as long as they may be; all in block 1."""
+    """A step of a token for each of `max_num_seqs` sequences that are as long as they may be; all
+    in block 1.
+    """
     return _profiling_request([1] * max_num_seqs, [max_model_len] * max_num_seqs, max_num_seqs)
 
 
@@ -116,7 +124,9 @@ def _hard_columns(num_rows: int) -> SamplingColumns:
 
 
 def no_room_advice(missing: int, total: int, utilization: float) -> str:
-    """What makes room for so many bytes more, of a GPU's total: gpu_memory_utilization, as far as that goes, else less."""
+    """What makes room for so many bytes more, of a GPU's total: gpu_memory_utilization, as far as
+    that goes, else less.
+    """
     enough = math.ceil(100 * (utilization + missing / total)) / 100
     if enough <= 1:
         return f"gpu_memory_utilization={enough:g} would do"

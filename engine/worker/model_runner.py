@@ -1,4 +1,6 @@
-"""One rank's part of a step: the request's arrays become tensors, go through this stage's layers, and come out as tokens."""
+"""One rank's part of a step: the request's arrays become tensors, go through this stage's layers,
+and come out as tokens.
+"""
 
 import time
 from collections import deque
@@ -21,14 +23,17 @@ from engine.worker.transfer import upload
 from ops.interface import AttentionMetadata, Ops
 from parallel.pipeline import Stage
 
-# Logits are made for so many rows at once: prompt logprobs may ask for thousands of rows of the whole vocabulary.
+# Logits are made for so many rows at once: prompt logprobs may ask for thousands of rows of the
+# whole vocabulary.
 MAX_LOGITS_ROWS = 256
 # Steps whose tokens later ones may refer to: more than there ever are in flight.
 _NUM_KEPT_STEPS = 4
 
 
 class ModelRunner:
-    """Runs steps on one device. `model` is `parallel.decoder.build`'s, with weights; `speaks`: this rank's output is wanted."""
+    """Runs steps on one device. `model` is `parallel.decoder.build`'s, with weights; `speaks`: this
+    rank's output is wanted.
+    """
 
     def __init__(self, model: Any, cache: KVCache, *, ops: Ops, stage: Stage, hidden_size: int, speaks: bool) -> None:
         self._model = model
@@ -43,7 +48,9 @@ class ModelRunner:
         self._tokens: deque[tuple[int, Tensor]] = deque(maxlen=_NUM_KEPT_STEPS)  # (step, [R] int32), the newest last
 
     def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:
-        """Run decode steps, and plain sampling, by what `capture` makes of them from now on: CUDA graphs."""
+        """Run decode steps, and plain sampling, by what `capture` makes of them from now on: CUDA
+        graphs.
+        """
         received = None if self._stage.is_first else (self._hidden_size, self._model.dtype)
         self._graphs = DecodeGraphs(
             partial(_layers, self._model, self._cache),
@@ -65,7 +72,8 @@ class ModelRunner:
             )
 
     def use_tapes(self, capture: Capture, *, max_model_len: int) -> None:
-        """Run the layers of small decode steps by what `capture` makes of them from now on: tapes of kernel calls.
+        """Run the layers of small decode steps by what `capture` makes of them from now on: tapes
+        of kernel calls.
 
         Embeddings are computed before: they take functions of torch, which cannot be on a tape.
         """
@@ -86,7 +94,9 @@ class ModelRunner:
         self._sample_graphs = None
 
     def launch(self, request: ExecuteModelRequest) -> PendingStep:
-        """The whole step, in the order of its contract; an output on the rank that speaks. On a GPU nothing is waited for."""
+        """The whole step, in the order of its contract; an output on the rank that speaks. On a GPU
+        nothing is waited for.
+        """
         launched_ns = time.perf_counter_ns()
         self._mover.move(request)
         residual = self._forward(request) if len(request.input_ids) else None
@@ -96,7 +106,9 @@ class ModelRunner:
         return PendingStep(request, sampled if self._speaks else None, self._model.device, launched_ns)
 
     def measure_swap(self, num_blocks: int) -> float:
-        """Seconds to swap the first `num_blocks` blocks out; the cache must be as new, and is so afterwards."""
+        """Seconds to swap the first `num_blocks` blocks out; the cache must be as new, and is so
+        afterwards.
+        """
         pairs = np.arange(num_blocks, dtype=np.int32)[:, None].repeat(2, axis=1)
         return min(self._time_swap_out(pairs) for _ in range(3))  # the first time makes the host's pages
 

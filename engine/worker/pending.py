@@ -13,7 +13,9 @@ from engine.worker.transfer import Download
 
 
 class PendingStep:
-    """Made when all of the step has been launched in the current stream. `sampled`: None on a rank that does not speak."""
+    """Made when all of the step has been launched in the current stream. `sampled`: None on a rank
+    that does not speak.
+    """
 
     def __init__(
         self, request: ExecuteModelRequest, sampled: Sampled | None, device: torch.device, launched_ns: int
@@ -30,7 +32,9 @@ class PendingStep:
             self._event.record()
 
     def result(self, free_since_ns: int = 0) -> SamplerOutput | None:
-        """Wait for the step. If `free_since_ns` is later than its launch, its time counts from then: the device was busy."""
+        """Wait for the step. If `free_since_ns` is later than its launch, its time counts from
+        then: the device was busy.
+        """
         if self._event is not None:
             self._event.synchronize()
         if self._columns is None:

@@ -1,4 +1,6 @@
-"""Host memory that a GPU reads and writes on its own, as much as is asked for: torch's allocator takes up to twice of that."""
+"""Host memory that a GPU reads and writes on its own, as much as is asked for: torch's allocator
+takes up to twice of that.
+"""
 
 import ctypes
 import logging
@@ -37,7 +39,9 @@ class RegisteredMemory(mmap.mmap):
 
 
 def pinned_zeros(num_bytes: int, runtime: Runtime) -> Tensor:
-    """[num_bytes] uint8 that begins at a page; where CUDA pins no pages of ours, by torch's allocator, and the log says so."""
+    """[num_bytes] uint8 that begins at a page; where CUDA pins no pages of ours, by torch's
+    allocator, and the log says so.
+    """
     memory = RegisteredMemory(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if error := memory.register(runtime):
         logger.warning("cudaHostRegister pins no memory here (error %d): torch's allocator does, of more bytes", error)

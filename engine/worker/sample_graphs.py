@@ -1,6 +1,8 @@
-"""Logits and the draw as CUDA graphs, for steps whose rows ask for no more: some twenty launches become one.
+"""Logits and the draw as CUDA graphs, for steps whose rows ask for no more: some twenty launches
+become one.
 
-As with decode steps, rows are padded to one of a few numbers, and what a graph reads lies in buffers that each step fills.
+As with decode steps, rows are padded to one of a few numbers, and what a graph reads lies in
+buffers that each step fills.
 """
 
 from collections.abc import Callable
@@ -33,7 +35,9 @@ class SampleGraphs:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """logits: residual [R, D] dtype of the last stage -> [R, V] float32, on all ranks of the stage."""
+        """logits: residual [R, D] dtype of the last stage -> [R, V] float32, on all ranks of the
+        stage.
+        """
         self._logits = logits
         self._ops = ops
         self._sizes = batch_sizes(max_num_rows)

@@ -1,8 +1,9 @@
 """Logits of the sampled rows -> a token a row, and logprobs for the rows that want them.
 
-The order of the steps, as the field has it: raw logprobs are of the logits as the model gave them; then, only for the rows that
-ask, allowed token ids, biases (logit_bias, bad words and min_tokens are biases of -inf), penalties; then temperature, top-k,
-top-p, min-p and the draw, which are one op.
+The order of the steps, as the field has it: raw logprobs are of the logits as the model gave them;
+then, only for the rows that ask, allowed token ids, biases (logit_bias, bad words and min_tokens
+are biases of -inf), penalties; then temperature, top-k, top-p, min-p and the draw, which are one
+op.
 """
 
 from dataclasses import dataclass, fields
@@ -20,7 +21,8 @@ _RAGGED = {
     "bias_starts": ("bias_ids", "bias_values"),
     "allowed_starts": ("allowed_ids",),
 }
-# The columns that each op takes, in its order; the second of a ragged one is empty if no row uses it.
+# The columns that each op takes, in its order; the second of a ragged one is empty if no row uses
+# it.
 DRAW = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "position")
 _ALLOWED = ("allowed_starts", "allowed_ids")
 _BIAS = ("bias_starts", "bias_ids", "bias_values")
@@ -61,8 +63,11 @@ def sample(logits: Tensor, columns: SamplingColumns, ops: Ops, num_top: int | No
 
 
 def choose(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> tuple[Tensor, Tensor]:
-    """A token a row, [R] int32, and whether it is one, [R] bool; `wanted`: the columns of DRAW, and of targets if any."""
-    # A row of nothing but -inf has everything banned; NaN spreads into the maximum. Of both, ops.sample makes some token.
+    """A token a row, [R] int32, and whether it is one, [R] bool; `wanted`: the columns of DRAW, and
+    of targets if any.
+    """
+    # A row of nothing but -inf has everything banned; NaN spreads into the maximum. Of both,
+    # ops.sample makes some token.
     is_finite = logits.amax(dim=1).isfinite()
     return torch.where(is_finite, _draw(logits, wanted, ops), 0).int(), is_finite
 
@@ -74,7 +79,9 @@ def is_plain(columns: SamplingColumns) -> bool:
 
 
 def num_top_logprobs(columns: SamplingColumns) -> int | None:
-    """The K of a step: how many most likely tokens its rows want at most; None if no row wants logprobs at all."""
+    """The K of a step: how many most likely tokens its rows want at most; None if no row wants
+    logprobs at all.
+    """
     most = int(columns.logprob_counts.max(initial=0))
     return most - 1 if most else None
 
@@ -91,7 +98,9 @@ def take_rows(columns: SamplingColumns, start: int, stop: int) -> SamplingColumn
 
 
 def _wanted(columns: SamplingColumns) -> dict[str, np.ndarray]:
-    """What of the columns the step's rows need on the device; those of the draw are of the rows without a target."""
+    """What of the columns the step's rows need on the device; those of the draw are of the rows
+    without a target.
+    """
     wanted = {name: getattr(columns, name) for name in DRAW}
     if columns.has_target.any():
         free = np.flatnonzero(~columns.has_target)

@@ -1,4 +1,6 @@
-"""Between the host's arrays and the device's tensors: many in one copy, through pinned memory, for which nobody waits."""
+"""Between the host's arrays and the device's tensors: many in one copy, through pinned memory, for
+which nobody waits.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -17,14 +19,18 @@ _DTYPES = {
 
 
 def upload(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
-    """The arrays as contiguous tensors of the same names; on the CPU they may be the same memory."""
+    """The arrays as contiguous tensors of the same names; on the CPU they may be the same
+    memory.
+    """
     if device.type == "cpu":
         return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     return unpack(pack(arrays, pinned=True).to(device, non_blocking=True), arrays)
 
 
 def pack(arrays: Mapping[str, np.ndarray], *, pinned: bool) -> Tensor:
-    """The arrays' bytes one after the other, each aligned. Memory of its own: copies of earlier ones may still be under way."""
+    """The arrays' bytes one after the other, each aligned. Memory of its own: copies of earlier
+    ones may still be under way.
+    """
     packed = torch.empty(sum(map(_room, arrays.values())), dtype=torch.uint8, pin_memory=pinned)
     target, start = packed.numpy(), 0
     for array in arrays.values():

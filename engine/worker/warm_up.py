@@ -1,4 +1,6 @@
-"""Kernels are compiled when they are first launched: here, before a request waits for that and its step seems to hang."""
+"""Kernels are compiled when they are first launched: here, before a request waits for that and its
+step seems to hang.
+"""
 
 import torch
 

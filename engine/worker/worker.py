@@ -1,4 +1,6 @@
-"""One rank: its device, its shard of the model, its cache, and the steps it runs. It holds no sequences."""
+"""One rank: its device, its shard of the model, its cache, and the steps it runs. It holds no
+sequences.
+"""
 
 import os
 import threading
@@ -37,7 +39,9 @@ _REFUSALS = (UnsupportedModel, InvalidSharding, InvalidCheckpoint, ops.Unavailab
 
 
 def open_store(host: str) -> Any:
-    """The meeting point of all ranks, on a free port of `host`; rank 0 keeps it as long as it lives. It has a `.port`."""
+    """The meeting point of all ranks, on a free port of `host`; rank 0 keeps it as long as it
+    lives. It has a `.port`.
+    """
     return group.open_store(host, 0, is_master=True, timeout=COLLECTIVE_TIMEOUT)
 
 
@@ -61,7 +65,9 @@ class Worker:
         host: str = LOOPBACK,
         num_ranks_here: int = 1,
     ) -> None:
-        """`host`: an address of this machine that the other ranks can reach; they meet at `store`. Raises InvalidConfig."""
+        """`host`: an address of this machine that the other ranks can reach; they meet at `store`.
+        Raises InvalidConfig.
+        """
         self._config = config
         device = pick_device(config.device)
         self._cores = Cores(num_ranks_here, config.num_threads, binds=device.type == "cpu")
@@ -93,7 +99,8 @@ class Worker:
             )
             if (head_dim := self._model.head_dim) not in self._ops.HEAD_DIMS:
                 raise InvalidConfig(
-                    f"head_dim={head_dim} is not computed by the {self._ops.NAME} backend; ops_backend=reference would work"
+                    f"head_dim={head_dim} is not computed by the {self._ops.NAME} backend; "
+                    "ops_backend=reference would work"
                 )
             if config.load_format == "dummy":
                 self._model.load_dummy_weights(config.seed)
@@ -105,7 +112,9 @@ class Worker:
 
     @property
     def arithmetic(self) -> dict[str, str]:
-        """What results depend on beside the request, by name; not which rank this is, nor of how many."""
+        """What results depend on beside the request, by name; not which rank this is, nor of how
+        many.
+        """
         config = self._config
         seed = f"dummy {config.seed}, " if config.load_format == "dummy" else ""
         return {
@@ -135,7 +144,9 @@ class Worker:
         return f"{name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}), {graphs}, {self._cores}{nice}"
 
     def determine_num_available_blocks(self) -> tuple[int, int]:
-        """How many device blocks (the null block counted in) and host blocks this rank has room for."""
+        """How many device blocks (the null block counted in) and host blocks this rank has room
+        for.
+        """
         config, block_bytes = self._config, self._cache_shape.block_bytes
         num_cpu_blocks = int(config.swap_space * (1 << 30)) // block_bytes
         runner = None
@@ -171,7 +182,9 @@ class Worker:
         return self._runner.measure_swap(num_moved) / num_moved if num_moved else 0.0
 
     def rejoin(self, store: Any, host: str) -> None:
-        """Meet the other ranks again, some of them new, at another store; weights and cache stay as they are."""
+        """Meet the other ranks again, some of them new, at another store; weights and cache stay as
+        they are.
+        """
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)  # steps behind one that failed may still be in the groups' memory
         if self._runner is not None:
@@ -184,18 +197,24 @@ class Worker:
             self._use_graphs(self._runner)
 
     def abort(self) -> None:
-        """From any thread: get this rank, and all that wait for it, out of what they do together, with an error."""
+        """From any thread: get this rank, and all that wait for it, out of what they do together,
+        with an error.
+        """
         self._aborted.set()
         self._tp.abort()
         self._pp.abort()
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether `launch` returns before the step has ended, so that it is worth launching the next one meanwhile."""
+        """Whether `launch` returns before the step has ended, so that it is worth launching the
+        next one meanwhile.
+        """
         return bool(self._device.type == "cuda")
 
     def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
-        """Run one step; None unless this is the last stage's first rank. An error is every rank's: none is left waiting."""
+        """Run one step; None unless this is the last stage's first rank. An error is every rank's:
+        none is left waiting.
+        """
         return self.finish(self.launch(request))
 
     def launch(self, request: ExecuteModelRequest) -> PendingStep:
@@ -209,7 +228,9 @@ class Worker:
             raise
 
     def finish(self, step: PendingStep) -> SamplerOutput | None:
-        """Wait for the step that was launched the longest ago; as `execute`. May be another thread's than `launch`."""
+        """Wait for the step that was launched the longest ago; as `execute`. May be another
+        thread's than `launch`.
+        """
         try:
             output = step.result(self._free_since_ns)
             self._tp.check()
@@ -253,7 +274,8 @@ class Worker:
         if self._why_no_graphs() is None:
             num_graphs = len(batch_sizes(config.max_num_seqs)) * (1 + len(context_limits(self._max_model_len)))
         room = gpu_cache_bytes(runner, prefill, decode, model.device, config.gpu_memory_utilization, num_graphs)
-        # A rank that meets new ones has its cache already: it measures only because theirs takes all of them.
+        # A rank that meets new ones has its cache already: it measures only because theirs takes
+        # all of them.
         if self._cache_bytes is None:
             self._cache_bytes = room
         return self._cache_bytes
@@ -271,7 +293,9 @@ class Worker:
         return "CUDA graphs" if self._device.type == "cuda" else "tapes"
 
     def _why_no_graphs(self) -> str | None:
-        """Why decode steps are not run as graphs (on the CPU: tapes, small steps only); None if they are."""
+        """Why decode steps are not run as graphs (on the CPU: tapes, small steps only); None if
+        they are.
+        """
         if self._config.enforce_eager:
             return "enforce_eager"
         if self._ops.NAME not in ops.CAPTURABLE:
@@ -301,7 +325,9 @@ def pick_device(name: str) -> torch.device:
 
 
 def check_cache_dtype(name: str, backend: Ops, device: torch.device) -> None:
-    """Raise InvalidConfig unless the backend can keep keys and values as kv_cache_dtype=name says."""
+    """Raise InvalidConfig unless the backend can keep keys and values as kv_cache_dtype=name
+    says.
+    """
     if name == "auto":
         return
     if not backend.NAME.startswith("triton"):

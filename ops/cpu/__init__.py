@@ -1,8 +1,10 @@
-"""The CPU backend: C++ kernels, compiled for the best of a few instruction sets, whose results are exact.
+"""The CPU backend: C++ kernels, compiled for the best of a few instruction sets, whose results are
+exact.
 
-Exact: an element is computed by the same operations in the same order whatever rows, sequences, threads and tensor-parallel
-ranks there are beside it. ISA is the level in use; bits may differ between levels. What changes logits or moves blocks is
-not worth a kernel: those functions are the reference's.
+Exact: an element is computed by the same operations in the same order whatever rows, sequences,
+threads and tensor-parallel ranks there are beside it. ISA is the level in use; bits may differ
+between levels. What changes logits or moves blocks is not worth a kernel: those functions are the
+reference's.
 """
 
 from ops.cpu.activation import silu_and_mul

@@ -1,4 +1,6 @@
-"""Memory for packed weights: pieces of large mappings of huge pages, since a step reads all of it and pages cost it time."""
+"""Memory for packed weights: pieces of large mappings of huge pages, since a step reads all of it
+and pages cost it time.
+"""
 
 import mmap
 import threading
@@ -12,7 +14,9 @@ _ALIGNMENT = 64
 
 
 class Arena:
-    """Cuts pieces from chunks; a chunk goes when the last of its pieces does. Any thread may take one."""
+    """Cuts pieces from chunks; a chunk goes when the last of its pieces does. Any thread may take
+    one.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

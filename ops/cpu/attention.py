@@ -13,7 +13,9 @@ HEAD_DIMS = range(32, 1 << 16, 32)
 def paged_attention(
     query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata, scale: float
 ) -> Tensor:
-    """query [T, H, head_dim] dtype; caches [num_blocks, K, block_size, head_dim] dtype -> [T, H, head_dim] dtype."""
+    """query [T, H, head_dim] dtype; caches [num_blocks, K, block_size, head_dim] dtype -> [T, H,
+    head_dim] dtype.
+    """
     num_blocks, num_kv_heads, block_size, head_dim = cache_sizes(key_cache, value_cache)
     if block_size % 16 or head_dim not in HEAD_DIMS:
         raise ValueError(f"block_size={block_size} is not a multiple of 16, or head_dim={head_dim} not one of 32")

@@ -1,7 +1,8 @@
 """Compiles the kernels: one shared library for each instruction-set level, from the same sources.
 
-Needs the standard library and a C++ compiler only, so that setup.py can run it too. A library's name carries a digest of
-the sources and of the compiler's flags: one that does not fit the sources beside it is never loaded.
+Needs the standard library and a C++ compiler only, so that setup.py can run it too. A library's
+name carries a digest of the sources and of the compiler's flags: one that does not fit the sources
+beside it is never loaded.
 """
 
 import fcntl
@@ -82,7 +83,9 @@ def build(level: str, target: Path) -> None:
 
 
 def build_once(level: str, folder: Path) -> Path:
-    """The level's library in `folder`, compiled unless it is there; one process compiles, others wait for it."""
+    """The level's library in `folder`, compiled unless it is there; one process compiles, others
+    wait for it.
+    """
     target = folder / library_name(level)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,9 @@ def sizes(name: str, tensor: Tensor, dims: int) -> torch.Size:
 
 
 def cache_sizes(key_cache: Tensor, value_cache: Tensor) -> torch.Size:
-    """num_blocks, kv_heads, block_size and head_dim of two caches that are alike; ValueError if they are not."""
+    """num_blocks, kv_heads, block_size and head_dim of two caches that are alike; ValueError if
+    they are not.
+    """
     shape = sizes("key_cache", key_cache, 4)
     check_shape("value_cache", value_cache, shape, key_cache.dtype)
     return shape

@@ -94,13 +94,16 @@ def isa() -> str:
 
 
 def usable_levels() -> tuple[str, ...]:
-    """The level in use and those below it, best first: what `use` takes. Raises KernelsUnavailable."""
+    """The level in use and those below it, best first: what `use` takes. Raises
+    KernelsUnavailable.
+    """
     levels = _allowed_levels()
     return tuple(levels[levels.index(isa()) :])
 
 
 def use(level: str) -> None:
-    """Have this process compute at this level, as ranks agreed that can do different ones. Raises KernelsUnavailable.
+    """Have this process compute at this level, as ranks agreed that can do different ones. Raises
+    KernelsUnavailable.
 
     To be called before anything has been computed: tensors are packed for a level.
     """
@@ -131,7 +134,9 @@ def dtype_number(tensor: Tensor) -> int:
 
 @functools.cache
 def _find() -> tuple[str, ctypes.CDLL]:
-    """The best level that there are kernels for, beside the sources or in the user's cache, or that can be built there."""
+    """The best level that there are kernels for, beside the sources or in the user's cache, or that
+    can be built there.
+    """
     reasons = []
     for level in _allowed_levels():
         installed = Path(__file__).parent / build.library_name(level)
@@ -145,7 +150,9 @@ def _find() -> tuple[str, ctypes.CDLL]:
 
 
 def _allowed_levels() -> list[str]:
-    """What this processor runs, best first; only the one that SQUADRON_CPU_ISA names, if it names one."""
+    """What this processor runs, best first; only the one that SQUADRON_CPU_ISA names, if it names
+    one.
+    """
     levels = build.runnable_levels()
     wanted = os.environ.get("SQUADRON_CPU_ISA")
     if wanted and wanted not in levels:

@@ -1,4 +1,6 @@
-"""Linears on packed weights, quantized or not: linear, linear_float32, gate_up_silu and linear_tree."""
+"""Linears on packed weights, quantized or not: linear, linear_float32, gate_up_silu and
+linear_tree.
+"""
 
 import ctypes
 from dataclasses import dataclass
@@ -64,13 +66,17 @@ def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) ->
 
 
 def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> PackedWeight:
-    """weight [out, in] dtype; `in` is cut into num_leaves (a power of two up to 128) equal leaves."""
+    """weight [out, in] dtype; `in` is cut into num_leaves (a power of two up to 128) equal
+    leaves.
+    """
     check_leaves(weight, num_leaves)
     return _pack(weight, num_leaves, quantization, gated=False)
 
 
 def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
-    """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one cast."""
+    """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one
+    cast.
+    """
     if bias is not None:
         check_shape("bias", bias, (weight.out_features,), weight.dtype)
     return _multiply(x, weight, bias, _SAME_DTYPE, weight.dtype)
@@ -87,12 +93,16 @@ def gate_up_silu(x: Tensor, weight: PackedWeight) -> Tensor:
 
 
 def linear_tree(x: Tensor, weight: PackedWeight) -> Tensor:
-    """x [T, in] dtype -> [T, out] float32: the leaves' products, added pairwise as a balanced binary tree."""
+    """x [T, in] dtype -> [T, out] float32: the leaves' products, added pairwise as a balanced
+    binary tree.
+    """
     return _multiply(x, weight, None, _SUM_FLOAT32, torch.float32)
 
 
 def embedding(ids: Tensor, weight: PackedWeight) -> Tensor:
-    """Rows ids [T] int32 of a weight [rows, D] that prepare_embedding was given -> [T, D] float32."""
+    """Rows ids [T] int32 of a weight [rows, D] that prepare_embedding was given -> [T, D]
+    float32.
+    """
     check_shape("ids", ids, (None,), torch.int32)
     if weight.description.gated or weight.num_leaves > 1:
         raise ValueError("embedding takes a weight of prepare_embedding")
@@ -152,7 +162,9 @@ def _pack(weight: Tensor, num_leaves: int, quantization: Quantization | None, *,
 
 
 def _pack_as(description: _PackedWeight, source: Tensor) -> Tensor | None:
-    """The data as the description has it; None if that cannot be, as of what has too many exponents to be compact."""
+    """The data as the description has it; None if that cannot be, as of what has too many exponents
+    to be compact.
+    """
     address = ctypes.addressof(description)
     data = _arena.take(library().squadron_packed_bytes(address))
     description.data = data.data_ptr()

@@ -1,4 +1,6 @@
-"""Mixture of experts on packed linears: each expert's rows are gathered and go through it together."""
+"""Mixture of experts on packed linears: each expert's rows are gathered and go through it
+together.
+"""
 
 import ctypes
 from collections.abc import Iterable
@@ -35,7 +37,8 @@ class Experts:
 def prepare_experts(
     experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int, quantization: Quantization | None = None
 ) -> Experts:
-    """Each one's gate and up [2 * I, D] dtype and down [D, I], of the same even sizes; their number is a multiple of leaves.
+    """Each one's gate and up [2 * I, D] dtype and down [D, I], of the same even sizes; their number
+    is a multiple of leaves.
 
     Quantized, the sizes are multiples of four.
     """
@@ -63,7 +66,9 @@ def prepare_experts(
 
 
 def route(logits: Tensor, num_chosen: int, normalize: bool) -> tuple[Tensor, Tensor]:
-    """logits [T, E] float32 -> ids [T, num_chosen] int32, the likeliest first, and their probabilities, float32."""
+    """logits [T, E] float32 -> ids [T, num_chosen] int32, the likeliest first, and their
+    probabilities, float32.
+    """
     num_rows, num_experts = route_sizes(logits, num_chosen)
     ids = torch.empty((num_rows, num_chosen), dtype=torch.int32)
     probabilities = torch.empty((num_rows, num_chosen))
@@ -106,7 +111,9 @@ def experts_tree(x: Tensor, ids: Tensor, weights: Tensor, experts: Experts) -> T
 
 
 def add_gated(gate: Tensor, x: Tensor, total: Tensor) -> None:
-    """total [T, D] float32 += sigmoid(gate) * x, in place; gate [T, 1] float32, x [T, D] float32."""
+    """total [T, D] float32 += sigmoid(gate) * x, in place; gate [T, 1] float32, x [T, D]
+    float32.
+    """
     num_rows, size = gated_sizes(gate, x, total)
     library().squadron_add_gated(
         gate.data_ptr(), x.data_ptr(), total.data_ptr(), num_rows, size, torch.get_num_threads()

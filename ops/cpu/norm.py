@@ -21,7 +21,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def add_rms_norm(update: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """residual [T, D] dtype += update [T, D] float32, in place and cast once; returns its rms_norm, [T, D] dtype."""
+    """residual [T, D] dtype += update [T, D] float32, in place and cast once; returns its rms_norm,
+    [T, D] dtype.
+    """
     rows, size = sizes("residual", residual, 2)
     check_shape("update", update, (rows, size), torch.float32)
     check_shape("weight", weight, (size,), residual.dtype)
@@ -50,7 +52,9 @@ def add(update: Tensor, residual: Tensor) -> None:
 
 
 def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
-    """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head; weights [head_dim] dtype."""
+    """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head;
+    weights [head_dim] dtype.
+    """
     rows, num_heads, head_dim = qk_norm_sizes(qkv, query_weight, key_weight, num_kv_heads)
     library().squadron_qk_norm(
         qkv.data_ptr(),

@@ -11,8 +11,10 @@ from ops.interface import check_shape
 def rotary_and_cache(
     qkv: Tensor, positions: Tensor, cos_sin: Tensor, slot_mapping: Tensor, key_cache: Tensor, value_cache: Tensor
 ) -> Tensor:
-    """qkv [T, (H + 2 * K) * head_dim] dtype; positions, slot_mapping [T] int32; cos_sin [max_positions, head_dim] float32;
-    caches [num_blocks, K, block_size, head_dim] dtype -> the rotated queries, [T, H, head_dim] dtype."""
+    """qkv [T, (H + 2 * K) * head_dim] dtype; positions, slot_mapping [T] int32; cos_sin
+    [max_positions, head_dim] float32; caches [num_blocks, K, block_size, head_dim] dtype -> the
+    rotated queries, [T, H, head_dim] dtype.
+    """
     num_blocks, num_kv_heads, block_size, head_dim = cache_sizes(key_cache, value_cache)
     num_rows, width = sizes("qkv", qkv, 2)
     check_shape("qkv", qkv, (num_rows, width), key_cache.dtype)

@@ -17,7 +17,9 @@ def sample(
     choice: Tensor,
     position: Tensor,
 ) -> Tensor:
-    """logits [R, V] float32 -> a token a row, [R] int32. A row with a NaN or an infinity gives some token."""
+    """logits [R, V] float32 -> a token a row, [R] int32. A row with a NaN or an infinity gives some
+    token.
+    """
     num_rows, vocab_size = sample_sizes(logits, temperature, top_k, top_p, min_p, seed, choice, position)
     tokens = torch.empty(num_rows, dtype=torch.int32)
     library().squadron_sample(
@@ -38,7 +40,9 @@ def sample(
 
 
 def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """logits [R, V] float32, token_ids [R] int32 -> [R] float32, ranks [R] int32, and the best: [R, num_top] int32, float32."""
+    """logits [R, V] float32, token_ids [R] int32 -> [R] float32, ranks [R] int32, and the best: [R,
+    num_top] int32, float32.
+    """
     num_rows, vocab_size = logprobs_sizes(logits, token_ids, num_top)
     if num_rows and (int(token_ids.min()) < 0 or int(token_ids.max()) >= vocab_size):
         raise ValueError(

@@ -1,8 +1,9 @@
-"""A forward pass as a tape of the kernels' calls: noted down once, then made again by one call into C++.
+"""A forward pass as a tape of the kernels' calls: noted down once, then made again by one call into
+C++.
 
-A decode step of a small model is two hundred calls, each of them checked and handed over in some ten microseconds of Python.
-A tape is to them what a CUDA graph is to launches: the pointers and sizes are those of the first time, what lies there is
-read anew.
+A decode step of a small model is two hundred calls, each of them checked and handed over in some
+ten microseconds of Python. A tape is to them what a CUDA graph is to launches: the pointers and
+sizes are those of the first time, what lies there is read anew.
 """
 
 import ctypes
@@ -31,10 +32,11 @@ class _Call(ctypes.Structure):
 
 
 def capture(compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """What computes compute() anew each time, into the one tensor that it returns, from what its inputs then hold.
+    """What computes compute() anew each time, into the one tensor that it returns, from what its
+    inputs then hold.
 
-    The inputs stay where they are. Nothing is computed now. Raises NotOnTape; a replay raises what compute() would. What
-    compute() does around torch, by numpy say, is not seen.
+    The inputs stay where they are. Nothing is computed now. Raises NotOnTape; a replay raises what
+    compute() would. What compute() does around torch, by numpy say, is not seen.
     """
     recorder, tensors = _Recorder(), _Tensors()
     with calls_go_to(recorder), tensors:
@@ -64,7 +66,9 @@ class _Tape:
 
 
 class _Recorder:
-    """In the place of the kernels: notes their calls down. All seem to succeed but, if there is one, the failed one."""
+    """In the place of the kernels: notes their calls down. All seem to succeed but, if there is
+    one, the failed one.
+    """
 
     def __init__(self, failed: int | None = None, returned: int = 0) -> None:
         self.calls: list[_Call] = []
@@ -87,7 +91,9 @@ class _Recorder:
 
 
 class _Tensors(TorchDispatchMode):  # type: ignore[misc]
-    """Keeps the tensors that are made. Else torch may give views only, since no replay asks it for anything."""
+    """Keeps the tensors that are made. Else torch may give views only, since no replay asks it for
+    anything.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +101,9 @@ class _Tensors(TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing here is compiled by torch: else it would import its compiler, for seconds, in the first decode step."""
+        """Nothing here is compiled by torch: else it would import its compiler, for seconds, in the
+        first decode step.
+        """
         return False
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,8 +1,9 @@
 """The GPU backend: Triton kernels, whose results are exact.
 
-Exact: an element is computed by the same operations in the same order whatever rows and sequences there are beside it, and on
-however many tensor-parallel ranks. `ops.kernels.fast` has the same kernels with cuBLAS's products, which are not. Biases and
-allowed tokens are rare: those functions are the reference's.
+Exact: an element is computed by the same operations in the same order whatever rows and sequences
+there are beside it, and on however many tensor-parallel ranks. `ops.kernels.fast` has the same
+kernels with cuBLAS's products, which are not. Biases and allowed tokens are rare: those functions
+are the reference's.
 """
 
 from ops.kernels.activation import silu_and_mul

@@ -1,8 +1,10 @@
-"""A sum over the ranks of a node through memory that each can read of the others, in the order of ops.tree.
+"""A sum over the ranks of a node through memory that each can read of the others, in the order of
+ops.tree.
 
-Every rank has a buffer of one layout: flags, then two halves, each with room for what a rank gives and for sums. A call uses
-the half that the call before did not, so one meeting a call keeps a slow reader's numbers whole. Nothing is kept on the host: a
-CUDA graph may be replayed. What waits for a rank that does not come ends when the host says so, or after so many looks.
+Every rank has a buffer of one layout: flags, then two halves, each with room for what a rank gives
+and for sums. A call uses the half that the call before did not, so one meeting a call keeps a slow
+reader's numbers whole. Nothing is kept on the host: a CUDA graph may be replayed. What waits for a
+rank that does not come ends when the host says so, or after so many looks.
 """
 
 import torch
@@ -25,7 +27,9 @@ def _buffers(peers, RANKS: tl.constexpr):
 
 @triton.jit
 def _meet(peers, stopped, looks, call, phase, RANK: tl.constexpr, RANKS: tl.constexpr, PROGRAMS: tl.constexpr):
-    """Return when this program of every rank has come so far; what they wrote before can be read then."""
+    """Return when this program of every rank has come so far; what they wrote before can be read
+    then.
+    """
     tl.debug_barrier()
     ranks = tl.arange(0, RANKS)
     first = (phase * PROGRAMS + tl.program_id(0)) * RANKS
@@ -73,7 +77,9 @@ def all_reduce_kernel(
     PROGRAMS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Grid (PROGRAMS,). One shot: each rank adds everything. Two: each adds its part of a tile, and reads the others' parts."""
+    """Grid (PROGRAMS,). One shot: each rank adds everything. Two: each adds its part of a tile, and
+    reads the others' parts.
+    """
     PARTS: tl.constexpr = RANKS if IS_TWO_SHOT else 1
     program = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
@@ -110,7 +116,9 @@ def num_flags(num_ranks: int) -> int:
 
 
 def buffer_size(num_ranks: int, capacity: int) -> int:
-    """float32 words of a buffer whose calls have up to `capacity` (a multiple of 4) numbers; it begins as zeros."""
+    """float32 words of a buffer whose calls have up to `capacity` (a multiple of 4) numbers; it
+    begins as zeros.
+    """
     return num_flags(num_ranks) + 4 * capacity
 
 
@@ -127,9 +135,10 @@ def all_reduce(
 ) -> Tensor:
     """x float32 of up to `capacity` numbers -> the sum of all ranks', the same bits on each.
 
-    peers [ranks] int64 are the buffers' addresses, in order of rank; calls [PROGRAMS] int32 and stopped [1] int32 (in pinned
-    memory, where there is a GPU) begin as zeros and are this rank's. Once stopped[0] is not 0, results are of no use; a rank
-    that has looked so many times for one that does not come makes it TIMED_OUT.
+    peers [ranks] int64 are the buffers' addresses, in order of rank; calls [PROGRAMS] int32 and
+    stopped [1] int32 (in pinned memory, where there is a GPU) begin as zeros and are this rank's.
+    Once stopped[0] is not 0, results are of no use; a rank that has looked so many times for one
+    that does not come makes it TIMED_OUT.
     """
     num_ranks = len(peers)
     if num_ranks not in (2, 4, 8):

@@ -1,9 +1,11 @@
-"""Causal attention over the paged cache: decode rows in parallel over splits of their keys, prefill rows a tile at a time.
+"""Causal attention over the paged cache: decode rows in parallel over splits of their keys, prefill
+rows a tile at a time.
 
-A sequence with one query row is decoded: each split of its keys is an item of its own, whose results a second kernel folds.
-Of any other sequence a tile of query rows is an item, which folds its splits itself. All heads that share a key-value head are
-rows of one product. Grids have a fixed size; what there is to do is read from the metadata on the device, so nothing waits for
-the host and a CUDA graph stays right when the batch changes. Both kernels take their arithmetic from `softmax`.
+A sequence with one query row is decoded: each split of its keys is an item of its own, whose
+results a second kernel folds. Of any other sequence a tile of query rows is an item, which folds
+its splits itself. All heads that share a key-value head are rows of one product. Grids have a fixed
+size; what there is to do is read from the metadata on the device, so nothing waits for the host and
+a CUDA graph stays right when the batch changes. Both kernels take their arithmetic from `softmax`.
 """
 
 import math
@@ -50,7 +52,9 @@ def decode_kernel(
     TILE: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """An item is a split of a sequence's keys, for one key-value head. A sequence of one split is finished here."""
+    """An item is a split of a sequence's keys, for one key-value head. A sequence of one split is
+    finished here.
+    """
     ends = _decode_ends(query_starts, context_lens, num_sequences, SEQUENCES)
     num_items = tl.max(ends, 0) * KV_HEADS
     rows = tl.arange(0, ROWS)
@@ -160,7 +164,9 @@ def prefill_kernel(
     TILE: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """An item is ROWS // GROUP tokens of a sequence, for one key-value head; the last tokens' first: they see the most keys."""
+    """An item is ROWS // GROUP tokens of a sequence, for one key-value head; the last tokens'
+    first: they see the most keys.
+    """
     TOKENS: tl.constexpr = ROWS // GROUP
     ends = _prefill_ends(query_starts, num_sequences, SEQUENCES, TOKENS)
     num_tiles = tl.max(ends, 0)
@@ -238,7 +244,9 @@ def _query_lens(query_starts, num_sequences, SEQUENCES: tl.constexpr):
 
 @triton.jit
 def _find(ends, index):
-    """Which sequence item `index` is of, and which of its items; `ends`: the running number of items."""
+    """Which sequence item `index` is of, and which of its items; `ends`: the running number of
+    items.
+    """
     is_before = ends <= index
     return tl.sum(is_before.to(tl.int32), 0), index - tl.max(tl.where(is_before, ends, 0), 0)
 
@@ -246,7 +254,8 @@ def _find(ends, index):
 def paged_attention(
     query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata, scale: float
 ) -> Tensor:
-    """query [T, H, head_dim] dtype; caches [num_blocks, K, block_size, head_dim] dtype or float8_e4m3fn -> as query.
+    """query [T, H, head_dim] dtype; caches [num_blocks, K, block_size, head_dim] dtype or
+    float8_e4m3fn -> as query.
 
     head_dim is one of HEAD_DIMS. A float8 cache is read as float16.
     """
@@ -305,14 +314,17 @@ def paged_attention(
 
 
 def _split_buffers(query: Tensor, num_sequences: int, max_splits: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For what a split gives: the largest score and the sum of weights [S, max_splits, H], the values [..., head_dim]."""
+    """For what a split gives: the largest score and the sum of weights [S, max_splits, H], the
+    values [..., head_dim].
+    """
     _, num_heads, head_dim = query.shape
     largest = query.new_empty((num_sequences, max_splits, num_heads), dtype=torch.float32)
     return largest, torch.empty_like(largest), query.new_empty((*largest.shape, head_dim), dtype=torch.float32)
 
 
 def decode_options(dtype: torch.dtype, head_dim: int, group: int, compute: tuple[int, int]) -> dict[str, int]:
-    """Rows of a product, keys a tile, tiles under way, warps: the largest that need no more registers than there are.
+    """Rows of a product, keys a tile, tiles under way, warps: the largest that need no more
+    registers than there are.
 
     dtype: the cache's. compute: the device's capability.
     """
@@ -328,5 +340,7 @@ def decode_options(dtype: torch.dtype, head_dim: int, group: int, compute: tuple
 
 
 def prefill_options(decode: dict[str, int]) -> dict[str, int]:
-    """As for decode, with twice the rows and warps: a warp has as many rows as there, so no bit changes."""
+    """As for decode, with twice the rows and warps: a warp has as many rows as there, so no bit
+    changes.
+    """
     return decode | {"ROWS": 2 * decode["ROWS"], "num_warps": 2 * decode["num_warps"]}

@@ -1,4 +1,5 @@
-"""Moves of whole blocks. Host memory that is pinned is read and written by the same kernel, so no move waits for the host.
+"""Moves of whole blocks. Host memory that is pinned is read and written by the same kernel, so no
+move waits for the host.
 
 Moves are launched in the current stream; what has to wait for them is the caller's to see to.
 """
@@ -25,12 +26,16 @@ def move_kernel(source, target, pairs, WORDS: tl.constexpr, BLOCK: tl.constexpr)
 
 
 def copy_blocks(cache: Tensor, pairs: Tensor) -> None:
-    """cache [num_blocks, ...]: block pairs[i, 1] becomes a copy of block pairs[i, 0]; pairs [*, 2] int32, disjoint."""
+    """cache [num_blocks, ...]: block pairs[i, 1] becomes a copy of block pairs[i, 0]; pairs [*, 2]
+    int32, disjoint.
+    """
     _move(cache, cache, pairs)
 
 
 def swap_blocks(source: Tensor, target: Tensor, pairs: Tensor) -> None:
-    """target block pairs[i, 1] becomes a copy of source block pairs[i, 0]; one cache may be pinned memory of the host."""
+    """target block pairs[i, 1] becomes a copy of source block pairs[i, 0]; one cache may be pinned
+    memory of the host.
+    """
     check_shape("target", target, (None, *source.shape[1:]), source.dtype)
     on_gpu = source.is_cuda or target.is_cuda
     if on_gpu and not all(cache.is_cuda or cache.is_pinned() for cache in (source, target)):

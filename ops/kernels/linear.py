@@ -1,6 +1,7 @@
 """Linear layers whose elements are each summed in one order, whatever the number of rows.
 
-A tile is `products`'. A leaf of a tree linear is a program's whole sum; leaves meet in a second kernel, as a balanced tree.
+A tile is `products`'. A leaf of a tree linear is a program's whole sum; leaves meet in a second
+kernel, as a balanced tree.
 """
 
 from dataclasses import dataclass
@@ -37,11 +38,14 @@ def linear_kernel(
     INPUTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Grid (tiles of outputs * tiles of rows, NUM_LEAVES): OUTS outputs of ROWS rows, over one leaf of the inputs."""
+    """Grid (tiles of outputs * tiles of rows, NUM_LEAVES): OUTS outputs of ROWS rows, over one leaf
+    of the inputs.
+    """
     OUT_TILES: tl.constexpr = (NUM_OUT + OUTS - 1) // OUTS
     tile, leaf = tl.program_id(0), tl.program_id(1)
     row_tiles = tl.cdiv(num_rows, ROWS)
-    # Eight tiles of rows at a time go through all the weights: what programs read at once stays in the cache.
+    # Eight tiles of rows at a time go through all the weights: what programs read at once stays in
+    # the cache.
     band = tile // (8 * OUT_TILES)
     band_rows = tl.minimum(row_tiles - 8 * band, 8)
     within = tile % (8 * OUT_TILES)
@@ -66,7 +70,9 @@ def linear_kernel(
 
 @triton.jit(do_not_specialize=["size"])
 def add_leaves_kernel(leaves, output, size, NUM_LEAVES: tl.constexpr, BLOCK: tl.constexpr):
-    """leaves [NUM_LEAVES, size] float32 -> [size]: neighbours first. A sum of two has one order only."""
+    """leaves [NUM_LEAVES, size] float32 -> [size]: neighbours first. A sum of two has one order
+    only.
+    """
     cells = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     leaf_ids = tl.arange(0, NUM_LEAVES)
     sums = tl.load(
@@ -110,7 +116,9 @@ def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantizat
 
 
 def linear(x: Tensor, weight: Weight, bias: Tensor | None) -> Tensor:
-    """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one cast."""
+    """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one
+    cast.
+    """
     if bias is not None:
         check_shape("bias", bias, (weight.shape[0],), weight.dtype)
     return _multiply(x, weight, x.dtype, bias=bias)[0]
@@ -133,7 +141,9 @@ def gate_up_silu(x: Tensor, weight: Weight) -> Tensor:
 
 
 def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
-    """x [T, in] dtype -> [T, out] float32: the leaves' products, added pairwise as a balanced binary tree."""
+    """x [T, in] dtype -> [T, out] float32: the leaves' products, added pairwise as a balanced
+    binary tree.
+    """
     leaves = _multiply(x, weight.weight, torch.float32, num_leaves=weight.num_leaves)
     if weight.num_leaves == 1:
         return leaves[0]
@@ -172,9 +182,11 @@ def _multiply(
 
 
 def linear_options(dtype: torch.dtype, kind: str, num_rows: int, is_gated: bool) -> dict[str, int]:
-    """The tile for so many rows. OUTS is what Hopper's tensor cores take at once, or twice that; ROWS may be any width.
+    """The tile for so many rows. OUTS is what Hopper's tensor cores take at once, or twice that;
+    ROWS may be any width.
 
-    INPUTS, which a program multiplies at once (of integers always a group), are as many for any number of rows.
+    INPUTS, which a program multiplies at once (of integers always a group), are as many for any
+    number of rows.
     """
     if dtype == torch.float32 and kind != "fp8":
         return {"OUTS": 64, "ROWS": 16, "INPUTS": 32, "STAGES": 2, "num_warps": 4}

@@ -21,7 +21,9 @@ def sums_kernel(
     NUM_CHUNKS: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):
-    """Grid (R, NUM_CHUNKS): a chunk's sum of e^(logit - largest), and how many of it come before the row's token."""
+    """Grid (R, NUM_CHUNKS): a chunk's sum of e^(logit - largest), and how many of it come before
+    the row's token.
+    """
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     _, largest = row_largest(chunk_largest, row, NUM_CHUNKS, CHUNKS)
     ids = chunk * CHUNK + tl.arange(0, CHUNK)
@@ -64,7 +66,9 @@ def logprob_kernel(
 
 @triton.jit
 def pack_kernel(logits, packed, VOCAB: tl.constexpr, CHUNK: tl.constexpr):
-    """Grid (R, chunks): a logit and its id as one int64, in the order of logits, lower ids above."""
+    """Grid (R, chunks): a logit and its id as one int64, in the order of logits, lower ids
+    above.
+    """
     row = tl.program_id(0).to(tl.int64)
     ids = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
     keys = ordered(tl.load(logits + row * VOCAB + ids, mask=ids < VOCAB, other=float("-inf")))
@@ -72,8 +76,9 @@ def pack_kernel(logits, packed, VOCAB: tl.constexpr, CHUNK: tl.constexpr):
 
 
 def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """logits [R, V] float32, token_ids [R] int32 below V -> [R] float32, ranks [R] int32, and the best: [R, num_top] int32,
-    float32. Ids are not checked: they are on the device."""
+    """logits [R, V] float32, token_ids [R] int32 below V -> [R] float32, ranks [R] int32, and the
+    best: [R, num_top] int32, float32. Ids are not checked: they are on the device.
+    """
     num_rows, vocab_size = logprobs_sizes(logits, token_ids, num_top)
     chunk = chunk_size(vocab_size)
     num_chunks = triton.cdiv(vocab_size, chunk)
@@ -97,7 +102,9 @@ def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Ten
 
 
 def _top_ids(logits: Tensor, num_top: int) -> Tensor:
-    """The ids of the largest, in falling order, the lower id first where equal: [R, num_top] int64."""
+    """The ids of the largest, in falling order, the lower id first where equal: [R, num_top]
+    int64.
+    """
     if num_top == 0 or logits.shape[0] == 0:
         return logits.new_empty((logits.shape[0], num_top), dtype=torch.int64)
     packed = torch.empty_like(logits, dtype=torch.int64)

@@ -1,8 +1,9 @@
 """Experts: products in which each has its own rows, and sums in a fixed order.
 
-Rows are sorted by expert on the device, and grids have the size of the worst case: nothing waits for the host, and a CUDA graph
-stays right when rows go to other experts. Products are those of `linear`, one launch for all experts; an element's bits do not
-depend on how many rows go to its expert.
+Rows are sorted by expert on the device, and grids have the size of the worst case: nothing waits
+for the host, and a CUDA graph stays right when rows go to other experts. Products are those of
+`linear`, one launch for all experts; an element's bits do not depend on how many rows go to its
+expert.
 """
 
 from collections.abc import Iterable
@@ -28,7 +29,9 @@ def sort_kernel(
     num_places,
     BLOCK: tl.constexpr,
 ):
-    """Grid (COUNT + 1,): counts the places of the experts before its own, then writes its own's; the last only counts."""
+    """Grid (COUNT + 1,): counts the places of the experts before its own, then writes its own's;
+    the last only counts.
+    """
     expert = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
     num_before = tl.zeros([BLOCK], tl.int32)
@@ -71,7 +74,9 @@ def experts_kernel(
     INPUTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Grid (tiles of outputs * most tiles of rows there can be,): OUTS outputs of ROWS rows that go to one expert."""
+    """Grid (tiles of outputs * most tiles of rows there can be,): OUTS outputs of ROWS rows that go
+    to one expert.
+    """
     OUT_TILES: tl.constexpr = (NUM_OUT + OUTS - 1) // OUTS
     row_tile = tl.program_id(0) // OUT_TILES
     experts = tl.arange(0, EXPERTS)
@@ -118,7 +123,9 @@ def combine_kernel(
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Grid (T, tiles of SIZE): a row's sum, in order of id within a leaf, then over leaves, neighbours first."""
+    """Grid (T, tiles of SIZE): a row's sum, in order of id within a leaf, then over leaves,
+    neighbours first.
+    """
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     leaves = tl.arange(0, LEAVES)
@@ -155,7 +162,9 @@ class Experts:
 def prepare_experts(
     experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int, quantization: Quantization | None = None
 ) -> Experts:
-    """Each one's gate and up [2 * I, D] dtype and down [D, I]; their number is a multiple of num_leaves."""
+    """Each one's gate and up [2 * I, D] dtype and down [D, I]; their number is a multiple of
+    num_leaves.
+    """
     stored = [tuple(store(weight, quantization) for weight in pair) for pair in experts]
     check_expert_leaves(len(stored), num_leaves)
     gate_up, down = zip(*stored, strict=True)
@@ -187,7 +196,9 @@ def experts_tree(x: Tensor, ids: Tensor, weights: Tensor, experts: Experts) -> T
 
 
 def _sorted(ids: Tensor, experts: Experts) -> tuple[Tensor, Tensor]:
-    """Places in ids, flat, by the expert that is there, int32; [count + 1] int32: where each expert's begin."""
+    """Places in ids, flat, by the expert that is there, int32; [count + 1] int32: where each
+    expert's begin.
+    """
     places = torch.empty(ids.numel(), dtype=torch.int32, device=ids.device)
     starts = torch.empty(experts.count + 1, dtype=torch.int32, device=ids.device)
     block = min(1024, max(16, triton.next_power_of_2(ids.numel())))
@@ -206,7 +217,9 @@ def _multiply(
     *,
     is_gated: bool,
 ) -> None:
-    """The arguments of experts_kernel, on the smallest grid that holds every way in which rows may go to experts."""
+    """The arguments of experts_kernel, on the smallest grid that holds every way in which rows may
+    go to experts.
+    """
     count, num_places = len(starts) - 1, len(places)
     num_out, num_in = weight.shape[-2:]
     num_out = num_out // 2 if is_gated else num_out
@@ -222,7 +235,9 @@ def _multiply(
 
 
 def experts_options(dtype: torch.dtype, num_places: int, count: int) -> dict[str, int]:
-    """The tile for so many places over `count` experts. ROWS alone depends on their number: it changes no element's bits."""
+    """The tile for so many places over `count` experts. ROWS alone depends on their number: it
+    changes no element's bits.
+    """
     if dtype == torch.float32:
         return {"OUTS": 64, "ROWS": 16, "INPUTS": 32, "STAGES": 2, "num_warps": 4}
     rows = 16 if num_places <= 16 * count else 64

@@ -51,7 +51,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def add_rms_norm(update: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """residual [T, D] dtype += update [T, D] float32, in place and cast once; returns its rms_norm, [T, D] dtype."""
+    """residual [T, D] dtype += update [T, D] float32, in place and cast once; returns its rms_norm,
+    [T, D] dtype.
+    """
     check_shape("residual", residual, (None, None))
     check_shape("update", update, tuple(residual.shape), torch.float32)
     check_shape("weight", weight, (residual.shape[1],), residual.dtype)

@@ -1,4 +1,6 @@
-"""Repetition, frequency and presence penalties: a row's tokens are counted, then its logits changed where any were."""
+"""Repetition, frequency and presence penalties: a row's tokens are counted, then its logits changed
+where any were.
+"""
 
 import torch
 import triton
@@ -18,7 +20,9 @@ def count_kernel(
     VOCAB: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Grid (R,). The lowest bit says that a token was in the prompt; the bits above count it in the output."""
+    """Grid (R,). The lowest bit says that a token was in the prompt; the bits above count it in the
+    output.
+    """
     row = tl.program_id(0).to(tl.int64)
     start = tl.load(history_starts + row)
     length = tl.load(history_starts + row + 1) - start
@@ -59,7 +63,9 @@ def apply_penalties(
     frequency: Tensor,
     repetition: Tensor,
 ) -> None:
-    """In place on logits [R, V] float32; history_starts [R + 1], history_ids [*], history_num_prompt [R] int32."""
+    """In place on logits [R, V] float32; history_starts [R + 1], history_ids [*],
+    history_num_prompt [R] int32.
+    """
     check_shape("logits", logits, (None, None), torch.float32)
     num_rows, vocab_size = logits.shape
     check_shape("history_starts", history_starts, (num_rows + 1,), torch.int32)

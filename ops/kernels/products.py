@@ -1,8 +1,10 @@
-"""The inner loops of linears and experts: one tile of outputs by rows, of weights that are stored in any way.
+"""The inner loops of linears and experts: one tile of outputs by rows, of weights that are stored
+in any way.
 
-The weight's rows are the rows of the tensor cores' product and x's its columns, so that one row of x and thousands are
-multiplied by the same instruction, and only the product's width differs: an element takes its inputs in order. Codes of
-integers become the model's dtype in registers, where they are exact; a group's sum is scaled in float32.
+The weight's rows are the rows of the tensor cores' product and x's its columns, so that one row of
+x and thousands are multiplied by the same instruction, and only the product's width differs: an
+element takes its inputs in order. Codes of integers become the model's dtype in registers, where
+they are exact; a group's sum is scaled in float32.
 """
 
 import triton
@@ -30,7 +32,9 @@ def products(
     INPUTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """[OUTS, ROWS] float32 over one leaf of the inputs; of the weight's second half too, if GATED."""
+    """[OUTS, ROWS] float32 over one leaf of the inputs; of the weight's second half too, if
+    GATED.
+    """
     WIDTH: tl.constexpr = NUM_LEAVES * LEAF
     x_rows = x + rows[:, None] * WIDTH + leaf * LEAF
     if KIND == "int8" or KIND == "int4":
@@ -62,7 +66,8 @@ def _of_floats(
     INPUTS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    # Tensor cores keep few bits of a sum of float8 products: INPUTS of them at a time, which are then added in float32.
+    # Tensor cores keep few bits of a sum of float8 products: INPUTS of them at a time, which are
+    # then added in float32.
     IMPRECISE: tl.constexpr = INPUTS if KIND == "fp8" else 0
     inputs = tl.arange(0, INPUTS)[None, :]
     acc = tl.zeros([OUTS, ROWS], tl.float32)
@@ -112,7 +117,8 @@ def _of_integers(
     acc = tl.zeros([OUTS, ROWS], tl.float32)
     up_acc = tl.zeros([OUTS, ROWS], tl.float32)
     for group in tl.range(0, GROUPS, num_stages=STAGES):
-        # A scale is read one turn before it is used: so small a read is not moved ahead by the compiler.
+        # A scale is read one turn before it is used: so small a read is not moved ahead by the
+        # compiler.
         following = tl.minimum(group + 1, GROUPS - 1) * NUM_ROWS
         next_scale = tl.load(scales + group_rows + following)
         low, high = _group_of_x(x_rows + group * GROUP, LEAF - group * GROUP, GROUPS * GROUP == LEAF, IS_INT4)
@@ -144,7 +150,9 @@ def _group_of_x(x_rows, num_left, IS_WHOLE: tl.constexpr, IS_INT4: tl.constexpr)
 
 @triton.jit
 def _group_product(codes, low, high, IS_INT4: tl.constexpr):
-    """[OUTS, ROWS] float32; of int4 sixteen times as much: a code stays in the upper half of its byte, which keeps its sign."""
+    """[OUTS, ROWS] float32; of int4 sixteen times as much: a code stays in the upper half of its
+    byte, which keeps its sign.
+    """
     if IS_INT4:
         product = tl.dot((codes << 4).to(low.dtype), low, input_precision="ieee")
         product = tl.dot((codes & -16).to(low.dtype), high, product, input_precision="ieee")

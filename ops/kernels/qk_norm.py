@@ -30,7 +30,9 @@ def qk_norm_kernel(
 
 
 def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
-    """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head; weights [head_dim] dtype."""
+    """In place on qkv [T, (H + 2 * K) * head_dim] dtype: rms_norm of each query and key head;
+    weights [head_dim] dtype.
+    """
     num_rows, num_heads, head_dim = qk_norm_sizes(qkv, query_weight, key_weight, num_kv_heads)
     if num_rows:
         qk_norm_kernel[(num_rows, num_heads + num_kv_heads)](

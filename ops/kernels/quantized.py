@@ -1,7 +1,8 @@
 """Quantized weights in the layout that `products` reads, and rows of activations as float8.
 
-Integers lie group by group, so that a tile reads whole lines of memory: [leaves' groups, rows, bytes], a byte of int4 holding
-the codes of inputs i and i + 32 of a group. float8 lies as the weight does.
+Integers lie group by group, so that a tile reads whole lines of memory: [leaves' groups, rows,
+bytes], a byte of int4 holding the codes of inputs i and i + 32 of a group. float8 lies as the
+weight does.
 """
 
 from collections.abc import Sequence
@@ -93,7 +94,9 @@ def operands(
 
 
 def encode_rows(rows: Tensor, num_leaves: int) -> tuple[Tensor, Tensor]:
-    """ops.reference.float8.encode in one launch, to the bit where a leaf is finite; where not, a product with it is NaN too."""
+    """ops.reference.float8.encode in one launch, to the bit where a leaf is finite; where not, a
+    product with it is NaN too.
+    """
     check_float8(rows.device)
     codes = torch.empty_like(rows, dtype=torch.float8_e4m3fn)
     scales = torch.empty((rows.shape[0], num_leaves), device=rows.device)

@@ -1,4 +1,6 @@
-"""Rotary position embedding, and the write of keys and values to their slots, in one pass over the packed rows."""
+"""Rotary position embedding, and the write of keys and values to their slots, in one pass over the
+packed rows.
+"""
 
 import torch
 import triton
@@ -75,8 +77,10 @@ def _saturated(value):
 def rotary_and_cache(
     qkv: Tensor, positions: Tensor, cos_sin: Tensor, slot_mapping: Tensor, key_cache: Tensor, value_cache: Tensor
 ) -> Tensor:
-    """qkv [T, (H + 2 * K) * head_dim] dtype; positions, slot_mapping [T] int32; cos_sin [max_positions, head_dim] float32;
-    caches [num_blocks, K, block_size, head_dim] dtype or float8_e4m3fn -> the rotated queries, [T, H, head_dim] dtype."""
+    """qkv [T, (H + 2 * K) * head_dim] dtype; positions, slot_mapping [T] int32; cos_sin
+    [max_positions, head_dim] float32; caches [num_blocks, K, block_size, head_dim] dtype or
+    float8_e4m3fn -> the rotated queries, [T, H, head_dim] dtype.
+    """
     check_shape("key_cache", key_cache, (None, None, None, None))
     _, num_kv_heads, block_size, head_dim = key_cache.shape
     is_float8 = key_cache.dtype == torch.float8_e4m3fn

@@ -60,7 +60,9 @@ def add_gated_kernel(gate, x, total, SIZE: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def route(logits: Tensor, num_chosen: int, normalize: bool) -> tuple[Tensor, Tensor]:
-    """logits [T, E] float32 -> ids [T, num_chosen] int32, the likeliest first, and their probabilities, float32."""
+    """logits [T, E] float32 -> ids [T, num_chosen] int32, the likeliest first, and their
+    probabilities, float32.
+    """
     num_rows, num_experts = route_sizes(logits, num_chosen)
     ids = torch.empty((num_rows, num_chosen), dtype=torch.int32, device=logits.device)
     probabilities = torch.empty((num_rows, num_chosen), device=logits.device)
@@ -74,7 +76,9 @@ def route(logits: Tensor, num_chosen: int, normalize: bool) -> tuple[Tensor, Ten
 
 
 def add_gated(gate: Tensor, x: Tensor, total: Tensor) -> None:
-    """total [T, D] float32 += sigmoid(gate) * x, in place; gate [T, 1] float32, x [T, D] float32."""
+    """total [T, D] float32 += sigmoid(gate) * x, in place; gate [T, 1] float32, x [T, D]
+    float32.
+    """
     num_rows, size = gated_sizes(gate, x, total)
     if x.numel():
         add_gated_kernel[(num_rows, triton.cdiv(size, 1024))](gate, x, total, SIZE=size, BLOCK=1024)

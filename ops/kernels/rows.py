@@ -1,4 +1,6 @@
-"""Pieces of the kernels that go over rows of logits: chunks, an order of floats, sums in the order of the specification."""
+"""Pieces of the kernels that go over rows of logits: chunks, an order of floats, sums in the order
+of the specification.
+"""
 
 import triton
 import triton.language as tl
@@ -27,7 +29,9 @@ def block_sums(masses, CHUNK: tl.constexpr):
 
 @triton.jit
 def largest_kernel(logits, chunk_largest, chunk_ids, VOCAB: tl.constexpr, CHUNK: tl.constexpr):
-    """Grid (R, chunks): a chunk's largest logit and the lowest id that has it (VOCAB if none has: all NaN)."""
+    """Grid (R, chunks): a chunk's largest logit and the lowest id that has it (VOCAB if none has:
+    all NaN).
+    """
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     ids = chunk * CHUNK + tl.arange(0, CHUNK)
     values = tl.load(logits + row * VOCAB + ids, mask=ids < VOCAB, other=float("-inf"))

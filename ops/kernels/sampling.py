@@ -1,8 +1,10 @@
-"""A token for each row of logits, as the reference defines it, in six kernels that never ask the host.
+"""A token for each row of logits, as the reference defines it, in six kernels that never ask the
+host.
 
-Thresholds (the k-th largest logit; the mass down to which top_p is filled) are found digit by digit in an order-preserving
-integer: each pass over the row counts, or adds up, what lies above three candidates and so settles two bits. Tokens can differ
-from the reference's only where e^x rounds differently.
+Thresholds (the k-th largest logit; the mass down to which top_p is filled) are found digit by digit
+in an order-preserving integer: each pass over the row counts, or adds up, what lies above three
+candidates and so settles two bits. Tokens can differ from the reference's only where e^x rounds
+differently.
 """
 
 import torch
@@ -18,7 +20,9 @@ LOWEST = tl.constexpr(-(1 << 31))
 
 @triton.jit
 def top_k_kernel(logits, top_k, thresholds, VOCAB: tl.constexpr, CHUNK: tl.constexpr):
-    """Grid (R,): the k-th largest logit as `ordered`; the lowest number there is where all are kept."""
+    """Grid (R,): the k-th largest logit as `ordered`; the lowest number there is where all are
+    kept.
+    """
     row = tl.program_id(0).to(tl.int64)
     count = tl.load(top_k + row)
     if (count <= 0) | (count >= VOCAB):
@@ -57,7 +61,9 @@ def mass_kernel(
     NUM_CHUNKS: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):
-    """Grid (R, NUM_CHUNKS): e^((logit - largest) / temperature) of what top_k keeps, and the blocks' sums."""
+    """Grid (R, NUM_CHUNKS): e^((logit - largest) / temperature) of what top_k keeps, and the
+    blocks' sums.
+    """
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     divisor = tl.load(temperature + row)
     if divisor == 0.0:
@@ -84,7 +90,9 @@ def top_p_kernel(
     NUM_CHUNKS: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """Grid (R,): the smallest mass that is kept, and of the tokens with that very mass the last one that is."""
+    """Grid (R,): the smallest mass that is kept, and of the tokens with that very mass the last one
+    that is.
+    """
     row = tl.program_id(0).to(tl.int64)
     share = tl.load(top_p + row)
     if (share >= 1.0) | (tl.load(temperature + row) == 0.0):
@@ -138,7 +146,9 @@ def keep_kernel(
     CHUNK: tl.constexpr,
     NUM_CHUNKS: tl.constexpr,
 ):
-    """Grid (R, NUM_CHUNKS): zeroes the masses that top_p and min_p drop, and takes the blocks' sums anew."""
+    """Grid (R, NUM_CHUNKS): zeroes the masses that top_p and min_p drop, and takes the blocks' sums
+    anew.
+    """
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     has_top_p = tl.load(top_p + row) < 1.0
     least = tl.load(min_p + row)
@@ -174,7 +184,9 @@ def draw_kernel(
     CHUNKS: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """Grid (R,): the first token, in order of id, whose running mass exceeds u * total; the largest at temperature 0."""
+    """Grid (R,): the first token, in order of id, whose running mass exceeds u * total; the largest
+    at temperature 0.
+    """
     row = tl.program_id(0).to(tl.int64)
     if tl.load(temperature + row) == 0.0:
         parts, largest = row_largest(chunk_largest, row, NUM_CHUNKS, CHUNKS)
@@ -225,7 +237,9 @@ def sample(
     choice: Tensor,
     position: Tensor,
 ) -> Tensor:
-    """logits [R, V] float32 -> a token a row, [R] int32. A row with a NaN or an infinity gives some token."""
+    """logits [R, V] float32 -> a token a row, [R] int32. A row with a NaN or an infinity gives some
+    token.
+    """
     num_rows, vocab_size = sample_sizes(logits, temperature, top_k, top_p, min_p, seed, choice, position)
     tokens = torch.empty(num_rows, dtype=torch.int32, device=logits.device)
     if num_rows == 0:

@@ -1,7 +1,9 @@
-"""The one piece of arithmetic that decode and prefill attention share, so that a row has the same bits in both.
+"""The one piece of arithmetic that decode and prefill attention share, so that a row has the same
+bits in both.
 
-Keys are taken in splits of fixed length. Inside a split, tiles of keys go through an online softmax that begins anew; what
-the splits give is folded in their order. Where a product and a sum could be one rounding or two, `fma` says which.
+Keys are taken in splits of fixed length. Inside a split, tiles of keys go through an online softmax
+that begins anew; what the splits give is folded in their order. Where a product and a sum could be
+one rounding or two, `fma` says which.
 """
 
 import triton
@@ -27,10 +29,12 @@ def attend_split(
     TILE: tl.constexpr,  # keys
     STAGES: tl.constexpr,
 ):
-    """Keys first:end of one split for query [M, HEAD_DIM]; row m sees keys up to last_key[m], every row those below full_end.
+    """Keys first:end of one split for query [M, HEAD_DIM]; row m sees keys up to last_key[m], every
+    row those below full_end.
 
-    keys, values: where a layer's cache begins for one head; block_table: where the sequence's begins; full_end - first is a
-    multiple of TILE. Returns per row the largest score (log2), the sum of weights relative to it, and the weighted values.
+    keys, values: where a layer's cache begins for one head; block_table: where the sequence's
+    begins; full_end - first is a multiple of TILE. Returns per row the largest score (log2), the
+    sum of weights relative to it, and the weighted values.
     """
     largest = tl.full([query.shape[0]], float("-inf"), tl.float32)
     total = tl.zeros([query.shape[0]], tl.float32)
@@ -65,7 +69,9 @@ def _attend_tile(
     query, keys, values, block_table, start, end, last_key, log2_scale, largest, total, acc,
     KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """One step of the online softmax. MASKED changes what is computed only for keys that a row does not see."""
+    """One step of the online softmax. MASKED changes what is computed only for keys that a row does
+    not see.
+    """
     key_ids = start + tl.arange(0, TILE)
     dims = tl.arange(0, HEAD_DIM)
     if MASKED:

@@ -1,7 +1,8 @@
 """Plain torch: the specification that every other backend is held against, on any device.
 
-Products and sums are float32 and each result is cast once. EXACT is false because torch's matrix products take their sums
-in an order that depends on the number of rows, and of threads: a row's last bits depend on the rows beside it.
+Products and sums are float32 and each result is cast once. EXACT is false because torch's matrix
+products take their sums in an order that depends on the number of rows, and of threads: a row's
+last bits depend on the rows beside it.
 """
 
 from ops.reference.activation import gate_up_silu, prepare_gate_up, silu_and_mul

@@ -1,4 +1,6 @@
-"""Paged attention over a flat mixed batch of prefill and decode rows: gather, then matmul-softmax-matmul in float32."""
+"""Paged attention over a flat mixed batch of prefill and decode rows: gather, then
+matmul-softmax-matmul in float32.
+"""
 
 from itertools import pairwise
 
@@ -7,7 +9,8 @@ from torch import Tensor
 
 from ops.interface import AttentionMetadata, check_shape
 
-# float32 elements of keys that are gathered, and of scores that are computed, at once: bounds the memory of a step.
+# float32 elements of keys that are gathered, and of scores that are computed, at once: bounds the
+# memory of a step.
 MAX_ELEMENTS = 1 << 20
 HEAD_DIMS = range(2, 1 << 16, 2)
 
@@ -41,7 +44,9 @@ def paged_attention(
 
 
 def _groups(query_lens: list[int], context_lens: list[int], width: int) -> list[list[int]]:
-    """Sequences to do at once: as many query rows each, contexts within a factor of two, MAX_ELEMENTS of keys in all."""
+    """Sequences to do at once: as many query rows each, contexts within a factor of two,
+    MAX_ELEMENTS of keys in all.
+    """
     alike: dict[tuple[int, int], list[int]] = {}
     for sequence, (query_len, context_len) in enumerate(zip(query_lens, context_lens, strict=True)):
         if query_len:
@@ -60,9 +65,11 @@ def _gather(cache: Tensor, tables: Tensor) -> Tensor:
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, context_lens: Tensor, scale: float) -> Tensor:
-    """query [S, N, H, head_dim], the last N of each context; keys, values [S, K, L, head_dim]; returns float32 as query.
+    """query [S, N, H, head_dim], the last N of each context; keys, values [S, K, L, head_dim];
+    returns float32 as query.
 
-    The query heads that share a key-value head are rows of one product. Query rows are taken in tiles of bounded size.
+    The query heads that share a key-value head are rows of one product. Query rows are taken in
+    tiles of bounded size.
     """
     num_sequences, query_len, num_heads, _ = query.shape
     num_kv_heads, length = keys.shape[1:3]

@@ -1,7 +1,8 @@
 """float8 (e4m3): what the weights and inputs of a product stand for, to the bit on every backend.
 
-A row, of a weight or of activations, is cut into leaves, and each becomes codes and one scale, by which its largest magnitude
-is 448. So a row is encoded alike whatever rows are beside it, and however its leaves are dealt out over ranks.
+A row, of a weight or of activations, is cut into leaves, and each becomes codes and one scale, by
+which its largest magnitude is 448. So a row is encoded alike whatever rows are beside it, and
+however its leaves are dealt out over ranks.
 """
 
 import torch
@@ -12,7 +13,9 @@ SMALLEST_PEAK = 1e-30  # a leaf of less becomes zeros
 
 
 def encode(rows: Tensor, num_leaves: int) -> tuple[Tensor, Tensor]:
-    """rows [R, in] -> codes [R, in] float8_e4m3fn, scales [R, num_leaves] float32. What is not finite becomes NaN."""
+    """rows [R, in] -> codes [R, in] float8_e4m3fn, scales [R, num_leaves] float32. What is not
+    finite becomes NaN.
+    """
     leaves = rows.float().view(rows.shape[0], num_leaves, rows.shape[1] // num_leaves)
     scales = quotient(leaves.abs().amax(2).clamp(min=SMALLEST_PEAK), LARGEST)
     codes = (leaves * (1.0 / scales)[..., None]).to(torch.float8_e4m3fn)
@@ -25,7 +28,9 @@ def decode(codes: Tensor, scales: Tensor) -> Tensor:
 
 
 def quotient(x: Tensor, divisor: float) -> Tensor:
-    """Rounded once. On a GPU torch would multiply by a number's reciprocal, but divides by a tensor."""
+    """Rounded once. On a GPU torch would multiply by a number's reciprocal, but divides by a
+    tensor.
+    """
     return x / x.new_full((), divisor)
 
 

@@ -1,6 +1,8 @@
-"""Linear layers: weights are kept as float32, so that products of any model dtype are summed in float32.
+"""Linear layers: weights are kept as float32, so that products of any model dtype are summed in
+float32.
 
-Quantized weights are kept as the numbers that their codes stand for. What meets a weight of float8 is rounded likewise.
+Quantized weights are kept as the numbers that their codes stand for. What meets a weight of float8
+is rounded likewise.
 """
 
 from dataclasses import dataclass
@@ -31,7 +33,9 @@ Prepared = Tensor | Float8Weight
 
 
 def stored(weight: Tensor, quantization: Quantization | None, num_leaves: int = 1) -> Prepared:
-    """weight [out, in] -> what it stands for, [out, in] float32 and contiguous (no copy if it is so already)."""
+    """weight [out, in] -> what it stands for, [out, in] float32 and contiguous (no copy if it is so
+    already).
+    """
     numbers = quantize(weight, quantization, num_leaves)
     return Float8Weight(numbers) if quantization == "fp8" else numbers
 

@@ -1,4 +1,6 @@
-"""What is done to logits before sampling: penalties, biases, allowed tokens. All in place, on [R, V] float32."""
+"""What is done to logits before sampling: penalties, biases, allowed tokens. All in place, on [R,
+V] float32.
+"""
 
 import torch
 from torch import Tensor

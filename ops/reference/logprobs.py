@@ -20,7 +20,9 @@ def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Ten
 
 
 def _top_ids(logits: Tensor, num_top: int) -> Tensor:
-    """The ids of the largest, in falling order, the lower id first where equal: [R, num_top] int64."""
+    """The ids of the largest, in falling order, the lower id first where equal: [R, num_top]
+    int64.
+    """
     values, ids = logits.topk(min(num_top + 1, logits.shape[1]), dim=1)
     if bool((values[:, 1:] < values[:, :-1]).all()):
         return ids[:, :num_top]

@@ -16,7 +16,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def add_rms_norm(update: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The norm is that of the residual as cast, so that a pipeline stage may begin or end between the two."""
+    """The norm is that of the residual as cast, so that a pipeline stage may begin or end between
+    the two.
+    """
     add(update, residual)
     return rms_norm(residual, weight, eps)
 

@@ -1,7 +1,8 @@
-"""Philox-4x32-10, a counter-based generator: a random number is a function of its key and counter, and of no state.
+"""Philox-4x32-10, a counter-based generator: a random number is a function of its key and counter,
+and of no state.
 
-Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011). Words are held in int64 tensors, whose
-products wrap modulo 2**64 with the very bits that unsigned ones would have.
+Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011). Words are held in
+int64 tensors, whose products wrap modulo 2**64 with the very bits that unsigned ones would have.
 """
 
 import torch
@@ -13,7 +14,9 @@ WORD = 0xFFFFFFFF
 
 
 def uniform(seed: Tensor, choice: Tensor, position: Tensor) -> Tensor:
-    """One number in [0, 1) a row, [R] float64: the first word of key `seed`, counter (position, choice, 0, 0), / 2**32."""
+    """One number in [0, 1) a row, [R] float64: the first word of key `seed`, counter (position,
+    choice, 0, 0), / 2**32.
+    """
     zero = torch.zeros_like(seed)
     words = philox((position.long(), choice.long(), zero, zero), (seed & WORD, (seed >> 32) & WORD))
     return words[0].double() * 2.0**-32

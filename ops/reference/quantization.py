@@ -1,7 +1,9 @@
-"""What a weight quantized to integers stands for: the arithmetic that every backend shares, to the bit.
+"""What a weight quantized to integers stands for: the arithmetic that every backend shares, to the
+bit.
 
-A row is cut into groups of GROUP inputs; none straddles a leaf, the last one of a leaf may be shorter. So a row is quantized
-alike however its weight is cut over ranks. A number becomes its group's scale times a small integer.
+A row is cut into groups of GROUP inputs; none straddles a leaf, the last one of a leaf may be
+shorter. So a row is quantized alike however its weight is cut over ranks. A number becomes its
+group's scale times a small integer.
 """
 
 import torch
@@ -17,7 +19,8 @@ INT4_DIVISORS = [7.0 + 0.5 * step for step in range(8)]
 
 
 def quantize(weight: Tensor, quantization: Quantization | None, num_leaves: int = 1) -> Tensor:
-    """weight [rows, in] -> what it is stored as, [rows, in] float32, contiguous; `in` is cut into num_leaves equal leaves.
+    """weight [rows, in] -> what it is stored as, [rows, in] float32, contiguous; `in` is cut into
+    num_leaves equal leaves.
 
     A group that holds a NaN or an infinity becomes NaN.
     """
@@ -31,7 +34,8 @@ def quantize(weight: Tensor, quantization: Quantization | None, num_leaves: int 
 
 
 def encode_groups(weight: Tensor, quantization: Quantization, num_leaves: int) -> tuple[Tensor, Tensor]:
-    """weight [rows, in] -> codes [rows, num_leaves, groups, GROUP] int8, zeros behind a leaf's end; scales, without GROUP,
+    """weight [rows, in] -> codes [rows, num_leaves, groups, GROUP] int8, zeros behind a leaf's end;
+    scales, without GROUP,
 
     float32 numbers that bfloat16 holds.
     """
@@ -53,7 +57,8 @@ def _encode_int8(groups: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _encode_int4(groups: Tensor) -> tuple[Tensor, Tensor]:
-    """groups [..., GROUP] float32. Of the scales that make -8, nearly that, or more than that of the extreme of greatest
+    """groups [..., GROUP] float32. Of the scales that make -8, nearly that, or more than that of
+    the extreme of greatest
 
     magnitude, the one with the least squared error; the first of equals.
     """
@@ -75,7 +80,9 @@ def _codes(groups: Tensor, scale: Tensor, lowest: float, highest: float) -> Tens
 
 
 def _sum_of_squares(x: Tensor) -> Tensor:
-    """Over the last dimension, in an order that no library decides: four rows of sixteen, then halves."""
+    """Over the last dimension, in an order that no library decides: four rows of sixteen, then
+    halves.
+    """
     squares = (x * x).unflatten(-1, (4, 16))
     total = squares[..., 0, :] + squares[..., 1, :] + squares[..., 2, :] + squares[..., 3, :]
     while total.shape[-1] > 1:

@@ -36,9 +36,11 @@ def sample(
 
 
 def inverse_cdf(blocks: Tensor, number: Tensor) -> Tensor:
-    """The first token, in order of id, whose running mass exceeds number * total: first its block, then within it.
+    """The first token, in order of id, whose running mass exceeds number * total: first its block,
+    then within it.
 
-    A block's sum and the running sum inside it may differ in the last bit, so the search ends at the last token with any mass.
+    A block's sum and the running sum inside it may differ in the last bit, so the search ends at
+    the last token with any mass.
     """
     filled = running_sums(blocks)
     target = number[:, None] * filled[:, -1:]
@@ -52,7 +54,9 @@ def inverse_cdf(blocks: Tensor, number: Tensor) -> Tensor:
 
 
 def exp_blocks(logits: Tensor, temperature: Tensor | None = None) -> Tensor:
-    """exp((logits - max) / temperature), [R, V] -> [R, ceil(V / 64), 64] float32, zeros at the end: the largest is 1."""
+    """exp((logits - max) / temperature), [R, V] -> [R, ceil(V / 64), 64] float32, zeros at the end:
+    the largest is 1.
+    """
     num_rows, vocab_size = logits.shape
     blocks = logits.new_zeros(num_rows, -(-vocab_size // BLOCK), BLOCK)
     mass = blocks.view(num_rows, -1)[:, :vocab_size]
@@ -64,14 +68,18 @@ def exp_blocks(logits: Tensor, temperature: Tensor | None = None) -> Tensor:
 
 
 def block_sums(blocks: Tensor) -> Tensor:
-    """[R, N, 64] -> [R, N] float32, added in halves (32 + 32, 16 + 16, ...): an order that any machine can keep."""
+    """[R, N, 64] -> [R, N] float32, added in halves (32 + 32, 16 + 16, ...): an order that any
+    machine can keep.
+    """
     while blocks.shape[2] > 1:
         blocks = blocks[..., : blocks.shape[2] // 2] + blocks[..., blocks.shape[2] // 2 :]
     return blocks.squeeze(2)
 
 
 def running_sums(blocks: Tensor) -> Tensor:
-    """[R, N, 64] -> [R, N] float64: the mass up to the end of each block; the last is a row's whole mass."""
+    """[R, N, 64] -> [R, N] float64: the mass up to the end of each block; the last is a row's whole
+    mass.
+    """
     return block_sums(blocks).double().cumsum(dim=1)
 
 
@@ -98,7 +106,9 @@ def _keep_top_k(mass: Tensor, logits: Tensor, top_k: Tensor) -> None:
 
 
 def _keep_top_p(mass: Tensor, top_p: Tensor) -> None:
-    """Keep the most likely tokens up to the one that fills top_p of the mass; of equal ones the lower ids."""
+    """Keep the most likely tokens up to the one that fills top_p of the mass; of equal ones the
+    lower ids.
+    """
     rows = (top_p < 1).nonzero().squeeze(1)
     if rows.shape[0] == 0:
         return
@@ -116,7 +126,9 @@ def _keep_top_p(mass: Tensor, top_p: Tensor) -> None:
 
 
 def _largest(mass: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of each row in falling order, and their running sum in float64: enough of them to reach `target`."""
+    """The largest of each row in falling order, and their running sum in float64: enough of them to
+    reach `target`.
+    """
     width = min(FIRST_WIDTH, mass.shape[1])
     while True:
         largest = mass.topk(width, dim=1).values

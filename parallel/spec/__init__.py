@@ -1,6 +1,8 @@
-"""What a model is, from config.json alone: its layers, its tensors, how it can be cut. Needs no torch.
+"""What a model is, from config.json alone: its layers, its tensors, how it can be cut. Needs no
+torch.
 
-Workers build their layers from it (`parallel.decoder`); the planner computes weights and cache from it before anything starts.
+Workers build their layers from it (`parallel.decoder`); the planner computes weights and cache from
+it before anything starts.
 """
 
 from collections.abc import Callable

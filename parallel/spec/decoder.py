@@ -1,4 +1,6 @@
-"""What a decoder is made of, before it is cut: its sizes, its tensors, and how many ranks can share it."""
+"""What a decoder is made of, before it is cut: its sizes, its tensors, and how many ranks can share
+it.
+"""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +18,9 @@ MAX_LEAVES = 8
 
 @dataclass(frozen=True, slots=True)
 class DecoderConfig:
-    """What the layers need of config.json. With experts, those layers have them whose number, from 1, sparse_step divides."""
+    """What the layers need of config.json. With experts, those layers have them whose number, from
+    1, sparse_step divides.
+    """
 
     vocab_size: int
     num_layers: int
@@ -34,7 +38,9 @@ class DecoderConfig:
 
     @property
     def dealt_out(self) -> dict[str, int]:
-        """How many there are of each thing that every rank must get an equal share of; key-value heads may be shared."""
+        """How many there are of each thing that every rank must get an equal share of; key-value
+        heads may be shared.
+        """
         moe = self.moe
         counts = {"attention heads": self.layer.num_heads}
         if moe is not None:
@@ -47,7 +53,9 @@ class DecoderConfig:
 
     @property
     def num_leaves(self) -> int:
-        """Virtual shards of the row-parallel linears and of the experts: the largest power of two up to 8 that divides all."""
+        """Virtual shards of the row-parallel linears and of the experts: the largest power of two
+        up to 8 that divides all.
+        """
         leaves = MAX_LEAVES
         while any(count % leaves for count in self.dealt_out.values()):
             leaves //= 2
@@ -55,7 +63,9 @@ class DecoderConfig:
 
     @property
     def head_layers(self) -> float:
-        """What the head costs in layers, where every other row is sampled: in decode all are, in prefill hardly any."""
+        """What the head costs in layers, where every other row is sampled: in decode all are, in
+        prefill hardly any.
+        """
         layers = [math.prod(shape) for name, shape in self.shapes().items() if name.startswith("model.layers.")]
         return self.vocab_size * self.layer.hidden_size * self.num_layers / sum(layers) / 2
 
@@ -85,7 +95,9 @@ class DecoderConfig:
 
     @property
     def unused(self) -> frozenset[str]:
-        """Tensors that a checkpoint may hold too: a tied head, and the rotary frequencies, which follow from config.json."""
+        """Tensors that a checkpoint may hold too: a tied head, and the rotary frequencies, which
+        follow from config.json.
+        """
         unused = {f"model.layers.{index}.self_attn.rotary_emb.inv_freq" for index in range(self.num_layers)}
         return frozenset(unused | ({HEAD + ".weight"} if self.has_tied_embeddings else set()))
 

@@ -1,4 +1,6 @@
-"""Qwen2: grouped-query attention with biases on queries, keys and values, gated MLP, RMS norm, rotary positions."""
+"""Qwen2: grouped-query attention with biases on queries, keys and values, gated MLP, RMS norm,
+rotary positions.
+"""
 
 from typing import Any
 

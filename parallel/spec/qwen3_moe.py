@@ -8,7 +8,9 @@ from parallel.spec.read import read_decoder, read_moe
 
 
 def read(hf_config: dict[str, Any]) -> DecoderConfig:
-    """Raises UnsupportedModel. The number of experts is called num_experts, by transformers 5 num_local_experts."""
+    """Raises UnsupportedModel. The number of experts is called num_experts, by transformers 5
+    num_local_experts.
+    """
     num_experts = "num_local_experts" if "num_local_experts" in hf_config else "num_experts"
     moe = read_moe(hf_config, num_experts=num_experts, has_shared=False)
     return read_decoder(hf_config, has_qkv_bias=False, has_qk_norm=True, supported=SUPPORTED, moe=moe)

@@ -1,4 +1,6 @@
-"""Reads what architectures share of config.json; a refusal names the field, its value and what is supported."""
+"""Reads what architectures share of config.json; a refusal names the field, its value and what is
+supported.
+"""
 
 from typing import Any
 
@@ -16,7 +18,8 @@ REQUIRED = (
     "vocab_size",
 )
 
-# Fields that change what is computed, and the values that are computed here; the first is also meant if it is absent.
+# Fields that change what is computed, and the values that are computed here; the first is also
+# meant if it is absent.
 Supported = dict[str, tuple[Any, ...]]
 SUPPORTED: Supported = {
     "hidden_act": ("silu",),
@@ -34,7 +37,9 @@ def read_decoder(
     supported: Supported | None = None,
     moe: MoEShape | None = None,
 ) -> DecoderConfig:
-    """From config.json as a dictionary; raises UnsupportedModel. `supported`: of this architecture, beside SUPPORTED."""
+    """From config.json as a dictionary; raises UnsupportedModel. `supported`: of this architecture,
+    beside SUPPORTED.
+    """
     require_integers(hf_config, REQUIRED)
     for name, values in (SUPPORTED | (supported or {})).items():
         if hf_config.get(name, values[0]) not in values:

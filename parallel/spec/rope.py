@@ -41,7 +41,9 @@ class Rope:
 
 
 def read_rope(hf_config: dict[str, Any]) -> Rope:
-    """From `rope_parameters`, or from the older `rope_theta` and `rope_scaling`; raises UnsupportedModel."""
+    """From `rope_parameters`, or from the older `rope_theta` and `rope_scaling`; raises
+    UnsupportedModel.
+    """
     given = hf_config.get("rope_parameters") or hf_config.get("rope_scaling") or {}
     if not isinstance(given, dict):
         raise UnsupportedModel(f"config.json: rope_scaling={given!r} is no object")

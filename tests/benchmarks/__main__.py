@@ -1,9 +1,11 @@
-"""Every benchmark, or those that are named: `make bench`, or `python -m tests.benchmarks [--quick] [ITEM ...]`.
+"""Every benchmark, or those that are named: `make bench`, or `python -m tests.benchmarks [--quick]
+[ITEM ...]`.
 
-W1-W3 are done by Squadron, by transformers and, where its Python package is installed, by llama.cpp in turn, on random bf16
-weights of Qwen2.5-0.5B's shape, between two measurements of what the machine can do; with --quantization, by Squadron with
-quantized weights, beside itself without. W4 is many requests of mixed lengths on the demo checkpoint, with steps built ahead of
-their predecessors' results and without; W4-0.5b is the same on the larger shape. Figures are medians.
+W1-W3 are done by Squadron, by transformers and, where its Python package is installed, by llama.cpp
+in turn, on random bf16 weights of Qwen2.5-0.5B's shape, between two measurements of what the
+machine can do; with --quantization, by Squadron with quantized weights, beside itself without. W4
+is many requests of mixed lengths on the demo checkpoint, with steps built ahead of their
+predecessors' results and without; W4-0.5b is the same on the larger shape. Figures are medians.
 """
 
 import argparse
@@ -95,7 +97,9 @@ def run_module(item: str, quick: bool) -> dict[str, Any]:
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """A row for each work: tokens a second of ours and beside, the ratio, and our share of the floor."""
+    """A row for each work: tokens a second of ours and beside, the ratio, and our share of the
+    floor.
+    """
     rows = [f"{'':8}{'tok/s':<48}{'squadron':>10}   {'beside':<24}{'ratio':>7}{'floor':>10}{'share':>7}"]
     for item, result in results.items():
         if "tok_per_s" not in result:

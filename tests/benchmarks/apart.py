@@ -1,7 +1,8 @@
 """A peer in a process of its own.
 
-OpenMP's threads wait for work by spinning only while a process has no more of them than cores, whichever pools they are in: two
-engines in one process slow each other even when they take turns, ours to two thirds of its speed.
+OpenMP's threads wait for work by spinning only while a process has no more of them than cores,
+whichever pools they are in: two engines in one process slow each other even when they take turns,
+ours to two thirds of its speed.
 """
 
 import multiprocessing

@@ -1,9 +1,11 @@
-"""What the driver costs: schedule + build + process per running sequence and step, on an executor that does nothing.
+"""What the driver costs: schedule + build + process per running sequence and step, on an executor
+that does nothing.
 
     python -m tests.benchmarks.bench_driver [--sequences 256] [--steps 400] [--waiting 100000]
 
-Prints the time of a step by part. Target: at most 5 µs per running sequence and step at 256 sequences. And the driver's own
-time from a lost worker to the next step, with many more requests waiting. Target: at most 0.2 s with 100,000.
+Prints the time of a step by part. Target: at most 5 µs per running sequence and step at 256
+sequences. And the driver's own time from a lost worker to the next step, with many more requests
+waiting. Target: at most 0.2 s with 100,000.
 """
 
 import argparse
@@ -109,7 +111,9 @@ def measure(num_sequences: int, num_steps: int) -> dict[str, float]:
 
 
 def measure_recovery(num_sequences: int, num_waiting: int) -> float:
-    """Seconds from the loss of a worker to the next step's being handed over; the executor takes none of them."""
+    """Seconds from the loss of a worker to the next step's being handed over; the executor takes
+    none of them.
+    """
     engine = running_engine(num_sequences, 64)
     for number in range(num_waiting):
         engine.add_request(f"waiting {number}", [50 + number % 300] * 100, SamplingParams(max_tokens=16))

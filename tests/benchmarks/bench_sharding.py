@@ -1,9 +1,11 @@
-"""What sharding costs and gains on the cores of one machine: `python -m tests.benchmarks.bench_sharding [P7 P8]`.
+"""What sharding costs and gains on the cores of one machine: `python -m
+tests.benchmarks.bench_sharding [P7 P8]`.
 
-Random bf16 weights of Qwen2.5-0.5B's shape, ranks in Ray's processes. P7: milliseconds a decode step of one rank with two
-threads, and of two tensor-parallel ranks with one each. P8: output tokens a second of two pipeline stages with a thread each,
-at depth 1 and at depth 2, of a queue of requests of mixed lengths, 64 at a time: fewer would not do, a stage reads its
-weights for 8 rows as long as for 16. The two are started in turn; medians of all rounds.
+Random bf16 weights of Qwen2.5-0.5B's shape, ranks in Ray's processes. P7: milliseconds a decode
+step of one rank with two threads, and of two tensor-parallel ranks with one each. P8: output tokens
+a second of two pipeline stages with a thread each, at depth 1 and at depth 2, of a queue of
+requests of mixed lengths, 64 at a time: fewer would not do, a stage reads its weights for 8 rows as
+long as for 16. The two are started in turn; medians of all rounds.
 """
 
 import argparse
@@ -45,8 +47,8 @@ def main() -> None:
                     options.rounds,
                 )
                 print(
-                    f"P7 decode batch {batch:2}: one rank × 2 threads {whole:.2f} ms, two ranks × 1 thread {halves:.2f} ms: "
-                    f"{halves / whole:.2f}×",
+                    f"P7 decode batch {batch:2}: one rank × 2 threads {whole:.2f} ms, two ranks × 1 thread "
+                    f"{halves:.2f} ms: {halves / whole:.2f}×",
                     flush=True,
                 )
         if "P8" in (options.items or ["P8"]):

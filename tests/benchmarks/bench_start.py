@@ -1,7 +1,9 @@
-"""How long a rank takes to load its weights, and what it keeps in memory: `python -m tests.benchmarks.bench_start`.
+"""How long a rank takes to load its weights, and what it keeps in memory: `python -m
+tests.benchmarks.bench_start`.
 
-Random bf16 weights of Qwen2.5-0.5B's shape, read from the page cache, in a process of its own each time. Resident bytes are
-counted over those of the process before it loads (Python and torch), once the whole cache has been written to.
+Random bf16 weights of Qwen2.5-0.5B's shape, read from the page cache, in a process of its own each
+time. Resident bytes are counted over those of the process before it loads (Python and torch), once
+the whole cache has been written to.
 """
 
 import argparse
@@ -47,8 +49,8 @@ def main() -> None:
     needed = weights + CACHE_BYTES
     print(f"loaded in {seconds:.2f} s ({min(run['seconds'] for run in runs):.2f} at best)")
     print(
-        f"weights {weights / MIB:.0f} MiB and cache {CACHE_BYTES / MIB:.0f} MiB; resident {resident / MIB:.0f} MiB over the "
-        f"process' {process / MIB:.0f}: {resident / needed:.2f}×; at most {peak / MIB:.0f} MiB while loading"
+        f"weights {weights / MIB:.0f} MiB and cache {CACHE_BYTES / MIB:.0f} MiB; resident {resident / MIB:.0f} MiB "
+        f"over the process' {process / MIB:.0f}: {resident / needed:.2f}×; at most {peak / MIB:.0f} MiB while loading"
     )
 
 

@@ -1,7 +1,8 @@
-"""Time a step's way from the driver to its workers and back: `python -m tests.benchmarks.bench_step_channel`.
+"""Time a step's way from the driver to its workers and back: `python -m
+tests.benchmarks.bench_step_channel`.
 
-The workers do nothing.
-Each worker is a process of its own, as under Ray. The step is a decode of 16 sequences (about 2.6 KB), its answer 16 tokens.
+The workers do nothing. Each worker is a process of its own, as under Ray. The step is a decode of
+16 sequences (about 2.6 KB), its answer 16 tokens.
 """
 
 import argparse

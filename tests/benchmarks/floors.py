@@ -1,4 +1,6 @@
-"""What the machine can do, measured, and how soon it could do a step: bytes over bandwidth, products over their rate."""
+"""What the machine can do, measured, and how soon it could do a step: bytes over bandwidth,
+products over their rate.
+"""
 
 import ctypes
 import mmap
@@ -17,7 +19,8 @@ from engine.config import ModelConfig
 from ops.cpu import build
 
 BYTES_PER_WEIGHT = 2  # bfloat16, as is the cache
-# Of a weight's code, and its part in the scale of a group of 64; embeddings and the head have at least 8 bits.
+# Of a weight's code, and its part in the scale of a group of 64; embeddings and the head have at
+# least 8 bits.
 QUANTIZED_BYTES = {"int8": 1 + 2 / 64, "int4": 1 / 2 + 2 / 64}
 PROBE_ROUNDS = 5
 ARRAY_ELEMENTS = 32 << 20  # of 8 bytes: no cache holds it
@@ -26,7 +29,9 @@ PRODUCT_SIZE = 2048
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Bytes a second that are read of a large array, and operations a second of torch's bf16 product."""
+    """Bytes a second that are read of a large array, and operations a second of torch's bf16
+    product.
+    """
 
     bandwidth: float
     product_rate: float
@@ -40,8 +45,9 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`rows` tokens are computed, `sampled` of them for their logits; `context` tokens are read from the cache, and `pairs`
-    of a query and a key are multiplied."""
+    """`rows` tokens are computed, `sampled` of them for their logits; `context` tokens are read
+    from the cache, and `pairs` of a query and a key are multiplied.
+    """
 
     rows: int
     sampled: int
@@ -76,7 +82,9 @@ class Model:
         )
 
     def floor_seconds(self, steps: Sequence[Step], machine: Machine) -> float:
-        """No step can be done sooner than its weights and cache are read, nor than its matrix products are computed."""
+        """No step can be done sooner than its weights and cache are read, nor than its matrix
+        products are computed.
+        """
         total = 0.0
         for step in steps:
             weights = self.layer_bytes * self.layer_weights + self.head_bytes * self.head_weights
@@ -88,7 +96,9 @@ class Model:
 
 
 class Probe:
-    """Measures the machine, with torch's number of threads. Raises BuildError without a C++ compiler."""
+    """Measures the machine, with torch's number of threads. Raises BuildError without a C++
+    compiler.
+    """
 
     def __init__(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

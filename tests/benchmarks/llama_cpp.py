@@ -1,6 +1,8 @@
-"""llama.cpp beside us, where its Python package is installed: `pip install llama-cpp-python gguf`, which compiles it.
+"""llama.cpp beside us, where its Python package is installed: `pip install llama-cpp-python gguf`,
+which compiles it.
 
-It gets the same weights in bfloat16, as a GGUF file without a tokenizer, kept beside the checkpoint it was made from.
+It gets the same weights in bfloat16, as a GGUF file without a tokenizer, kept beside the checkpoint
+it was made from.
 """
 
 import importlib.util
@@ -90,7 +92,9 @@ class LlamaCpp(AbstractContextManager["LlamaCpp"]):
         return self._library.llama_init_from_model(self._model, params)
 
     def _decode(self, context: Any, rows: list[tuple[int, int, int, bool]], tokens: np.ndarray) -> None:
-        """Compute (sequence, position, token, is sampled) and write the most likely next token of each sampled sequence."""
+        """Compute (sequence, position, token, is sampled) and write the most likely next token of
+        each sampled sequence.
+        """
         library = self._library
         batch = library.llama_batch_init(len(rows), 0, 1)
         batch.n_tokens = len(rows)

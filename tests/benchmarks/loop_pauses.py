@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.loop_pauses
 
-The application runs in the loop of this process, without a socket, beside a task that only sleeps. The longest time that this
-task is late is what a neighbour's stream would have waited.
+The application runs in the loop of this process, without a socket, beside a task that only sleeps.
+The longest time that this task is late is what a neighbour's stream would have waited.
 """
 
 import asyncio

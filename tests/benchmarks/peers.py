@@ -1,4 +1,6 @@
-"""The engines that are measured side by side, each with the same weights, prompts and threads: Squadron and transformers."""
+"""The engines that are measured side by side, each with the same weights, prompts and threads:
+Squadron and transformers.
+"""
 
 import time
 from collections.abc import Sequence
@@ -22,7 +24,9 @@ DTYPE = "bfloat16"
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds from the start of a run to the first token of any request, and to the last token of all."""
+    """Seconds from the start of a run to the first token of any request, and to the last token of
+    all.
+    """
 
     first: float
     last: float
@@ -34,9 +38,11 @@ class Peer(Protocol):
 
 
 class Squadron:
-    """The engine, in this process or with ranks of the Ray cluster that this process is connected to.
+    """The engine, in this process or with ranks of the Ray cluster that this process is connected
+    to.
 
-    `depth` 1: a step is built once the one before it has been answered; None: as the executor has it.
+    `depth` 1: a step is built once the one before it has been answered; None: as the executor has
+    it.
     """
 
     def __init__(self, folder: str, *, depth: int | None = None, **arguments: Any) -> None:
@@ -75,7 +81,9 @@ class Squadron:
 
 @dataclass(slots=True)
 class _Clock:
-    """A stopping criterion that never stops, and notes when it was first asked: after the first token."""
+    """A stopping criterion that never stops, and notes when it was first asked: after the first
+    token.
+    """
 
     first: float | None = None
     started: float = field(default_factory=time.perf_counter)
@@ -86,7 +94,9 @@ class _Clock:
 
 
 class Transformers(AbstractContextManager["Transformers"]):
-    """`generate` of the library, on one batch of requests of one length, as it is without any tuning."""
+    """`generate` of the library, on one batch of requests of one length, as it is without any
+    tuning.
+    """
 
     def __init__(self, folder: str) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, DTYPE))

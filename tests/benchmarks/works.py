@@ -1,4 +1,6 @@
-"""The works W1 to W4: what is asked of the engines, how it is measured, and what the machine would allow."""
+"""The works W1 to W4: what is asked of the engines, how it is measured, and what the machine would
+allow.
+"""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -22,7 +24,9 @@ MIXED_INPUT, MIXED_OUTPUT = Lengths(16, 256), Lengths(16, 128)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Requests that are given at once, and which of their tokens count: those of the prompts, those after the first, or all."""
+    """Requests that are given at once, and which of their tokens count: those of the prompts, those
+    after the first, or all.
+    """
 
     num_requests: int
     input_len: int
@@ -94,7 +98,9 @@ def compare(
 
 
 def mixed(folder: str, num_requests: int, repeats: int) -> dict[str, Any]:
-    """Output tokens a second of the same requests: now, without steps built ahead, and as it was at first light."""
+    """Output tokens a second of the same requests: now, without steps built ahead, and as it was at
+    first light.
+    """
     random = np.random.default_rng(SEED)
     vocab_size = ModelConfig.load(folder).vocab_size
     works = random_works(random, num_requests, MIXED_INPUT, MIXED_OUTPUT, vocab_size)

@@ -1,4 +1,6 @@
-"""The command line: every option reaches the configuration, and every mistake is one line and status 2."""
+"""The command line: every option reaches the configuration, and every mistake is one line and
+status 2.
+"""
 
 import argparse
 import contextlib
@@ -204,7 +206,8 @@ def test_a_ray_address_where_nobody_is(capsys: pytest.CaptureFixture[str]) -> No
     address = f"127.0.0.1:{port}"
     assert main(["serve", str(DEMO), "--port", "0", "--ray-address", address]) == 2
     assert capsys.readouterr().err == (
-        f"squadron serve: nothing answers at --ray-address {address}; is the port that of `ray start`, and the cluster up?\n"
+        f"squadron serve: nothing answers at --ray-address {address}; is the port that of `ray start`, and the "
+        "cluster up?\n"
     )
 
 
@@ -228,7 +231,8 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
         for command in (["serve", str(DEMO)], ["demo"]):
             line = fails(capsys, *command, "--port", port)
             assert line == (
-                f"squadron {command[0]}: cannot listen on 127.0.0.1:{port}: Address already in use; choose another with --port"
+                f"squadron {command[0]}: cannot listen on 127.0.0.1:{port}: Address already in use; choose "
+                "another with --port"
             )
 
 

@@ -1,7 +1,8 @@
-"""An executor without a model: cache cells hold a hash of the prefix, and tokens are hashes of what attention would see.
+"""An executor without a model: cache cells hold a hash of the prefix, and tokens are hashes of what
+attention would see.
 
-It reads and writes its cells exactly as workers do (slots, block tables, moves, rows carried from the step before), so whatever
-scheduler and block manager get wrong shows as a wrong token.
+It reads and writes its cells exactly as workers do (slots, block tables, moves, rows carried from
+the step before), so whatever scheduler and block manager get wrong shows as a wrong token.
 """
 
 from collections import deque
@@ -40,7 +41,9 @@ def attend(cells: np.ndarray) -> np.ndarray:
 
 
 def hidden_states(token_ids: list[int]) -> np.ndarray:
-    """What the last layer sees at each position, without any cache: the truth that the executor is held against."""
+    """What the last layer sees at each position, without any cache: the truth that the executor is
+    held against.
+    """
     cells = first_layer(np.array(token_ids), np.arange(len(token_ids)))
     return attend(attend(cells))
 
@@ -55,7 +58,9 @@ def ranked_tokens(hidden: int, count: int, vocab_size: int) -> tuple[list[int], 
 def next_token(
     hidden: int, key: tuple[float, int, int, int], history: tuple[int, ...], banned: set[int], vocab_size: int
 ) -> int:
-    """key: temperature, seed, choice, position. Greedy rows ignore all but the hidden state and what is banned."""
+    """key: temperature, seed, choice, position. Greedy rows ignore all but the hidden state and
+    what is banned.
+    """
     value = hidden
     if key[0] > 0:
         for part in (*key[1:], *history):
@@ -68,7 +73,9 @@ def next_token(
 
 
 class HistoryExecutor:
-    """A real `Executor`. `depth` steps may be in flight; their results stay hidden until the engine asks."""
+    """A real `Executor`. `depth` steps may be in flight; their results stay hidden until the engine
+    asks.
+    """
 
     def __init__(self, capacity: Capacity, vocab_size: int, depth: int, runs_ahead: bool) -> None:
         self.depth, self.runs_ahead = depth, runs_ahead

@@ -1,4 +1,6 @@
-"""An executor whose ranks are threads of this process: real workers, real gloo between them, and no process to start."""
+"""An executor whose ranks are threads of this process: real workers, real gloo between them, and no
+process to start.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +14,9 @@ from engine.worker.worker import LOOPBACK, Worker, join_store, open_store
 
 
 class ThreadExecutor:
-    """An `Executor` for any TP × PP, with the depth that `RayExecutor` has. It cannot restart: threads cannot be killed."""
+    """An `Executor` for any TP × PP, with the depth that `RayExecutor` has. It cannot restart:
+    threads cannot be killed.
+    """
 
     def __init__(self, config: EngineConfig) -> None:
         self.depth = max(2, config.pipeline_parallel_size)

@@ -1,4 +1,6 @@
-"""The whole system, once for all tests here: Ray, Serve, a gateway, an engine and four workers, at TP=2 × PP=2."""
+"""The whole system, once for all tests here: Ray, Serve, a gateway, an engine and four workers, at
+TP=2 × PP=2.
+"""
 
 import json
 import socket

@@ -1,4 +1,6 @@
-"""`squadron chaos` at a server that is well: what it reports, and that it does not pass for want of faults."""
+"""`squadron chaos` at a server that is well: what it reports, and that it does not pass for want of
+faults.
+"""
 
 import json
 import os

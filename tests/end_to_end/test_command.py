@@ -134,7 +134,9 @@ def test_serve_refuses_damaged_weights_soon(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("to_all", [False, True], ids=["to our process group", "to every process"])
 def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
-    """A signal to the group leaves Ray to us: what runs is finished. After one to everybody nothing is left behind either."""
+    """A signal to the group leaves Ray to us: what runs is finished. After one to everybody nothing
+    is left behind either.
+    """
     port = free_port()
     options = ["--port", str(port), "--served-model-name", "small", "--device", "cpu"]
     mark = f"SQUADRON_TEST={tmp_path}"  # which every process below inherits
@@ -177,7 +179,8 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
                 assert received[-1].choices[0].finish_reason == "length"
             assert process.wait(timeout=60) == 130
         said, stopping = process.stdout.read(), "Stopping; what has begun is finished first\n"
-        # Ray's autoscaler, ended by a signal to everybody, may still manage to have its own end told.
+        # Ray's autoscaler, ended by a signal to everybody, may still manage to have its own end
+        # told.
         assert said == stopping or (to_all and stopping in said and "(raylet)" in said)
         wait_until_gone(mark)
         assert not folder.exists()

@@ -1,4 +1,6 @@
-"""Another Ray job, which cannot import any package of ours, calls the application through its handle."""
+"""Another Ray job, which cannot import any package of ours, calls the application through its
+handle.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""`LLM` with two ranks, on the cluster that the process is connected to, beside the server's workers."""
+"""`LLM` with two ranks, on the cluster that the process is connected to, beside the server's
+workers.
+"""
 
 from cluster.llm import LLM
 from engine.sampling_params import SamplingParams

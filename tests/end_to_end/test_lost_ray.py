@@ -1,4 +1,6 @@
-"""What `squadron serve` does when Ray's own processes die: the short form of the harness' scenarios."""
+"""What `squadron serve` does when Ray's own processes die: the short form of the harness'
+scenarios.
+"""
 
 import json
 import subprocess

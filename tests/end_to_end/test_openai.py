@@ -115,7 +115,10 @@ def test_a_disconnect_frees_the_blocks(server: Server) -> None:
     }
     with socket.create_connection((LOOPBACK, server.port), timeout=30) as connection:
         text = json.dumps(body)
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(text)}"
+        head = (
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: "
+            f"{len(text)}"
+        )
         connection.sendall(f"{head}\r\n\r\n{text}".encode())
         received = b""
         while received.count(b"data: ") < 10:

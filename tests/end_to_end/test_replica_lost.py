@@ -1,4 +1,6 @@
-"""Replicas die, freeze and are replaced under streams: the streams go on, with what they would have said."""
+"""Replicas die, freeze and are replaced under streams: the streams go on, with what they would have
+said.
+"""
 
 import os
 import signal
@@ -41,7 +43,9 @@ def undisturbed(server: Server) -> Any:
 
 
 def test_serve_tells_which_replicas_run_as_they_call_themselves(server: Server) -> None:
-    """A gateway looks into Serve's router for it; not found there, it would have every replica connect each second."""
+    """A gateway looks into Serve's router for it; not found there, it would have every replica
+    connect each second.
+    """
     engines = serve.get_deployment_handle("EngineDeployment", "squadron")
     engines.broadcast("stats").results(timeout_s=DEADLINE_SECONDS)  # from now on it is told of them
     wait_until_healthy(server)
@@ -107,7 +111,9 @@ def test_prompts_of_30_mib_are_refused_and_harm_nobody(server: Server, undisturb
 
 
 def test_a_lost_gateway_is_no_clean_end(server: Server) -> None:
-    """Whatever the proxy makes of it: the chunked body is not ended, and the `openai` client raises."""
+    """Whatever the proxy makes of it: the chunked body is not ended, and the `openai` client
+    raises.
+    """
     chunks = server.client(timeout=DEADLINE_SECONDS).completions.create(**BODY)
     with socket.create_connection((LOOPBACK, server.port), timeout=DEADLINE_SECONDS) as connection:
         request = httpx.Request("POST", f"{server.url}/v1/completions", json=_plain(BODY))
@@ -157,7 +163,9 @@ def test_a_lost_proxy_is_replaced(server: Server, undisturbed: Any) -> None:
 
 
 def said_by(server: Server, disturb: Callable[[], object], at_end: Callable[[], object] = lambda: None) -> Any:
-    """All that a client hears who gave `disturb` a cause once its stream had begun; in any pieces."""
+    """All that a client hears who gave `disturb` a cause once its stream had begun; in any
+    pieces.
+    """
     choices: dict[int, list[Any]] = {0: ["", [], None], 1: ["", [], None]}
     usage = None
     for number, chunk in enumerate(server.client(timeout=DEADLINE_SECONDS).completions.create(**BODY)):

@@ -14,7 +14,9 @@ from tests.end_to_end.test_replica_lost import actor_of, engine, said_by, wait_u
 
 
 def test_streams_outlive_serves_controller(server: Server) -> None:
-    """And the engine that the next controller starts is known to the gateway that was there before."""
+    """And the engine that the next controller starts is known to the gateway that was there
+    before.
+    """
     wait_until_healthy(server)
     undisturbed = said_by(server, lambda: None)
     (pid,) = find(CONTROLLER)

@@ -1,4 +1,6 @@
-"""Serve on a cluster where it runs already, which is left as it is, and again on one where it has ended."""
+"""Serve on a cluster where it runs already, which is left as it is, and again on one where it has
+ended.
+"""
 
 import subprocess
 import sys

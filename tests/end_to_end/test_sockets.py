@@ -1,4 +1,6 @@
-"""Every socket on which `squadron serve` and what it starts listen, as the kernel tells, and what is answered on them."""
+"""Every socket on which `squadron serve` and what it starts listen, as the kernel tells, and what
+is answered on them.
+"""
 
 import os
 import re
@@ -86,7 +88,9 @@ def address_of(text: str) -> IPv4Address | IPv6Address:
 
 
 def test_only_http_and_serves_replicas_listen_off_loopback(serving: Serving) -> None:
-    """HTTP as it was asked to, and one gRPC port of each replica, which Serve gives no address to; it wants Ray's token."""
+    """HTTP as it was asked to, and one gRPC port of each replica, which Serve gives no address to;
+    it wants Ray's token.
+    """
     for name in ("ray::ServeController", "ray::ProxyActor", REPLICA, "ray::WorkerActor"):
         assert any(each.process.startswith(name) for each in serving.listeners), name  # nobody was passed over
     public = [each for each in serving.listeners if not is_loopback(each.host)]

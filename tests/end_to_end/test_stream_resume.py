@@ -1,4 +1,5 @@
-"""A stream outlives the gateway that it came from: its client comes back with the last event it had, and gets the rest.
+"""A stream outlives the gateway that it came from: its client comes back with the last event it
+had, and gets the rest.
 
 And what one gateway knows the other one tells.
 """
@@ -64,7 +65,9 @@ def test_a_stream_outlives_both_gateways(resumable: Server) -> None:
 
 
 def events(server: Server, last: bytes | None) -> Iterator[bytes]:
-    """The stream's events after `last`, or all of them, as they come over a connection of their own."""
+    """The stream's events after `last`, or all of them, as they come over a connection of their
+    own.
+    """
     headers = {"content-type": "application/json", "authorization": "Bearer key"}
     if last is not None:
         headers["Last-Event-ID"] = last.partition(b"\n")[0].removeprefix(b"id: ").decode()

@@ -1,4 +1,6 @@
-"""The demo checkpoint in tests: engines on it, prompts for it, and answers in a form to be compared."""
+"""The demo checkpoint in tests: engines on it, prompts for it, and answers in a form to be
+compared.
+"""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +20,9 @@ Request = tuple[list[int], SamplingParams]
 
 @contextmanager
 def demo_engine(**overrides: object) -> Iterator[LLMEngine]:
-    """Float32 on the reference backend unless told otherwise, another `model` too; ranks are threads."""
+    """Float32 on the reference backend unless told otherwise, another `model` too; ranks are
+    threads.
+    """
     arguments = {"model": DEMO, "dtype": "float32", "ops_backend": "reference", "kv_cache_memory_bytes": 2**25}
     config = EngineConfig.create(**(arguments | overrides))
     executor = LocalExecutor(config) if config.world_size == 1 else ThreadExecutor(config)

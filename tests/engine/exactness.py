@@ -2,9 +2,10 @@
 
     python -m tests.engine.exactness [X2 X3 X4 T20] [--requests 300] [--quantization int4]
 
-On the C++ kernels in bfloat16, tokens, text, finish reasons and logprobs must be the same to the bit as when each request ran
-alone on an engine with room for everything. X2: in random batches. X3: chunks of 1, 7, 64 and whole, cache hit and miss,
-preempted by swap and by recompute. X4: resumed at every cut. T20: a cache of a quarter of the demand.
+On the C++ kernels in bfloat16, tokens, text, finish reasons and logprobs must be the same to the
+bit as when each request ran alone on an engine with room for everything. X2: in random batches. X3:
+chunks of 1, 7, 64 and whole, cache hit and miss, preempted by swap and by recompute. X4: resumed at
+every cut. T20: a cache of a quarter of the demand.
 """
 
 import argparse

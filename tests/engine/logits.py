@@ -2,9 +2,9 @@
 
     python -m tests.engine.logits [X1 X5] [--requests 500]
 
-X1: TP 1, 2, 4 × PP 1, 2, 4 on the demo checkpoint and TP 1, 2 on random weights of Qwen2.5-0.5B's shape, bfloat16 on the C++
-kernels: the logits of every step are compared to the bit with one rank's. X5: greedy tokens and logits in float32 beside
-transformers', on the demo checkpoint.
+X1: TP 1, 2, 4 × PP 1, 2, 4 on the demo checkpoint and TP 1, 2 on random weights of Qwen2.5-0.5B's
+shape, bfloat16 on the C++ kernels: the logits of every step are compared to the bit with one
+rank's. X5: greedy tokens and logits in float32 beside transformers', on the demo checkpoint.
 """
 
 import argparse
@@ -40,7 +40,9 @@ MAX_LOGIT_DIFFERENCE = 1e-3
 
 
 class LogitsSpy:
-    """Keeps the logits of every sampled row that `keep` is given, by the request and the position they are for."""
+    """Keeps the logits of every sampled row that `keep` is given, by the request and the position
+    they are for.
+    """
 
     def __init__(self, runner: ModelRunner) -> None:
         self.rows: dict[Row, torch.Tensor] = {}

@@ -2,9 +2,10 @@
 
     python -m tests.engine.long_walk [--operations 1000000] [--seed 0]
 
-Operations are calls on scheduler and block manager (add, abort, schedule, admit, reserve, fork, swap, free, index). After every
-step, references must equal users and free + used must equal all; at the end nothing may be left. Requests keep coming; the
-longest wait, counted in requests that were added later and scheduled earlier, shows that nobody starves.
+Operations are calls on scheduler and block manager (add, abort, schedule, admit, reserve, fork,
+swap, free, index). After every step, references must equal users and free + used must equal all; at
+the end nothing may be left. Requests keep coming; the longest wait, counted in requests that were
+added later and scheduled earlier, shows that nobody starves.
 """
 
 import argparse
@@ -50,7 +51,9 @@ def _counting(method, name, counts):
 
 
 def walk(rng: random.Random, knobs: Knobs) -> tuple[int, Counter[str]]:
-    """One engine, many requests, some aborted, some crashes: the most that one was overtaken by, and how requests ended."""
+    """One engine, many requests, some aborted, some crashes: the most that one was overtaken by,
+    and how requests ended.
+    """
     engine = make_engine(knobs)
     engine.executor.crash_at = {rng.randint(1, 2000) for _ in range(3)}
     waiting = random_requests(rng, REQUESTS_PER_ENGINE)

@@ -1,4 +1,5 @@
-"""Two requests on the demo checkpoint, step by step, as the timeline has them: the example of docs/a-step.md.
+"""Two requests on the demo checkpoint, step by step, as the timeline has them: the example of
+docs/a-step.md.
 
 python -m tests.engine.show_steps
 """

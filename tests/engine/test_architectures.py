@@ -1,5 +1,6 @@
-"""Engines on small random models of each architecture: the tokens of transformers' `generate`; the same bits in any company
-and however the model is cut."""
+"""Engines on small random models of each architecture: the tokens of transformers' `generate`; the
+same bits in any company and however the model is cut.
+"""
 
 import random
 

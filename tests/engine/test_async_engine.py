@@ -1,4 +1,6 @@
-"""Streams of many callers on one engine thread: they get what they asked for, and leave nothing behind when they go."""
+"""Streams of many callers on one engine thread: they get what they asked for, and leave nothing
+behind when they go.
+"""
 
 import asyncio
 import threading

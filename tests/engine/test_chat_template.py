@@ -1,4 +1,6 @@
-"""Chat templates render as in transformers, are found where it finds them, and cannot take more than is allowed."""
+"""Chat templates render as in transformers, are found where it finds them, and cannot take more
+than is allowed.
+"""
 
 import json
 import threading

@@ -1,6 +1,8 @@
-"""The demo checkpoint says the same alone and in company, in chunks, from the cache, after swaps, sharded and resumed.
+"""The demo checkpoint says the same alone and in company, in chunks, from the cache, after swaps,
+sharded and resumed.
 
-In float32 on the reference backend: the same tokens. In bfloat16 on the C++ kernels: the same logprobs too, to the bit.
+In float32 on the reference backend: the same tokens. In bfloat16 on the C++ kernels: the same
+logprobs too, to the bit.
 """
 
 import random

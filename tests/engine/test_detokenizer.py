@@ -1,4 +1,6 @@
-"""Text comes out as it is decided, whole characters only, and adds up to what a decoder makes of all tokens at once."""
+"""Text comes out as it is decided, whole characters only, and adds up to what a decoder makes of
+all tokens at once.
+"""
 
 import random
 

@@ -1,4 +1,6 @@
-"""What a user of the engine is promised, on the history executor: refusals, isolation, pressure, times that add up."""
+"""What a user of the engine is promised, on the history executor: refusals, isolation, pressure,
+times that add up.
+"""
 
 import random
 from dataclasses import replace
@@ -395,7 +397,8 @@ def test_stages_work_on_different_parts_of_the_prompts_at_once(depth: int, runs_
     else:
         assert sizes[:3] == [100, 94, 88]  # a sixteenth of what is left
         assert 32 in prompt_tokens(engine)  # as many as a stage computes while it reads its weights
-        # Sequences that decode and parts of prompts are in the same steps, so that steps take equally long.
+        # Sequences that decode and parts of prompts are in the same steps, so that steps take
+        # equally long.
         assert any(1 in record.num_tokens and max(record.num_tokens) > 1 for record in engine.timeline.records)
 
 

@@ -1,4 +1,6 @@
-"""Rows that are not numbers, and requests that a real worker cannot compute: they end alone, on either backend."""
+"""Rows that are not numbers, and requests that a real worker cannot compute: they end alone, on
+either backend.
+"""
 
 import json
 import shutil
@@ -24,7 +26,9 @@ BACKENDS = ["reference", "cpu"]
 
 @pytest.fixture(scope="module")
 def untied(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The demo checkpoint with a head of its own, so that a token's embedding is in no other row's logits."""
+    """The demo checkpoint with a head of its own, so that a token's embedding is in no other row's
+    logits.
+    """
     folder = tmp_path_factory.mktemp("untied")
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"):
         shutil.copyfile(Path(DEMO) / name, folder / name)
@@ -38,7 +42,9 @@ def untied(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @contextmanager
 def poisoned_engine(model: str, backend: str) -> Iterator[LLMEngine]:
-    """With NaN for the poison's embedding, and a cache so small that blocks change hands all the time."""
+    """With NaN for the poison's embedding, and a cache so small that blocks change hands all the
+    time.
+    """
     with demo_engine(model=model, ops_backend=backend, num_gpu_blocks_override=24, max_model_len=128) as engine:
         ops = engine.executor._worker._ops
         whole = ops.embedding

@@ -1,4 +1,6 @@
-"""Quantized weights on the demo checkpoint: the same bits sharded, in company and in chunks; what the report says; answers."""
+"""Quantized weights on the demo checkpoint: the same bits sharded, in company and in chunks; what
+the report says; answers.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Whatever the engine does to a request (chunks, cache hits, forks, swaps, recomputes, crashes), its answer stays the same."""
+"""Whatever the engine does to a request (chunks, cache hits, forks, swaps, recomputes, crashes),
+its answer stays the same.
+"""
 
 import random
 

@@ -1,4 +1,6 @@
-"""Requests that fail every step they are in end alone, with few restarts; and restarts are not for ever."""
+"""Requests that fail every step they are in end alone, with few restarts; and restarts are not for
+ever.
+"""
 
 import random
 import sys
@@ -160,7 +162,9 @@ def test_convictions_excuse_failures_but_not_for_ever() -> None:
 
 
 def calls_of_a_recovery(num_waiting: int) -> int:
-    """Function calls of a step that fails, and of the next one, with so many requests that wait and none that may go."""
+    """Function calls of a step that fails, and of the next one, with so many requests that wait and
+    none that may go.
+    """
     engine = make_engine(Knobs(num_blocks=2000, depth=2, runs_ahead=True, overrides={"max_num_seqs": 8}))
     for request in neighbours(8, max_tokens=100):
         engine.add_request(request.request_id, request.prompt, request.params)

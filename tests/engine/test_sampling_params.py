@@ -1,4 +1,6 @@
-"""Every range is checked where the parameters are made, and the message names the value and the limit."""
+"""Every range is checked where the parameters are made, and the message names the value and the
+limit.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""A text is refused by its bytes only if its tokens could not fit, whatever the tokenizer does to bytes."""
+"""A text is refused by its bytes only if its tokens could not fit, whatever the tokenizer does to
+bytes.
+"""
 
 import json
 import sys

@@ -1,4 +1,6 @@
-"""The tokenizer encodes and renders conversations as transformers does, and refuses what it cannot."""
+"""The tokenizer encodes and renders conversations as transformers does, and refuses what it
+cannot.
+"""
 
 import json
 import threading

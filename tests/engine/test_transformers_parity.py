@@ -1,4 +1,6 @@
-"""The demo checkpoint in float32 answers as transformers' `generate` does: greedy, beams, logprobs, repetition penalty."""
+"""The demo checkpoint in float32 answers as transformers' `generate` does: greedy, beams, logprobs,
+repetition penalty.
+"""
 
 import pytest
 import torch

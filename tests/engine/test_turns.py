@@ -1,4 +1,6 @@
-"""The choices of a request: they share the prompt, take turns where there is no room for all, and give up what they leave."""
+"""The choices of a request: they share the prompt, take turns where there is no room for all, and
+give up what they leave.
+"""
 
 import pytest
 
@@ -69,7 +71,8 @@ def test_choices_share_the_prompt_again_after_a_crash(enable_prefix_caching):
     answer = run(engine, [request])["r"]
     assert [choice.token_ids for choice in answer.outputs] == [truth(request, n, seed=1) for n in range(8)]
     again = [int(record.num_tokens.sum()) for record in engine.timeline.records if record.epoch == 1]
-    # Six tokens were known of each choice: 106 positions, ten of them in no full block of the prompt.
+    # Six tokens were known of each choice: 106 positions, ten of them in no full block of the
+    # prompt.
     assert again[0] == 106 + 7 * 10
     assert answer.num_cached_tokens == 0, "what a recovery finds in the cache is not the prompt's having been there"
 

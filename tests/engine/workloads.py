@@ -131,7 +131,9 @@ def random_knobs(rng: random.Random) -> Knobs:
 
 
 def truth(request: Request, choice: int, *, seed: int) -> list[int]:
-    """The output tokens of a choice by the model alone: no engine, no cache. For requests without text to stop at."""
+    """The output tokens of a choice by the model alone: no engine, no cache. For requests without
+    text to stop at.
+    """
     params = request.params
     ends = set(params.stop_token_ids) | (set() if params.ignore_eos else {EOS})
     tokens = list(request.prompt)
@@ -151,7 +153,9 @@ MAX_STEPS = 20_000
 
 
 def run(engine: LLMEngine, requests: list[Request], rng: random.Random | None = None) -> dict[str, RequestOutput]:
-    """Add the requests and step until all have finished; with an rng, add at random moments, and abort some."""
+    """Add the requests and step until all have finished; with an rng, add at random moments, and
+    abort some.
+    """
     num_steps = 0
     abort_at = {rng.randint(1, 80) for _ in range(3)} if rng is not None else set()
     joined: dict[str, Accumulator] = {request.request_id: Accumulator() for request in requests}

@@ -1,6 +1,8 @@
-"""Every test here runs on each backend in BACKENDS, with memory that nobody has written to filled with NaN.
+"""Every test here runs on each backend in BACKENDS, with memory that nobody has written to filled
+with NaN.
 
-With TRITON_INTERPRET=1 that is the Triton backend alone, interpreted (`tests.ops.test_interpreted` runs such a process).
+With TRITON_INTERPRET=1 that is the Triton backend alone, interpreted (`tests.ops.test_interpreted`
+runs such a process).
 """
 
 import importlib

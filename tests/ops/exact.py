@@ -9,7 +9,9 @@ dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "bfloat16", "f
 
 
 def assert_rounded_once(got: Tensor, want: Tensor, slack: float = 2e-6) -> None:
-    """got is `want` (float64) cast once, after float32 arithmetic whose error is at most `slack` of the largest value."""
+    """got is `want` (float64) cast once, after float32 arithmetic whose error is at most `slack` of
+    the largest value.
+    """
     assert got.shape == want.shape
     assert torch.isfinite(got).all()
     half_step = torch.finfo(got.dtype).eps / 2 * want.abs() + torch.finfo(got.dtype).smallest_normal

@@ -1,4 +1,6 @@
-"""fp8: the codes of a row are the same to the bit on every backend and shard, and what they stand for is what is multiplied."""
+"""fp8: the codes of a row are the same to the bit on every backend and shard, and what they stand
+for is what is multiplied.
+"""
 
 from collections.abc import Callable
 

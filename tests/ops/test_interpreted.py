@@ -1,4 +1,6 @@
-"""The Triton backend without a GPU: its tests, and those of every backend, run in a process whose kernels are interpreted."""
+"""The Triton backend without a GPU: its tests, and those of every backend, run in a process whose
+kernels are interpreted.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""Quantized weights: what the codes stand for is the same to the bit on every backend and shard, and is what is multiplied."""
+"""Quantized weights: what the codes stand for is the same to the bit on every backend and shard,
+and is what is multiplied.
+"""
 
 import pytest
 import torch

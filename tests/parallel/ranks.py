@@ -18,7 +18,9 @@ Result = TypeVar("Result")
 def run_ranks(
     tp_size: int, function: Callable[[Group, Group], Result], *, pp_size: int = 1, seconds: float = 20
 ) -> list[Result]:
-    """What function(tp, pp) returns on each rank, in order of rank; the first rank's exception, if any, is raised."""
+    """What function(tp, pp) returns on each rank, in order of rank; the first rank's exception, if
+    any, is raised.
+    """
     mesh = Mesh(tp_size, pp_size)
     store = dist.HashStore()
     groups: list[tuple[Group, Group]] = []  # kept until every rank is done, so that what is still being sent arrives

@@ -14,7 +14,9 @@ BLOCKS_EACH = 8  # per sequence
 
 @dataclass
 class Runner:
-    """One rank. Each sequence has BLOCKS_EACH blocks of its own, dealt out at random; cells nobody wrote to are NaN."""
+    """One rank. Each sequence has BLOCKS_EACH blocks of its own, dealt out at random; cells nobody
+    wrote to are NaN.
+    """
 
     model: Decoder
     num_sequences: int
@@ -37,7 +39,9 @@ class Runner:
         self.tables = blocks.view(self.num_sequences, BLOCKS_EACH).int()
 
     def step(self, rows: dict[int, tuple[int, list[int]]]) -> Tensor | None:
-        """rows: sequence -> (how many tokens were computed before, the next ones). Returns logits [T, V] on the last stage."""
+        """rows: sequence -> (how many tokens were computed before, the next ones). Returns logits
+        [T, V] on the last stage.
+        """
         ids = [token for _, tokens in rows.values() for token in tokens]
         spans = [(sequence, start, start + len(tokens)) for sequence, (start, tokens) in rows.items()]
         positions = torch.cat([torch.arange(start, end) for _, start, end in spans])

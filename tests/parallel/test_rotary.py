@@ -67,7 +67,9 @@ def test_what_is_absent_is_the_default() -> None:
 
 
 def test_yarn_extends_the_context_that_it_names() -> None:
-    """As Qwen2.5's model cards have it added; where no original context is named, the one that is there is meant."""
+    """As Qwen2.5's model cards have it added; where no original context is named, the one that is
+    there is meant.
+    """
     yarn = {"factor": 4.0, "original_max_position_embeddings": 4096, "type": "yarn"}
     assert read_rope(hf_config(rope_scaling=yarn)).max_positions == 16384
     assert read_rope(hf_config(rope_scaling=yarn | {"original_max_position_embeddings": 1024})).max_positions == 4096

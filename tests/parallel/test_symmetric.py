@@ -1,4 +1,6 @@
-"""Sums through memory that ranks map of each other: who has it, what goes by it, and two ranks on one GPU."""
+"""Sums through memory that ranks map of each other: who has it, what goes by it, and two ranks on
+one GPU.
+"""
 
 import multiprocessing
 import multiprocessing.connection
@@ -71,7 +73,9 @@ def test_ranks_on_several_machines_map_nothing(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_process_that_has_met_others_before_finds_a_new_one() -> None:
-    """torch counts what it asks of a store over a process' life: here 0 and 1 in one, 6 and 7 in the other."""
+    """torch counts what it asks of a store over a process' life: here 0 and 1 in one, 6 and 7 in
+    the other.
+    """
     shared = dist.HashStore()
     stores = [symmetric.RendezvousStore(shared, shared) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
@@ -130,7 +134,9 @@ def test_a_sum_that_a_rank_did_not_come_to_fails_the_step() -> None:
 
 
 def rank_on_gpu(rank: int, port: int, pipe: multiprocessing.connection.Connection) -> None:
-    """Adds what it is told to until it is told to wait for the other rank alone; then it is aborted."""
+    """Adds what it is told to until it is told to wait for the other rank alone; then it is
+    aborted.
+    """
     device = torch.device("cuda", rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     store = open_store("127.0.0.1", port, False, TIMEOUT)

@@ -1,4 +1,6 @@
-"""As much of pydantic as `engine` asks for, for machines that have none: fields and their defaults; no value is checked."""
+"""As much of pydantic as `engine` asks for, for machines that have none: fields and their defaults;
+no value is checked.
+"""
 
 import json
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
-"""Each GPU kernel against float64 and against what the device could do, then the engine: `python -m tests.benchmarks.gpu`.
+"""Each GPU kernel against float64 and against what the device could do, then the engine: `python -m
+tests.benchmarks.gpu`.
 
-From a checkout, with torch, Triton, tokenizers and jinja2 installed; takes less than ten minutes on a GPU. `--device cpu
---quick` rehearses it in tiny sizes: with TRITON_INTERPRET=1 on the kernels themselves, else on the reference. Figures of a
-rehearsal mean nothing.
+From a checkout, with torch, Triton, tokenizers and jinja2 installed; takes less than ten minutes on
+a GPU. `--device cpu --quick` rehearses it in tiny sizes: with TRITON_INTERPRET=1 on the kernels
+themselves, else on the reference. Figures of a rehearsal mean nothing.
 """
 
 import argparse

@@ -1,4 +1,6 @@
-"""Sums over ranks, one on each GPU, against what the link between two of them carries; rehearsed by ranks on CPU."""
+"""Sums over ranks, one on each GPU, against what the link between two of them carries; rehearsed by
+ranks on CPU.
+"""
 
 import multiprocessing
 import statistics
@@ -21,9 +23,11 @@ CALLS = 20  # timed together
 
 
 def all_reduce_figures(device: torch.device, sizes: list[int], repeats: int) -> list[dict[str, Any]]:
-    """Microseconds a call by size, and the floor: all that a rank must hear of the others, at the link's rate.
+    """Microseconds a call by size, and the floor: all that a rank must hear of the others, at the
+    link's rate.
 
-    On one GPU two ranks share it, by turns: then the sums are compared with the tree's, and times mean nothing.
+    On one GPU two ranks share it, by turns: then the sums are compared with the tree's, and times
+    mean nothing.
     """
     size = 2 if device.type == "cpu" else max(2, _largest_power_of_two(min(8, torch.cuda.device_count())))
     is_shared = device.type == "cuda" and torch.cuda.device_count() == 1
@@ -48,7 +52,8 @@ def all_reduce_figures(device: torch.device, sizes: list[int], repeats: int) -> 
             process.kill()
     if is_shared:
         return [{"ranks": size, "bytes": num_bytes, "on one GPU": "the tree's sums"} for num_bytes, _ in measured]
-    # Half of each number's parts come by reducing, half by gathering: 2 (n - 1) / n of the numbers, however it is done.
+    # Half of each number's parts come by reducing, half by gathering: 2 (n - 1) / n of the numbers,
+    # however it is done.
     heard = 2 * (size - 1) / size
     return [
         {"ranks": size, "bytes": num_bytes, "microseconds": 1e6 * taken, "of_floor": heard * num_bytes / rate / taken}

@@ -1,4 +1,6 @@
-"""A thing to be measured: a call, what it should give, and the bytes and operations that it cannot do without."""
+"""A thing to be measured: a call, what it should give, and the bytes and operations that it cannot
+do without.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +11,9 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`run` gives what `want` gives, but for rounding; `want` is of fewer rows where all would take too long."""
+    """`run` gives what `want` gives, but for rounding; `want` is of fewer rows where all would take
+    too long.
+    """
 
     name: str
     run: Callable[[], Tensor]
@@ -52,7 +56,9 @@ def has_float8(device: torch.device) -> bool:
 
 
 def copies_beyond_cache(weight: tuple[int, int], rows: int, device: torch.device) -> int:
-    """How many bf16 weights of that shape no cache holds, where few rows leave the time to reading them."""
+    """How many bf16 weights of that shape no cache holds, where few rows leave the time to reading
+    them.
+    """
     if device.type == "cpu":
         return 2
     return -(-BEYOND_CACHE // (2 * weight[0] * weight[1])) if rows <= 256 else 1

@@ -122,7 +122,9 @@ def _one_attention(
 
 
 def _attended(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-    """query [rows, H, D], the last rows of those that keys and values [context, K, D] are of; in float64."""
+    """query [rows, H, D], the last rows of those that keys and values [context, K, D] are of; in
+    float64.
+    """
     rows, heads, context = query.shape[0], query.shape[1], keys.shape[0]
     group = heads // keys.shape[1]
     hidden = torch.ones(rows, context, dtype=torch.bool, device=query.device).triu(context - rows + 1)

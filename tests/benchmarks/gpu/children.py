@@ -1,4 +1,6 @@
-"""A part of the benchmark in a process of its own, with a time limit; begun anew behind what has made the device fail."""
+"""A part of the benchmark in a process of its own, with a time limit; begun anew behind what has
+made the device fail.
+"""
 
 import json
 import os
@@ -35,7 +37,9 @@ def run_part(
 def _run(
     command: list[str], seconds: float, figures: list[dict[str, Any]], show: Callable[[dict[str, Any]], None]
 ) -> tuple[int | None, str]:
-    """Exit status, None if it was ended for taking too long, and the last line of its standard error."""
+    """Exit status, None if it was ended for taking too long, and the last line of its standard
+    error.
+    """
     errors: list[str] = []
     ended = threading.Event()
     with subprocess.Popen(

@@ -1,4 +1,5 @@
-"""The engine on random weights of the 0.5B shape, in this process: many requests at once, and one alone.
+"""The engine on random weights of the 0.5B shape, in this process: many requests at once, and one
+alone.
 
 The many are those of nano-vllm's benchmark: 256 requests of 100 to 1,024 tokens in and out, seed 0.
 """
@@ -42,7 +43,9 @@ NUM_REQUESTS, LONGEST = 256, 1024
 
 
 def requests(count: int, longest: int, seed: int = 0) -> list[tuple[list[int], SamplingParams]]:
-    """In the order in which nano-vllm's benchmark draws them: all prompts, then all output lengths."""
+    """In the order in which nano-vllm's benchmark draws them: all prompts, then all output
+    lengths.
+    """
     draw = random.Random(seed)
     shortest = min(100, longest)
     prompts = [[draw.randint(0, 10_000) for _ in range(draw.randint(shortest, longest))] for _ in range(count)]
@@ -52,7 +55,9 @@ def requests(count: int, longest: int, seed: int = 0) -> list[tuple[list[int], S
 
 
 def measure_engine(device: str, *, exact: bool, quick: bool) -> dict[str, Any]:
-    """Output tokens a second of all at once, and milliseconds a token of one alone, behind its first."""
+    """Output tokens a second of all at once, and milliseconds a token of one alone, behind its
+    first.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
             shutil.copyfile(DEMO / name, Path(folder) / name)

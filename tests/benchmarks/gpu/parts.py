@@ -1,6 +1,8 @@
-"""What the benchmark consists of. A part runs in a process of its own: what one breaks on the device, the others do not see.
+"""What the benchmark consists of. A part runs in a process of its own: what one breaks on the
+device, the others do not see.
 
-`python -m tests.benchmarks.gpu.parts NAME ...` is such a process: it prints a line of JSON for everything measured.
+`python -m tests.benchmarks.gpu.parts NAME ...` is such a process: it prints a line of JSON for
+everything measured.
 """
 
 import argparse
@@ -99,7 +101,9 @@ def _kernel(backend: str, size: str, make: Make, rates: Device, device: torch.de
 
 
 def _error(got: torch.Tensor, want: torch.Tensor) -> float:
-    """The largest difference, as a share of the largest value; of tokens, the share of those that differ."""
+    """The largest difference, as a share of the largest value; of tokens, the share of those that
+    differ.
+    """
     if not got.is_floating_point():
         return float((got != want).double().mean())
     if not torch.isfinite(got).all():
@@ -122,7 +126,9 @@ def _all_reduce(device: torch.device, quick: bool) -> Iterator[Callable[[], Figu
 
 
 def _module(name: str) -> Any:
-    """Imported by those alone that measure it: what is missing for one part is not missed by the others."""
+    """Imported by those alone that measure it: what is missing for one part is not missed by the
+    others.
+    """
     return importlib.import_module(f"tests.benchmarks.gpu.{name}")
 
 

@@ -19,7 +19,9 @@ def line(figures: dict[str, Any]) -> str:
 
 
 def table(report: dict[str, Any]) -> str:
-    """All of it in less than a page: shares of the floor by kernel, then the device, the engine, and what failed."""
+    """All of it in less than a page: shares of the floor by kernel, then the device, the engine,
+    and what failed.
+    """
     figures = {name: part["figures"] for name, part in report["parts"].items()}
     kernels = [each for part in figures.values() for each in part if "of_floor" in each and "case" in each]
     backends = list(dict.fromkeys(each["backend"] for each in kernels))

@@ -11,7 +11,8 @@ from tests.benchmarks.gpu.all_reduce import NUM_BYTES
 from tests.benchmarks.gpu.children import run_part
 from tests.benchmarks.gpu.engine import LONGEST, requests
 
-# What every process begins with: no jinja2, which the engine imports, and a kernel that breaks the device.
+# What every process begins with: no jinja2, which the engine imports, and a kernel that breaks the
+# device.
 BROKEN = """
 import sys
 import ops.reference, torch
@@ -55,7 +56,9 @@ def test_a_rehearsal_measures_everything(tmp_path: Path) -> None:
 
 
 def test_what_does_not_work_takes_nothing_else_along(tmp_path: Path) -> None:
-    """The engine cannot be imported, and a kernel makes the device fail: that is told, and the rest is measured."""
+    """The engine cannot be imported, and a kernel makes the device fail: that is told, and the rest
+    is measured.
+    """
     (tmp_path / "sitecustomize.py").write_text(BROKEN, encoding="utf-8")
     path = f"{tmp_path}{os.pathsep}{ROOT}"
     status, report, printed = rehearse(tmp_path / "gpu.json", "--parts", "engine exact", "kernels", PYTHONPATH=path)

@@ -12,7 +12,9 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device's rates: bytes a second of a large copy (read and written), operations a second of a large bf16 product."""
+    """A device's rates: bytes a second of a large copy (read and written), operations a second of a
+    large bf16 product.
+    """
 
     copy_rate: float
     product_rate: float
@@ -30,7 +32,8 @@ def measure_device(device: torch.device, repeats: int) -> Device:
 
 
 def seconds(calls: Sequence[Call], device: torch.device, repeats: int) -> float:
-    """The median time of one of `calls`, which are alike but for the memory they use: together more than a cache holds.
+    """The median time of one of `calls`, which are alike but for the memory they use: together more
+    than a cache holds.
 
     On a GPU they are one CUDA graph, so the host's time is not counted.
     """

@@ -1,4 +1,6 @@
-"""One server for most tests, and clients of it: making a client takes longer than most of what it is used for."""
+"""One server for most tests, and clients of it: making a client takes longer than most of what it
+is used for.
+"""
 
 from collections.abc import Iterator
 

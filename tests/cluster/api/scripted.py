@@ -25,7 +25,9 @@ FIRST_ID = 100  # of the tokens that are said; their place in the script is adde
 
 @dataclass
 class Script:
-    """Says `texts`, a delta each; then fails with `error`, or waits for ever, or ends, finished or not."""
+    """Says `texts`, a delta each; then fails with `error`, or waits for ever, or ends, finished or
+    not.
+    """
 
     texts: list[str] = field(default_factory=lambda: ["Hello", ",", " wörld"])
     error: Exception | None = None

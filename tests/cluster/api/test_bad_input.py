@@ -1,4 +1,6 @@
-"""Every field with values it does not take: the status, the code and the field that the caller is told."""
+"""Every field with values it does not take: the status, the code and the field that the caller is
+told.
+"""
 
 from typing import Any
 
@@ -14,7 +16,8 @@ USER = {"role": "user", "content": "Hello?"}
 HUGE = 2**63
 UNHEARD = "stream_options.continuous_usage_stats"
 
-# Fields that both routes take: the body's fields, the code, and the field at fault where it is not the first of them.
+# Fields that both routes take: the body's fields, the code, and the field at fault where it is not
+# the first of them.
 COMMON: list[tuple[Any, ...]] = [
     ({"model": 1}, "invalid_type"),
     ({"model": [MODEL]}, "invalid_type"),

@@ -1,4 +1,6 @@
-"""Connections that say nothing, or half of what they want, and offers of other protocols; with sockets, and with curl."""
+"""Connections that say nothing, or half of what they want, and offers of other protocols; with
+sockets, and with curl.
+"""
 
 import json
 import shutil

@@ -1,4 +1,6 @@
-"""The proxy's middleware before a proxy that loses gateways: it returns without an answer then, as Serve's does."""
+"""The proxy's middleware before a proxy that loses gateways: it returns without an answer then, as
+Serve's does.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +17,9 @@ from tests.cluster.api.scripted import listening
 
 
 class Proxy:
-    """Answers with the request's body, after so many gateways were lost; writes into the scope, as Serve's proxy does."""
+    """Answers with the request's body, after so many gateways were lost; writes into the scope, as
+    Serve's proxy does.
+    """
 
     def __init__(self, num_lost: int, *, reads: bool = True) -> None:
         self.num_lost = num_lost

@@ -21,7 +21,8 @@ from engine.outputs import CompletionOutput, Logprob, RequestOutput
 SPECIAL = 9
 MODEL = Model(name="m", max_model_len=64, vocab_size=100, special_ids=frozenset([SPECIAL]))
 PROMPT = "ä<end>"
-# The halves of "ä" and of an emoji, a special token amid them, a byte that is no character, a whole one.
+# The halves of "ä" and of an emoji, a special token amid them, a byte that is no character, a whole
+# one.
 TOKENS = [
     (1, b"a"),
     (2, b"\xc3"),

@@ -19,7 +19,9 @@ from tests.cluster.api.scripted import ScriptedService
 
 
 class Defaults(Mapping[str, Any]):
-    """Default sampling parameters that know which threads asked for them, and can keep others than the main one waiting."""
+    """Default sampling parameters that know which threads asked for them, and can keep others than
+    the main one waiting.
+    """
 
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []

@@ -1,4 +1,6 @@
-"""A client that comes back to a stream, with the last event it had, gets the rest of it to the byte."""
+"""A client that comes back to a stream, with the last event it had, gets the rest of it to the
+byte.
+"""
 
 import json
 from collections.abc import Iterator

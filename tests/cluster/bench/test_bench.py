@@ -1,4 +1,6 @@
-"""`squadron bench`: against real servers, one of them scripted, and with the demo checkpoint; no figure's size is asserted."""
+"""`squadron bench`: against real servers, one of them scripted, and with the demo checkpoint; no
+figure's size is asserted.
+"""
 
 import argparse
 import asyncio
@@ -230,7 +232,9 @@ class TestServe:
         assert held.most_open == 24
 
     def test_concurrency_is_capped(self, tmp_path: Path) -> None:
-        """The server answers whenever five have asked, so that it would wait for ever for a sixth."""
+        """The server answers whenever five have asked, so that it would wait for ever for a
+        sixth.
+        """
         with held_server(num_held=5) as held:
             bench("serve", "--base-url", held.url, "--num-prompts", "20", "--max-concurrency", "5")
         assert held.most_open == 5

@@ -1,4 +1,6 @@
-"""A comparer that finds nothing is worth nothing: each kind of damage is found, and told from the others."""
+"""A comparer that finds nothing is worth nothing: each kind of damage is found, and told from the
+others.
+"""
 
 import json
 

@@ -1,4 +1,6 @@
-"""A damaged checkpoint does not start: by its headers before anything does, by its weights when a worker loads them."""
+"""A damaged checkpoint does not start: by its headers before anything does, by its weights when a
+worker loads them.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Checkpoints with random weights are what other readers of the format expect, and the same for the same seed."""
+"""Checkpoints with random weights are what other readers of the format expect, and the same for the
+same seed.
+"""
 
 import json
 from dataclasses import replace

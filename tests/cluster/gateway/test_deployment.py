@@ -1,4 +1,6 @@
-"""A gateway that starts, and learns of the model from an engine replica, as far as Serve lets it."""
+"""A gateway that starts, and learns of the model from an engine replica, as far as Serve lets
+it.
+"""
 
 import asyncio
 from collections.abc import Generator
@@ -52,7 +54,9 @@ class Left(Exception):
 
 class Engines(_ServeEngines):
     def __init__(self, handle: Handle, *, running: tuple[bool, ...]) -> None:
-        """`running`: what Serve's controller says, each time that it is asked; the last one for ever."""
+        """`running`: what Serve's controller says, each time that it is asked; the last one for
+        ever.
+        """
         super().__init__(handle)  # type: ignore[arg-type]
         self._said = list(running)
 

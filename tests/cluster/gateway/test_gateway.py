@@ -25,7 +25,9 @@ SECONDS = 30  # more than anything here takes
 
 
 class Replica:
-    """An engine replica that answers every request with REFERENCE, and can die after some tokens."""
+    """An engine replica that answers every request with REFERENCE, and can die after some
+    tokens.
+    """
 
     def __init__(
         self, dies_after: int | None = None, max_tokens: int | None = None, fingerprint: str = "fp_one"
@@ -189,7 +191,9 @@ async def test_requests_leave_nothing_behind(make_gateway, monkeypatch: pytest.M
 
 
 def num_tasks_of_requests() -> int:
-    """All but the connections': a replica's witness connects when its process is ready, perhaps much later."""
+    """All but the connections': a replica's witness connects when its process is ready, perhaps
+    much later.
+    """
     names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
     return sum(name != "DeltaServer._serve" for name in names)
 

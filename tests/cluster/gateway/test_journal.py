@@ -1,4 +1,6 @@
-"""The journal takes each delta once and in order, whatever arrives, and hands the next attempt all that came."""
+"""The journal takes each delta once and in order, whatever arrives, and hands the next attempt all
+that came.
+"""
 
 import asyncio
 import random
@@ -138,7 +140,9 @@ async def test_a_last_word_on_a_choice_that_has_ended_is_no_repeat() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 async def test_random_losses_and_repeats_never_change_the_stream(seed: int) -> None:
-    """Replicas that die at random, resend and resume from the journal: the reader gets the reference, once."""
+    """Replicas that die at random, resend and resume from the journal: the reader gets the
+    reference, once.
+    """
     rng = random.Random(seed)
     reference = [rng.randrange(1000) for _ in range(40)]
     journal = Journal("mine", 1)

@@ -1,6 +1,8 @@
-"""A request that loses its engine replica at a given token ends as an undisturbed one does, to the last byte and logprob.
+"""A request that loses its engine replica at a given token ends as an undisturbed one does, to the
+last byte and logprob.
 
-Everything is real but the loss: two engines, their channel, the gateway, the HTTP API and the `openai` client.
+Everything is real but the loss: two engines, their channel, the gateway, the HTTP API and the
+`openai` client.
 """
 
 import asyncio
@@ -38,7 +40,9 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class CutGateway(Gateway):
-    """Loses the replica of every request once its first choice has so many tokens, whatever comes after them."""
+    """Loses the replica of every request once its first choice has so many tokens, whatever comes
+    after them.
+    """
 
     def __init__(self, replicas: Replicas) -> None:
         super().__init__(replicas, max_attempts=3, patience=SECONDS)

@@ -1,4 +1,6 @@
-"""Where streams are remembered: by an actor on another node than the gateway, for every gateway, and what if it dies."""
+"""Where streams are remembered: by an actor on another node than the gateway, for every gateway,
+and what if it dies.
+"""
 
 import asyncio
 from typing import Any
@@ -61,7 +63,9 @@ def _place() -> Any:
 
 
 async def _forgotten(client: JournalClient, request_id: str) -> None:
-    """Return once a journal that knows nothing of it answers: the end of the one before takes a while to arrive."""
+    """Return once a journal that knows nothing of it answers: the end of the one before takes a
+    while to arrive.
+    """
     while True:
         try:
             if await client.find(request_id) is None:

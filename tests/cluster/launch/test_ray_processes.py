@@ -15,7 +15,9 @@ from tests.end_to_end.chaos.processes import descendants, is_alive, send, title_
 
 @pytest.mark.parametrize(("program", "name"), [("raylet", "raylet"), ("gcs_server", "GCS")])
 def test_a_lost_cluster_is_told_and_leaves_nothing(program: str, name: str) -> None:
-    """In a process of its own: what Ray's library in it has lost, it does not forget in the next cluster."""
+    """In a process of its own: what Ray's library in it has lost, it does not forget in the next
+    cluster.
+    """
     code = f"from {__name__} import lose; lose({program!r}, {name!r})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,7 +1,9 @@
-"""What a replica does as far as its life goes: `python -m tests.cluster.replica.silent_replica HOST PORT TOKEN`.
+"""What a replica does as far as its life goes: `python -m tests.cluster.replica.silent_replica HOST
+PORT TOKEN`.
 
-It reports to the gateway there, several times a second, and says a line: its witness' process. At each line that it reads, it
-holds the interpreter's lock for as many seconds as the line says, and answers with one of its own.
+It reports to the gateway there, several times a second, and says a line: its witness' process. At
+each line that it reads, it holds the interpreter's lock for as many seconds as the line says, and
+answers with one of its own.
 """
 
 import asyncio

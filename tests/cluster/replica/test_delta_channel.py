@@ -1,4 +1,6 @@
-"""The delta channel's ends: a gateway that does not answer holds up nobody, and a node that vanishes is noticed."""
+"""The delta channel's ends: a gateway that does not answer holds up nobody, and a node that
+vanishes is noticed.
+"""
 
 import asyncio
 import socket

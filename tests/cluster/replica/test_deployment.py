@@ -1,4 +1,6 @@
-"""Engine replicas and a gateway in this process: a request whose engine stops goes on, with the tokens it would have had."""
+"""Engine replicas and a gateway in this process: a request whose engine stops goes on, with the
+tokens it would have had.
+"""
 
 import asyncio
 import json
@@ -26,7 +28,9 @@ PARAMS = SamplingParams(max_tokens=400, seed=7, ignore_eos=True)
 
 
 class Replica(EngineDeployment):
-    """One that is ended by `stop` alone: Python itself would call the coroutine function and await nothing."""
+    """One that is ended by `stop` alone: Python itself would call the coroutine function and await
+    nothing.
+    """
 
     stop = EngineDeployment.__del__
 
@@ -73,7 +77,9 @@ async def replicas() -> AsyncIterator[list[Replica]]:
 
 @pytest.fixture
 def patient(tmp_path: Path) -> EngineConfig:
-    """The engine of a tokenizer that cannot tell by its bytes that a text is too long: it has to tokenize it."""
+    """The engine of a tokenizer that cannot tell by its bytes that a text is too long: it has to
+    tokenize it.
+    """
     tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
     tokenizer["added_tokens"][0]["rstrip"] = True
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))

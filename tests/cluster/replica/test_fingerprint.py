@@ -1,4 +1,6 @@
-"""A request goes on only where it would have the same tokens: gateways bind it to a fingerprint, ranks agree on one level."""
+"""A request goes on only where it would have the same tokens: gateways bind it to a fingerprint,
+ranks agree on one level.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,6 @@
-"""Who answers for a replica's life: itself, or a witness beside it while it is busy; neither for one that is stopped."""
+"""Who answers for a replica's life: itself, or a witness beside it while it is busy; neither for
+one that is stopped.
+"""
 
 import asyncio
 import os

@@ -202,7 +202,8 @@ class TestListener:
 
 
 class EchoWorker:
-    """Rank 0 answers with the step's input ids. Token 13 raises, 14 raises in a collective, 15 waits for ever.
+    """Rank 0 answers with the step's input ids. Token 13 raises, 14 raises in a collective, 15
+    waits for ever.
 
     Rank 1 launches steps and finishes them in another thread; there 13 raises at the launch.
     """

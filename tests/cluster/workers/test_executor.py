@@ -1,4 +1,6 @@
-"""Workers as Ray actors: the same tokens as one rank in process, whatever becomes of them; and where they are placed."""
+"""Workers as Ray actors: the same tokens as one rank in process, whatever becomes of them; and
+where they are placed.
+"""
 
 import itertools
 import logging

@@ -1,4 +1,6 @@
-"""What becomes of a group of ranks that loses a process, of one that only seems to be lost, and of idle processes."""
+"""What becomes of a group of ranks that loses a process, of one that only seems to be lost, and of
+idle processes.
+"""
 
 import os
 import re
@@ -161,7 +163,9 @@ def test_spares_that_are_lost_together_are_replaced_together(monkeypatch: pytest
 def test_a_frozen_worker_is_found_and_replaced(
     expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
 ) -> None:
-    """On another machine it is seen by a neighbour: by its silence alone it would be lost after 10 s."""
+    """On another machine it is seen by a neighbour: by its silence alone it would be lost after 10
+    s.
+    """
     if is_elsewhere:
         monkeypatch.setattr("cluster.workers.process._open_pidfd", lambda facts: None)
     with started(make_config(pipeline_parallel_size=2, num_spare_workers=0)) as executor:

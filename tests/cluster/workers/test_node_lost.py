@@ -1,4 +1,6 @@
-"""A node vanishes: its ranks start again on another one, or fewer of them where there is no room for all."""
+"""A node vanishes: its ranks start again on another one, or fewer of them where there is no room
+for all.
+"""
 
 import gc
 import shutil
@@ -47,7 +49,9 @@ def run(executor: RayExecutor, epoch: int) -> list[list[int]]:
 
 
 def lose(executor: RayExecutor, epoch: int) -> int:
-    """Run steps until a worker is lost, then restart as the engine does; the epoch that this leads to."""
+    """Run steps until a worker is lost, then restart as the engine does; the epoch that this leads
+    to.
+    """
     with pytest.raises(StepFailure):
         while True:
             run(executor, epoch)

@@ -1,4 +1,6 @@
-"""Who counts as lost, by what was heard of it and when; that lines end, and frozen processes are found, is tested with Ray."""
+"""Who counts as lost, by what was heard of it and when; that lines end, and frozen processes are
+found, is tested with Ray.
+"""
 
 from dataclasses import dataclass
 from typing import cast

@@ -1,4 +1,6 @@
-"""`python -m tests.end_to_end.chaos T1 [T4 ...] [--quick]`: scenarios by their targets' names; status 1 if one fails."""
+"""`python -m tests.end_to_end.chaos T1 [T4 ...] [--quick]`: scenarios by their targets' names;
+status 1 if one fails.
+"""
 
 import argparse
 import sys

@@ -1,4 +1,6 @@
-"""A real application to be harmed: Ray, Serve, gateways, engines and workers, below this process."""
+"""A real application to be harmed: Ray, Serve, gateways, engines and workers, below this
+process.
+"""
 
 import contextlib
 import os
@@ -32,7 +34,9 @@ class App:
 
 
 def app_args(engine: dict[str, Any], *, recovers: bool, **more: Any) -> dict[str, Any]:
-    """For build_app: the demo checkpoint; `recovers`: with no restart and one attempt a fault costs what it costs."""
+    """For build_app: the demo checkpoint; `recovers`: with no restart and one attempt a fault costs
+    what it costs.
+    """
     given = {"model": str(DEMO), "device": "cpu", "kv_cache_memory_bytes": 64 << 20}
     given["max_restarts"] = MANY if recovers else 0
     return {"engine": given | engine, "max_attempts": MANY if recovers else 1} | more
@@ -45,7 +49,8 @@ def running(args: dict[str, Any]) -> Iterator[App]:
     num_engines = args.get("num_engines", 1)
     port = free_port()
     with (
-        # Room for one engine more: a replica is replaced before the dead one's resources are given back.
+        # Room for one engine more: a replica is replaced before the dead one's resources are given
+        # back.
         ray_cluster(num_workers=(num_engines + 1) * (ranks + 1)),
         serving(build_app(args), host=LOOPBACK, port=port, ends_serve=True),
     ):

@@ -1,4 +1,6 @@
-"""An engine replica that is busy, and nothing else (T8): it must not be taken for dead, nor keep its neighbours waiting."""
+"""An engine replica that is busy, and nothing else (T8): it must not be taken for dead, nor keep
+its neighbours waiting.
+"""
 
 import asyncio
 import time
@@ -18,13 +20,17 @@ DEADLINE_SECONDS = 120.0
 
 
 def hold_the_lock(options: Options) -> Report:
-    """T8: the engine's process holds the interpreter's lock for 12 s: the streams go on, in the same process."""
+    """T8: the engine's process holds the interpreter's lock for 12 s: the streams go on, in the
+    same process.
+    """
     with injected(INJECTED), running(app_args({}, recovers=options.recovers)) as app:
         return _busy("T8-lock", app, {"/v1/completions": {"prompt": HOLD}}, 200, 1, options)
 
 
 def send_long_prompts(options: Options) -> Report:
-    """T8: prompts of 30 MiB, as a text and as a conversation, are refused; the streams beside them hardly notice."""
+    """T8: prompts of 30 MiB, as a text and as a conversation, are refused; the streams beside them
+    hardly notice.
+    """
     text = "the quick brown fox " * (LONG_BYTES // 20)
     bodies = {
         "/v1/completions": {"prompt": text},

@@ -1,4 +1,6 @@
-"""Ray's temporary folder is full, as on a machine whose disk is, and processes are lost meanwhile."""
+"""Ray's temporary folder is full, as on a machine whose disk is, and processes are lost
+meanwhile.
+"""
 
 import asyncio
 import contextlib
@@ -26,11 +28,13 @@ from tests.end_to_end.chaos.served import ServeCommand, serving
 
 FOLDER = Path("/tmp")  # where the command makes Ray's
 FOLDER_SIZE = "400m"
-# A private mount namespace: a small disk is there for the command alone. It ends with the last process in it.
+# A private mount namespace: a small disk is there for the command alone. It ends with the last
+# process in it.
 WITHIN = ("unshare", "--mount", "--propagation", "private", "sh", "-ec")
 MOUNT = f'mount -t tmpfs -o size={FOLDER_SIZE} squadron {FOLDER}; exec "$@"'
 PATIENCE = 30.0  # seconds, of the server
-# That a request may wait for a word: for a replica that takes it, and for one that then cannot go on; and a busy machine's.
+# That a request may wait for a word: for a replica that takes it, and for one that then cannot go
+# on; and a busy machine's.
 SILENCE_SECONDS = 2 * PATIENCE + 30
 BACK_SECONDS = 90.0  # for a request to be answered when there is room again
 PROBE_SECONDS = 3.0  # for a server that is idle to give a token
@@ -41,8 +45,9 @@ BLOCK = bytes(1 << 20)
 
 
 def fill(options: Options) -> Report:
-    """disk: Ray's temporary folder is full when a worker and then the only engine are killed under 42 requests: each ends,
-    and is answered as before once there is room."""
+    """disk: Ray's temporary folder is full when a worker and then the only engine are killed under
+    42 requests: each ends, and is answered as before once there is room.
+    """
     _check_that_it_can_be_done()
     return asyncio.run(_fill(options))
 
@@ -118,7 +123,9 @@ def _take_what_is_free(file: Path) -> None:
 async def _ask_under_faults(
     client: ChaosClient, command: ServeCommand, requests: list[ChaosRequest], options: Options
 ) -> tuple[list[Fault], list[Stream]]:
-    """A third of the requests is on its way when a worker is killed, a third comes then, and a third after the engine."""
+    """A third of the requests is on its way when a worker is killed, a third comes then, and a
+    third after the engine.
+    """
     generator = random.Random(options.seed)
     faults: list[Fault] = []
     asked: list[Stream] = []
@@ -141,7 +148,9 @@ async def _ask_under_faults(
 
 
 async def _until_answered(client: ChaosClient, request: ChaosRequest) -> float | None:
-    """Seconds from now; None if it takes too long. One short request at a time, so as not to be the load that it waits for."""
+    """Seconds from now; None if it takes too long. One short request at a time, so as not to be the
+    load that it waits for.
+    """
     begin = time.monotonic()
     probe = replace(request, body=request.body | {"max_tokens": 1, "min_tokens": 0})
     while time.monotonic() < begin + BACK_SECONDS:
@@ -154,7 +163,9 @@ async def _until_answered(client: ChaosClient, request: ChaosRequest) -> float |
 
 
 def _judge(report: Report, asked: list[Stream], seconds: float | None) -> None:
-    """Of those asked while the folder was full each has an end: its answer, a 503 or error event, or a broken connection."""
+    """Of those asked while the folder was full each has an end: its answer, a 503 or error event,
+    or a broken connection.
+    """
     ends = Counter[str]()
     for stream in asked:
         end = _end_of(stream)

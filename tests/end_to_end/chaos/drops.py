@@ -21,7 +21,9 @@ PATIENCE_SECONDS = 20.0
 
 
 def drop_clients(options: Options) -> Report:
-    """T16: 2,000 requests, 70 % of them dropped at a random byte: within 2 s nothing runs and all blocks are free."""
+    """T16: 2,000 requests, 70 % of them dropped at a random byte: within 2 s nothing runs and all
+    blocks are free.
+    """
     num = options.pick(options.streams, 2000, 60)
     with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
         report = asyncio.run(_drop(app.url, num, options.seed))

@@ -1,4 +1,6 @@
-"""The end of a whole server: SIGTERM (T11), and the death of those processes of Ray's without which nothing can be repaired."""
+"""The end of a whole server: SIGTERM (T11), and the death of those processes of Ray's without which
+nothing can be repaired.
+"""
 
 import asyncio
 import contextlib
@@ -24,7 +26,9 @@ INTERRUPTED = 130
 
 
 def terminate(options: Options) -> Report:
-    """T11: SIGTERM for `squadron serve` under 37 clients: what is in flight ends well, what comes gets 503, nothing is left."""
+    """T11: SIGTERM for `squadron serve` under 37 clients: what is in flight ends well, what comes
+    gets 503, nothing is left.
+    """
     return asyncio.run(_end("T11", options, victim=None, status=INTERRUPTED))
 
 
@@ -39,7 +43,9 @@ def lose_gcs(options: Options) -> Report:
 
 
 async def _end(name: str, options: Options, *, victim: str | None, status: int) -> Report:
-    """As many clients as streams, which ask again and again until the port is closed; the fault comes early."""
+    """As many clients as streams, which ask again and again until the port is closed; the fault
+    comes early.
+    """
     num_streams = options.pick(options.streams, 37, 8)
     before = shared_memory()
     with serving() as command:
@@ -77,7 +83,9 @@ async def _end(name: str, options: Options, *, victim: str | None, status: int) 
 
 
 def _judge(name: str, fault: Fault, streams: list[Stream], expected: dict[int, object]) -> Report:
-    """What was taken must end well; after the fault 503 with Retry-After is an answer, too, and in the end a closed port."""
+    """What was taken must end well; after the fault 503 with Retry-After is an answer, too, and in
+    the end a closed port.
+    """
     taken = [stream for stream in streams if stream.status == 200 or stream.sent < fault.at]
     others = [stream for stream in streams if stream not in taken]
     refused = [stream for stream in others if stream.status is not None]

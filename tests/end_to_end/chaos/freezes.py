@@ -31,7 +31,9 @@ def freeze_engine(options: Options) -> Report:
 
 
 def be_slow(options: Options) -> Report:
-    """T8: 10 minutes with a worker at nice 19, a CPU burner and pauses of 2 s: nothing may be taken for dead."""
+    """T8: 10 minutes with a worker at nice 19, a CPU burner and pauses of 2 s: nothing may be taken
+    for dead.
+    """
     seconds = options.seconds or (40.0 if options.quick else 600.0)
     num_faults = options.pick(options.faults, 10, 1)
     load = Load(options.pick(options.streams, 100, 20), concurrency=16, seed=options.seed)
@@ -64,7 +66,9 @@ def _freeze(name: str, title: str, args: dict[str, object], options: Options) ->
 
 
 def _freeze_every(seconds: float, title: str, num: int, seed: int, noticed: list[float]) -> Deliver:
-    """SIGSTOP, so many times; how long each process stayed is added to `noticed`, if the application ended it."""
+    """SIGSTOP, so many times; how long each process stayed is added to `noticed`, if the
+    application ended it.
+    """
     generator = random.Random(seed)
 
     async def deliver(faults: list[Fault]) -> None:

@@ -10,7 +10,9 @@ from tests.end_to_end.chaos.run import Load, disturbed, kill_every
 
 
 def kill_workers(options: Options) -> Report:
-    """T1: kill -9 a random worker of TP=2 × PP=2 every 5 s under 500 streams; not a spare, whose death delays nobody."""
+    """T1: kill -9 a random worker of TP=2 × PP=2 every 5 s under 500 streams; not a spare, whose
+    death delays nobody.
+    """
     num_faults = options.pick(options.faults, 8, 2)
     load = Load(options.pick(options.streams, 500, 20), seed=options.seed)
     deliver = kill_every(options.interval or 5.0, SERVING, num_faults, seed=options.seed)
@@ -19,7 +21,9 @@ def kill_workers(options: Options) -> Report:
 
 
 def kill_engines(options: Options) -> Report:
-    """T4: kill -9 one of two engine replicas every 10 s under 200 streams, from clients that do not try again."""
+    """T4: kill -9 one of two engine replicas every 10 s under 200 streams, from clients that do not
+    try again.
+    """
     num_faults = options.pick(options.faults, 5, 1)
     load = Load(options.pick(options.streams, 200, 20), seed=options.seed)
     deliver = kill_every(options.interval or (3.0 if options.quick else 10.0), ENGINE, num_faults, seed=options.seed)
@@ -28,7 +32,9 @@ def kill_engines(options: Options) -> Report:
 
 
 def kill_only_engine(options: Options) -> Report:
-    """T4: the same with one engine replica: streams wait for the one that Serve starts in its place."""
+    """T4: the same with one engine replica: streams wait for the one that Serve starts in its
+    place.
+    """
     num_faults = options.pick(options.faults, 3, 1)
     load = Load(options.pick(options.streams, 100, 20), seed=options.seed)
     deliver = kill_every(options.interval or 30.0, ENGINE, num_faults, seed=options.seed)
@@ -37,7 +43,9 @@ def kill_only_engine(options: Options) -> Report:
 
 
 def kill_controllers(options: Options) -> Report:
-    """controller: kill -9 Serve's controller every 10 s under 100 streams; then the only engine, replaced by the next."""
+    """controller: kill -9 Serve's controller every 10 s under 100 streams; then the only engine,
+    replaced by the next.
+    """
     num_faults = options.pick(options.faults, 3, 1)
     load = Load(options.pick(options.streams, 100, 20), seed=options.seed)
     seconds = options.interval or 10.0
@@ -53,7 +61,9 @@ def kill_controllers(options: Options) -> Report:
 
 
 def kill_gateways(options: Options) -> Report:
-    """T5: kill -9 one of two gateways; its clients must be told, by an exception: no stream ends as if it were whole."""
+    """T5: kill -9 one of two gateways; its clients must be told, by an exception: no stream ends as
+    if it were whole.
+    """
     num_faults = options.pick(options.faults, 3, 1)
     load = Load(options.pick(options.streams, 100, 20), concurrency=32, seed=options.seed)
     deliver = kill_every(options.interval or 5.0, GATEWAY, num_faults, seed=options.seed)
@@ -69,12 +79,16 @@ def kill_gateways(options: Options) -> Report:
 
 
 def kill_gateways_of_resuming_clients(options: Options) -> Report:
-    """T5: the same under clients that come back with the last event they had: no stream of one choice is lost."""
+    """T5: the same under clients that come back with the last event they had: no stream of one
+    choice is lost.
+    """
     return _resumed("T5-resume", GATEWAY, options, num_faults=options.pick(options.faults, 3, 1), interval=5.0)
 
 
 def kill_proxy(options: Options) -> Report:
-    """T5: kill -9 Serve's HTTP proxy under clients that come back: connections are refused until Serve has a new one."""
+    """T5: kill -9 Serve's HTTP proxy under clients that come back: connections are refused until
+    Serve has a new one.
+    """
     return _resumed("T5-proxy", PROXY, options, num_faults=options.pick(options.faults, 2, 1), interval=20.0)
 
 

@@ -33,7 +33,9 @@ SETTLE_SECONDS = 2.0
 
 
 def lose_node(options: Options) -> Report:
-    """T7: the node of the engine and its four workers is removed under 100 streams; a spare one takes them."""
+    """T7: the node of the engine and its four workers is removed under 100 streams; a spare one
+    takes them.
+    """
     load = Load(options.pick(options.streams, 100, 20), concurrency=32, seed=options.seed)
     args = app_args(FOUR_RANKS, recovers=options.recovers)
     with _three_nodes(args) as (nodes, url):
@@ -60,7 +62,9 @@ def _remove(nodes: _Nodes, seconds: float) -> Deliver:
 
 @contextlib.contextmanager
 def _three_nodes(args: dict[str, Any]) -> Iterator[tuple[_Nodes, str]]:
-    """A head without room for an engine, which comes first and so has the gateway; the engine's node; a spare one."""
+    """A head without room for an engine, which comes first and so has the gateway; the engine's
+    node; a spare one.
+    """
     folder = tempfile.mkdtemp(prefix="sq-", dir="/tmp")
     os.environ.update(RAY_ENVIRONMENT | {"RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": folder})
     os.mkdir(f"{folder}/ray")  # where Cluster notes its address, which it takes to be there

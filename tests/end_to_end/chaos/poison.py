@@ -1,4 +1,6 @@
-"""Requests that harm whoever computes them (T12): the neighbours must not notice, and the harm must end."""
+"""Requests that harm whoever computes them (T12): the neighbours must not notice, and the harm must
+end.
+"""
 
 import asyncio
 from pathlib import Path
@@ -19,19 +21,25 @@ INJECTED = Path(__file__).parent / "injected"
 
 
 def poison_rows(options: Options) -> Report:
-    """T12: a request without any token that could be sampled, 50 times beside 63 others: it alone fails, nothing restarts."""
+    """T12: a request without any token that could be sampled, 50 times beside 63 others: it alone
+    fails, nothing restarts.
+    """
     # The only token that it may have would end it before it is long enough.
     body = {"prompt": "poison", "min_tokens": 4, "allowed_token_ids": [7], "stop_token_ids": [7]}
     return _poison("T12-row", body, options.pick(options.faults, 50, 5), 0, options)
 
 
 def poison_steps(options: Options) -> Report:
-    """T12: a request whose every step raises, 50 times beside 63 others: it alone fails, nothing restarts."""
+    """T12: a request whose every step raises, 50 times beside 63 others: it alone fails, nothing
+    restarts.
+    """
     return _poison("T12-step", {"prompt": [40, *3 * RAISE, 41]}, options.pick(options.faults, 50, 5), 0, options)
 
 
 def poison_processes(options: Options) -> Report:
-    """T12: a request whose every step ends a worker's process: at most 2 restarts, and it is not tried again."""
+    """T12: a request whose every step ends a worker's process: at most 2 restarts, and it is not
+    tried again.
+    """
     return _poison("T12-process", {"prompt": [40, *3 * EXIT, 41]}, 1, MAX_RESTARTS, options)
 
 

@@ -41,7 +41,9 @@ def descendants(root: int) -> list[int]:
 
 
 def find(title: str, root: int | None = None) -> list[int]:
-    """Processes below `root` (or this one) whose command line begins so, and which have not ended."""
+    """Processes below `root` (or this one) whose command line begins so, and which have not
+    ended.
+    """
     return [pid for pid in descendants(root or os.getpid()) if title_of(pid).startswith(title) and is_alive(pid)]
 
 

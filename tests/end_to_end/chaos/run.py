@@ -1,4 +1,6 @@
-"""One run: the streams undisturbed, the same streams while faults are delivered, and what came of them."""
+"""One run: the streams undisturbed, the same streams while faults are delivered, and what came of
+them.
+"""
 
 import asyncio
 import itertools
@@ -60,7 +62,9 @@ async def disturbed(
 
 
 def kill_every(seconds: float, title: str, num: int, *, seed: int = 0, spared: frozenset[int] = frozenset()) -> Deliver:
-    """SIGKILL for a process of that title, each as likely as the others but for the `spared`, so many times."""
+    """SIGKILL for a process of that title, each as likely as the others but for the `spared`, so
+    many times.
+    """
     generator = random.Random(seed)
 
     async def deliver(faults: list[Fault]) -> None:
@@ -77,7 +81,9 @@ def kill_every(seconds: float, title: str, num: int, *, seed: int = 0, spared: f
 
 
 async def some_process(title: str, generator: random.Random, spared: frozenset[int] = frozenset()) -> int | None:
-    """One of the processes of that title and not `spared`, once there is any; None if there is none for long."""
+    """One of the processes of that title and not `spared`, once there is any; None if there is none
+    for long.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     for attempt in itertools.count():
         pids = set(await asyncio.to_thread(find, title)) - spared

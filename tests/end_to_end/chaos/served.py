@@ -60,7 +60,9 @@ class ServeCommand:
 
 @contextlib.contextmanager
 def serving(*options: str, within: Sequence[str] = ()) -> Iterator[ServeCommand]:
-    """The demo on four ranks, ready; `within` is a program that runs the command, as `nice` does."""
+    """The demo on four ranks, ready; `within` is a program that runs the command, as `nice`
+    does.
+    """
     port = free_port()
     mark = f"SQUADRON_CHAOS={os.getpid()}-{port}"
     program = [sys.executable, "-m", "cluster.cli", "serve", str(DEMO), "--port", str(port), "--device", "cpu"]

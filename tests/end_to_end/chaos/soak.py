@@ -1,4 +1,6 @@
-"""Hours of T1 and T16 together (T21): processes that live as long as the application must not grow."""
+"""Hours of T1 and T16 together (T21): processes that live as long as the application must not
+grow.
+"""
 
 import asyncio
 import contextlib
@@ -59,7 +61,9 @@ class Rest:
 
 @dataclass(slots=True)
 class _Samples:
-    """Of each process, by pid, in the rounds that are judged; and the rests before, between and after them."""
+    """Of each process, by pid, in the rounds that are judged; and the rests before, between and
+    after them.
+    """
 
     folder: Path  # where processes tell
     of_process: dict[int, list[Usage]] = field(default_factory=dict)
@@ -80,11 +84,13 @@ class _Samples:
 
 
 def soak(options: Options) -> Report:
-    """T21: workers (and spares) killed every minute, clients dropped, for 30 minutes or --seconds; what processes take stays.
+    """T21: workers (and spares) killed every minute, clients dropped, for 30 minutes or --seconds;
+    what processes take stays.
 
-    In rounds, the first ones to warm up. What is in use is told between them, while nothing runs: requests in flight have
-    megabytes, more at one time than at another. Ray keeps some 8 KB of every actor that ever was in the process that made
-    it, which is the engine's: with a kill every 20 s that alone would be 1.4 MiB an hour.
+    In rounds, the first ones to warm up. What is in use is told between them, while nothing runs:
+    requests in flight have megabytes, more at one time than at another. Ray keeps some 8 KB of
+    every actor that ever was in the process that made it, which is the engine's: with a kill every
+    20 s that alone would be 1.4 MiB an hour.
     """
     seconds = (options.seconds or (60.0 if options.quick else 1800.0)) / NUM_ROUNDS
     is_judged = seconds >= SOFT_SECONDS
@@ -153,7 +159,9 @@ def _mixed(url: str, seconds: float, kill: Deliver, seed: int, samples: _Samples
 
 
 def settle(app: App) -> None:
-    """Undisturbed requests until they are all that the engine remembers: its records of steps with faults are other ones."""
+    """Undisturbed requests until they are all that the engine remembers: its records of steps with
+    faults are other ones.
+    """
     num_steps = app.stats()[0]["num_steps"]
     asyncio.run(_send(app.url, NUM_FINISHED_KEPT, max_tokens=16))
     while app.stats()[0]["num_steps"] < num_steps + NUM_STEPS_KEPT:
@@ -178,7 +186,9 @@ async def _sample(samples: _Samples, end: float) -> None:
 
 
 def _judge(report: Report, samples: _Samples) -> list[str]:
-    """Show how the processes that were there all the time grew; complaints about ours, and /dev/shm."""
+    """Show how the processes that were there all the time grew; complaints about ours, and
+    /dev/shm.
+    """
     num_samples = len(samples.num_shared)
     lasting = [pid for pid, taken in samples.of_process.items() if len(taken) == num_samples]
     complaints = []
@@ -250,6 +260,8 @@ def _an_hour(before: Rest, after: Rest) -> float:
 
 
 def rise(values: Sequence[float], of: Callable[[Sequence[float]], float]) -> float:
-    """From the first quarter's minimum or median to the last one's: what comes and goes does not count."""
+    """From the first quarter's minimum or median to the last one's: what comes and goes does not
+    count.
+    """
     quarter = max(1, len(values) // 4)
     return of(values[-quarter:]) - of(values[:quarter])

@@ -1,4 +1,6 @@
-"""The short form of the harness: few faults, each of which would be seen, and the proof that a loss is."""
+"""The short form of the harness: few faults, each of which would be seen, and the proof that a loss
+is.
+"""
 
 import json
 import subprocess
@@ -14,7 +16,9 @@ TIMEOUT_SECONDS = 400
 
 
 def run(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
-    """Status, results, and what was printed, of a scenario in a process of its own: it starts its own Ray."""
+    """Status, results, and what was printed, of a scenario in a process of its own: it starts its
+    own Ray.
+    """
     command = [sys.executable, "-m", "tests.end_to_end.chaos", *arguments, "--quick", "--output", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     (file,) = folder.glob("*.json")

@@ -17,8 +17,10 @@ SHORT_TOKENS = 400  # of streams that a server which ends can still finish
 
 
 def update(options: Options) -> Report:
-    """T10: 2 engines, 1, 2, and all replaced by a rolling update, under long streams; minutes on two cores: each of the three
-    replaces every replica, one engine at a time, and a gateway once its streams have ended."""
+    """T10: 2 engines, 1, 2, and all replaced by a rolling update, under long streams; minutes on
+    two cores: each of the three replaces every replica, one engine at a time, and a gateway once
+    its streams have ended.
+    """
     args = app_args({}, recovers=options.recovers, num_engines=2)
     steps = {
         "scale to 1": args | {"num_engines": 1},

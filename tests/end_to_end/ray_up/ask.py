@@ -1,4 +1,6 @@
-"""Put one question to the OpenAI endpoint at argv[1] and print the answer as it streams in. Run on a machine of the lab."""
+"""Put one question to the OpenAI endpoint at argv[1] and print the answer as it streams in. Run on
+a machine of the lab.
+"""
 
 import sys
 

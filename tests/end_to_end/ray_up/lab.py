@@ -1,14 +1,16 @@
-"""Several machines inside this one, on which `ray up` runs for real: sshd, rsync, `pip install`, `ray stop` and all.
+"""Several machines inside this one, on which `ray up` runs for real: sshd, rsync, `pip install`,
+`ray stop` and all.
 
-`Lab` starts `lab.sh` under `unshare`. Inside, the network is a loopback and nothing else; each of the addresses 127.0.0.1,
-127.0.0.2, ... is a node: an sshd with a PID namespace, a home, /tmp, /run and /dev/shm of its own. The operator is one more
-machine, the only one that sees the repository. So `ray stop`, which kills every Ray process it can see, sees those of its
-own node, and what `pip install` or a setup command writes lands in a tmpfs that goes with the lab. The nodes share the
+`Lab` starts `lab.sh` under `unshare`. Inside, the network is a loopback and nothing else; each of
+the addresses 127.0.0.1, 127.0.0.2, ... is a node: an sshd with a PID namespace, a home, /tmp, /run
+and /dev/shm of its own. The operator is one more machine, the only one that sees the repository. So
+`ray stop`, which kills every Ray process it can see, sees those of its own node, and what `pip
+install` or a setup command writes lands in a tmpfs that goes with the lab. The nodes share the
 Python the tests run under; pip is told not to look for an index, for there is no network.
 
-Traps: a port bound on 0.0.0.0 is bound for all nodes, as they share the loopback. The launcher's ssh leaves a control
-process behind for 10 s, which would hold an inherited pipe open: output goes to files. The lab ends when its stdin is
-closed, so it cannot outlive the tests, however they end.
+Traps: a port bound on 0.0.0.0 is bound for all nodes, as they share the loopback. The launcher's
+ssh leaves a control process behind for 10 s, which would hold an inherited pipe open: output goes
+to files. The lab ends when its stdin is closed, so it cannot outlive the tests, however they end.
 """
 
 import os
@@ -41,7 +43,9 @@ class CommandFailed(RuntimeError):
 
 
 class Lab:
-    """A machine at each of `addresses` and the operator's, while the context lasts; what was printed is kept in `logs`."""
+    """A machine at each of `addresses` and the operator's, while the context lasts; what was
+    printed is kept in `logs`.
+    """
 
     def __init__(self, addresses: list[str], logs: Path) -> None:
         self.addresses = addresses
@@ -81,7 +85,9 @@ class Lab:
             self.end()
 
     def run(self, *command: str, timeout: float = 60) -> str:
-        """Run `command` on the operator's machine, in the repository; returns stdout and stderr. Raises CommandFailed."""
+        """Run `command` on the operator's machine, in the repository; returns stdout and stderr.
+        Raises CommandFailed.
+        """
         log = self.logs / f"{len(list(self.logs.iterdir())):03}-{Path(command[0]).name}.log"
         namespaces = f"/proc/{self.process.pid}/ns"
         enter = ["nsenter", f"--net={namespaces}/net", f"--mount={namespaces}/mnt"]
@@ -103,7 +109,9 @@ class Lab:
         return log.read_text()
 
     def on_node(self, address: str, command: str, timeout: float = 60) -> str:
-        """Run a shell command on a node, by ssh; returns stdout and stderr. Raises CommandFailed."""
+        """Run a shell command on a node, by ssh; returns stdout and stderr. Raises
+        CommandFailed.
+        """
         options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR"]
         flags = [flag for option in options for flag in ("-o", option)]
         return self.run("ssh", "-i", "/mnt/user_key", *flags, f"root@{address}", command, timeout=timeout)
@@ -122,7 +130,9 @@ class Lab:
                 )
 
     def end(self) -> None:
-        """End every process: the lab's first one goes with its stdin, and is gone when the kernel has killed the rest."""
+        """End every process: the lab's first one goes with its stdin, and is gone when the kernel
+        has killed the rest.
+        """
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         self.process.stdout.close()

@@ -1,4 +1,6 @@
-"""What can be checked of configs/cluster/on-premise.yaml without a cluster: what it names exists, it never runs open."""
+"""What can be checked of configs/cluster/on-premise.yaml without a cluster: what it names exists,
+it never runs open.
+"""
 
 import re
 from pathlib import Path

@@ -1,7 +1,8 @@
-"""`ray up` with configs/cluster/on-premise.yaml, for real, on three nodes inside this machine; lab.py says how.
+"""`ray up` with configs/cluster/on-premise.yaml, for real, on three nodes inside this machine;
+lab.py says how.
 
-Not run by default: it needs root, sshd and rsync, two minutes and 3 GB. `pytest -m ray_up -s tests/end_to_end/ray_up`
-prints the times.
+Not run by default: it needs root, sshd and rsync, two minutes and 3 GB. `pytest -m ray_up -s
+tests/end_to_end/ray_up` prints the times.
 """
 
 import json
@@ -29,7 +30,9 @@ CONNECT = f'python -c \'import ray; ray.init("{HEAD}:6379"); print("connected")\
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """Three nodes and the operator's machine, where /tmp/cluster.yaml is the cluster file with its four lines edited."""
+    """Three nodes and the operator's machine, where /tmp/cluster.yaml is the cluster file with its
+    four lines edited.
+    """
     cluster = yaml.safe_load((REPOSITORY / "configs/cluster/on-premise.yaml").read_text())
     cluster["provider"].update(head_ip=HEAD, worker_ips=WORKERS)
     cluster["auth"].update(ssh_user="root", ssh_private_key="/mnt/user_key")
@@ -86,7 +89,9 @@ def node_addresses(lab: Lab) -> list[str]:
 
 
 def ray_processes(lab: Lab, address: str) -> list[str]:
-    """Ray's processes on a node, but for its agents: without a head they take a minute longer to end, and hold nothing."""
+    """Ray's processes on a node, but for its agents: without a head they take a minute longer to
+    end, and hold nothing.
+    """
     roles = ("ray::Serve", "ray::Proxy", "ray::Worker")
     commands = lab.on_node(address, "ps ax -o args").splitlines()
     return [command for command in commands if "/ray/core/src/ray/" in command or command.startswith(roles)]

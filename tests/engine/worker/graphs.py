@@ -1,4 +1,6 @@
-"""Graphs without a GPU: what is captured is computed again on each replay, with all the harm that a shared memory pool does."""
+"""Graphs without a GPU: what is captured is computed again on each replay, with all the harm that a
+shared memory pool does.
+"""
 
 from collections.abc import Callable
 
@@ -7,7 +9,9 @@ from torch import Tensor
 
 
 class Recompute:
-    """A `Capture`. Each graph has one output tensor, and those of all others are lost whenever one is replayed."""
+    """A `Capture`. Each graph has one output tensor, and those of all others are lost whenever one
+    is replayed.
+    """
 
     def __init__(self) -> None:
         self._outputs: list[Tensor] = []

@@ -14,7 +14,9 @@ BLOCK_SIZE = 16
 
 @dataclass(frozen=True)
 class Part:
-    """Rows `start` to the end of `token_ids`, of a sequence in these blocks; the last row is sampled `num_samples` times."""
+    """Rows `start` to the end of `token_ids`, of a sequence in these blocks; the last row is
+    sampled `num_samples` times.
+    """
 
     token_ids: list[int]
     start: int
@@ -95,7 +97,9 @@ def make_step(step: int, parts: list[Part], *, epoch: int = 0, **changes: Any) -
 
 
 def decode_step(step: int, num_seqs: int) -> ExecuteModelRequest:
-    """One token for each of `num_seqs` sequences of 100 tokens: 0 for the first, 1 for the second, ..."""
+    """One token for each of `num_seqs` sequences of 100 tokens: 0 for the first, 1 for the second,
+    ...
+    """
     parts = [
         Part([*[0] * 99, index], start=99, blocks=list(range(1 + 7 * index, 8 + 7 * index)))
         for index in range(num_seqs)
@@ -127,7 +131,9 @@ def generate(
     first_step: int = 0,
     chunk: int = 1000,
 ) -> list[list[int]]:
-    """`num_tokens` greedy tokens for each prompt: all prompts together in chunks of `chunk` tokens, then decoding."""
+    """`num_tokens` greedy tokens for each prompt: all prompts together in chunks of `chunk` tokens,
+    then decoding.
+    """
     blocks_each = -(-(max(len(prompt) for prompt in prompts) + num_tokens) // BLOCK_SIZE)
     blocks = [list(range(1 + index * blocks_each, 1 + (index + 1) * blocks_each)) for index in range(len(prompts))]
     done = [0] * len(prompts)

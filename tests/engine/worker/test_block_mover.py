@@ -1,4 +1,6 @@
-"""Moves of blocks whose swaps come as late as they may: the caches are as if each had been done at once."""
+"""Moves of blocks whose swaps come as late as they may: the caches are as if each had been done at
+once.
+"""
 
 from collections.abc import Callable, Iterator
 from itertools import chain

@@ -1,4 +1,6 @@
-"""Decode steps by graphs: which steps, in which sizes, and the same bits as without them, with steps in flight."""
+"""Decode steps by graphs: which steps, in which sizes, and the same bits as without them, with
+steps in flight.
+"""
 
 import gc
 import weakref
@@ -78,7 +80,9 @@ def loaded() -> Worker:
 
 
 def new_runner(how: str) -> Worker:
-    """The worker with an empty cache, which runs steps as they come, by "graphs" as on a GPU, or by "tapes"."""
+    """The worker with an empty cache, which runs steps as they come, by "graphs" as on a GPU, or by
+    "tapes".
+    """
     worker = loaded()
     worker.initialize_cache(1 + BLOCKS_EACH * MAX_NUM_SEQS, 0)
     runner = worker._runner
@@ -119,7 +123,9 @@ def columns(parts: list[Part], *, with_logprobs: bool = True) -> object:
 def decode(
     worker: Worker, num_seqs: int, num_steps: int, num_in_flight: int, *, with_logprobs: bool = True
 ) -> list[SamplerOutput]:
-    """A prompt each, then steps that carry the tokens of the one before, `num_in_flight` launched before one is read."""
+    """A prompt each, then steps that carry the tokens of the one before, `num_in_flight` launched
+    before one is read.
+    """
     parts = prompts(num_seqs)
     pending = deque([worker.launch(make_step(0, parts, sampling=columns(parts)))])
     outputs = []
@@ -172,7 +178,9 @@ def test_without_logprobs_sampling_is_a_graph_too_and_the_tokens_are_the_same(nu
 
 @pytest.mark.parametrize("how", ["graphs", "tapes"])
 def test_batches_that_shrink_and_grow_leave_nothing_behind(how: str) -> None:
-    """Sequences leave and come back, so that padding rows were real ones in the step before; sizes take turns."""
+    """Sequences leave and come back, so that padding rows were real ones in the step before; sizes
+    take turns.
+    """
     results = []
     for each in ("as they come", how):
         worker = new_runner(each)
@@ -206,7 +214,9 @@ def test_a_prompt_between_runs_as_it_is() -> None:
 
 @pytest.mark.parametrize("how", ["graphs", "tapes"])
 def test_a_capture_writes_into_no_block_of_a_sequence(how: str) -> None:
-    """A block gets a new owner, and then a step is the first of its size: what the buffers held was the old owner's row."""
+    """A block gets a new owner, and then a step is the first of its size: what the buffers held was
+    the old owner's row.
+    """
     old = Part([50, 51, 52, 53, 54, 55], 5, [1])
     prompts = [Part(list(range(60, 69)), 0, [1]), Part(list(range(80, 87)), 0, [2])]
     grown = [replace(part, token_ids=[*part.token_ids, 4], start=len(part.token_ids)) for part in prompts]
@@ -243,7 +253,9 @@ def test_a_size_that_cannot_be_captured_runs_without(caplog: pytest.LogCaptureFi
 
 
 def test_a_step_that_runs_out_of_memory_before_the_capture_fails() -> None:
-    """What runs before a capture runs on every rank: one that left its peers alone in it would be behind them for good."""
+    """What runs before a capture runs on every rank: one that left its peers alone in it would be
+    behind them for good.
+    """
     num_calls = 0
 
     def forward(tensors: StepTensors) -> torch.Tensor:
@@ -273,7 +285,9 @@ def test_graphs_end_with_the_groups_that_they_hold() -> None:
 
 @pytest.mark.parametrize("how", ["graphs", "tapes"])
 def test_a_cache_goes_at_once_with_its_runner(how: str) -> None:
-    """Without the collector's help, which comes late or never: the next cache may want the same memory."""
+    """Without the collector's help, which comes late or never: the next cache may want the same
+    memory.
+    """
     worker = new_runner(how)
     decode(worker, 3, 2, num_in_flight=1, with_logprobs=False)
     assert worker._runner is not None
@@ -291,7 +305,9 @@ def test_a_cache_goes_at_once_with_its_runner(how: str) -> None:
 
 @pytest.mark.parametrize("how", ["graphs", "tapes"])
 def test_stages_pass_on_what_their_graphs_compute(how: str) -> None:
-    """Two pipeline stages, whose steps are given: what one stage has had is what one without graphs has."""
+    """Two pipeline stages, whose steps are given: what one stage has had is what one without graphs
+    has.
+    """
     backend = loaded()._ops
     parts = prompts(5)
     steps = [make_step(0, parts, sampling=columns(parts))]

@@ -1,4 +1,6 @@
-"""Pinned memory of exactly the size asked for: CUDA's part is recorded, or refused, since there is none here."""
+"""Pinned memory of exactly the size asked for: CUDA's part is recorded, or refused, since there is
+none here.
+"""
 
 import ctypes
 import gc

@@ -27,7 +27,9 @@ def test_greedy_takes_the_largest_and_gives_no_logprobs() -> None:
 
 
 def test_bias_comes_before_the_repetition_penalty() -> None:
-    """Token 0 is biased from 1 to 3, then halved to 1.5, below token 1's 2; the other way round it would win."""
+    """Token 0 is biased from 1 to 3, then halved to 1.5, below token 1's 2; the other way round it
+    would win.
+    """
     sampled = run(
         [[1.0, 2.0]],
         bias_starts=ints(0, 1),

@@ -1,4 +1,6 @@
-"""What is run before the first request, so that it waits for no compiler; and what is said where there is no room."""
+"""What is run before the first request, so that it waits for no compiler; and what is said where
+there is no room.
+"""
 
 import pytest
 import torch

@@ -82,7 +82,9 @@ def test_step_without_sampled_rows_and_step_without_rows(worker: Worker) -> None
 
 
 def test_moves_come_before_the_step_reads_its_blocks(worker: Worker) -> None:
-    """A prompt is computed, swapped out, overwritten, and back in other blocks within the step that goes on with it."""
+    """A prompt is computed, swapped out, overwritten, and back in other blocks within the step that
+    goes on with it.
+    """
     tokens = generate(lambda request: execute(worker, request), PROMPTS[:1], 2)[0]
     execute(worker, make_step(0, [Part(PROMPTS[0], 0, [1, 2, 3])]))
     swap_out = pairs((1, 20), (2, 21), (3, 22))

@@ -1,4 +1,6 @@
-"""A runner of a tiny Qwen2 with random weights, from its parts: needs no configuration, so that it runs wherever torch does."""
+"""A runner of a tiny Qwen2 with random weights, from its parts: needs no configuration, so that it
+runs wherever torch does.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -61,7 +63,9 @@ def hf_config(head_dim: int, vocab_size: int, num_experts: int = 0) -> dict[str,
 def make_runner(
     ops: Ops, device: torch.device, shape: Shape, tp: Group | None = None, stage: Stage | None = None
 ) -> ModelRunner:
-    """With an empty cache. tp: what it shares the layers with; stage: which of the layers it has."""
+    """With an empty cache. tp: what it shares the layers with; stage: which of the layers it
+    has.
+    """
     tp, stage = tp or SingleGroup(), stage or Stage(0, 1, None)
     ops = ops if shape.quantization is None else quantizing(ops, shape.quantization)
     model = decoder.build(
@@ -87,7 +91,9 @@ def execute_on(runner: ModelRunner) -> Execute:
 
 
 def generate(execute: Execute, prompts: list[list[int]], num_tokens: int, chunk: int = 1000) -> list[Bits]:
-    """Prompts together, `chunk` of their tokens a step, each decoded as soon as it is computed; greedy and seeded by turns."""
+    """Prompts together, `chunk` of their tokens a step, each decoded as soon as it is computed;
+    greedy and seeded by turns.
+    """
     blocks_each = -(-(max(map(len, prompts)) + num_tokens) // BLOCK_SIZE)
     starts = [0] * len(prompts)
     sequences = [list(prompt) for prompt in prompts]
@@ -114,7 +120,9 @@ def generate(execute: Execute, prompts: list[list[int]], num_tokens: int, chunk:
 
 
 def decode_carrying(runner: ModelRunner, prompts: list[list[int]], num_tokens: int) -> list[Bits]:
-    """As `generate` with whole prompts; no step is told what the one before has sampled, and all are launched at once."""
+    """As `generate` with whole prompts; no step is told what the one before has sampled, and all
+    are launched at once.
+    """
     lengths = [len(prompt) for prompt in prompts]
     blocks_each = -(-(max(lengths) + num_tokens) // BLOCK_SIZE)
     everyone = list(range(len(prompts)))

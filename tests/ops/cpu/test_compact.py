@@ -1,4 +1,6 @@
-"""bfloat16 weights in twelve bits: what is computed with them has the bits of what plain ones give, whatever they hold."""
+"""bfloat16 weights in twelve bits: what is computed with them has the bits of what plain ones give,
+whatever they hold.
+"""
 
 import importlib
 from collections.abc import Callable
@@ -33,7 +35,9 @@ def bits(x: Tensor) -> Tensor:
 
 
 def with_others(rows: int, columns: int) -> Tensor:
-    """Weights of which some have exponents that hardly any has: first ones and last ones, alone and next to each other."""
+    """Weights of which some have exponents that hardly any has: first ones and last ones, alone and
+    next to each other.
+    """
     weight = torch.randn(rows, columns)
     values = [0.0, -0.0, 1e30, -1e-30, 1e-40, -3e38, torch.inf, torch.nan]
     last = rows * columns - 1

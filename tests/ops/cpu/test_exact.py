@@ -1,4 +1,6 @@
-"""The same bits whatever is computed beside: rows, sequences, chunks, threads, tensor-parallel shards."""
+"""The same bits whatever is computed beside: rows, sequences, chunks, threads, tensor-parallel
+shards.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -160,7 +162,9 @@ def sequences(*spans: tuple[int, int], table: Tensor) -> AttentionMetadata:
 
 
 def context(dtype: torch.dtype, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Key and value caches of one sequence of LENGTH tokens, its blocks in random order, and its block table."""
+    """Key and value caches of one sequence of LENGTH tokens, its blocks in random order, and its
+    block table.
+    """
     num_blocks = -(-LENGTH // BLOCK)
     shape = (num_blocks + 1, kv_heads, BLOCK, head_dim)
     return torch.randn(shape).to(dtype), torch.randn(shape).to(dtype), (torch.randperm(num_blocks) + 1).int()

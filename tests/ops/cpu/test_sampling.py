@@ -1,4 +1,6 @@
-"""The sampler against the reference's: the same steps, sums in the same order, so the same tokens but for e^x's last bit."""
+"""The sampler against the reference's: the same steps, sums in the same order, so the same tokens
+but for e^x's last bit.
+"""
 
 import pytest
 import torch

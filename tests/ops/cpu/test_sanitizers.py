@@ -1,4 +1,6 @@
-"""sanitized.cpp, which runs every kernel in arrays of exact length, under the address and undefined-behaviour sanitizers."""
+"""sanitized.cpp, which runs every kernel in arrays of exact length, under the address and
+undefined-behaviour sanitizers.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""A tape computes what was noted down, from what lies there when it is replayed, and fails as that would."""
+"""A tape computes what was noted down, from what lies there when it is replayed, and fails as that
+would.
+"""
 
 import subprocess
 import sys

@@ -1,9 +1,11 @@
-"""Compiles every kernel for GPUs that are not here, as the launchers would, and prints what each needs of one.
+"""Compiles every kernel for GPUs that are not here, as the launchers would, and prints what each
+needs of one.
 
 python -m tests.ops.kernels.compiled [80 | 90]
 
-The launchers are called with tensors of the `meta` device; what they would launch is compiled for the architecture and not
-run. So the constants and types are those in use. Needs Triton alone: its wheel brings ptxas and cuobjdump.
+The launchers are called with tensors of the `meta` device; what they would launch is compiled for
+the architecture and not run. So the constants and types are those in use. Needs Triton alone: its
+wheel brings ptxas and cuobjdump.
 """
 
 import re
@@ -79,7 +81,9 @@ def compile_all(arch: int, *, every: bool) -> Iterator[Compiled]:
 
 
 def cases(arch: int, *, every: bool) -> Iterator[str]:
-    """Calls what is compiled; yields its description after each call. Not every: enough to see each kernel at its largest."""
+    """Calls what is compiled; yields its description after each call. Not every: enough to see each
+    kernel at its largest.
+    """
     yield from attention_cases(BF16, BF16, SMALL)
     yield from attention_cases(BF16, BF16, LARGE)
     yield from attention_cases(FP32, FP32, LARGE)
@@ -150,7 +154,10 @@ def attention_cases(
     dtype: torch.dtype, cache_dtype: torch.dtype, shape: tuple[int, int, int], num_sequences: int = NUM_SEQUENCES
 ) -> Iterator[str]:
     heads, kv_heads, head_dim = shape
-    name = f"{name_of(dtype)}{'' if cache_dtype == dtype else ', ' + name_of(cache_dtype)} {head_dim} × {heads // kv_heads}"
+    name = (
+        f"{name_of(dtype)}{'' if cache_dtype == dtype else ', ' + name_of(cache_dtype)} {head_dim} × "
+        f"{heads // kv_heads}"
+    )
     cache = meta(1000, kv_heads, 16, head_dim, dtype=cache_dtype)
     qkv = meta(NUM_TOKENS, (heads + 2 * kv_heads) * head_dim, dtype=dtype)
     tokens = ints(NUM_TOKENS)

@@ -1,9 +1,14 @@
-"""Mends Triton's interpreter, which otherwise is silently wrong where our kernels would notice. Imported for its effect.
+"""Mends Triton's interpreter, which otherwise is silently wrong where our kernels would notice.
+Imported for its effect.
 
-- bfloat16 is held as bit patterns, and those are added and multiplied: here it is computed in float32 and rounded.
-- Conversions to bfloat16 truncate and those to float8 are off by a bit: here they round to nearest, as the hardware does.
-- A product's sums come from BLAS, whose order depends on the number of rows: here they are taken in float64.
-- `range()` over a tensor fails with numpy 2.4 and later; a comparison of scalars is not always a mask.
+- bfloat16 is held as bit patterns, and those are added and multiplied: here it is computed in
+  float32 and rounded.
+- Conversions to bfloat16 truncate and those to float8 are off by a bit: here they round to nearest,
+  as the hardware does.
+- A product's sums come from BLAS, whose order depends on the number of rows: here they are taken in
+  float64.
+- `range()` over a tensor fails with numpy 2.4 and later; a comparison of scalars is not always a
+  mask.
 
 For Triton 3.6 to 3.9, with TRITON_INTERPRET=1 set before kernels are imported.
 """

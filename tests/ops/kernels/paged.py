@@ -22,7 +22,9 @@ class Paged:
     context_lens: list[int]
 
     def metadata(self, query_lens: list[int], context_lens: list[int] | None = None) -> AttentionMetadata:
-        """The last query_lens[s] positions of each sequence, or of its first context_lens[s] tokens."""
+        """The last query_lens[s] positions of each sequence, or of its first context_lens[s]
+        tokens.
+        """
         lens = context_lens or self.context_lens
         return AttentionMetadata(
             query_starts=torch.tensor([0, *query_lens], device=DEVICE).cumsum(0).int(),

@@ -1,4 +1,6 @@
-"""Sums over ranks that read each other's memory: here processes that share it, and the kernel interpreted."""
+"""Sums over ranks that read each other's memory: here processes that share it, and the kernel
+interpreted.
+"""
 
 import multiprocessing
 from collections.abc import Callable, Iterator
@@ -27,7 +29,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fork() -> Iterator[Callable[..., list[multiprocessing.Process]]]:
-    """Starts a process a rank, which inherits memory at its address; ends those that have not ended."""
+    """Starts a process a rank, which inherits memory at its address; ends those that have not
+    ended.
+    """
     started: list[multiprocessing.Process] = []
     context = multiprocessing.get_context("fork")
 

@@ -34,7 +34,8 @@ def test_decode_rows_chunks_and_prompts_together(
     assert got.dtype == dtype
     weights = FP16 if cache_dtype == FP8 else dtype  # are cast for their product with the values
     slack = 2e-6 if dtype == FP32 else torch.finfo(weights).eps / 2
-    # A float8 cache is multiplied in float16, which cuts bfloat16's queries nowhere within their range.
+    # A float8 cache is multiplied in float16, which cuts bfloat16's queries nowhere within their
+    # range.
     assert_rounded_once(got, attend(query, paged, query_lens, scale), slack)
 
 

@@ -1,4 +1,6 @@
-"""Every kernel, compiled for the GPUs that it is for: nothing is kept outside of registers, and shared memory suffices."""
+"""Every kernel, compiled for the GPUs that it is for: nothing is kept outside of registers, and
+shared memory suffices.
+"""
 
 import json
 import os
@@ -25,7 +27,9 @@ def print_compiled(arch: int) -> None:
 
 
 def start(arch: int) -> subprocess.Popen[str]:
-    """A process of its own: interpreted or not is settled when kernels are imported, and one architecture a process."""
+    """A process of its own: interpreted or not is settled when kernels are imported, and one
+    architecture a process.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     return subprocess.Popen(
         [sys.executable, "-c", CHILD, str(arch)], env=environment, stdout=subprocess.PIPE, text=True
@@ -48,7 +52,8 @@ def test_nothing_spills_and_each_row_meets_the_same_instruction() -> None:
         for each in compiled:
             assert (each.spills, each.stack) == (0, 0), each
             assert each.shared <= MAX_SHARED[arch], each
-        # A row's bits can be the same alone and among thousands only if both meet one kind of instruction.
+        # A row's bits can be the same alone and among thousands only if both meet one kind of
+        # instruction.
         for kind in ("", "int8", "int4", "fp8"):
             linears = [each for each in compiled if each.kernel == "linear_kernel" and kind_of(each.case) == kind]
             assert len({each.products for each in linears}) == (0 if kind == "fp8" and arch < 89 else 1), kind

@@ -1,4 +1,6 @@
-"""The same bits whatever is computed beside: rows, sequences, chunks, heads, tensor-parallel shards."""
+"""The same bits whatever is computed beside: rows, sequences, chunks, heads, tensor-parallel
+shards.
+"""
 
 from collections.abc import Callable, Iterator
 

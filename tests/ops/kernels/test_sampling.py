@@ -48,7 +48,9 @@ def test_the_tokens_are_the_references(vocab_size: int) -> None:
 
 
 def test_equal_logits_are_kept_by_the_references_rules() -> None:
-    """Ties with the k-th are kept; of tokens at the edge of top_p the lower ids; both zeros are one."""
+    """Ties with the k-th are kept; of tokens at the edge of top_p the lower ids; both zeros are
+    one.
+    """
     num_rows = 3 * len(ROWS)
     logits = torch.randint(-2, 3, (num_rows, 200), device=DEVICE).float()
     logits[:, ::2] *= -1.0

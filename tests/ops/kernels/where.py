@@ -1,4 +1,6 @@
-"""Where the tests of the kernels run: interpreted on the CPU if TRITON_INTERPRET=1, else on a GPU, and else not at all."""
+"""Where the tests of the kernels run: interpreted on the CPU if TRITON_INTERPRET=1, else on a GPU,
+and else not at all.
+"""
 
 import os
 

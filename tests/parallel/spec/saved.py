@@ -1,4 +1,6 @@
-"""Random models as transformers makes and saves them, and ours on their files, run over prompts in steps of all kinds."""
+"""Random models as transformers makes and saves them, and ours on their files, run over prompts in
+steps of all kinds.
+"""
 
 import json
 from dataclasses import dataclass
@@ -89,7 +91,9 @@ def prompts() -> list[list[int]]:
 
 
 def logits_in_steps(model: Decoder) -> list[Tensor] | None:
-    """Every prompt's logits [tokens, V], computed in mixed steps of whole prompts, chunks and single tokens."""
+    """Every prompt's logits [tokens, V], computed in mixed steps of whole prompts, chunks and
+    single tokens.
+    """
     sequences = prompts()
     runner = Runner(model, len(sequences))
     cuts = [[1], [1] * 17, [16, 1, 1, 22], [33, 60, 7]]

@@ -1,4 +1,6 @@
-"""Every architecture but Qwen2, which has a file of its own: the logits of transformers, the same bits however it is cut."""
+"""Every architecture but Qwen2, which has a file of its own: the logits of transformers, the same
+bits however it is cut.
+"""
 
 import copy
 
@@ -58,7 +60,8 @@ def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(saved: Saved, ex
     got = logits_in_steps(make(saved, SingleGroup(), SingleGroup(), torch.bfloat16))
     assert got is not None
     usual = [theirs(torch.tensor([prompt])).logits[0].float() for prompt in prompts()]
-    # The median row's: rounding sends some rows to other experts, ours and theirs not the same ones.
+    # The median row's: rounding sends some rows to other experts, ours and theirs not the same
+    # ones.
     error, theirs_error = (
         torch.cat([(a - b).norm(dim=1) for a, b in zip(logits, expected, strict=True)]).median()
         for logits in (got, usual)

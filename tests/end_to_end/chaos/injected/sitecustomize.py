@@ -1,7 +1,8 @@
-"""For processes that have this folder in PYTHONPATH: certain prompts end or break a worker's step, or keep an engine busy.
+"""For processes that have this folder in PYTHONPATH: certain prompts end or break a worker's step,
+or keep an engine busy.
 
-Python imports a module of this name when it starts. What is replaced is `Worker.execute` and `Tokenizer.encode`, once their
-modules are loaded.
+Python imports a module of this name when it starts. What is replaced is `Worker.execute` and
+`Tokenizer.encode`, once their modules are loaded.
 """
 
 import ctypes

@@ -1,7 +1,8 @@
-"""For processes of a soak, which have this folder in PYTHONPATH: each tells every few seconds how much memory it has in use.
+"""For processes of a soak, which have this folder in PYTHONPATH: each tells every few seconds how
+much memory it has in use.
 
-Resident memory tells less: what glibc keeps of freed memory rises and falls by megabytes. Python imports a module of this name
-when it starts.
+Resident memory tells less: what glibc keeps of freed memory rises and falls by megabytes. Python
+imports a module of this name when it starts.
 """
 
 import ctypes
@@ -26,7 +27,9 @@ class _Mallinfo(ctypes.Structure):
 
 
 def bytes_in_use():
-    """Allocated and not freed: by glibc, and by Python's allocator of small objects, which has its memory from elsewhere."""
+    """Allocated and not freed: by glibc, and by Python's allocator of small objects, which has its
+    memory from elsewhere.
+    """
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = _Mallinfo
     info = libc.mallinfo2()

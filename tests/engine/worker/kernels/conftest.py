@@ -1,4 +1,6 @@
-"""Whole steps on the Triton backend: interpreted by `tests.engine.worker.test_interpreted`, else on a GPU."""
+"""Whole steps on the Triton backend: interpreted by `tests.engine.worker.test_interpreted`, else on
+a GPU.
+"""
 
 import importlib
 

@@ -1,4 +1,6 @@
-"""The engine on the Triton kernels, from requests to logprobs: the same bits in chunks, alone, and beside others."""
+"""The engine on the Triton kernels, from requests to logprobs: the same bits in chunks, alone, and
+beside others.
+"""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,6 @@
-"""A tiny model on the Triton kernels: one answer for each prompt, to the bit, and no step that waits for its device."""
+"""A tiny model on the Triton kernels: one answer for each prompt, to the bit, and no step that
+waits for its device.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,7 +63,9 @@ def test_every_batch_size_has_the_bits_it_has_without_graphs() -> None:
 
 
 class NoRoundTrips(TorchDispatchMode):
-    """Refuses the operations of torch that make the host wait, or the shape of whose result depends on values."""
+    """Refuses the operations of torch that make the host wait, or the shape of whose result depends
+    on values.
+    """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
@@ -86,7 +90,9 @@ def refusing_round_trips() -> Iterator[None]:
 
 
 def hard_step(step: int) -> Any:
-    """Three rows with all that can be asked of a row, a prompt's last token carried from the step before."""
+    """Three rows with all that can be asked of a row, a prompt's last token carried from the step
+    before.
+    """
     parts = [Part([5, 6, 7, 0], 3, [1]), Part([9] * 20, 0, [2, 3], num_samples=2)]
     columns = make_columns(
         3,
@@ -120,7 +126,9 @@ def test_a_round_trip_is_noticed() -> None:
 
 @pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[2]], ids=["dense", "experts"])
 def test_no_step_waits_for_the_device(shape: Shape) -> None:
-    """Once its kernels have been compiled: a mixed step, and a decode step as it would be captured."""
+    """Once its kernels have been compiled: a mixed step, and a decode step as it would be
+    captured.
+    """
     runner = make_runner(kernels, DEVICE, shape)
     first = make_step(0, [Part([5, 6, 7], 0, [1])])
     decode = make_step(2, [Part([5, 6, 7, 8], 3, [1]), Part([9, 9], 1, [2])])
