@@ -7,10 +7,10 @@ from itertools import chain
 import numpy as np
 
 from engine.block_manager import BlockManager
-from engine.request import ExecuteModelRequest, SamplingColumns
 from engine.sampling_params import SamplingParams
 from engine.scheduler import ScheduledSequence, SchedulerOutputs
 from engine.sequence import Sequence, SequenceGroup
+from engine.step import ExecuteModelRequest, SamplingColumns
 
 NO_INTS = np.zeros(0, np.int32)
 NO_FLOATS = np.zeros(0, np.float32)

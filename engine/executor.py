@@ -7,7 +7,7 @@ from typing import Protocol
 
 from engine.errors import WorkerLost
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 
 
 @dataclass(frozen=True, slots=True)

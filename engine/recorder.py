@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.outputs import Phase, RequestMetrics
-from engine.request import ExecuteModelRequest
 from engine.scheduler import Scheduler, SchedulerOutputs
 from engine.sequence import SequenceGroup, Status
 from engine.stats import EngineStats
+from engine.step import ExecuteModelRequest
 from engine.timeline import StepRecord, Timeline
 
 NUM_EVENTS_KEPT = 64

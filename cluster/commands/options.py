@@ -35,7 +35,7 @@ DESCRIPTIONS = {
     "max_model_len": "the context in tokens, which the cache must hold; default: the model's",
     "block_size": "tokens a cache block",
     "gpu_memory_utilization": "share of a GPU's memory to use",
-    "kv_cache_memory_bytes": "cache a rank; default: the rest of the GPU, on CPU a share of 1 GiB or the longest sequence",
+    "kv_cache_memory_bytes": "cache a rank; default: the rest of the GPU, on CPU a share of 1 GiB or one sequence",
     "num_gpu_blocks_override": "cache blocks a rank, whatever there is room for",
     "num_threads": "threads a rank on CPU; default: its share of the node's cores",
     "swap_space": "GiB of host memory a rank for preempted requests",

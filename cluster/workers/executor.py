@@ -18,7 +18,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig, WorkerLost
 from engine.executor import Capacity, Executor
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from engine.worker.local_executor import LocalExecutor
 
 logger = logging.getLogger("squadron.executor")

@@ -20,7 +20,7 @@ import numpy as np
 
 from cluster.workers.channel import ChannelError
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from cluster.workers.deadline import StepDeadline
 from cluster.workers.messages import StepDone, StepFailed, decode, encode
 from engine.errors import StepFailure, StepRaised, WorkerLost, in_a_line
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 
 logger = logging.getLogger("squadron.executor")
 

@@ -10,7 +10,7 @@ from cluster.workers.channel import ChannelError, Connection, ConnectionEnded
 from cluster.workers.messages import Message, StepDone, StepFailed, decode, encode
 from engine.errors import in_a_line
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 
 logger = logging.getLogger("squadron.worker")
 

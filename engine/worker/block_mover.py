@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from engine.worker.kv_cache import BLOCK_SIZE, KVCache
 from engine.worker.transfer import upload
 from ops.interface import Ops

@@ -13,7 +13,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig, StepFailure, StepRaised, WorkerLost, in_a_line
 from engine.executor import Capacity
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 
 logger = logging.getLogger("squadron.executor")
 

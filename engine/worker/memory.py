@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from engine.errors import InvalidConfig
-from engine.request import ExecuteModelRequest, SamplingColumns
+from engine.step import ExecuteModelRequest, SamplingColumns
 from engine.worker.decode_graphs import BYTES_PER_GRAPH
 from engine.worker.kv_cache import BLOCK_SIZE
 from engine.worker.model_runner import ModelRunner

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from engine.worker.block_mover import BlockMover
 from engine.worker.decode_graphs import TAPE_SIZES, Capture, DecodeGraphs, StepTensors, batch_sizes, context_limits
 from engine.worker.kv_cache import KVCache

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from engine.worker.sampler import Sampled
 from engine.worker.transfer import Download
 

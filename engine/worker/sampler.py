@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.request import SamplingColumns
+from engine.step import SamplingColumns
 from engine.worker.transfer import upload
 from ops.interface import Ops
 

@@ -18,7 +18,7 @@ from engine.errors import InvalidConfig
 from engine.fingerprint import weights_digest
 from engine.manifest import Manifest
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from engine.worker.cores import Cores
 from engine.worker.decode_graphs import CudaCapture, batch_sizes, context_limits
 from engine.worker.kv_cache import CacheShape, KVCache, make_cache

@@ -22,8 +22,8 @@ from engine.errors import WorkerLost
 from engine.executor import Capacity
 from engine.llm_engine import LLMEngine
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
 from engine.sampling_params import SamplingParams
+from engine.step import ExecuteModelRequest
 from engine.tokenizer import Tokenizer
 
 DEMO = str(Path(__file__).parents[2] / "configs" / "demo")

@@ -16,7 +16,7 @@ from cluster.workers.deadline import StepDeadline
 from cluster.workers.step_channel import StepChannel
 from cluster.workers.step_loop import serve_steps
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from tests.engine.worker.steps import decode_step, make_output
 
 WARM_UP_STEPS = 200

@@ -13,7 +13,7 @@ import numpy as np
 from engine.errors import StepFailure, StepRaised, WorkerLost
 from engine.executor import Capacity
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 
 BLOCK_SIZE = 16
 M1, M2, M3, M4 = (

@@ -9,7 +9,7 @@ from typing import Any
 from engine.config import EngineConfig
 from engine.executor import Capacity, smallest
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from engine.worker.worker import LOOPBACK, Worker, join_store, open_store
 
 

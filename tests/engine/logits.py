@@ -24,8 +24,8 @@ from cluster.checkpoint.shapes import SHAPES
 from cluster.progress import progress
 from engine.config import EngineConfig, ModelConfig
 from engine.llm_engine import LLMEngine
-from engine.request import ExecuteModelRequest
 from engine.sampling_params import SamplingParams
+from engine.step import ExecuteModelRequest
 from engine.tokenizer import Tokenizer
 from engine.worker.model_runner import ModelRunner
 from tests.doubles.thread_executor import ThreadExecutor

@@ -22,7 +22,7 @@ from cluster.workers.step_channel import StepChannel
 from cluster.workers.step_loop import serve_steps
 from engine.errors import StepRaised, WorkerLost
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from tests.engine.worker.steps import decode_step, make_output
 
 SECONDS = 30  # more than anything here takes

@@ -24,8 +24,8 @@ from engine.errors import REQUEST_QUARANTINED, InvalidConfig, StepRaised
 from engine.executor import Executor
 from engine.llm_engine import LLMEngine
 from engine.outputs import RequestOutput, SamplerOutput
-from engine.request import ExecuteModelRequest
 from engine.sampling_params import SamplingParams
+from engine.step import ExecuteModelRequest
 from engine.worker.local_executor import LocalExecutor
 from tests.cluster.workers.ranks import PROMPTS, SECONDS, is_alive, make_config, run, started
 from tests.engine.demo import Request, answers, tokens_and_text

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest, SamplingColumns
+from engine.step import ExecuteModelRequest, SamplingColumns
 
 BLOCK_SIZE = 16
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ops
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from engine.worker.block_mover import BlockMover
 from engine.worker.kv_cache import CacheShape, make_cache
 from tests.engine.worker.steps import Part, make_step, pairs

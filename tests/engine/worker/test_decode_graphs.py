@@ -17,7 +17,7 @@ import torch
 import ops
 from engine.config import EngineConfig
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from engine.worker.decode_graphs import (
     TAPE_SIZES,
     DecodeGraphs,

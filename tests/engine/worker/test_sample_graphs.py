@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.request import SamplingColumns
+from engine.step import SamplingColumns
 from engine.worker.sample_graphs import SampleGraphs
 from engine.worker.sampler import sample
 from ops import reference

@@ -5,7 +5,7 @@ there is no room.
 import pytest
 import torch
 
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from engine.worker.memory import no_room_advice
 from engine.worker.warm_up import warm_up
 

@@ -13,7 +13,7 @@ import ops
 from engine.config import DEFAULT_CPU_CACHE_BYTES, EngineConfig
 from engine.errors import InvalidConfig
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from engine.worker.memory import decode_request, prefill_request
 from engine.worker.model_runner import MAX_LOGITS_ROWS
 from engine.worker.worker import Worker, check_cache_dtype

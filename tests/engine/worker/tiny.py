@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from engine.worker.kv_cache import CacheShape, make_cache
 from engine.worker.model_runner import ModelRunner
 from ops import quantizing

@@ -11,7 +11,7 @@ import torch
 
 import ops
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from parallel import group, staged_group
 from parallel.mesh import Mesh
 from tests.engine.worker.tiny import Execute, Shape, execute_on, make_runner

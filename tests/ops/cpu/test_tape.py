@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.outputs import SamplerOutput
-from engine.request import ExecuteModelRequest
+from engine.step import ExecuteModelRequest
 from ops import cpu
 from ops.cpu import tape
 from ops.interface import AttentionMetadata
