@@ -6,36 +6,42 @@
     for delta in handle.options(stream=True).stream.remote({"prompt": "2+2=", "max_tokens": 8}): ...
     handle.abort.remote("the request_id that a request was given")
 
-A request is a dict of
+A request is a dict with the keys
 
-    prompt        str, or a list of token ids; or else messages      a list of {"role": str,
-    "content": str}, with the roles and parts that the HTTP API takes request_id    str, by which
-    `abort` knows the request; made up when absent priority      int, 0 or more, lower is served
-    first where the engine's scheduling_policy is "priority" cache_salt    str; prefixes are shared
-    in the cache only among requests of the same salt and any field of
-    `engine.sampling_params.SamplingParams`: max_tokens, temperature, top_p, n, seed, stop, ...
+    prompt        str, or a list of token ids; or else `messages`
+    messages      a list of {"role": str, "content": str}, with the roles and parts that the HTTP
+                  API takes
+    request_id    str, the id by which `abort` knows the request; generated if absent
+    priority      int, at least 0; lower values are served first if the engine's scheduling_policy
+                  is "priority"
+    cache_salt    str; requests share cached prefixes only with requests of the same salt
 
-The first five are checked as the HTTP API checks them. None is a field left out (but `max_tokens`:
-the rest of the context); a field that nobody knows is refused.
+and any field of `engine.sampling_params.SamplingParams`: max_tokens, temperature, top_p, n, seed,
+stop, ... The first five are checked as the HTTP API checks them. None means that a field is left
+out (except for `max_tokens`: the rest of the context). Unknown fields are rejected.
 
-An answer is a dict of
+An answer is a dict with the keys
 
-    request_id        str prompt_token_ids  [int]; of a stream's answers the first one's alone has
-    any outputs           a list of choices, n of them finished          bool: nothing follows error
-    None, or {"message": str, "type": str, "param": str or None, "code": str}, as the HTTP API has
-    it
+    request_id        str
+    prompt_token_ids  [int]; in a stream, only the first answer has them
+    outputs           a list of n choices
+    finished          bool: True in the last answer
+    error             None, or {"message": str, "type": str, "param": str or None, "code": str}, as
+                      in the HTTP API
 
-A choice is a dict of
+A choice is a dict with the keys
 
-    index             int, which of the n text, token_ids   str, [int]: all of them from `generate`
-    and `chat`; from `stream` those since the answer before first_index       int: how many
-    token_ids came before these finish_reason     None while it goes on, then "stop", "length",
-    "abort" or "error" stop_reason       the stop string or stop token id that ended it, or None
+    index             int, from 0 to n - 1
+    text, token_ids   str, [int]: the whole choice from `generate` and `chat`; what is new since the
+                      previous answer from `stream`
+    first_index       int: the number of token_ids before these
+    finish_reason     None while the choice is running, then "stop", "length", "abort" or "error"
+    stop_reason       the stop string or stop token id that ended it, or None
     logprobs          None, or for each token {token id: [logprob, rank, text]}
 
-Leaving a stream does not end it: cancel the response, or call `abort`, with which whoever knows a
-request's id ends it. To drain gateways and to stop engines is for the process that built the
-application alone (`cluster/owner`).
+Leaving a stream does not end the request: cancel the response, or call `abort`, which ends a
+request for anyone who knows its id. Only the process that built the application can drain gateways
+and stop engines (`cluster/owner`).
 """
 
 import uuid
