@@ -11,22 +11,22 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from cluster.api.chat import chat_events, chat_result
-from cluster.api.completions import completion_events, completion_result
-from cluster.api.edge import Edge
+from cluster.api.edge.hosts import ANY
+from cluster.api.edge.middleware import Edge
 from cluster.api.errors import FORESEEN, ApiError, Unavailable, handle
-from cluster.api.fields import as_brief_json
-from cluster.api.generation import run
-from cluster.api.hosts import ANY
-from cluster.api.openapi import describe
-from cluster.api.parse import read_body
-from cluster.api.read import Reader, check_model
-from cluster.api.responses import ModelCard, ModelList
-from cluster.api.resume import Resumable, StreamStore
-from cluster.api.sampling import Model
+from cluster.api.requests.fields import as_brief_json
+from cluster.api.requests.parse import read_body
+from cluster.api.requests.read import Reader, check_model
+from cluster.api.requests.sampling import Model
+from cluster.api.requests.validate import warning_header
+from cluster.api.responses.chat import chat_events, chat_result
+from cluster.api.responses.completions import completion_events, completion_result
+from cluster.api.responses.generation import run
+from cluster.api.responses.protocol import ModelCard, ModelList
+from cluster.api.responses.resume import Resumable, StreamStore
+from cluster.api.responses.stream import EventStream, unless_disconnected
+from cluster.api.routes.openapi import describe
 from cluster.api.service import Service
-from cluster.api.stream import EventStream, unless_disconnected
-from cluster.api.validate import warning_header
 from cluster.version import VERSION
 from engine.text_limit import TextLimit
 

@@ -8,10 +8,10 @@ import uvicorn.protocols.http.auto
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cluster.api.connection import Connection
-from cluster.api.edge import check_size, safe_headers
+from cluster.api.edge.connection import Connection
+from cluster.api.edge.lost_gateway import LostGateways
+from cluster.api.edge.middleware import check_size, safe_headers
 from cluster.api.errors import ApiError, error_response
-from cluster.api.lost_gateway import LostGateways
 
 # Serve's proxies call the function of this name as they start. They have the environment of Serve's
 # controller, which replaces a proxy that fails three checks in a row: a dead one is noticed in 1.5

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from cluster.api.hosts import LOOPBACK_HOSTS
+from cluster.api.edge.hosts import LOOPBACK_HOSTS
 from cluster.launch.app import build_app
 from cluster.launch.logs import KeptLogs
 from cluster.launch.ray_cluster import ROOT, RayCluster, ray_cluster

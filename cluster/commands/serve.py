@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from cluster.api.hosts import default_hosts, is_loopback
-from cluster.api_keys import API_KEY_VARIABLE, read_api_keys
+from cluster.api.edge.hosts import default_hosts, is_loopback
+from cluster.api.edge.keys import API_KEY_VARIABLE, read_api_keys
 from cluster.checkpoint.plan import make_plan
 from cluster.checkpoint.values import check_values
 from cluster.commands.console import told_events

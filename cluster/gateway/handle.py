@@ -50,11 +50,11 @@ from contextlib import aclosing
 from dataclasses import fields, replace
 from typing import Any
 
-from cluster.api.chat import chat_prompt
 from cluster.api.errors import as_api_error
-from cluster.api.protocol import HandleRequest
+from cluster.api.requests.chat import chat_prompt
+from cluster.api.requests.protocol import HandleRequest
+from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 from cluster.api.service import Prompt
-from cluster.api.validate import refuse_unknown, unknown_fields, validate
 from cluster.gateway.gateway import Gateway
 from engine.errors import InvalidRequest, SquadronError
 from engine.outputs import Accumulator, CompletionOutput, PositionLogprobs, RequestOutput

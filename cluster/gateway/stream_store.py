@@ -1,5 +1,5 @@
 """The streams that clients may come back to, remembered by an actor that outlives every gateway
-(see `cluster/api/resume`).
+(see `cluster/api/responses/resume`).
 
 Each Serve application has an actor of its own.
 
@@ -20,7 +20,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster.api.errors import Unavailable
-from cluster.api.resume import StreamRecord
+from cluster.api.responses.resume import StreamRecord
 from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")

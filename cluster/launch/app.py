@@ -9,8 +9,8 @@ from ray import serve
 from ray.serve.schema import LoggingConfig
 
 from cluster import owner
-from cluster.api.hosts import ANY, AllowedHosts
-from cluster.api_keys import collect_api_keys
+from cluster.api.edge.hosts import ANY, AllowedHosts
+from cluster.api.edge.keys import collect_api_keys
 from cluster.checkpoint.plan import make_plan
 from cluster.gateway.deployment import GatewayDeployment
 from cluster.launch.ray_cluster import ROOT

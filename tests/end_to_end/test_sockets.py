@@ -15,7 +15,7 @@ import grpc
 import httpx
 import pytest
 
-from cluster.api.hosts import is_loopback
+from cluster.api.edge.hosts import is_loopback
 from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
 from tests.end_to_end.test_command import ROOT, SQUADRON, processes_with, wait_until_gone
 

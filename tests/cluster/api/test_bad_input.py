@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from cluster.api.unsupported import Unsupported, UnsupportedInChat, UnsupportedInCompletions
+from cluster.api.requests.unsupported import Unsupported, UnsupportedInChat, UnsupportedInCompletions
 from tests.cluster.api.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, Running, running
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"

@@ -7,7 +7,7 @@ import httpx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cluster.api.protocol import ChatRequest, CompletionRequest
+from cluster.api.requests.protocol import ChatRequest, CompletionRequest
 from tests.cluster.api.scripted import MODEL
 
 ROUTES = st.sampled_from(["/v1/chat/completions", "/v1/completions"])

@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from cluster.api.errors import Unavailable
-from cluster.api.resume import StreamRecord
+from cluster.api.responses.resume import StreamRecord
 from cluster.gateway.stream_store import NAMESPACE, JournalClient, actor_name, end_journal
 from tests.cluster.workers.ranks import ROOT
 from tests.cluster.workers.test_node_lost import NODE, SECONDS, cluster

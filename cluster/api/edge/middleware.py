@@ -1,0 +1,89 @@
+"""What is settled before any route: the size of the headers, the request's id, under which name and
+with which key.
+"""
+
+import hmac
+import re
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cluster.api.edge.hosts import ANY, AllowedHosts, is_loopback
+from cluster.api.errors import ApiError, error_response
+from engine.errors import InvalidConfig
+
+MAX_HEADER_BYTES = 64 << 10
+OPEN_PATHS = frozenset(["/health"])  # what is answered without a key
+DEBUG_PATHS = "/debug/"  # below it: what others' requests cost, and what they are called
+FORWARDED = frozenset([b"x-forwarded-for", b"forwarded"])  # headers of a proxy that asks for somebody else
+MAX_REQUEST_ID = 128  # characters
+_UNSAFE = re.compile(rb"[^A-Za-z0-9._:=|+-]")  # in a request's id, which Serve writes into its logs
+
+
+class Edge:
+    """ASGI middleware; no keys: everybody may ask, and clients on this machine may debug."""
+
+    def __init__(self, app: ASGIApp, *, api_keys: tuple[str, ...], allowed_hosts: tuple[str, ...] = (ANY,)) -> None:
+        if not all(api_keys):
+            raise InvalidConfig("an API key is empty: anybody could ask")
+        self._app = app
+        self._hosts = AllowedHosts(allowed_hosts)
+        self._keys = [key.encode() for key in api_keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                self._check(scope, scope["headers"])
+            except ApiError as error:
+                await error_response(error)(scope, receive, send)
+                return
+            scope = {**scope, "headers": safe_headers(scope["headers"])}
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        check_size(headers)
+        self._check_host([value for name, value in headers if name == b"host"])
+        if self._keys and path not in OPEN_PATHS:
+            self._check_key([value for name, value in headers if name == b"authorization"])
+        if not self._keys and path.startswith(DEBUG_PATHS) and not _is_local(scope, headers):
+            message = "Without an API key, this is only for clients on the server's own machine"
+            raise ApiError(403, message, code="key_or_loopback_needed")
+
+    def _check_host(self, values: list[bytes]) -> None:
+        host = values[0] if len(values) == 1 else b""
+        if not self._hosts.allows(host):
+            shown = host[:64].decode("ascii", "backslashreplace")
+            message = f"This server does not answer to the host {shown!r}; --allowed-hosts says to which it does"
+            raise ApiError(403, message, code="host_not_allowed")
+
+    def _check_key(self, values: list[bytes]) -> None:
+        scheme, _, key = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
+        matches = [hmac.compare_digest(key, known) for known in self._keys]
+        if scheme.lower() != b"bearer" or not any(matches):
+            message = "An API key is needed: send the header 'Authorization: Bearer KEY' with a valid one"
+            raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
+
+
+def _is_local(scope: Scope, headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether the client is on this machine, and asks for itself."""
+    host, _ = scope.get("client") or ("", 0)
+    return is_loopback(host) and FORWARDED.isdisjoint(name for name, _ in headers)
+
+
+def check_size(headers: list[tuple[bytes, bytes]]) -> None:
+    num_bytes = sum(len(name) + len(value) for name, value in headers)
+    if num_bytes > MAX_HEADER_BYTES:
+        message = f"The headers have {num_bytes} bytes, at most {MAX_HEADER_BYTES} are taken"
+        raise ApiError(431, message, code="headers_too_large", headers={"connection": "close"})
+
+
+def safe_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers; of a request's id, which is only a name, what is safe to write down. Without
+    any, Serve makes one up.
+    """
+    safe = ((name, _safe_id(value) if name == b"x-request-id" else value) for name, value in headers)
+    return [(name, value) for name, value in safe if value or name != b"x-request-id"]
+
+
+def _safe_id(value: bytes) -> bytes:
+    return _UNSAFE.sub(b"_", value).lstrip(b"._:=|+-")[:MAX_REQUEST_ID]

@@ -1,0 +1,57 @@
+"""From the body of POST /v1/completions to a `Call`."""
+
+from typing import cast
+
+from cluster.api.requests.call import Call
+from cluster.api.requests.protocol import CompletionRequest
+from cluster.api.requests.sampling import Model, check_room, check_vocabulary, sampling_params
+from engine.errors import InvalidRequest
+
+DEFAULT_MAX_TOKENS = 16
+
+
+def completion_call(request: CompletionRequest, model: Model) -> Call:
+    """Raises InvalidRequest."""
+    prompts = _prompts(request)
+    num_prompt_tokens = 1  # of a text, at least
+    for index, prompt in enumerate(prompts):
+        param = "prompt" if len(prompts) == 1 else f"prompt[{index}]"
+        if isinstance(prompt, str) and model.text_limit is not None:
+            model.text_limit.check(prompt, param)
+        if isinstance(prompt, list):
+            check_vocabulary(prompt, model.vocab_size, param=param)
+            check_room(None, len(prompt), model, param=param)
+            num_prompt_tokens = max(num_prompt_tokens, len(prompt))
+    check_room(request.max_tokens, num_prompt_tokens, model, param="max_tokens")
+    if request.stream and (request.best_of or 1) > 1:
+        raise InvalidRequest("The best are known at the end only: best_of cannot be streamed", param="best_of")
+    of_prompt = request.prompt_logprobs
+    if request.echo and request.logprobs is not None:
+        of_prompt = max(request.logprobs, of_prompt or 0)
+    return Call(
+        kind="cmpl",
+        prompts=prompts,
+        params=sampling_params(
+            request,
+            model,
+            max_tokens=request.max_tokens or min(DEFAULT_MAX_TOKENS, model.max_model_len - num_prompt_tokens),
+            best_of=request.best_of,
+            logprobs=request.logprobs,
+            prompt_logprobs=of_prompt,
+        ),
+        stream=bool(request.stream),
+        include_usage=request.stream_options is not None and bool(request.stream_options.include_usage),
+        priority=request.priority or 0,
+        cache_salt=request.cache_salt,
+        echo=bool(request.echo),
+        prompt_logprobs=request.prompt_logprobs is not None,
+    )
+
+
+def _prompts(request: CompletionRequest) -> list[str | list[int]]:
+    prompts = request.prompt
+    if isinstance(prompts, str):
+        return [prompts]
+    if isinstance(prompts[0], int):
+        return [prompts]
+    return cast(list[str | list[int]], prompts)

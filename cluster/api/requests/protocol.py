@@ -1,0 +1,188 @@
+"""The requests, field by field: types and the bounds that the OpenAI API sets; `SamplingParams`
+checks the rest.
+
+Strict: nothing is converted, `true` is no number and 1.0 no integer. Null is a field left out. A
+field that is not known stays in `model_extra`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+
+from cluster.api.requests.fields import (
+    MAX_MESSAGES,
+    MAX_PARTS,
+    PARTS,
+    TEXT,
+    AtMost,
+    CacheSalt,
+    Inert,
+    LogitBias,
+    Metadata,
+    OnePrompt,
+    Only,
+    Priority,
+    Prompts,
+    Stop,
+    Texts,
+    TokenIds,
+    as_json,
+    fail,
+)
+from cluster.api.requests.unsupported import Unsupported, UnsupportedInChat, UnsupportedInCompletions
+from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_CHOICES, MAX_LOGPROBS
+
+_STRICT = ConfigDict(strict=True, frozen=True, extra="allow")
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None  # padding of chunks, which have none either way
+    continuous_usage_stats: Annotated[bool | None, Only(False)] = None
+
+
+def _response_format(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    kind = None if value is None else value.get("type")
+    if kind in ("json_object", "json_schema", "structural_tag"):
+        fail("unsupported_parameter", "Structured output is not supported; the only type is 'text'")
+    if value is not None and kind != "text":
+        fail("invalid_value", "The type of a response format is 'text'")
+    return value
+
+
+_TEXT_FORMAT = {"type": "object", "required": ["type"], "properties": {"type": {"const": "text"}}}
+ResponseFormat = Annotated[
+    dict[str, Any] | None,
+    AfterValidator(_response_format),
+    WithJsonSchema({"anyOf": [_TEXT_FORMAT, {"type": "null"}]}),
+]
+
+
+class GenerationRequest(Unsupported):
+    """What both routes take."""
+
+    model_config = _STRICT
+
+    model: str | None = Field(None, min_length=1)  # default: the one that is served
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    max_tokens: int | None = Field(None, ge=1, le=INT64_MAX)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    seed: int | None = Field(None, ge=INT64_MIN, le=INT64_MAX)
+    stop: Stop | None = None
+    logit_bias: LogitBias | None = None
+    # Known to other engines too.
+    top_k: int | None = Field(None, ge=-1, le=INT64_MAX)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repetition_penalty: float | None = Field(None, ge=0.01, le=100, allow_inf_nan=False)
+    stop_token_ids: TokenIds | None = None
+    bad_words: Annotated[Texts, Field(max_length=128)] | None = None
+    allowed_token_ids: TokenIds | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = Field(None, ge=0, le=INT64_MAX)
+    prompt_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    use_beam_search: bool | None = None
+    beam_width: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    length_penalty: float | None = Field(None, ge=-10, le=10, allow_inf_nan=False)
+    early_stopping: bool | None = None
+    priority: Priority | None = None
+    cache_salt: CacheSalt | None = None
+    response_format: ResponseFormat = None
+    # Without effect on the answer.
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: Annotated[str | None, Only("in_memory", "24h")] = None
+    prompt_cache_options: dict[str, Any] | None = None
+    metadata: Metadata | None = None
+    service_tier: Annotated[str | None, Only("auto", "default")] = None
+    store: Annotated[bool | None, Only(False)] = None
+
+
+class CompletionRequest(GenerationRequest, UnsupportedInCompletions):
+    """The body of POST /v1/completions."""
+
+    prompt: Prompts
+    best_of: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    echo: bool | None = None
+    logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+
+
+def _part_type(value: str) -> str:
+    if value in ("image_url", "input_audio", "video_url", "audio_url", "file", "refusal"):
+        fail("unsupported_content", "The model reads text only")
+    if value != "text":
+        fail("invalid_value", "The type of a content part is 'text'")
+    return value
+
+
+class TextPart(BaseModel):
+    model_config = _STRICT
+
+    type: Annotated[str, AfterValidator(_part_type), WithJsonSchema({"enum": ["text"]})]
+    text: str
+    prompt_cache_breakpoint: Any = None  # without effect on the answer
+
+
+def _content_kind(value: Any) -> str:
+    return PARTS if isinstance(value, list) else TEXT
+
+
+_Parts = Annotated[list[TextPart], Field(min_length=1, fail_fast=True), AtMost(MAX_PARTS)]
+
+
+ROLES = ("system", "developer", "user", "assistant")
+
+
+def _role(value: str) -> str:
+    if value in ("tool", "function"):
+        fail("unsupported_value", "Tools are not supported")
+    if value not in ROLES:
+        fail("invalid_value", f"A role is {as_json(ROLES)}")
+    return value
+
+
+class Message(BaseModel):
+    model_config = _STRICT
+
+    role: Annotated[str, AfterValidator(_role), WithJsonSchema({"enum": [*ROLES]})]
+    tool_calls: Annotated[Any, Inert([])] = None
+    annotations: Annotated[Any, Inert([])] = None
+    audio: Annotated[Any, Inert()] = None
+    refusal: Annotated[Any, Inert("")] = None
+    function_call: Annotated[Any, Inert()] = None
+    content: Annotated[Annotated[str, Tag(TEXT)] | Annotated[_Parts, Tag(PARTS)], Discriminator(_content_kind)]
+
+
+_Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True), AtMost(MAX_MESSAGES)]
+
+
+class HandleRequest(BaseModel):
+    """What other Ray jobs send, beside the fields of `SamplingParams`."""
+
+    model_config = _STRICT
+
+    prompt: OnePrompt | None = None
+    messages: _Messages | None = None
+    request_id: str | None = None
+    priority: Priority | None = None
+    cache_salt: CacheSalt | None = None
+
+
+class ChatRequest(GenerationRequest, UnsupportedInChat):
+    """The body of POST /v1/chat/completions."""
+
+    messages: _Messages
+    max_completion_tokens: int | None = Field(None, ge=1, le=INT64_MAX)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    modalities: list[Literal["text"]] | None = Field(None, min_length=1, max_length=1)
+    parallel_tool_calls: bool | None = None

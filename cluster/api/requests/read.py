@@ -1,0 +1,73 @@
+"""From a body to a `Call`: whatever is wrong with a request is told here, before anybody works on
+it.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from cluster.api.errors import ApiError
+from cluster.api.requests.call import Call
+from cluster.api.requests.chat import chat_call
+from cluster.api.requests.completions import completion_call
+from cluster.api.requests.fields import as_brief_json
+from cluster.api.requests.parse import parse_object
+from cluster.api.requests.protocol import ChatRequest, CompletionRequest, GenerationRequest
+from cluster.api.requests.sampling import Model
+from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
+
+SMALL_BODY = 64 << 10  # bytes: read within some milliseconds, whatever they are
+
+Body = TypeVar("Body", bound=GenerationRequest)
+
+
+class Reader:
+    """Small bodies are read at once; large ones one after the other in a thread of the reader's,
+    while the loop goes on.
+    """
+
+    def __init__(self, model: Model, *, strict_fields: bool) -> None:
+        """`strict_fields`: a field that nobody knows is refused, not ignored."""
+        self._model = model
+        self._is_strict = strict_fields
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="large-bodies")
+
+    async def chat(self, body: bytes) -> Call:
+        """Raises ApiError, InvalidRequest."""
+        return await self._read(body, ChatRequest, chat_call)
+
+    async def completion(self, body: bytes) -> Call:
+        """Raises ApiError, InvalidRequest."""
+        return await self._read(body, CompletionRequest, completion_call)
+
+    async def _read(self, body: bytes, kind: type[Body], to_call: Callable[[Body, Model], Call]) -> Call:
+        if len(body) <= SMALL_BODY:
+            return self._call(body, kind, to_call)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._call, body, kind, to_call)
+
+    def _call(self, body: bytes, kind: type[Body], to_call: Callable[[Body, Model], Call]) -> Call:
+        fields = parse_object(body)
+        asked = validate(kind, fields)
+        check_model(asked.model, self._model)
+        unknown = unknown_fields(asked)
+        if self._is_strict:
+            refuse_unknown(unknown)
+        call = to_call(asked, self._model)
+        return replace(call, unknown=unknown, digest=_digest(fields) if call.stream else b"")
+
+
+def check_model(name: str | None, model: Model) -> None:
+    """Raises ApiError where another model is asked for."""
+    if name is not None and name != model.name:
+        message = f"There is no model {as_brief_json(name)} here; {as_brief_json(model.name)} is"
+        raise ApiError(404, message, code="model_not_found", param="model")
+
+
+def _digest(fields: dict[str, Any]) -> bytes:
+    return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).digest()

@@ -1,0 +1,106 @@
+"""From a request's fields to `SamplingParams`: the model's defaults, its vocabulary, its
+context.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster.api.requests.protocol import GenerationRequest
+from engine.errors import InvalidRequest
+from engine.sampling_params import SamplingParams
+from engine.text_limit import TextLimit
+
+_SAME_NAME = (
+    "n",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "bad_words",
+    "allowed_token_ids",
+    "ignore_eos",
+    "min_tokens",
+    "skip_special_tokens",
+    "include_stop_str_in_output",
+    "beam_width",
+    "length_penalty",
+    "early_stopping",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What the HTTP layer knows of the model."""
+
+    name: str
+    max_model_len: int  # tokens, prompt and output together
+    vocab_size: int  # width of the logits
+    default_sampling: Mapping[str, Any] = field(default_factory=dict)  # for what a request leaves out
+    special_ids: frozenset[int] = frozenset()  # tokens that a text does not show, unless it is asked to
+    text_limit: TextLimit | None = None  # of a prompt; None: the engine alone can tell what fits
+
+
+def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> SamplingParams:
+    """The request's parameters, with `own` as the route has them already; raises InvalidRequest."""
+    _check_stream(request)
+    _check_token_ids(request, model.vocab_size)
+    values = {name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None}
+    if request.logit_bias is not None:
+        values["logit_bias"] = {int(token_id): bias for token_id, bias in request.logit_bias.items()}
+    if request.use_beam_search:
+        values.setdefault("beam_width", request.n or 1)
+    elif request.use_beam_search is False and request.beam_width is not None:
+        raise InvalidRequest("beam_width is set, and use_beam_search is false", param="beam_width")
+    defaults = {} if "beam_width" in values else model.default_sampling  # beams are not sampled
+    return SamplingParams(**{**defaults, **values, **own})
+
+
+def check_room(max_tokens: int | None, num_prompt_tokens: int, model: Model, *, param: str) -> None:
+    """Refuse what cannot fit into the context; the engine counts a text's tokens."""
+    if num_prompt_tokens + (max_tokens or 1) > model.max_model_len:
+        raise InvalidRequest(
+            f"At least {num_prompt_tokens} tokens of prompt and {max_tokens or 1} of output do not fit into the "
+            f"context of {model.max_model_len} tokens",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+
+def _check_stream(request: GenerationRequest) -> None:
+    if request.stream_options is not None and not request.stream:
+        raise InvalidRequest("stream_options is for streams: set stream to true", param="stream_options")
+    if not request.stream:
+        return
+    if request.beam_width is not None or request.use_beam_search:
+        raise InvalidRequest("The beams are known at the end only: they cannot be streamed", param="stream")
+    if request.prompt_logprobs is not None:
+        raise InvalidRequest("prompt_logprobs cannot be streamed", param="stream")
+
+
+def _check_token_ids(request: GenerationRequest, vocab_size: int) -> None:
+    logit_bias = [int(token_id) for token_id in request.logit_bias or ()]
+    fields = {
+        "logit_bias": logit_bias,
+        "stop_token_ids": request.stop_token_ids,
+        "allowed_token_ids": request.allowed_token_ids,
+    }
+    for name, token_ids in fields.items():
+        if len(token_ids or ()) > vocab_size:
+            message = f"{name} has {len(token_ids or ())} token ids, more than the vocabulary's {vocab_size}"
+            raise InvalidRequest(message, param=name, code="array_above_max_length")
+        check_vocabulary(token_ids or [], vocab_size, param=name)
+
+
+def check_vocabulary(token_ids: list[int], vocab_size: int, *, param: str) -> None:
+    """Refuse ids that the model does not have."""
+    if token_ids and max(token_ids) >= vocab_size:
+        raise InvalidRequest(
+            f"{param} holds token id {max(token_ids)}; the vocabulary ends at {vocab_size - 1}", param=param
+        )

@@ -1,0 +1,85 @@
+"""Fields that OpenAI or other servers know, and that would change the answer if they had an effect
+here.
+
+Ignoring one would give another answer than the one asked for, so they are refused; except for the
+values that ask for nothing, which many clients always send.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel
+
+from cluster.api.requests.fields import Inert
+
+
+class Unsupported(BaseModel):
+    """Of both routes."""
+
+    # Structured output
+    structured_outputs: Annotated[Any, Inert()] = None
+    guided_json: Annotated[Any, Inert()] = None
+    guided_regex: Annotated[Any, Inert()] = None
+    guided_choice: Annotated[Any, Inert()] = None
+    guided_grammar: Annotated[Any, Inert()] = None
+    structural_tag: Annotated[Any, Inert()] = None
+    json_schema: Annotated[Any, Inert()] = None
+    regex: Annotated[Any, Inert()] = None
+    ebnf: Annotated[Any, Inert()] = None
+    grammar: Annotated[Any, Inert()] = None
+    # The prompt
+    prompt_embeds: Annotated[Any, Inert()] = None
+    truncate_prompt_tokens: Annotated[Any, Inert()] = None
+    mm_processor_kwargs: Annotated[Any, Inert({})] = None
+    media_io_kwargs: Annotated[Any, Inert({})] = None
+    # Sampling
+    logits_processors: Annotated[Any, Inert([])] = None
+    custom_logit_processor: Annotated[Any, Inert()] = None
+    logprob_token_ids: Annotated[Any, Inert()] = None
+    thinking_token_budget: Annotated[Any, Inert(-1)] = None
+    repetition_detection: Annotated[Any, Inert()] = None
+    repeat_penalty: Annotated[Any, Inert(1)] = None
+    typical_p: Annotated[Any, Inert(1)] = None
+    top_a: Annotated[Any, Inert(0)] = None
+    mirostat: Annotated[Any, Inert(0)] = None
+    # The form of the answer
+    return_token_ids: Annotated[Any, Inert(False)] = None
+    return_tokens_as_token_ids: Annotated[Any, Inert(False)] = None
+    return_hidden_states: Annotated[Any, Inert(False)] = None
+    spaces_between_special_tokens: Annotated[Any, Inert(False, True)] = None  # a byte-level tokenizer puts none
+    # Other servers' machinery
+    kv_transfer_params: Annotated[Any, Inert()] = None
+    ec_transfer_params: Annotated[Any, Inert()] = None
+    vllm_xargs: Annotated[Any, Inert({})] = None
+    lora_path: Annotated[Any, Inert()] = None
+
+
+class UnsupportedInChat(Unsupported):
+    """Of chat completions."""
+
+    tools: Annotated[Any, Inert([])] = None
+    tool_choice: Annotated[Any, Inert("none", "auto")] = None  # of no tools
+    functions: Annotated[Any, Inert([])] = None
+    function_call: Annotated[Any, Inert("none", "auto")] = None
+    prediction: Annotated[Any, Inert()] = None
+    audio: Annotated[Any, Inert()] = None
+    web_search_options: Annotated[Any, Inert()] = None
+    moderation: Annotated[Any, Inert()] = None
+    reasoning_effort: Annotated[Any, Inert("medium")] = None  # OpenAI's default, as the next one's
+    verbosity: Annotated[Any, Inert("medium")] = None
+    include_reasoning: Annotated[Any, Inert(True)] = None  # it is part of the text
+    separate_reasoning: Annotated[Any, Inert(False)] = None
+    chat_template: Annotated[Any, Inert()] = None
+    chat_template_kwargs: Annotated[Any, Inert({})] = None
+    add_generation_prompt: Annotated[Any, Inert(True)] = None
+    continue_final_message: Annotated[Any, Inert(False)] = None
+    add_special_tokens: Annotated[Any, Inert(False)] = None
+    documents: Annotated[Any, Inert([])] = None
+    echo: Annotated[Any, Inert(False)] = None
+    best_of: Annotated[Any, Inert(1)] = None
+
+
+class UnsupportedInCompletions(Unsupported):
+    """Of completions."""
+
+    suffix: Annotated[Any, Inert("")] = None
+    add_special_tokens: Annotated[Any, Inert(True)] = None

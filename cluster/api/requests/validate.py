@@ -1,0 +1,138 @@
+"""From a JSON object to a request, or to the one error that says what is wrong with it and
+where.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from cluster.api.requests.fields import MAPPINGS, as_brief_json
+from engine.errors import InvalidRequest
+
+MAX_NAMES = 8  # that a warning lists
+MAX_NAME = 64  # characters
+
+_CODES = {
+    "missing": "missing_required_parameter",
+    "extra_forbidden": "unknown_parameter",
+    "greater_than": "{kind}_below_min_value",
+    "greater_than_equal": "{kind}_below_min_value",
+    "less_than": "{kind}_above_max_value",
+    "less_than_equal": "{kind}_above_max_value",
+    "too_short": "empty_array",
+    "too_long": "array_above_max_length",
+    "string_too_short": "empty_string",
+    "string_too_long": "string_above_max_length",
+    "string_pattern_mismatch": "invalid_value",
+    "literal_error": "unsupported_value",
+    "finite_number": "invalid_value",
+}
+
+_INSTANCE = re.compile(r"dictionary or instance of \w+")
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def validate(model: type[Body], body: dict[str, Any]) -> Body:
+    """The request that `body` is; raises InvalidRequest."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise _invalid(error.errors(include_url=False)[0]) from None
+
+
+class Unknown(NamedTuple):
+    """A field that was sent, and that nobody here knows."""
+
+    path: str
+    meant: str | None  # the known name that is nearest to it
+
+    def __str__(self) -> str:
+        hint = "" if self.meant is None else f"; did you mean '{self.meant}'?"
+        return f"unknown field '{self.path}'{hint}"
+
+
+def unknown_fields(request: BaseModel, also_known: Iterable[str] = ()) -> tuple[Unknown, ...]:
+    """Those that were sent and are not null: the first MAX_NAMES, and one more if there are more.
+
+    `also_known`: names that may have been meant, beside those of the request's own fields.
+    """
+    return tuple(islice(_unknown_fields(request, "", also_known), MAX_NAMES + 1))
+
+
+def _unknown_fields(request: BaseModel, prefix: str, also_known: Iterable[str] = ()) -> Iterator[Unknown]:
+    known = type(request).model_fields
+    for name, value in (request.model_extra or {}).items():
+        if value is not None:
+            near = get_close_matches(name[:MAX_NAME], (*known, *also_known), n=1)
+            yield Unknown(prefix + name[:MAX_NAME], prefix + near[0] if near else None)
+    for name in known:
+        value = getattr(request, name)
+        for index, part in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(part, BaseModel):
+                yield from _unknown_fields(part, f"{prefix}{name}[{index}].")
+
+
+def refuse_unknown(unknown: Sequence[Unknown]) -> None:
+    """Raises InvalidRequest if there are any."""
+    if unknown:
+        raise InvalidRequest(str(unknown[0]), param=unknown[0].path, code="unknown_parameter")
+
+
+def warnings(unknown: Sequence[Unknown]) -> list[str]:
+    """A sentence for each field that is ignored."""
+    told = [f"ignored: {field}" for field in unknown[:MAX_NAMES]]
+    return [*told, "ignored: more unknown fields"] if len(unknown) > MAX_NAMES else told
+
+
+def warning_header(unknown: Sequence[Unknown]) -> dict[str, str]:
+    """The response header that names the ignored fields; nothing if there are none."""
+    if not unknown:
+        return {}
+    listed = ", ".join(_printable(field.path) for field in unknown[:MAX_NAMES])
+    return {"warning": f'299 squadron "ignored fields: {listed}{", ..." if len(unknown) > MAX_NAMES else ""}"'}
+
+
+def _invalid(error: Mapping[str, Any]) -> InvalidRequest:
+    path = _path(error["loc"])
+    kind = error["type"]
+    if kind == "missing":
+        message = f"'{path}' is required"
+    else:
+        message = f"Invalid '{path}': {_in_json_words(error['msg'])}, got {as_brief_json(error['input'])}"
+    if kind.endswith("_type"):
+        code = "invalid_type"
+    else:
+        limits = error.get("ctx", {}).values()
+        number = "decimal" if any(isinstance(limit, float) for limit in limits) else "integer"
+        code = _CODES.get(kind, kind).format(kind=number)
+    return InvalidRequest(message, param=path, code=code)
+
+
+def _in_json_words(message: str) -> str:
+    """What pydantic says of a Python value, said of the JSON value that the caller sent."""
+    message = _INSTANCE.sub("object", message)
+    message = message.replace("valid dictionary", "valid object").replace("valid list", "valid array")
+    return message.replace("'", '"')
+
+
+def _path(location: tuple[str | int, ...]) -> str:
+    """`messages[0].content` of ("messages", 0, "content", "<text>")."""
+    if location[0] in MAPPINGS:
+        location = location[:1]
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif not part.startswith("<"):
+            path += f".{part}" if path else part
+    return path
+
+
+def _printable(name: str) -> str:
+    """Fit for a header: the names are the caller's."""
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-[]") else "?" for letter in name)

@@ -1,0 +1,1 @@
+"""From a `Call` to the bytes of its answer, whole or as events."""

@@ -1,0 +1,88 @@
+"""The answer of POST /v1/chat/completions, made of the deltas, whole or in events."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from cluster.api.requests.call import Call
+from cluster.api.requests.sampling import Model
+from cluster.api.responses.generation import Joined, Tally, Update, finish_reason
+from cluster.api.responses.logprobs import chat_logprobs, prompt_logprobs
+from cluster.api.responses.protocol import (
+    ChatChoice,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatDelta,
+    ChatLogprobs,
+    ChatMessage,
+)
+from cluster.api.responses.stream import DONE, event
+from engine.outputs import CompletionOutput
+
+
+async def chat_result(call: Call, model: Model, updates: AsyncGenerator[Update, None]) -> bytes:
+    """The whole answer as JSON; raises ApiError."""
+    tally, joined = Tally(call), Joined()
+    async with aclosing(updates):
+        async for update in updates:
+            tally.add(update)
+            joined.add(update)
+    usage = tally.close()
+    choices = [
+        ChatChoice(
+            choice.index,
+            ChatMessage(choice.text),
+            _logprobs(call, choice),
+            finish_reason(choice),
+            choice.stop_reason,
+        )
+        for _, choice in joined.choices()
+    ]
+    of_prompt = joined.first[0].prompt_logprobs if call.prompt_logprobs else None
+    shown = UNSET if of_prompt is None else prompt_logprobs(of_prompt)
+    answer = ChatCompletion(call.id, call.created, model.name, choices, usage, shown, call.warnings, tally.fingerprint)
+    return msgspec.json.encode(answer)
+
+
+async def chat_events(call: Call, model: Model, updates: AsyncGenerator[Update, None]) -> AsyncGenerator[bytes, None]:
+    """The answer's events, one or more a delta; raises ApiError."""
+    tally = Tally(call)
+    usage = None if call.include_usage else UNSET
+    begun: set[int] = set()
+
+    def chunk(choice: ChatChunkChoice, warnings: list[str] | UnsetType = UNSET) -> bytes:
+        return event(
+            ChatCompletionChunk(call.id, call.created, model.name, [choice], usage, warnings, tally.fingerprint)
+        )
+
+    async with aclosing(updates):
+        async for update in updates:
+            tally.add(update)
+            is_end = tally.is_whole and not call.include_usage
+            events = []
+            for number, delta in enumerate(update.output.outputs, 1):
+                if delta.index not in begun:
+                    begun.add(delta.index)
+                    events.append(chunk(ChatChunkChoice(delta.index, ChatDelta("assistant", ""))))
+                logprobs = _logprobs(call, delta)
+                if delta.text or logprobs is not None:
+                    events.append(chunk(ChatChunkChoice(delta.index, ChatDelta(content=delta.text), logprobs)))
+                if delta.finished:
+                    last = ChatChunkChoice(delta.index, ChatDelta(), None, finish_reason(delta), delta.stop_reason)
+                    is_last = is_end and number == len(update.output.outputs)
+                    events.append(chunk(last, call.warnings if is_last else UNSET))
+            if events:
+                yield b"".join(events)
+    total = tally.close()
+    if call.include_usage:
+        yield event(ChatCompletionChunk(call.id, call.created, model.name, [], total, call.warnings, tally.fingerprint))
+    yield DONE
+
+
+def _logprobs(call: Call, choice: CompletionOutput) -> ChatLogprobs | None:
+    if call.params.logprobs is None:
+        return None
+    return chat_logprobs(choice.token_ids, choice.logprobs or [], call.params.logprobs)

@@ -1,0 +1,113 @@
+"""The answer of POST /v1/completions, made of the deltas, whole or in events."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+from msgspec import UNSET
+
+from cluster.api.requests.call import Call
+from cluster.api.requests.sampling import Model
+from cluster.api.responses.generation import Joined, Tally, Update, finish_reason
+from cluster.api.responses.logprobs import Offsets, completion_logprobs, echoed_logprobs, prompt_logprobs
+from cluster.api.responses.protocol import Completion, CompletionChoice, CompletionLogprobs
+from cluster.api.responses.stream import DONE, event
+from engine.errors import InvalidRequest
+from engine.outputs import CompletionOutput, RequestOutput
+
+
+async def completion_result(call: Call, model: Model, updates: AsyncGenerator[Update, None]) -> bytes:
+    """The whole answer as JSON; raises ApiError, InvalidRequest."""
+    tally, joined = Tally(call), Joined()
+    async with aclosing(updates):
+        async for update in updates:
+            tally.add(update)
+            joined.add(update)
+    usage = tally.close()
+    choices = []
+    for index, choice in joined.choices():
+        first = joined.first[index]
+        shown = _choice(call, index, choice, _offsets(call, model), echoed=first if call.echo else None)
+        if call.prompt_logprobs and first.prompt_logprobs is not None:
+            shown = msgspec.structs.replace(shown, prompt_logprobs=prompt_logprobs(first.prompt_logprobs))
+        choices.append(shown)
+    return msgspec.json.encode(
+        Completion(call.id, call.created, model.name, choices, usage, call.warnings, tally.fingerprint)
+    )
+
+
+async def completion_events(
+    call: Call, model: Model, updates: AsyncGenerator[Update, None]
+) -> AsyncGenerator[bytes, None]:
+    """The answer's events, at most one a delta; raises ApiError, InvalidRequest."""
+    tally = Tally(call)
+    usage = None if call.include_usage else UNSET
+    first: dict[int, RequestOutput] = {}
+    offsets: dict[int, Offsets] = {}  # of each choice
+    async with aclosing(updates):
+        async for update in updates:
+            tally.add(update)
+            index = update.prompt_index
+            first.setdefault(index, update.output)
+            is_end = tally.is_whole and not call.include_usage
+            events = []
+            for position, delta in enumerate(update.output.outputs, 1):
+                number = index * call.params.n + delta.index
+                echoed = first[index] if call.echo and number not in offsets else None
+                offsets.setdefault(number, _offsets(call, model))
+                choice = _choice(call, index, delta, offsets[number], echoed=echoed)
+                if choice.text or choice.logprobs is not None or choice.finish_reason is not None:
+                    told = call.warnings if is_end and position == len(update.output.outputs) else UNSET
+                    events.append(
+                        event(Completion(call.id, call.created, model.name, [choice], usage, told, tally.fingerprint))
+                    )
+            if events:
+                yield b"".join(events)
+    total = tally.close()
+    if call.include_usage:
+        yield event(Completion(call.id, call.created, model.name, [], total, call.warnings, tally.fingerprint))
+    yield DONE
+
+
+def _offsets(call: Call, model: Model) -> Offsets:
+    return Offsets(model.special_ids if call.params.skip_special_tokens else frozenset())
+
+
+def _choice(
+    call: Call, prompt_index: int, choice: CompletionOutput, offsets: Offsets, *, echoed: RequestOutput | None
+) -> CompletionChoice:
+    """A delta or a whole choice; after the prompt, where `echoed` brings that."""
+    return CompletionChoice(
+        prompt_index * call.params.n + choice.index,
+        choice.text if echoed is None else _prompt_text(echoed) + choice.text,
+        _logprobs(call, choice, offsets, echoed),
+        finish_reason(choice),
+        choice.stop_reason,
+    )
+
+
+def _prompt_text(output: RequestOutput) -> str:
+    if output.prompt is None:
+        raise InvalidRequest("A prompt of token ids cannot be echoed", param="echo", code="unsupported_value")
+    return output.prompt
+
+
+def _logprobs(
+    call: Call, choice: CompletionOutput, offsets: Offsets, echoed: RequestOutput | None
+) -> CompletionLogprobs | None:
+    count = call.params.logprobs
+    if count is None:
+        return None
+    if echoed is None:
+        return completion_logprobs(choice.token_ids, choice.logprobs or [], count, offsets)
+    assert echoed.prompt_logprobs is not None, "the first delta has none, though they were asked for"
+    prompt = echoed_logprobs(
+        echoed.prompt_token_ids, echoed.prompt_logprobs, count, offsets, prompt=_prompt_text(echoed)
+    )
+    own = completion_logprobs(choice.token_ids, choice.logprobs or [], count, offsets)
+    return CompletionLogprobs(
+        prompt.tokens + own.tokens,
+        prompt.token_logprobs + own.token_logprobs,
+        prompt.top_logprobs + own.top_logprobs,
+        prompt.text_offset + own.text_offset,
+    )

@@ -1,0 +1,191 @@
+"""A call's prompts are put to the service, their deltas merged, counted and, where wanted,
+joined.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import NamedTuple
+
+from cluster.api.errors import ApiError
+from cluster.api.requests.call import Call
+from cluster.api.responses.protocol import FinishReason, PromptTokensDetails, Usage
+from cluster.api.service import ChatPrompt, Service
+from engine.errors import REQUEST_QUARANTINED, InvalidRequest, RequestQuarantined
+from engine.outputs import CompletionOutput, RequestOutput
+
+STARTED_AT_ONCE = 8  # prompts of one request, which may be a thousand: other requests have their turn between
+
+
+class Update(NamedTuple):
+    prompt_index: int
+    output: RequestOutput
+
+
+async def run(
+    service: Service, call: Call, *, output_ids: list[int] | None = None, fingerprint: str | None = None
+) -> AsyncGenerator[Update, None]:
+    """All prompts' deltas as they come; whoever closes this aborts what is left of them. For the
+    options see `Service`.
+    """
+    streams = [
+        _naming(
+            service.generate(
+                call.id if len(call.prompts) == 1 else f"{call.id}-{index}",
+                prompt,
+                call.params,
+                priority=call.priority,
+                cache_salt=call.cache_salt,
+                output_ids=output_ids,
+                fingerprint=fingerprint,
+            ),
+            _prompt_param(call, index),
+        )
+        for index, prompt in enumerate(call.prompts)
+    ]
+    if len(streams) == 1:
+        async with aclosing(streams[0]) as stream:
+            async for output in stream:
+                yield Update(0, output)
+    else:
+        async with aclosing(_merge(streams)) as updates:
+            async for update in updates:
+                yield update
+
+
+def _prompt_param(call: Call, index: int) -> str:
+    """What the caller calls the prompt."""
+    if isinstance(call.prompts[index], ChatPrompt):
+        return "messages"
+    return "prompt" if len(call.prompts) == 1 else f"prompt[{index}]"
+
+
+async def _naming(
+    stream: AsyncGenerator[RequestOutput, None], prompt_param: str
+) -> AsyncGenerator[RequestOutput, None]:
+    """The stream; what the engine says of its prompt is said of the caller's field."""
+    try:
+        async with aclosing(stream):
+            async for output in stream:
+                yield output
+    except InvalidRequest as error:
+        if error.param == "prompt":
+            error.param = prompt_param
+        raise
+
+
+class Tally:
+    """Counts tokens and finished choices; raises ApiError where a choice failed or never ended."""
+
+    def __init__(self, call: Call) -> None:
+        self._num_open = len(call.prompts) * call.params.n
+        self._prompt_tokens = [0] * len(call.prompts)
+        self._cached_tokens = [0] * len(call.prompts)
+        self._completion_tokens = 0
+        self.fingerprint: str | None = None  # the last one that was told
+
+    def add(self, update: Update) -> None:
+        index, output = update
+        self.fingerprint = output.fingerprint or self.fingerprint
+        self._prompt_tokens[index] = max(self._prompt_tokens[index], len(output.prompt_token_ids))
+        self._cached_tokens[index] = max(self._cached_tokens[index], output.num_cached_tokens)
+        for delta in output.outputs:
+            self._completion_tokens += len(delta.token_ids)
+            self._num_open -= delta.finished
+            if delta.finish_reason == "error":
+                if output.error_code == REQUEST_QUARANTINED:
+                    raise RequestQuarantined(output.error)
+                code = output.error_code or "generation_failed"
+                raise ApiError(500, f"The request failed: {output.error}", code=code)
+            if delta.finish_reason == "abort":
+                raise ApiError(500, "The request was aborted", code="request_aborted")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every choice has finished."""
+        return self._num_open == 0
+
+    def close(self) -> Usage:
+        """The tokens of the whole request, which has ended."""
+        if self._num_open:
+            raise ApiError(500, f"The answer ended with {self._num_open} choices unfinished", code="generation_failed")
+        num_prompt_tokens = sum(self._prompt_tokens)
+        return Usage(
+            num_prompt_tokens,
+            self._completion_tokens,
+            num_prompt_tokens + self._completion_tokens,
+            PromptTokensDetails(sum(self._cached_tokens)),
+        )
+
+
+def finish_reason(choice: CompletionOutput) -> FinishReason | None:
+    """As the API knows it: a `Tally` has let no other through."""
+    reason = choice.finish_reason
+    assert reason != "abort" and reason != "error"
+    return reason
+
+
+class Joined:
+    """Puts each choice together from its deltas."""
+
+    def __init__(self) -> None:
+        self._deltas: dict[tuple[int, int], list[CompletionOutput]] = {}
+        self.first: dict[int, RequestOutput] = {}  # by prompt: its first delta, with what is said of the prompt
+
+    def add(self, update: Update) -> None:
+        self.first.setdefault(update.prompt_index, update.output)
+        for delta in update.output.outputs:
+            self._deltas.setdefault((update.prompt_index, delta.index), []).append(delta)
+
+    def choices(self) -> Iterator[tuple[int, CompletionOutput]]:
+        """(prompt index, choice), in the order of both."""
+        for (prompt_index, _), deltas in sorted(self._deltas.items(), key=lambda item: item[0]):
+            yield prompt_index, _whole(deltas)
+
+
+def _whole(deltas: list[CompletionOutput]) -> CompletionOutput:
+    last = deltas[-1]
+    return CompletionOutput(
+        last.index,
+        "".join(delta.text for delta in deltas),
+        [token_id for delta in deltas for token_id in delta.token_ids],
+        cumulative_logprob=last.cumulative_logprob,
+        logprobs=[position for delta in deltas for position in delta.logprobs or ()],
+        finish_reason=last.finish_reason,
+        stop_reason=last.stop_reason,
+    )
+
+
+async def _merge(streams: list[AsyncGenerator[RequestOutput, None]]) -> AsyncGenerator[Update, None]:
+    """Whatever comes first; the first error of any ends all."""
+    news: asyncio.Queue[Update | Exception | None] = asyncio.Queue(maxsize=len(streams))
+
+    async def pump(index: int, stream: AsyncGenerator[RequestOutput, None]) -> None:
+        try:
+            async with aclosing(stream):
+                async for output in stream:
+                    await news.put(Update(index, output))
+        except Exception as error:
+            await news.put(error)
+        else:
+            await news.put(None)
+
+    tasks: list[asyncio.Task[None]] = []
+    num_open = len(streams)
+    try:
+        for index, stream in enumerate(streams):
+            tasks.append(asyncio.create_task(pump(index, stream)))
+            if len(tasks) % STARTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        while num_open:
+            match await news.get():
+                case None:
+                    num_open -= 1
+                case Update() as update:
+                    yield update
+                case error:
+                    raise error
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

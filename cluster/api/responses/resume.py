@@ -1,0 +1,206 @@
+"""Streams that outlive their connection, and the gateway they came from: a client that comes back
+gets the rest.
+
+Where a store of streams is given, every event of a stream of one choice has an id, `<request
+id>:<number>`. A client whose connection broke sends its request again with the last id it had as
+`Last-Event-ID`, to whichever gateway, and is sent the events after it, to the byte as they would
+have been: results are exact, and such a stream has an event for each token, never two tokens joined
+because the client was slow. So a few numbers, and the tokens so far, are all that has to be
+remembered; what the store has not heard of is computed again.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import msgspec
+from starlette.requests import Request
+
+from cluster.api.errors import ApiError
+from cluster.api.requests.call import Call
+from cluster.api.requests.fields import as_brief_json
+from cluster.api.requests.sampling import Model
+from cluster.api.responses.generation import Update, run
+from cluster.api.service import Service
+from engine.outputs import CompletionOutput, RequestOutput
+
+_END = b"\n\n"  # of an event
+_EVENT_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+
+Events = Callable[[Call, Model, AsyncGenerator[Update, None]], AsyncGenerator[bytes, None]]
+
+
+@dataclass(slots=True)
+class StreamRecord:
+    """What is remembered of a stream."""
+
+    request: bytes  # SHA-256 of who asked for what: whoever comes back must know it
+    created: int
+    seed: int | None
+    num_cached_tokens: int = 0
+    max_tokens: int | None = None  # as fixed with the first token
+    token_ids: list[int] = field(default_factory=list)
+    num_events: list[int] = field(default_factory=list)  # for each token, how many events came before it
+    fingerprint: str | None = None  # of the engine that it came from: remembered before its first event is sent
+
+
+class StreamStore(Protocol):
+    """Remembers streams for all gateways; what it forgets, or is told too late, costs time or a
+    404, never a wrong byte.
+    """
+
+    async def open(self, request_id: str, record: StreamRecord) -> None:
+        """Remember a stream from now on, as the record has it."""
+
+    def told(
+        self,
+        request_id: str,
+        first_index: int,
+        token_ids: list[int],
+        num_events: int,
+        num_cached: int,
+        max_tokens: int | None,
+    ) -> None:
+        """The stream's tokens from number `first_index` on are next, after so many events."""
+
+    def close(self, request_id: str) -> None:
+        """Nobody reads the stream any more; it may be taken up for a while."""
+
+    async def find(self, request_id: str) -> StreamRecord | None:
+        """The stream, if it is known (any more); raises ApiError where nobody can tell."""
+
+
+class Resumable:
+    """The streams of an application; without a store none can be taken up again."""
+
+    def __init__(self, service: Service, model: Model, store: StreamStore | None) -> None:
+        self._service = service
+        self._model = model
+        self._store = store
+
+    async def events(self, request: Request, call: Call, events: Events) -> AsyncGenerator[bytes, None]:
+        """The call's events, or the rest of them where the request names the last one it had;
+        raises ApiError.
+        """
+        last_event_id = request.headers.get("last-event-id")
+        if self._store is None or not _has_one_choice(call):
+            if last_event_id is not None:
+                why = "it has several choices or prompts" if self._store else "this server runs without stream_resume"
+                raise _unknown_stream(last_event_id, why)
+            return events(call, self._model, run(self._service, call))
+        digest = _digest(call, request.headers.get("authorization", ""))
+        if last_event_id is None:
+            record = StreamRecord(digest, call.created, call.params.seed)
+            if record.seed is None:
+                record.seed = secrets.randbits(63)
+            await self._store.open(call.id, record)
+            return self._numbered(_as_recorded(call, call.id, record), events, record, 0)
+        request_id, _, number = last_event_id.rpartition(":")
+        found = await self._store.find(request_id) if _EVENT_NUMBER.fullmatch(number) else None
+        if found is None or found.fingerprint is None or not hmac.compare_digest(found.request, digest):
+            raise _unknown_stream(last_event_id)
+        return self._numbered(_as_recorded(call, request_id, found), events, found, int(number))
+
+    async def _numbered(
+        self, call: Call, events: Events, record: StreamRecord, last: int
+    ) -> AsyncGenerator[bytes, None]:
+        """The events after number `last`, with their ids."""
+        assert self._store is not None
+        tape = _Tape(self._service, self._store, call, record, _num_known(call, record, last))
+        try:
+            async with aclosing(events(call, self._model, tape.updates())) as parts:
+                async for part in parts:
+                    told = b"".join(event for number, event in tape.number(part) if number > last)
+                    if told:
+                        yield told
+            if last > tape.num_events:
+                raise _unknown_stream(f"{call.id}:{last}", f"it has {tape.num_events} events")
+        finally:
+            self._store.close(call.id)
+
+
+class _Tape:
+    """A stream's updates, as they go to the events and to the store, and the numbers of the events
+    that are made of them.
+    """
+
+    def __init__(self, service: Service, store: StreamStore, call: Call, record: StreamRecord, num_known: int) -> None:
+        self._service = service
+        self._store = store
+        self._call = call
+        self._record = record
+        self._known = record.token_ids[:num_known]
+        self._is_known = num_known > 0  # what is made into events now, which the client has
+        self.num_events = record.num_events[num_known] if num_known else 0
+        self._num_cached = record.num_cached_tokens if record.token_ids else None
+
+    async def updates(self) -> AsyncGenerator[Update, None]:
+        """The known tokens at once, then those that the service has."""
+        if self._is_known:
+            known = CompletionOutput(0, "", self._known)
+            yield Update(
+                0, RequestOutput(self._call.id, 0, [], [known], finished=False, fingerprint=self._record.fingerprint)
+            )
+            self._is_known = False
+        rest = run(self._service, self._call, output_ids=self._known, fingerprint=self._record.fingerprint)
+        async with aclosing(rest) as updates:
+            async for prompt_index, output in updates:
+                if self._record.fingerprint is None:
+                    self._record = replace(self._record, fingerprint=output.fingerprint)
+                    await self._store.open(self._call.id, self._record)
+                if self._num_cached is None:
+                    self._num_cached = output.num_cached_tokens
+                for delta in output.outputs:
+                    self._store.told(
+                        self._call.id,
+                        delta.first_index,
+                        delta.token_ids,
+                        self.num_events,
+                        self._num_cached,
+                        output.max_tokens,
+                    )
+                # As the first attempt had it: the usage is told in the stream.
+                yield Update(prompt_index, replace(output, num_cached_tokens=self._num_cached))
+
+    def number(self, part: bytes) -> Iterator[tuple[int, bytes]]:
+        """Each new event of the part, with its id in it."""
+        for event in part.split(_END)[:-1] if not self._is_known else ():
+            self.num_events += 1
+            yield self.num_events, b"id: %s:%d\n%s%s" % (self._call.id.encode(), self.num_events, event, _END)
+
+
+def _has_one_choice(call: Call) -> bool:
+    """Several come in an order that depends on who else is served."""
+    return len(call.prompts) == 1 and call.params.num_samples == 1 and call.params.beam_width is None
+
+
+def _digest(call: Call, key: str) -> bytes:
+    return hashlib.sha256(msgspec.json.encode([call.kind, call.digest, key])).digest()
+
+
+def _unknown_stream(last_event_id: str, why: str = "it is not known, or no more") -> ApiError:
+    return ApiError(
+        404,
+        f"No stream of this request with the event {as_brief_json(last_event_id)} can be taken up: {why}",
+        code="unknown_stream",
+        param="Last-Event-ID",
+    )
+
+
+def _as_recorded(call: Call, request_id: str, record: StreamRecord) -> Call:
+    params = replace(call.params, seed=record.seed, max_tokens=record.max_tokens or call.params.max_tokens)
+    return replace(call, params=params, id=request_id, created=record.created)
+
+
+def _num_known(call: Call, record: StreamRecord, last: int) -> int:
+    """How many tokens need not be computed again: all events before the next one have been told."""
+    if call.params.logprobs is not None or call.echo:
+        return 0  # a part of what such events say depends on the events before
+    reached = bisect_right(record.num_events, last)
+    return bisect_left(record.num_events, record.num_events[reached - 1]) if reached else 0

@@ -1,0 +1,95 @@
+"""The description of the API in its own format, from the very types that read the requests and
+write the answers.
+"""
+
+from typing import Any
+
+import msgspec
+from pydantic.json_schema import models_json_schema
+
+from cluster.api.requests.protocol import ChatRequest, CompletionRequest
+from cluster.api.responses.protocol import ChatCompletion, ChatCompletionChunk, Completion, ModelCard, ModelList
+
+_REFERENCE = "#/components/schemas/{}"
+_ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+
+_LAST_EVENT_ID = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "description": "Of a stream of this very request that broke: the last event that came; the answer is the rest",
+    "required": False,
+    "schema": {"type": "string", "pattern": "^[!-~]+:[1-9][0-9]{0,8}$"},
+}
+
+
+def describe(version: str, *, needs_key: bool, has_streams: bool) -> dict[str, Any]:
+    """An OpenAPI 3.1 document; `has_streams`: a client may come back to a stream that broke."""
+    _, requests = models_json_schema(
+        [(ChatRequest, "validation"), (CompletionRequest, "validation")], ref_template=_REFERENCE.format("{model}")
+    )
+    answers = [ChatCompletion, ChatCompletionChunk, Completion, ModelCard, ModelList]
+    _, responses = msgspec.json.schema_components(answers, ref_template=_REFERENCE.format("{name}"))
+    paths = {
+        "/v1/chat/completions": {"post": _generation("ChatRequest", "ChatCompletion", "ChatCompletionChunk")},
+        "/v1/completions": {"post": _generation("CompletionRequest", "Completion", "Completion")},
+        "/v1/models": {"get": _operation(_json(_reference("ModelList")))},
+        "/v1/models/{model_id}": {"get": _operation(_json(_reference("ModelCard"))) | _in_path("model_id")},
+        "/health": {"get": _operation(_json({"type": "object"})) | {"security": []}},
+        "/health/deep": {"get": _operation(_json({"type": "object"}))},
+        "/debug/engines": {"get": _operation(_json({"type": "object"}))},
+        "/debug/trace": {"get": _operation(_json({"type": "object"}))},
+        "/debug/why/{request_id}": {"get": _operation(_json({"type": "object"})) | _in_path("request_id")},
+        "/version": {"get": _operation(_json({"type": "object"}))},
+    }
+    if has_streams:
+        for route in ("/v1/chat/completions", "/v1/completions"):
+            paths[route]["post"]["parameters"] = [_LAST_EVENT_ID]
+    security: list[dict[str, list[str]]] = [{"key": []}] if needs_key else []
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Squadron", "version": version},
+        "paths": paths,
+        "components": {
+            "schemas": requests["$defs"] | responses | {"Error": _ERROR},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": security,
+    }
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}}]}
+
+
+def _generation(request: str, answer: str, chunk: str) -> dict[str, Any]:
+    content = _json(_reference(answer)) | {"text/event-stream": {"schema": _reference(chunk)}}
+    body = {"required": True, "content": _json(_reference(request))}
+    return _operation(content) | {"requestBody": body}
+
+
+def _operation(content: dict[str, Any]) -> dict[str, Any]:
+    failure = {"description": "Why there is no answer", "content": _json(_reference("Error"))}
+    return {"responses": {"200": {"description": "The answer", "content": content}, "default": failure}}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _reference(name: str) -> dict[str, Any]:
+    return {"$ref": _REFERENCE.format(name)}

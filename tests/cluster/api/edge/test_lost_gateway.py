@@ -1,0 +1,105 @@
+"""The proxy's middleware before a proxy that loses gateways: it returns without an answer then, as
+Serve's does.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import openai
+import pytest
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from cluster.api.edge.lost_gateway import MAX_ATTEMPTS, MAX_KEPT_BYTES, LostGateways
+from tests.cluster.api.scripted import listening
+
+
+class Proxy:
+    """Answers with the request's body, after so many gateways were lost; writes into the scope, as
+    Serve's proxy does.
+    """
+
+    def __init__(self, num_lost: int, *, reads: bool = True) -> None:
+        self.num_lost = num_lost
+        self.reads = reads
+        self.paths: list[str] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.paths.append(scope["path"])
+        scope["path"] = "/elsewhere"
+        body = b""
+        if self.reads or len(self.paths) > self.num_lost:
+            try:
+                body = await Request(scope, receive).body()
+            except ClientDisconnect:
+                return
+        if len(self.paths) > self.num_lost:
+            await Response(body)(scope, receive, send)
+
+
+@contextmanager
+def client_of(proxy: Proxy) -> Iterator[httpx.Client]:
+    with listening(LostGateways(proxy)) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        yield client
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["after its body was read", "before"])
+@pytest.mark.parametrize("num_lost", range(MAX_ATTEMPTS))
+def test_a_lost_gateways_request_is_asked_again(num_lost: int, reads: bool) -> None:
+    proxy = Proxy(num_lost, reads=reads)
+    with client_of(proxy) as client:
+        response = client.post("/v1", content=(part for part in (b"one ", b"two")))
+    assert (response.status_code, response.text) == (200, "one two")
+    assert proxy.paths == ["/v1"] * (num_lost + 1)
+
+
+def test_after_some_attempts_the_client_is_told_to_come_back() -> None:
+    proxy = Proxy(MAX_ATTEMPTS)
+    with client_of(proxy) as client:
+        response = client.post("/v1", content=b"one")
+    error = response.json()["error"]
+    assert (response.status_code, error["type"], error["code"]) == (503, "server_error", "gateway_lost")
+    assert response.headers["retry-after"] == "1"
+    assert len(proxy.paths) == MAX_ATTEMPTS
+
+
+def test_openais_client_sends_it_again() -> None:
+    """It waits for as long as it is told."""
+
+    class Models(Proxy):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            self.paths.append(scope["path"])
+            if len(self.paths) > self.num_lost:
+                await Response(b'{"object": "list", "data": []}', media_type="application/json")(scope, receive, send)
+
+    proxy = Models(MAX_ATTEMPTS)
+    with (
+        listening(LostGateways(proxy)) as port,
+        openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="any", max_retries=1) as client,
+    ):
+        assert client.models.list().data == []
+    assert len(proxy.paths) == MAX_ATTEMPTS + 1
+
+
+def test_a_body_too_long_to_keep_is_not_sent_again() -> None:
+    proxy = Proxy(1)
+    with client_of(proxy) as client:
+        response = client.post("/v1", content=b"x" * (MAX_KEPT_BYTES + 1))
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "gateway_lost")
+        assert len(proxy.paths) == 1
+        assert len(client.post("/v1", content=b"x" * (MAX_KEPT_BYTES + 1)).content) == MAX_KEPT_BYTES + 1
+
+
+async def test_nobody_is_asked_for_a_client_that_has_gone() -> None:
+    proxy = Proxy(MAX_ATTEMPTS)
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: object) -> None:
+        raise AssertionError(message)
+
+    await LostGateways(proxy)({"type": "http", "method": "POST", "path": "/v1", "headers": []}, receive, send)
+    assert len(proxy.paths) == 1

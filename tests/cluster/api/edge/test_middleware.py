@@ -1,0 +1,158 @@
+"""Keys, headers, and the routes that say how the server is."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from cluster.api.app import VERSION, build
+from cluster.api.edge.middleware import Edge
+from engine.errors import InvalidConfig
+from tests.cluster.api.scripted import MODEL, Running, ScriptedService, running
+
+KEYS = ("sk-one", "sk-zwö")
+PATHS = [
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/completions"),
+    ("GET", "/v1/models"),
+    ("GET", f"/v1/models/{MODEL}"),
+    ("GET", "/version"),
+    ("GET", "/openapi.json"),
+    ("GET", "/nowhere"),
+    ("GET", "/health/"),
+    ("GET", "//health"),
+]
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[httpx.Client]:
+    with running(api_keys=KEYS) as server, httpx.Client(base_url=server.url) as client:
+        yield client
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [(b"authorization", b"")],
+        [(b"authorization", b"Bearer")],
+        [(b"authorization", b"Basic c2stb25lOg==")],
+        [(b"authorization", b"sk-one")],
+        [(b"authorization", b"Bearer sk-on")],
+        [(b"authorization", b"Bearer sk-onee")],
+        [(b"authorization", b"Bearer SK-ONE")],
+        [(b"authorization", "Bearer sk-øne".encode())],
+        [(b"authorization", b"Bearer \xff\xfe")],
+        [(b"authorization", b"Bearer sk-one"), (b"authorization", b"Bearer sk-two")],
+    ],
+)
+def test_no_key(guarded: httpx.Client, method: str, path: str, headers: list[tuple[bytes, bytes]]) -> None:
+    response = guarded.request(method, path, headers=headers)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["type"]) == (401, "invalid_api_key", "authentication_error")
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert "sk-" not in response.text
+
+
+@pytest.mark.parametrize("authorization", [b"Bearer sk-one", b"bearer sk-one", "Bearer sk-zwö".encode()])
+def test_key(guarded: httpx.Client, authorization: bytes) -> None:
+    assert guarded.get("/v1/models", headers=[(b"authorization", authorization)]).status_code == 200
+
+
+def test_health_is_open(guarded: httpx.Client) -> None:
+    assert guarded.get("/health").json() == {"status": "ok"}
+
+
+def test_an_empty_key_is_refused() -> None:
+    app = build(ScriptedService(), model_name="m", max_model_len=8, vocab_size=8, api_keys=("a", ""))
+    with pytest.raises(InvalidConfig):
+        app.build_middleware_stack()
+
+
+@pytest.mark.parametrize("name", ["authorization", "x-whatever"])
+def test_headers_too_large(guarded: httpx.Client, name: str) -> None:
+    response = guarded.get("/health", headers={name: "x" * (1 << 20)})
+    assert (response.status_code, response.json()["error"]["code"]) == (431, "headers_too_large")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (b"a:B-1_.x", [b"a:B-1_.x"]),
+        (b"host.example/AbC-000001", [b"host.example_AbC-000001"]),
+        (b"|7ac1f.2_", [b"7ac1f.2_"]),
+        (b"Root=1-67891233-abcdef012345678912345678", [b"Root=1-67891233-abcdef012345678912345678"]),
+        (b"../../etc/passwd", [b"etc_passwd"]),
+        (b"a\tb;c d", [b"a_b_c_d"]),
+        ("ä1".encode(), [b"1"]),
+        (b"\xff\xfe1", [b"1"]),
+        (b"x" * 1000, [b"x" * 128]),
+        (b"", []),
+        (b"-_-", []),
+    ],
+)
+async def test_a_request_id_is_kept_as_far_as_it_is_safe(given: bytes, kept: list[bytes]) -> None:
+    seen: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.extend(value for name, value in scope["headers"] if name == b"x-request-id")
+        assert (b"accept", b"*/*") in scope["headers"]
+
+    headers = [(b"x-request-id", given), (b"accept", b"*/*")]
+    scope = {"type": "http", "path": "/health", "headers": headers}
+    await Edge(app, api_keys=())(scope, nothing, nothing)
+    assert seen == kept
+    assert scope["headers"] == headers
+
+
+async def nothing(*_: object) -> None:
+    """Neither receives nor sends."""
+
+
+@pytest.mark.parametrize("value", [b"", b"host.example/AbC-000001", b"|7ac1f.2_", b"Root=1-5", b"\xff\xfe", b"x" * 999])
+def test_no_request_id_fails_a_request(http: httpx.Client, value: bytes) -> None:
+    assert http.get("/v1/models", headers=[(b"x-request-id", value)]).status_code == 200
+
+
+def test_a_request_id_may_come_again(server: Running, http: httpx.Client) -> None:
+    body = {"model": MODEL, "prompt": "a"}
+    for _ in range(2):
+        assert http.post("/v1/completions", json=body, headers={"x-request-id": "a:B-1_.x"}).status_code == 200
+    first, second = server.service.generated
+    assert first.request_id != second.request_id
+
+
+def test_health(server: Running, http: httpx.Client) -> None:
+    assert (http.get("/health").status_code, http.get("/health").json()) == (200, {"status": "ok"})
+    server.service.problems += ["worker 1 lost", "replica 2 is starting"]
+    response = http.get("/health")
+    assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+    assert response.json()["error"]["message"] == "worker 1 lost; replica 2 is starting"
+    assert response.json()["error"]["code"] == "not_ready"
+
+
+def test_deep_health_and_the_engines_reports_are_not_for_everybody(guarded: httpx.Client) -> None:
+    assert guarded.get("/health/deep").status_code == 401
+    assert guarded.get("/debug/engines").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path", [path for method, path in PATHS[:6] if method == "GET"] + ["/health", "/debug/engines"]
+)
+def test_head_is_get_without_a_body(server: Running, http: httpx.Client, path: str) -> None:
+    by_get, by_head = http.get(path), http.head(path)
+    assert (by_head.status_code, by_head.content) == (200, b"")
+    assert by_head.headers["content-length"] == str(len(by_get.content))
+    assert by_head.headers["content-type"] == by_get.headers["content-type"]
+
+
+def test_head_of_what_takes_no_get(guarded: httpx.Client, http: httpx.Client) -> None:
+    assert http.head("/v1/completions").status_code == 405
+    assert http.head("/nowhere").status_code == 404
+    assert guarded.head("/v1/models").status_code == 401
+
+
+def test_version(http: httpx.Client) -> None:
+    assert http.get("/version").json() == {"version": VERSION}

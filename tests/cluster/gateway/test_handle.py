@@ -1,0 +1,118 @@
+"""What other Ray jobs send and are sent, by the functions behind the application's handle."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from cluster.api.service import ChatPrompt
+from cluster.gateway import handle
+from engine.sampling_params import SamplingParams
+from tests.cluster.api.scripted import MODEL, PROMPT_IDS, ScriptedService, running
+
+USER = {"role": "user", "content": "Hello?"}
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[httpx.Client]:
+    with running() as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def service() -> ScriptedService:
+    return ScriptedService()
+
+
+async def test_a_streams_first_answer_alone_has_the_prompts_ids(service: ScriptedService) -> None:
+    answers = [answer async for answer in handle.stream(service, {"prompt": "x"})]
+    assert [answer["prompt_token_ids"] for answer in answers] == [PROMPT_IDS, [], []]
+    assert (await handle.generate(service, {"prompt": "x"}))["prompt_token_ids"] == PROMPT_IDS
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "tool", "content": "4"}]},
+        {"messages": [{"role": "wizard", "content": "4"}]},
+        {"messages": [USER, {"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]}]},
+        {"messages": [{"role": "user", "content": None}]},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+        {"messages": []},
+        {"messages": "Hello?"},
+        {"messages": [USER] * 8193},
+        {"messages": [USER], "priority": -5},
+        {"messages": [USER], "priority": 2**31},
+        {"messages": [USER], "priority": True},
+        {"messages": [USER], "cache_salt": "a b"},
+        {"messages": [USER], "cache_salt": 1},
+    ],
+    ids=lambda fields: str(fields)[:50],
+)
+async def test_what_http_refuses_the_handle_refuses(
+    service: ScriptedService, http: httpx.Client, fields: dict[str, Any]
+) -> None:
+    by_http = http.post("/v1/chat/completions", json={"model": MODEL, **fields}).json()
+    answer = await handle.chat(service, fields)
+    assert answer["error"] == by_http["error"]
+    assert answer["finished"] and service.generated == []
+
+
+@pytest.mark.parametrize("priority", [0, 5, 2**31 - 1, None])
+async def test_priorities(service: ScriptedService, priority: int | None) -> None:
+    assert (await handle.generate(service, {"prompt": [1, 2], "priority": priority}))["error"] is None
+    [generated] = service.generated
+    assert (generated.prompt, generated.priority) == ([1, 2], priority or 0)
+
+
+async def test_messages_are_those_of_http(service: ScriptedService) -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts, "name": None}]
+    assert (await handle.chat(service, {"messages": messages}))["error"] is None
+    [generated] = service.generated
+    assert generated.prompt == ChatPrompt(
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "one\ntwo"}]
+    )
+
+
+async def test_none_is_a_field_left_out(service: ScriptedService) -> None:
+    request = {
+        "prompt": "x",
+        "messages": None,
+        "temperature": None,
+        "stop": None,
+        "cache_salt": None,
+        "max_tokens": None,
+    }
+    assert (await handle.generate(service, request))["error"] is None
+    assert service.generated[0].params == SamplingParams(max_tokens=None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "param", "code"),
+    [
+        ("x", None, "invalid_type"),
+        ({}, "prompt", "missing_required_parameter"),
+        ({"prompt": "x", "messages": [USER]}, "prompt", "missing_required_parameter"),
+        ({"prompt": 5}, "prompt", "invalid_type"),
+        ({"prompt": []}, "prompt", "empty_array"),
+        ({"prompt": [True]}, "prompt[0]", "invalid_type"),
+        ({"prompt": "x", "max_token": 5}, "max_token", "unknown_parameter"),
+        ({"messages": [USER | {"name": "Ada"}]}, "messages[0].name", "unknown_parameter"),
+        ({"prompt": "x", "stop": 5}, "stop", "invalid_type"),
+        ({"prompt": "x", "logit_bias": [1]}, "logit_bias", "invalid_type"),
+        ({"prompt": "x", "ignore_eos": 1}, "ignore_eos", "invalid_type"),
+        ({"prompt": "x", "temperature": 1e-300}, "temperature", "decimal_below_min_value"),
+        ({"prompt": "x", "request_id": 5}, "request_id", "invalid_type"),
+    ],
+)
+async def test_refused(service: ScriptedService, request_: Any, param: str | None, code: str) -> None:
+    answer = await handle.generate(service, request_)
+    assert (answer["error"]["param"], answer["error"]["code"]) == (param, code)
+    assert service.generated == []
+
+
+async def test_a_typo_is_told_with_what_was_meant(service: ScriptedService) -> None:
+    error = (await handle.generate(service, {"prompt": "x", "max_token": 5}))["error"]
+    assert error["message"] == "unknown field 'max_token'; did you mean 'max_tokens'?"
