@@ -59,6 +59,7 @@ class BlockManager:
         for block in cached:
             self.device.share(block)
             self._append(seq, block)
+        seq.has_found_blocks |= bool(cached)
         seq.num_indexed_blocks = len(cached)
         seq.num_computed_tokens = len(cached) * self.block_size
         self.num_prefix_queries += len(seq.token_ids)
@@ -200,6 +201,7 @@ class BlockManager:
         for seq in seqs:
             seq.row = self._free_rows.pop()
             cached = self._still_cached(seq, salt)
+            seq.has_found_blocks |= bool(cached)
             for block in cached:
                 self.device.share(block)
                 self._append(seq, block)

@@ -43,8 +43,11 @@ class OutputProcessor:
             is_finite = rows.all_finite or all(rows.is_finite[first_row:row])
             if not is_finite:
                 scheduler.blocks.distrust(entry.group)
-            if entry.seq.finish_reason is not None:
+            if entry.seq.finish_reason is not None or plan.step < entry.seq.first_valid_step:
                 self.num_discarded_rows += entry.num_samples
+            elif not is_finite and entry.seq.has_found_blocks:
+                logger.warning("request %s is computed again: not finite, on found blocks", entry.group.request_id)
+                scheduler.start_over(entry.group, entry.seq)
             elif row > first_row:
                 self._apply(entry, rows, first_row, gained, scheduler, is_finite=is_finite)
             # Sequences of a group are neighbours mostly: its news is told after the last of them.

@@ -153,6 +153,26 @@ class Scheduler:
             self.blocks.free(seq)
         lane.status = Status.FINISHED
 
+    def start_over(self, group: SequenceGroup, seq: Sequence) -> None:
+        """Compute a sequence, and what is queued with it, again, without the prefix index: what it
+        found there is not to be trusted. Results of steps in flight do not count.
+        """
+        group.cache_salt = None
+        lane = next(lane for lane in group.lanes if seq in lane.seqs)
+        if lane.status is Status.RUNNING:
+            remove(self.running, lane)
+        elif lane.status is Status.SWAPPED:
+            remove(self.swapped, lane)
+        for member in lane.seqs:
+            self.num_wasted_tokens += member.num_computed_tokens
+            self.blocks.free(member)
+            _forget_progress(member)
+            member.has_found_blocks = False
+            member.first_valid_step = self.step
+        if lane.status in (Status.RUNNING, Status.SWAPPED):
+            lane.status = Status.WAITING
+            self.waiting.add(lane)
+
     def requeue_all(self, blocks: BlockManager, lost: Iterable[SchedulerOutputs]) -> list[SequenceGroup]:
         """The workers and their caches are gone, and the steps in flight: everybody waits again, on
         an empty cache.

@@ -33,6 +33,8 @@ class Sequence:
         "choice",
         "cumulative_logprob",
         "finish_reason",
+        "first_valid_step",
+        "has_found_blocks",
         "host_block_table",
         "last_step",
         "may_share_tail",
@@ -59,6 +61,8 @@ class Sequence:
         self.block_hashes: list[bytes] = []  # of the full blocks, as far as they were needed
         self.num_indexed_blocks = 0  # of block_table, offered to the prefix index
         self.may_share_tail = False  # forked, and not written since
+        self.has_found_blocks = False  # in the prefix index: others may have computed them
+        self.first_valid_step = 0  # what earlier steps sampled for it does not count
         self.row: int | None = None  # of the driver's tables, while running
         self.last_step = -1  # the last step this sequence was scheduled in
         self.sampled_row = 0  # its sampled row in that step
@@ -91,6 +95,7 @@ class Sequence:
         child = Sequence(choice, list(self.token_ids), self.num_prompt_tokens)
         child.num_computed_tokens = self.num_computed_tokens
         child.block_hashes = list(self.block_hashes)
+        child.has_found_blocks = self.has_found_blocks
         child.last_step = self.last_step
         child.cumulative_logprob = self.cumulative_logprob
         child.num_emitted_tokens = self.num_emitted_tokens

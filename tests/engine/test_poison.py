@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.errors import STEP_FAILED
 from engine.llm_engine import LLMEngine
-from engine.outputs import RequestOutput
+from engine.outputs import Accumulator, RequestOutput
 from engine.sampling_params import SamplingParams
 from tests.engine.demo import answers, demo_engine, every_bit, tokens_and_text
 from tests.engine.workloads import DEMO
@@ -108,6 +108,42 @@ def test_what_was_not_finite_once_is_not_found_in_the_cache(untied: str, backend
         assert hit.num_cached_tokens == 64 and tokens_and_text(hit) == tokens_and_text(expected), (
             "what is right is kept"
         )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("num_steps_later", [0, 1, 2])
+@pytest.mark.parametrize(
+    "fields", [{}, {"n": 3, "temperature": 1.0, "seed": 1}, {"beam_width": 2}], ids=["one", "three", "beams"]
+)
+def test_who_found_blocks_that_were_not_finite_is_computed_again(
+    untied: str, backend: str, num_steps_later: int, fields: dict[str, Any]
+) -> None:
+    """A fault of the moment in blocks that two requests share: the one that wrote them ends, the
+    one that only read them gets its tokens.
+    """
+    shared = [*range(20, 60), POISON, *range(60, 90)]
+    params = SamplingParams(**{"temperature": 0.0, "max_tokens": 6} | fields)
+    writer = ([*shared, 91, 92], SamplingParams(temperature=0, max_tokens=20, ignore_eos=True))
+    reader = ([*shared, 93], params)
+    with demo_engine(model=untied, ops_backend=backend) as engine:
+        (expected,) = answers(engine, [reader])
+    with poisoned_engine(untied, backend) as engine:
+        engine.add_request("writer", *writer)
+        for _ in range(num_steps_later):
+            engine._in_flight.append(engine._next_step())
+        engine.add_request("reader", *reader)
+        engine._in_flight.append(engine._next_step())
+        engine._in_flight[-1].future.result()
+        engine.executor._worker._ops.embedding = healed(engine)
+        joined: dict[str, Accumulator] = {"writer": Accumulator(), "reader": Accumulator()}
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                joined[output.request_id].add(output)
+        told = {name: total.last for name, total in joined.items() if total.last is not None}
+        assert "no finite probabilities" in str(told["writer"].error)
+        assert told["reader"].error is None
+        assert tokens_and_text(told["reader"]) == tokens_and_text(expected)
+        assert engine.stats().num_free_gpu_blocks == engine.stats().num_gpu_blocks
 
 
 def test_what_makes_the_worker_raise_ends_alone(untied: str) -> None:
