@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ops.interface import AttentionMetadata, Ops
 from parallel.embedding import ParallelLMHead, VocabParallelEmbedding
-from parallel.group import Group
+from parallel.groups.group import Group
+from parallel.groups.pipeline import Stage
 from parallel.layers import DecoderLayer, RMSNorm
-from parallel.pipeline import Stage
 from parallel.rotary import cos_sin_table
 from parallel.spec import read
 from parallel.spec.decoder import EMBEDDING, HEAD, DecoderConfig

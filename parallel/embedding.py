@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ops.interface import Ops
-from parallel.group import Group
+from parallel.groups.group import Group
 from parallel.linear import share
 from parallel.weights import Weights
 

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from ops.interface import AttentionMetadata, Ops
 from parallel.attention import Attention, QKNorm
-from parallel.group import Group
+from parallel.groups.group import Group
 from parallel.linear import QKVParallelLinear, RowParallelLinear
 from parallel.mlp import GatedMLP
 from parallel.moe import MoE

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ops.interface import Ops
-from parallel.group import Group
+from parallel.groups.group import Group
 from parallel.weights import Weights
 
 

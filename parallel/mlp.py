@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from ops.interface import Ops
-from parallel.group import Group
+from parallel.groups.group import Group
 from parallel.linear import MergedColumnParallelLinear, RowParallelLinear
 from parallel.weights import Weights
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ops.interface import Ops
-from parallel.group import Group
+from parallel.groups.group import Group
 from parallel.linear import share
 from parallel.mlp import GatedMLP
 from parallel.spec.layer import MoEShape

@@ -18,7 +18,7 @@ from engine.config import EngineConfig
 from engine.sampling_params import SamplingParams
 from ops.interface import Ops
 from parallel.errors import UnsupportedModel
-from parallel.group import SingleGroup
+from parallel.groups.group import SingleGroup
 from parallel.spec import MODELS, read
 from tests.engine.demo import DEMO, answers, demo_engine
 from tests.parallel.ranks import run_ranks

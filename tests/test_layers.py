@@ -44,10 +44,11 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 # Where torch would cost the driver seconds and memory: it plans from these.
 WITHOUT_TORCH = ("parallel/spec", "parallel/errors.py", "parallel/__init__.py")
+COLLECTIVES = tuple(f"parallel/groups/{name}.py" for name in ("connect", "meeting", "symmetric", "torch_group"))
 # Packages that only these folders or files may import.
 THEIRS = {
     "torch": ("engine/worker", "parallel", "ops"),
-    "torch.distributed": ("parallel/group.py", "parallel/symmetric.py", "parallel/torch_group.py"),
+    **dict.fromkeys(("torch.distributed", "torch._C"), COLLECTIVES),
     "safetensors": ("parallel",),
     "triton": ("ops",),
     "transformers": ("engine/tokenizer.py",),
@@ -130,9 +131,10 @@ def test_imports_point_down(path: Path) -> None:
         ("engine/worker/worker.py", "from cluster.workers.actor import WorkerActor"),
         ("engine/worker/worker.py", "import torch.distributed as dist"),
         ("parallel/linear.py", "from torch import distributed"),
+        ("parallel/groups/group.py", "from torch._C._distributed_c10d import Store"),
         ("parallel/linear.py", "from engine.step import ExecuteModelRequest"),
         ("parallel/linear.py", "import triton"),
-        ("ops/interface.py", "from parallel.group import Group"),
+        ("ops/interface.py", "from parallel.groups.group import Group"),
         ("ops/interface.py", "from . import tree"),
         ("cluster/workers/actor.py", "from parallel.decoder import build"),
         ("parallel/spec/read.py", "import torch"),
@@ -155,5 +157,7 @@ def test_what_is_allowed_is_not_a_breach() -> None:
         "engine/worker/worker.py", "import torch\nfrom parallel.decoder import build\nimport engine.step"
     )
     assert not breaches("engine/tokenizer.py", "from transformers import AutoTokenizer\nimport enginelike, rayon")
-    assert not breaches("parallel/group.py", "import torch.distributed as dist\nfrom ops.tree import add_tree")
+    assert not breaches(
+        "parallel/groups/torch_group.py", "import torch.distributed as dist\nfrom ops.tree import add_tree"
+    )
     assert not breaches("cluster/workers/actor.py", "import ray\nfrom engine.worker.worker import Worker")

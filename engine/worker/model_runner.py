@@ -21,7 +21,7 @@ from engine.worker.sample_graphs import SampleGraphs
 from engine.worker.sampler import Sampled, num_top_logprobs, sample, take_rows
 from engine.worker.transfer import upload
 from ops.interface import AttentionMetadata, Ops
-from parallel.pipeline import Stage
+from parallel.groups.pipeline import Stage
 
 # Logits are made for so many rows at once: prompt logprobs may ask for thousands of rows of the
 # whole vocabulary.

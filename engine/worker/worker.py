@@ -28,10 +28,13 @@ from engine.worker.pending import PendingStep
 from engine.worker.warm_up import warm_up
 from ops.cpu import tape
 from ops.interface import Ops
-from parallel import decoder, group, staged_group
+from parallel import decoder
 from parallel.errors import GroupError, InvalidCheckpoint, InvalidSharding, UnsupportedModel
-from parallel.mesh import Mesh
-from parallel.pipeline import Stage
+from parallel.groups import meeting
+from parallel.groups.connect import connect
+from parallel.groups.mesh import Mesh
+from parallel.groups.pipeline import Stage
+from parallel.groups.rejoinable import RejoinableGroup
 
 LOOPBACK = "127.0.0.1"
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
@@ -42,12 +45,12 @@ def open_store(host: str) -> Any:
     """The meeting point of all ranks, on a free port of `host`; rank 0 keeps it as long as it
     lives. It has a `.port`.
     """
-    return group.open_store(host, 0, is_master=True, timeout=COLLECTIVE_TIMEOUT)
+    return meeting.open_store(host, 0, is_master=True, timeout=COLLECTIVE_TIMEOUT)
 
 
 def join_store(host: str, port: int) -> Any:
     """The meeting point that rank 0 has opened."""
-    return group.open_store(host, port, is_master=False, timeout=COLLECTIVE_TIMEOUT)
+    return meeting.open_store(host, port, is_master=False, timeout=COLLECTIVE_TIMEOUT)
 
 
 class Worker:
@@ -78,8 +81,8 @@ class Worker:
         mesh = Mesh(config.tensor_parallel_size, config.pipeline_parallel_size)
         stage_rank, tp_rank = mesh.coordinates(rank)
         self._mesh, self._rank, self._device = mesh, rank, device
-        self._tp = group.RejoinableGroup(tp_rank, mesh.tp_size)
-        self._pp = group.RejoinableGroup(stage_rank, mesh.pp_size)
+        self._tp = RejoinableGroup(tp_rank, mesh.tp_size)
+        self._pp = RejoinableGroup(stage_rank, mesh.pp_size)
         self._aborted = threading.Event()
         self._runner: ModelRunner | None = None
         self._cache_bytes: int | None = None  # room for the cache, as measured before there was one
@@ -250,9 +253,7 @@ class Worker:
         return isinstance(error, torch.AcceleratorError) and not isinstance(error, torch.OutOfMemoryError)
 
     def _join_groups(self, store: Any, host: str) -> None:
-        tp, pp = staged_group.connect(
-            self._mesh, self._rank, store, self._device, COLLECTIVE_TIMEOUT, host, self._aborted
-        )
+        tp, pp = connect(self._mesh, self._rank, store, self._device, COLLECTIVE_TIMEOUT, host, self._aborted)
         self._tp.join(tp)
         self._pp.join(pp)
 

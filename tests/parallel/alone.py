@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from parallel.group import SingleGroup
+from parallel.groups.group import SingleGroup
 
 
 @dataclass

@@ -8,8 +8,9 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
-from parallel.group import Group, connect
-from parallel.mesh import Mesh
+from parallel.groups.connect import connect
+from parallel.groups.group import Group
+from parallel.groups.mesh import Mesh
 
 CPU = torch.device("cpu")
 Result = TypeVar("Result")

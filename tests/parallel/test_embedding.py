@@ -3,7 +3,7 @@ import torch
 
 from ops import reference
 from parallel.embedding import ParallelLMHead, VocabParallelEmbedding
-from parallel.group import Group
+from parallel.groups.group import Group
 from tests.parallel.alone import Alone, TensorWeights
 from tests.parallel.ranks import run_ranks
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ops import reference
-from parallel.group import SingleGroup
+from parallel.groups.group import SingleGroup
 from parallel.linear import MergedColumnParallelLinear, QKVParallelLinear, RowParallelLinear
 from tests.parallel.alone import Alone, TensorWeights
 from tests.parallel.ranks import run_ranks

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from ops import reference
-from parallel.group import Group
+from parallel.groups.group import Group
 from parallel.moe import MoE
 from parallel.spec.layer import MoEShape
 from tests.parallel.alone import Alone, TensorWeights

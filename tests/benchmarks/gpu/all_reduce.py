@@ -12,9 +12,11 @@ from typing import Any
 import torch
 
 from ops.tree import add_tree
-from parallel.group import Group, connect, open_store
-from parallel.mesh import Mesh
-from parallel.symmetric import CAPACITY_BYTES
+from parallel.groups.connect import connect_directly
+from parallel.groups.group import Group
+from parallel.groups.meeting import open_store
+from parallel.groups.mesh import Mesh
+from parallel.groups.symmetric import CAPACITY_BYTES
 from tests.benchmarks.gpu.timing import seconds
 
 TIMEOUT = timedelta(seconds=60)
@@ -67,7 +69,8 @@ def _measure(
     device = torch.device(kind, rank % torch.cuda.device_count()) if kind == "cuda" else torch.device(kind)
     if kind == "cuda":
         torch.cuda.set_device(device)
-    group, _ = connect(Mesh(size, 1), rank, open_store("127.0.0.1", port, False, TIMEOUT), device, TIMEOUT, "127.0.0.1")
+    store = open_store("127.0.0.1", port, False, TIMEOUT)
+    group, _ = connect_directly(Mesh(size, 1), rank, store, device, TIMEOUT, "127.0.0.1")
     figures = []
     for num_bytes in sizes:
         parts = [torch.randn(num_bytes // 4, generator=torch.Generator().manual_seed(peer)) for peer in range(size)]

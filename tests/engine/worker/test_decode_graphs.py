@@ -28,8 +28,8 @@ from engine.worker.decode_graphs import (
 )
 from engine.worker.worker import Worker
 from ops.cpu import tape
-from parallel.group import Group
-from parallel.pipeline import Stage
+from parallel.groups.group import Group
+from parallel.groups.pipeline import Stage
 from tests.engine.worker.graphs import Recompute
 from tests.engine.worker.steps import Part, floats, ints, make_columns, make_step, pairs
 from tests.engine.worker.tiny import Shape, make_runner

@@ -15,8 +15,8 @@ from engine.worker.model_runner import ModelRunner
 from ops import quantizing
 from ops.interface import Ops, Quantization
 from parallel import decoder
-from parallel.group import Group, SingleGroup
-from parallel.pipeline import Stage
+from parallel.groups.group import Group, SingleGroup
+from parallel.groups.pipeline import Stage
 from tests.engine.worker.steps import BLOCK_SIZE, Part, floats, ints, make_columns, make_step, pairs
 
 VOCAB_SIZE = 250

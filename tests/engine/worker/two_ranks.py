@@ -12,8 +12,10 @@ import torch
 import ops
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest
-from parallel import group, staged_group
-from parallel.mesh import Mesh
+from parallel.groups.connect import connect
+from parallel.groups.meeting import open_store
+from parallel.groups.mesh import Mesh
+from parallel.groups.staged_group import stage
 from tests.engine.worker.tiny import Execute, Shape, execute_on, make_runner
 
 HOST = "127.0.0.1"
@@ -26,11 +28,11 @@ def run_rank(rank: int, port: int, device_name: str, steps: Connection) -> None:
     """A rank's process: runs the steps that come until None does."""
     device = torch.device(device_name)
     torch.set_num_threads(1)
-    store = group.open_store(HOST, port, is_master=False, timeout=TIMEOUT)
+    store = open_store(HOST, port, is_master=False, timeout=TIMEOUT)
     mesh = Mesh(tp_size=2, pp_size=1)
-    groups = staged_group.connect(mesh, rank, store, device, TIMEOUT, HOST)
+    groups = connect(mesh, rank, store, device, TIMEOUT, HOST)
     if device.type == "cpu":  # there, ranks of a machine need no staging
-        groups = staged_group.stage(groups, device)
+        groups = stage(groups, device)
     execute = execute_on(make_runner(ops.select("auto", device), device, SHAPE, groups[0]))
     while (request := steps.recv()) is not None:
         steps.send(execute(request))
@@ -40,7 +42,7 @@ def run_rank(rank: int, port: int, device_name: str, steps: Connection) -> None:
 def two_ranks(device_name: str) -> Iterator[Execute]:
     """What runs a step on both, and returns the first one's output."""
     context = multiprocessing.get_context("spawn")
-    store: Any = group.open_store(HOST, 0, is_master=True, timeout=TIMEOUT)
+    store: Any = open_store(HOST, 0, is_master=True, timeout=TIMEOUT)
     pipes = [context.Pipe() for _ in range(2)]
     ranks = [
         context.Process(target=run_rank, args=(rank, store.port, device_name, pipes[rank][1]), daemon=True)

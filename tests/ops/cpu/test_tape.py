@@ -14,7 +14,7 @@ from ops import cpu
 from ops.cpu import tape
 from ops.interface import AttentionMetadata
 from parallel.errors import GroupError
-from parallel.group import Group
+from parallel.groups.group import Group
 from tests.engine.worker.tiny import Shape, decode_carrying, execute_on, generate, make_runner
 from tests.parallel.ranks import CPU, run_ranks
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from ops import reference
 from ops.interface import Ops
 from parallel.decoder import Decoder, build
-from parallel.group import Group
-from parallel.pipeline import Stage
+from parallel.groups.group import Group
+from parallel.groups.pipeline import Stage
 from tests.parallel.ranks import CPU
 from tests.parallel.steps import Runner
 

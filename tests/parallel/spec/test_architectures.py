@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import ops as backends
-from parallel.group import SingleGroup
+from parallel.groups.group import SingleGroup
 from tests.parallel.ranks import CPU, run_ranks
 from tests.parallel.spec.saved import MAKERS, Saved, logits_in_steps, make, make_and_save, prompts
 from tests.parallel.steps import Runner

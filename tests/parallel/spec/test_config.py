@@ -6,8 +6,8 @@ import torch
 from ops import reference
 from parallel.decoder import build
 from parallel.errors import InvalidSharding, UnsupportedModel
-from parallel.group import SingleGroup
-from parallel.pipeline import Stage
+from parallel.groups.group import SingleGroup
+from parallel.groups.pipeline import Stage
 from parallel.spec import read
 from tests.parallel.alone import Alone
 

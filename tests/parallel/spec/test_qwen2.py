@@ -10,8 +10,8 @@ from torch import Tensor
 import ops as backends
 from ops import reference
 from parallel.decoder import build
-from parallel.group import Group, SingleGroup
-from parallel.pipeline import Stage
+from parallel.groups.group import Group, SingleGroup
+from parallel.groups.pipeline import Stage
 from tests.parallel.ranks import CPU, run_ranks
 from tests.parallel.spec.saved import VOCAB, Saved, logits_in_steps, make, prompts, save
 from tests.parallel.steps import Runner

@@ -1,19 +1,11 @@
-"""Ranks that share a GPU: NCCL refuses them, so what they exchange goes through host memory. For
-tests on one GPU; slow.
+"""Ranks that share a GPU: NCCL refuses them, so what they exchange goes through host memory. Slow;
+made for tests on one GPU.
 """
-
-import threading
-from datetime import timedelta
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from parallel import group
-from parallel.group import AbortableStore, Group
-from parallel.mesh import Mesh
-
-CPU = torch.device("cpu")
+from parallel.groups.group import Group
 
 
 class StagedGroup:
@@ -47,27 +39,6 @@ class StagedGroup:
 
     def abort(self) -> None:
         self._inner.abort()
-
-
-def connect(
-    mesh: Mesh,
-    rank: int,
-    store: Any,
-    device: torch.device,
-    timeout: timedelta,
-    hostname: str,
-    aborted: threading.Event | None = None,
-) -> tuple[Group, Group]:
-    """As `group.connect`, for ranks that may share a GPU: if any two do, all of them exchange
-    through host memory.
-    """
-    if mesh.size == 1 or device.type != "cuda":
-        return group.connect(mesh, rank, store, device, timeout, hostname, aborted)
-    gpus = AbortableStore(store, aborted or threading.Event(), timeout).under("gpus")
-    gpus.set(str(rank), str(torch.cuda.get_device_properties(device).uuid))
-    if len({gpus.get(str(peer)) for peer in range(mesh.size)}) == mesh.size:
-        return group.connect(mesh, rank, store, device, timeout, hostname, aborted)
-    return stage(group.connect(mesh, rank, store, CPU, timeout, hostname, aborted), device)
 
 
 def stage(groups: tuple[Group, Group], device: torch.device) -> tuple[Group, Group]:

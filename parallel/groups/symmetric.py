@@ -16,10 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import _SymmetricMemory
-from torch.distributed import Store
+from torch._C._distributed_c10d import Store, _SymmetricMemory
 
-from parallel.shm_group import Store as Meeting
+from parallel.groups.meeting import Meeting
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +81,7 @@ class RendezvousStore(Store):
         self._store = store
         self._first: dict[str, int] = {}  # by what is before the number
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: str | bytes) -> None:
         self._meeting.set(self._renumbered(key), value)
 
     def get(self, key: str) -> bytes:
@@ -153,7 +152,8 @@ def _map(
         buffer = _SymmetricMemory.empty_strided_p2p((num_words,), (1,), torch.float32, device, name)
         buffer.zero_()
         torch.cuda.synchronize(device)
-        handle = _SymmetricMemory.rendezvous(buffer, name)  # nobody comes out of it before all have their zeros
+        # Nobody comes out of it before all have their zeros. Its type knows not all that it has.
+        handle: Any = _SymmetricMemory.rendezvous(buffer, name)
     except RuntimeError as error:
         return None, str(error).splitlines()[0]
     peers = torch.tensor([pointer + handle.offset for pointer in handle.buffer_ptrs], dtype=torch.int64, device=device)

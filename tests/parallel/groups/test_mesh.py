@@ -1,6 +1,6 @@
 import pytest
 
-from parallel.mesh import Mesh
+from parallel.groups.mesh import Mesh
 from parallel.spec.stages import stage_layers
 
 

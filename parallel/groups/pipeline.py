@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from parallel.group import Group
+from parallel.groups.group import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from ops.tree import add_tree
-from parallel import symmetric
 from parallel.errors import GroupError
-from parallel.shm_group import Store as Meeting
-from parallel.symmetric import SymmetricMemory
+from parallel.groups import symmetric
+from parallel.groups.meeting import Meeting
+from parallel.groups.symmetric import SymmetricMemory
 
 # Read by NCCL's process groups when they are made. 3: at the time limit, or when NCCL reports an
 # error, the process ends and communicators are left alone; to clean them up first would let the
@@ -123,7 +124,7 @@ def join(
     rank: int,
     size: int,
     meeting: Meeting,
-    store: dist.Store,
+    store: Store,
     device: torch.device,
     timeout: timedelta,
     hostname: str,
@@ -137,14 +138,15 @@ def join(
     sums.
     """
     if device.type != "cuda":
-        options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=hostname)]
-        options._timeout = timeout
-        return TorchGroup(rank, size, device, dist.ProcessGroupGloo(store, rank, size, options), None)
+        gloo: Any = dist.ProcessGroupGloo  # whose type knows no options
+        gloo_options = gloo._Options()
+        gloo_options._devices = [gloo.create_device(hostname=hostname)]
+        gloo_options._timeout = timeout
+        return TorchGroup(rank, size, device, gloo(store, rank, size, gloo_options), None)
     os.environ.update(NCCL_ENVIRONMENT)
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
-    mapped = dist.PrefixStore("symmetric", store)
+    mapped = PrefixStore("symmetric", store)
     memory = symmetric.join(rank, size, meeting, mapped, device, timeout) if adds else None
-    process_group = dist.ProcessGroupNCCL(dist.PrefixStore("nccl", store), rank, size, options)
+    process_group = dist.ProcessGroupNCCL(PrefixStore("nccl", store), rank, size, options)
     return TorchGroup(rank, size, device, process_group, memory)

@@ -14,11 +14,12 @@ import torch
 import torch.distributed as dist
 
 from ops.tree import add_tree
-from parallel import symmetric
 from parallel.errors import GroupError
-from parallel.group import AbortableStore, connect, open_store
-from parallel.mesh import Mesh
-from parallel.torch_group import TorchGroup
+from parallel.groups import symmetric
+from parallel.groups.connect import connect_directly
+from parallel.groups.meeting import AbortableStore, open_store
+from parallel.groups.mesh import Mesh
+from parallel.groups.torch_group import TorchGroup
 from tests.parallel.ranks import CPU
 
 SIZES = [(1, 896), (7, 33), (200, 896), (2048, 896)]  # rows: one shot, one shot, two shots, all that is left to NCCL
@@ -140,7 +141,7 @@ def rank_on_gpu(rank: int, port: int, pipe: multiprocessing.connection.Connectio
     device = torch.device("cuda", rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     store = open_store("127.0.0.1", port, False, TIMEOUT)
-    group, _ = connect(Mesh(2, 1), rank, store, device, TIMEOUT, "127.0.0.1")
+    group, _ = connect_directly(Mesh(2, 1), rank, store, device, TIMEOUT, "127.0.0.1")
     has_memory = group._memory is not None
     for rows, columns in SIZES if torch.cuda.device_count() > 1 else SIZES[:3]:
         x = torch.randn(rows, columns, generator=torch.Generator().manual_seed(rank)).to(device)

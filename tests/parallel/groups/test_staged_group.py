@@ -3,8 +3,8 @@
 import torch
 
 from ops.tree import add_tree
-from parallel.group import Group, SingleGroup
-from parallel.staged_group import StagedGroup, stage
+from parallel.groups.group import Group, SingleGroup
+from parallel.groups.staged_group import StagedGroup, stage
 from tests.parallel.ranks import CPU, run_ranks
 
 

@@ -14,10 +14,10 @@ import torch.distributed as dist
 
 from ops.cpu import unavailable_reason
 from ops.tree import add_tree
-from parallel import shm_group
 from parallel.errors import GroupError
-from parallel.group import open_store
-from parallel.shm_group import ShmGroup
+from parallel.groups import shm_group
+from parallel.groups.meeting import open_store
+from parallel.groups.shm_group import ShmGroup
 
 pytestmark = pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
 

@@ -13,27 +13,18 @@ import os
 import secrets
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ops.cpu.library import kernels, library, unavailable_reason
 from parallel.errors import GroupError
+from parallel.groups.meeting import Meeting
 
 FOLDER = Path("/dev/shm")
 PREFIX = "squadron-"
 _NO_ROOM = -(1 << 31)
 _ABORTED = _NO_ROOM + 1
-
-
-class Store(Protocol):
-    """Where ranks find each other: of torch.distributed's, two methods."""
-
-    def set(self, key: str, value: str | bytes) -> None: ...
-
-    def get(self, key: str) -> bytes:
-        """Waits until it is set."""
 
 
 class ShmGroup:
@@ -117,7 +108,7 @@ class ShmGroup:
         raise GroupError(f"rank {self.rank} of {self.size}: {reason}")
 
 
-def join(rank: int, size: int, store: Store, timeout: timedelta) -> ShmGroup | None:
+def join(rank: int, size: int, store: Meeting, timeout: timedelta) -> ShmGroup | None:
     """This rank's group, or None on every rank: where not all are on one machine, have the kernels,
     and room in /dev/shm.
 
@@ -145,7 +136,7 @@ def join(rank: int, size: int, store: Store, timeout: timedelta) -> ShmGroup | N
     return _meet(ShmGroup(rank, size, os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), timeout), store)
 
 
-def _meet(group: ShmGroup, store: Store) -> ShmGroup:
+def _meet(group: ShmGroup, store: Meeting) -> ShmGroup:
     """Wait until all ranks have opened the file."""
     store.set(f"joined.{group.rank}", "")
     for peer in range(group.size):

@@ -7,8 +7,10 @@ import torch
 
 from ops.tree import add_tree
 from parallel.errors import GroupError
-from parallel.group import Group, SingleGroup, connect, open_store
-from parallel.mesh import Mesh
+from parallel.groups.connect import connect
+from parallel.groups.group import Group, SingleGroup
+from parallel.groups.meeting import open_store
+from parallel.groups.mesh import Mesh
 from tests.parallel.ranks import CPU, run_ranks
 
 

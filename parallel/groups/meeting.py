@@ -1,0 +1,67 @@
+"""Where ranks find each other before they have a group: a store of keys and values."""
+
+import socket
+import threading
+import time
+from datetime import timedelta
+from typing import Protocol, cast
+
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+
+from parallel.errors import GroupError
+
+POLL_SECONDS = 0.002
+
+
+class Meeting(Protocol):
+    """Of torch.distributed's stores, two methods."""
+
+    def set(self, key: str, value: str | bytes) -> None: ...
+
+    def get(self, key: str) -> bytes:
+        """Waits until it is set."""
+
+
+class AbortableStore:
+    """A store whose `get` can be got out of: torch's own waits until its time limit."""
+
+    def __init__(self, store: Store, aborted: threading.Event, timeout: timedelta) -> None:
+        self._store = store
+        self._aborted = aborted
+        self._timeout = timeout
+
+    def under(self, prefix: str) -> "AbortableStore":
+        return AbortableStore(PrefixStore(prefix, self._store), self._aborted, self._timeout)
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._store.set(key, cast(str, value))  # bytes as well, which its type does not know
+
+    def get(self, key: str) -> bytes:
+        """Raises GroupError."""
+        deadline = time.monotonic() + self._timeout.total_seconds()
+        try:
+            while not self._store.check([key]):
+                if self._aborted.wait(POLL_SECONDS) or time.monotonic() > deadline:
+                    raise GroupError(f"not all ranks have come: {key} is not set")
+            return bytes(self._store.get(key))
+        except GroupError:
+            raise
+        except RuntimeError as error:
+            raise GroupError(f"the meeting point is gone: {error}") from error
+
+
+def open_store(host: str, port: int, is_master: bool, timeout: timedelta) -> Store:
+    """The meeting point at host:port; one rank (rank 0) is its master and keeps it for as long as
+    the groups live.
+    """
+    try:
+        if not is_master:
+            return TCPStore(host, port, timeout=timeout, wait_for_workers=False)
+        # A listener of our own: the store's would take connections on every address of the machine.
+        listener = socket.create_server((host, port))
+        port = listener.getsockname()[1]
+        return TCPStore(
+            host, port, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=listener.detach()
+        )
+    except (RuntimeError, OSError) as error:
+        raise GroupError(f"no meeting point at {host}:{port}: {error}") from error
