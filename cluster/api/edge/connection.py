@@ -1,5 +1,5 @@
-"""One HTTP connection of Serve's proxy: uvicorn's, with a limit on how long a client may take to
-say what it wants.
+"""One HTTP connection of Serve's proxy: uvicorn's, with limits on how long a client may take to say
+what it wants, and on how many connections may wait for their clients.
 
 uvicorn waits for ever for the head of a request (request line and headers), and gives the
 connection up to another protocol if the head asks for one: it drops the body of a POST with
@@ -8,14 +8,25 @@ connection up to another protocol if the head asks for one: it drops the body of
 """
 
 import asyncio
-from typing import Any
+import resource
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from cluster.api.errors import ApiError, error_body
 
 HEAD_SECONDS = 10.0
+MAX_WAITING = 4096
+RETRY_AFTER = 2.0  # seconds
+
+
+def default_max_waiting() -> int:
+    """Of connections that wait for their clients: half of the files that the process may open."""
+    num_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_WAITING if num_files == resource.RLIM_INFINITY else min(MAX_WAITING, num_files // 2)
 
 
 class Connection(HttpToolsProtocol):
@@ -23,22 +34,30 @@ class Connection(HttpToolsProtocol):
     connection ends.
 
     Between two requests uvicorn's own limit holds (`keep_alive_timeout_s`), and after a head the
-    application's limits.
+    application's limits. Of the connections without a complete request, the one that has waited
+    longest ends when there are more than `max_waiting`: those beyond cost time and memory, and in
+    the end the process has no file left for anybody.
     """
 
     head_seconds = HEAD_SECONDS
+    max_waiting = default_max_waiting()
+    # By server: its connections without a complete request, those that have waited longest first.
+    _waiting_of: ClassVar[WeakKeyDictionary[ServerState, dict["Connection", None]]] = WeakKeyDictionary()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._clock: asyncio.TimerHandle | None = None  # of the head that is awaited
         self._is_in_head = False
+        self._waiting = self._waiting_of.setdefault(self.server_state, {})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._start_clock()
+        self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
+        self._waiting.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -65,6 +84,13 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():
             super().on_message_complete()
+            if self._is_answering():
+                self._waiting.pop(self, None)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._is_answering() and not self.transport.is_closing():
+            self._wait()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(ApiError(400, msg, code="invalid_http"))
@@ -82,6 +108,20 @@ class Connection(HttpToolsProtocol):
         self.parser = HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         self.data_received(b"\r\n".join([*lines, b"", rest]))
+
+    def _wait(self) -> None:
+        """For a request, or what is missing of one."""
+        self._waiting.setdefault(self)
+        if len(self._waiting) > self.max_waiting:
+            next(iter(self._waiting))._crowd_out()
+
+    def _crowd_out(self) -> None:
+        del self._waiting[self]
+        if self._is_in_head:
+            message = f"{self.max_waiting} other connections wait for their clients as well"
+            self._refuse(ApiError(503, message, code="server_overloaded", retry_after=RETRY_AFTER))
+        else:
+            self.transport.close()
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -112,6 +152,7 @@ class Connection(HttpToolsProtocol):
         """
         body = error_body(error)
         head = [STATUS_LINE[error.status], *(b"%b: %b\r\n" % header for header in self.server_state.default_headers)]
+        head += [f"{name}: {value}\r\n".encode() for name, value in error.headers.items()]
         head += [b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)]
         if not self._is_answering():
             self.transport.write(b"".join([*head, body]))

@@ -205,3 +205,40 @@ def test_slow_connections_do_not_hold_up_others() -> None:
             assert client.post("/v1/completions", json={"prompt": "a"}).status_code == 200
         ends = [read_to_the_end(connection)[:12] for connection in slow]
     assert set(ends) == {b"", b"HTTP/1.1 408"}
+
+
+def test_of_too_many_connections_that_wait_for_their_clients_the_oldest_ends() -> None:
+    """Whatever each has said so far; who is being answered is none of them."""
+
+    class Crowded(Connection):
+        head_seconds = 10 * WAIT
+        max_waiting = 20
+
+    with running(http=Crowded) as server, ExitStack() as stack:
+        script = server.service.scripts["a"] = Script(waits=True)
+        answered = stack.enter_context(connect(server))
+        body = json.dumps({"model": MODEL, "prompt": "a", "stream": True}).encode()
+        answered.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body)
+        assert script.waiting.wait(WAIT)
+        oldest = []
+        said = [b"", HEAD, HEAD + LENGTH + b"\r\n" + BODY[:5], b"GET /version HTTP/1.1\r\nhost: localhost\r\n\r\n"]
+        for part in said:
+            oldest.append(stack.enter_context(connect(server)))
+            oldest[-1].sendall(part)
+            with connect(server) as neighbour:  # an answer to it: the part before has been read
+                neighbour.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+                assert answer(neighbour)[0] == 200
+        assert oldest[3].recv(1 << 16).startswith(b"HTTP/1.1 200 OK")
+        for number in range(20):
+            connection = stack.enter_context(connect(server))
+            connection.sendall(b"GET")
+            if number >= 16:
+                received = read_to_the_end(oldest[number - 16])
+                assert received.startswith(b"HTTP/1.1 503") == (number == 17), received
+                assert (b"retry-after: 2\r\n" in received) == (number == 17)
+        connection.sendall(b" /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        assert answer(connection)[0] == 200
+        answered.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            while True:
+                assert answered.recv(1 << 16)
