@@ -4,8 +4,8 @@ of body.
 
 import math
 import random
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -138,6 +138,11 @@ def error_response(error: ApiError) -> Response:
     return Response(error_body(error), error.status, error.headers, "application/json")
 
 
-async def handle(_request: Request, error: Exception) -> Response:
-    """The exception handler of every route."""
+async def _answer(_request: Request, error: Exception) -> Response:
     return error_response(as_api_error(error))
+
+
+# For the application: whatever is raised before an answer has begun.
+HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = dict.fromkeys(
+    (*FORESEEN, HTTPException, ClientDisconnect, Exception), _answer
+)

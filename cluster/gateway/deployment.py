@@ -19,6 +19,7 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
 from cluster.api.app import build
 from cluster.api.errors import Unavailable
+from cluster.api.model import Model
 from cluster.api.proxy import BareProxyWarning
 from cluster.gateway import handle
 from cluster.gateway.gateway import BLIND_SECONDS, INTRODUCTION_SECONDS, Gateway
@@ -71,12 +72,11 @@ class GatewayDeployment:
     def __serve_build_asgi_app__(self) -> FastAPI:
         app = build(
             self._gateway,
-            model_name=self._model_name,
+            Model(name=self._model_name, **self._model),
             api_keys=self._api_keys,
             allowed_hosts=self._allowed_hosts,
             streams=self._streams,
             strict_fields=self._strict_fields,
-            **self._model,
         )
         app.add_middleware(BareProxyWarning)
         return app

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET, UnsetType
 
-from cluster.api.requests.validate import Unknown, warnings
+from cluster.api.requests.validate import Unknown, warning_header, warnings
 from cluster.api.service import Prompt
 from engine.sampling_params import SamplingParams
 
@@ -39,3 +39,8 @@ class Call:
     def warnings(self) -> list[str] | UnsetType:
         """For the last thing that is sent, if there are any."""
         return warnings(self.unknown) or UNSET
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of the answer: the same, for those who read no further."""
+        return warning_header(self.unknown)

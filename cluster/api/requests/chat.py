@@ -1,8 +1,9 @@
 """From the body of POST /v1/chat/completions to a `Call`."""
 
+from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.protocol import ChatRequest, Message
-from cluster.api.requests.sampling import Model, check_room, sampling_params
+from cluster.api.requests.sampling import check_room, sampling_params
 from cluster.api.service import ChatPrompt
 from engine.errors import InvalidRequest
 

@@ -2,9 +2,10 @@
 
 from typing import cast
 
+from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.protocol import CompletionRequest
-from cluster.api.requests.sampling import Model, check_room, check_vocabulary, sampling_params
+from cluster.api.requests.sampling import check_room, check_vocabulary, sampling_params
 from engine.errors import InvalidRequest
 
 DEFAULT_MAX_TOKENS = 16

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from cluster.api.errors import ApiError
+from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.chat import chat_call
 from cluster.api.requests.completions import completion_call
 from cluster.api.requests.fields import as_brief_json
 from cluster.api.requests.parse import parse_object
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest, GenerationRequest
-from cluster.api.requests.sampling import Model
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 
 SMALL_BODY = 64 << 10  # bytes: read within some milliseconds, whatever they are

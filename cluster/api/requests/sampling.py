@@ -2,14 +2,12 @@
 context.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from cluster.api.model import Model
 from cluster.api.requests.protocol import GenerationRequest
 from engine.errors import InvalidRequest
 from engine.sampling_params import SamplingParams
-from engine.text_limit import TextLimit
 
 _SAME_NAME = (
     "n",
@@ -33,18 +31,6 @@ _SAME_NAME = (
     "length_penalty",
     "early_stopping",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """What the HTTP layer knows of the model."""
-
-    name: str
-    max_model_len: int  # tokens, prompt and output together
-    vocab_size: int  # width of the logits
-    default_sampling: Mapping[str, Any] = field(default_factory=dict)  # for what a request leaves out
-    special_ids: frozenset[int] = frozenset()  # tokens that a text does not show, unless it is asked to
-    text_limit: TextLimit | None = None  # of a prompt; None: the engine alone can tell what fits
 
 
 def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> SamplingParams:

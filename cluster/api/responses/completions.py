@@ -6,8 +6,8 @@ from contextlib import aclosing
 import msgspec
 from msgspec import UNSET
 
+from cluster.api.model import Model
 from cluster.api.requests.call import Call
-from cluster.api.requests.sampling import Model
 from cluster.api.responses.generation import Joined, Tally, Update, finish_reason
 from cluster.api.responses.logprobs import Offsets, completion_logprobs, echoed_logprobs, prompt_logprobs
 from cluster.api.responses.protocol import Completion, CompletionChoice, CompletionLogprobs

@@ -23,9 +23,9 @@ import msgspec
 from starlette.requests import Request
 
 from cluster.api.errors import ApiError
+from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.fields import as_brief_json
-from cluster.api.requests.sampling import Model
 from cluster.api.responses.generation import Update, run
 from cluster.api.service import Service
 from engine.outputs import CompletionOutput, RequestOutput

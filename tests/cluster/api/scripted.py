@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from cluster.api.app import build
+from cluster.api.model import Model
 from cluster.api.service import ChatPrompt, Prompt
 from engine.outputs import CompletionOutput, Logprob, RequestOutput
 from engine.sampling_params import SamplingParams
@@ -168,7 +169,7 @@ class Running:
 def running(*, http: str | type[asyncio.Protocol] = "httptools", **options: Any) -> Iterator[Running]:
     """The application under uvicorn in a thread of its own, on a free port of 127.0.0.1."""
     service = ScriptedService()
-    app = build(service, model_name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE, **options)
+    app = build(service, Model(name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE), **options)
     with listening(app, http=http) as port:
         yield Running(service, port)
 

@@ -17,6 +17,7 @@ import pytest
 import uvicorn
 
 from cluster.api.app import build
+from cluster.api.model import Model
 from cluster.gateway.gateway import Gateway
 from cluster.replica.lost import EngineLost
 from engine.outputs import RequestOutput
@@ -103,7 +104,7 @@ async def ask(client: openai.AsyncOpenAI, *, stream: bool = True, **options: Any
 
 @asynccontextmanager
 async def client_of(gateway: Gateway, model: dict[str, Any]) -> AsyncIterator[openai.AsyncOpenAI]:
-    app = build(gateway, model_name="demo", **model)
+    app = build(gateway, Model(name="demo", **model))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))

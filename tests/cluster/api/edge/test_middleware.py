@@ -6,8 +6,10 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from cluster.api.app import VERSION, build
+from cluster.api.app import build
 from cluster.api.edge.middleware import Edge
+from cluster.api.model import Model
+from cluster.version import VERSION
 from engine.errors import InvalidConfig
 from tests.cluster.api.scripted import MODEL, Running, ScriptedService, running
 
@@ -66,7 +68,7 @@ def test_health_is_open(guarded: httpx.Client) -> None:
 
 
 def test_an_empty_key_is_refused() -> None:
-    app = build(ScriptedService(), model_name="m", max_model_len=8, vocab_size=8, api_keys=("a", ""))
+    app = build(ScriptedService(), Model(name="m", max_model_len=8, vocab_size=8), api_keys=("a", ""))
     with pytest.raises(InvalidConfig):
         app.build_middleware_stack()
 

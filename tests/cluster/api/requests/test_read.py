@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cluster.api.errors import ApiError
+from cluster.api.model import Model
 from cluster.api.requests.read import SMALL_BODY, Reader
-from cluster.api.requests.sampling import Model
 from cluster.api.responses.generation import STARTED_AT_ONCE, run
 from engine.errors import InvalidRequest
 from engine.outputs import RequestOutput

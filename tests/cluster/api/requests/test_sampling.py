@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from cluster.api.model import Model
 from cluster.api.requests.chat import chat_call
 from cluster.api.requests.completions import completion_call
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest
-from cluster.api.requests.sampling import Model
 from cluster.api.requests.validate import validate
 from engine.sampling_params import SamplingParams
 

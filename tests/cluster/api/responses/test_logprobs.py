@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.completions import completion_call
 from cluster.api.requests.protocol import CompletionRequest
-from cluster.api.requests.sampling import Model
 from cluster.api.requests.validate import validate
 from cluster.api.responses.completions import completion_events, completion_result
 from cluster.api.responses.generation import Update

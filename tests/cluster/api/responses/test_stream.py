@@ -12,6 +12,7 @@ from starlette.types import Message
 
 from cluster.api.app import build
 from cluster.api.errors import ApiError, Unavailable
+from cluster.api.model import Model
 from engine.errors import (
     EngineDead,
     InputProcessingError,
@@ -174,7 +175,7 @@ async def test_cancelling_the_application_aborts_the_request(stream: bool) -> No
     """The way Ray Serve tells of a client that has gone."""
     service = ScriptedService()
     script = service.scripts["wait"] = Script(["a"], waits=True)
-    app = build(service, model_name=MODEL, max_model_len=8, vocab_size=8)
+    app = build(service, Model(name=MODEL, max_model_len=8, vocab_size=8))
     sent: asyncio.Queue[Message] = asyncio.Queue()
     incoming: asyncio.Queue[Message] = asyncio.Queue()
     incoming.put_nowait({"type": "http.request", "body": json.dumps(body("wait", stream=stream)).encode()})

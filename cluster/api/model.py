@@ -1,0 +1,17 @@
+"""What the HTTP layer knows of the model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.text_limit import TextLimit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    name: str
+    max_model_len: int  # tokens, prompt and output together
+    vocab_size: int  # width of the logits
+    default_sampling: Mapping[str, Any] = field(default_factory=dict)  # for what a request leaves out
+    special_ids: frozenset[int] = frozenset()  # tokens that a text does not show, unless it is asked to
+    text_limit: TextLimit | None = None  # of a prompt; None: the engine alone can tell what fits

@@ -1,0 +1,28 @@
+"""GET /debug/...: what engines do, and where a request's time went."""
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from cluster.api.errors import ApiError
+from cluster.api.requests.fields import as_brief_json
+from cluster.api.routes.answer import READ, json_response
+from cluster.api.service import Service
+
+
+def add_routes(router: APIRouter, service: Service) -> None:
+    @router.api_route("/debug/engines", methods=READ)
+    async def engines() -> Response:
+        return json_response(msgspec.json.encode({"engines": await service.engines()}))
+
+    @router.api_route("/debug/trace", methods=READ)
+    async def trace() -> Response:
+        return json_response(msgspec.json.encode(await service.trace()))
+
+    @router.api_route("/debug/why/{request_id}", methods=READ)
+    async def time_of_request(request: Request) -> Response:
+        request_id = request.path_params["request_id"]
+        seconds = await service.why(request_id)
+        if seconds is None:
+            raise ApiError(404, f"No request {as_brief_json(request_id)} is known (any more)", code="unknown_request")
+        return json_response(msgspec.json.encode({"request_id": request_id, "seconds": seconds}))

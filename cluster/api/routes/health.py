@@ -1,0 +1,26 @@
+"""GET /health and /health/deep: whether requests can be taken."""
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from cluster.api.errors import Unavailable
+from cluster.api.routes.answer import READ, json_response
+from cluster.api.service import Service
+
+RETRY_AFTER = 5.0  # seconds
+
+
+def add_routes(router: APIRouter, service: Service) -> None:
+    @router.api_route("/health", methods=READ)
+    async def health() -> Response:
+        return _healthy_unless(await service.health())
+
+    @router.api_route("/health/deep", methods=READ)
+    async def deep_health() -> Response:
+        return _healthy_unless(await service.deep_health())
+
+
+def _healthy_unless(problems: list[str]) -> Response:
+    if problems:
+        raise Unavailable("; ".join(problems), code="not_ready", retry_after=RETRY_AFTER)
+    return json_response(b'{"status":"ok"}')
