@@ -1,7 +1,8 @@
 """Who computes how many tokens in the next step: queues waiting, running and swapped, and one rule.
 
-A sequence has `num_computed_tokens` and a length; a step computes some of the difference. Prefill,
-chunked prefill, decode and recompute after a preemption are all that.
+A step computes some of a sequence's `num_uncomputed_tokens`, the difference between its length and
+`num_computed_tokens`. Prefill, chunked prefill, decode and recompute after a preemption are all
+that.
 """
 
 from collections.abc import Iterable, Iterator
@@ -230,9 +231,7 @@ class Scheduler:
         if not self.shares_steps:
             return self.max_num_batched_tokens
         prompts = (lane for lane in (*self.running, *self._first_in_line()) if not _is_decoding(lane))
-        left = sum(
-            len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens for lane in prompts for seq in lane.seqs
-        )
+        left = sum(seq.num_uncomputed_tokens for lane in prompts for seq in lane.seqs)
         share = -(-left // (STEPS_A_STAGE * self.depth))
         return min(self._decoding_share() + max(share, self.min_stage_tokens), self.max_num_batched_tokens)
 
@@ -375,10 +374,9 @@ class Scheduler:
 
     def _num_schedulable(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> int:
         """How many of the sequence's tokens this step computes."""
-        num_pending = seq.num_pending
-        if num_pending and not self._can_be_ahead(group, seq, plan):
+        if seq.num_pending and not self._can_be_ahead(group, seq, plan):
             return 0
-        num_tokens = len(seq.token_ids) + num_pending - seq.num_computed_tokens
+        num_tokens = seq.num_uncomputed_tokens
         if num_tokens <= 1:
             return min(num_tokens, plan.max_tokens - plan.num_tokens)
         num_tokens = min(num_tokens, self.long_prefill_token_threshold, self._prompt_tokens_left(plan))
@@ -404,7 +402,7 @@ class Scheduler:
         if plan.max_prompt_tokens is None:
             num_to_come = sum(
                 seq.last_step != plan.step
-                and len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens == 1
+                and seq.num_uncomputed_tokens == 1
                 and (seq.num_pending == 0 or self._can_be_ahead(lane.group, seq, plan))
                 for lane in self.running
                 for seq in lane.seqs
@@ -438,7 +436,7 @@ class Scheduler:
 
 
 def _is_decoding(lane: Lane) -> bool:
-    return all(len(seq.token_ids) + seq.num_pending - seq.num_computed_tokens <= 1 for seq in lane.seqs)
+    return all(seq.num_uncomputed_tokens <= 1 for seq in lane.seqs)
 
 
 def _salt(group: SequenceGroup, seq: Sequence) -> bytes | None:

@@ -79,6 +79,11 @@ class Sequence:
         return len(self.token_ids) + self.num_pending
 
     @property
+    def num_uncomputed_tokens(self) -> int:
+        """What the next steps have to compute, a pending token included: 1 while it decodes."""
+        return len(self.token_ids) + self.num_pending - self.num_computed_tokens
+
+    @property
     def num_output_tokens(self) -> int:
         return len(self.token_ids) - self.num_prompt_tokens
 
