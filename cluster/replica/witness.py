@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from socket import create_connection
 
-from cluster.workers.process_state import is_stopped, read_start_time
+from cluster.workers.process_state import is_stopped, read_start_time, read_stat
 
 WORD_SECONDS = 0.2
 CONNECT_SECONDS = 5.0
@@ -50,8 +50,8 @@ class Witness:
         del self._gateways[greeting]
 
     def renew(self) -> None:
-        """Replace the process if it has ended."""
-        if self._process is not None and self._process.poll() is not None:
+        """Replace the process if it has ended or was stopped."""
+        if self._process is not None and _is_mute(self._process):
             self.close()
             self._process = _start()
             for line in self._gateways.values():
@@ -74,6 +74,11 @@ def _start() -> "subprocess.Popen[bytes]":
         bufsize=0,
         start_new_session=True,  # Ctrl-C in a terminal is not for it
     )
+
+
+def _is_mute(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether it says no more. Until it was waited for, its number is nobody else's."""
+    return process.poll() is not None or read_stat(process.pid)[0] == "T"
 
 
 def _tell(process: "subprocess.Popen[bytes]", line: bytes) -> None:

@@ -119,11 +119,16 @@ async def test_a_witness_ends_with_its_replica(gateway: Gateway, replica) -> Non
     assert gateway.silent == []
 
 
-async def test_a_killed_witness_is_replaced(gateway: Gateway, client: DeltaClient) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_witness_that_is_killed_or_stopped_is_replaced(
+    gateway: Gateway, client: DeltaClient, sent: signal.Signals
+) -> None:
     await client.connect(gateway.address)
-    client._witness._process.kill()
-    client._witness._process.wait()
+    witness = client._witness._process.pid
+    os.kill(witness, sent)
+    os.waitid(os.P_PID, witness, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
     client.report(REPORT)
+    assert client._witness._process.pid != witness
     await gateway.turns(2 * SILENT_TURNS)  # in which the client says nothing
     assert (gateway.silent, len(gateway.server.reports())) == ([], 1)
 
