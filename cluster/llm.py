@@ -22,6 +22,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidRequest
 from engine.model_folder import resolve_model
 from engine.outputs import Accumulator, RequestOutput
+from engine.request import ChatPrompt, Prompt, Request
 from engine.sampling_params import SamplingParams
 
 Conversation = list[dict[str, Any]]
@@ -76,7 +77,8 @@ class LLM:
         `sampling_params` are for all of them, or one for each. Raises InvalidRequest for the first
         prompt that is not possible.
         """
-        return self._run([prompts] if isinstance(prompts, str) else list(prompts), sampling_params, use_tqdm)
+        every: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
+        return self._run(every, sampling_params, use_tqdm)
 
     def chat(
         self,
@@ -88,18 +90,21 @@ class LLM:
         """The assistant's next message to each conversation, a list of {"role": ..., "content":
         ...}.
         """
-        conversations = [messages] if messages and isinstance(messages[0], dict) else list(messages)
-        return self._run(conversations, sampling_params, use_tqdm)
+        conversations: Any = [messages] if messages and isinstance(messages[0], dict) else messages
+        return self._run([ChatPrompt(conversation) for conversation in conversations], sampling_params, use_tqdm)
 
     def _run(
-        self, prompts: list[Any], sampling_params: SamplingParams | Sequence[SamplingParams] | None, use_tqdm: bool
+        self,
+        prompts: Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        use_tqdm: bool,
     ) -> list[RequestOutput]:
         params = _one_each(sampling_params, len(prompts))
         numbers: dict[str, int] = {}
         try:
             for number, prompt in enumerate(prompts):
                 request_id = f"llm-{next(self._count)}"
-                self._engine.add_request(request_id, prompt, params[number])
+                self._engine.add_request(Request(request_id, prompt, params[number]))
                 numbers[request_id] = number
             return self._collect(numbers, use_tqdm)
         except BaseException:

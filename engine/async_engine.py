@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -21,14 +21,13 @@ from engine.executor import Executor
 from engine.llm_engine import LLMEngine
 from engine.outputs import Phase, RequestOutput, failed_request
 from engine.recorder import Event
-from engine.sampling_params import SamplingParams
+from engine.request import Arrival, ChatPrompt, Prompt, Request
 from engine.stats import EngineStats, stats_line
-from engine.tokenizer import Message, Tokenizer
+from engine.tokenizer import Tokenizer
 
 logger = logging.getLogger("squadron.engine")
 
 Answer = TypeVar("Answer")
-Prompt = str | list[int] | list[Message]
 STATS_INTERVAL_SECONDS = 10.0
 Sink = Callable[[list[RequestOutput]], None]
 
@@ -90,95 +89,63 @@ class AsyncEngine:
         gc.unfreeze()
         self._executor.shutdown()
 
-    def add_request(
-        self,
-        request_id: str,
-        prompt: Prompt,
-        params: SamplingParams,
-        *,
-        output_ids: Sequence[Sequence[int]] = (),
-        cumulative_logprobs: Sequence[float] = (),
-        attempt: int = 0,
-        priority: int = 0,
-        cache_salt: str | None = None,
-        is_suspect: bool = False,
-    ) -> None:
-        """Tokenize, check and queue, from any thread; `request_id` must be unique among those that
-        run.
+    def add_request(self, request: Request) -> None:
+        """Tokenize, check and queue, from any thread; its id must be unique among those that run.
 
-        `is_suspect`: engines' processes died with the request in flight; see
-        `LLMEngine.add_request`. Raises InvalidRequest, InputProcessingError, Overloaded or
-        EngineDead at once.
+        Raises InvalidRequest, InputProcessingError, Overloaded or EngineDead at once.
         """
-        arrival_time = time.monotonic()
+        now = time.monotonic()
         self.check_health()
         self._check_queue()
-        token_ids = self.tokenize(prompt)
-        self._engine.check_request(token_ids, params, output_ids)
-        self._post(
-            partial(
-                self._add,
-                request_id,
-                token_ids,
-                params,
-                prompt=self._prompt_text(prompt, token_ids),
-                output_ids=output_ids,
-                cumulative_logprobs=cumulative_logprobs,
-                attempt=attempt,
-                priority=priority,
-                cache_salt=cache_salt,
-                arrival_time=arrival_time,
-                is_suspect=is_suspect,
-            )
-        )
+        token_ids = self._tokenize(request.prompt)
+        self._engine.admission.check(request, token_ids)
+        self._post(partial(self._add, Arrival(request, token_ids, self._text(request.prompt, token_ids), now)))
 
     def abort(self, request_id: str) -> None:
         """Forget a request; from any thread, and of no effect on ids that are not there."""
         self._post(partial(self._engine.abort_request, request_id))
 
-    async def generate(
-        self, request_id: str, prompt: Prompt, params: SamplingParams, **options: Any
-    ) -> AsyncIterator[RequestOutput]:
-        """A request's deltas as they come; closing the iterator aborts it. `options` are those of
-        `add_request`.
+    async def generate(self, request: Request) -> AsyncIterator[RequestOutput]:
+        """A request's deltas as they come; closing the iterator aborts it.
 
         Ids may repeat: two requests of one id know nothing of each other.
         """
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[RequestOutput] = asyncio.Queue()
-        key = f"{request_id}#{next(self._num_streams)}"
+        key = f"{request.id}#{next(self._num_streams)}"
         self._streams[key] = lambda output: _put(loop, queue, output)
-        admission = asyncio.ensure_future(asyncio.to_thread(self.add_request, key, prompt, params, **options))
+        adding = asyncio.ensure_future(asyncio.to_thread(self.add_request, replace(request, id=key)))
         try:
-            await asyncio.shield(admission)
+            await asyncio.shield(adding)
             finished = False
             while not finished:
                 output = await queue.get()
                 finished = output.finished
-                yield replace(output, request_id=request_id)
+                yield replace(output, request_id=request.id)
         finally:
             del self._streams[key]
             # Behind the add, even where the caller went away while it was tokenizing.
-            admission.add_done_callback(lambda done: self.abort(key) if not done.exception() else None)
+            adding.add_done_callback(lambda done: self.abort(key) if not done.exception() else None)
 
-    def tokenize(self, prompt: Prompt) -> list[int]:
-        """Token ids of a text, of a conversation (a list of messages), or of ids (as they are).
+    def _tokenize(self, prompt: Prompt) -> list[int]:
+        """Raises InvalidRequest for a text of more tokens than the context has."""
+        match prompt:
+            case str():
+                return self.tokenizer.encode(prompt, self.max_model_len)
+            case ChatPrompt(messages):
+                return self.tokenizer.encode_chat(messages, self.max_model_len)
+            case token_ids:
+                return list(token_ids)
 
-        Raises InvalidRequest for a text of more tokens than the context has.
-        """
-        if isinstance(prompt, str):
-            return self.tokenizer.encode(prompt, self.max_model_len)
-        messages = [message for message in prompt if not isinstance(message, int)]
-        if messages:
-            return self.tokenizer.encode_chat(messages, self.max_model_len)
-        return [token_id for token_id in prompt if isinstance(token_id, int)]
-
-    def _prompt_text(self, prompt: Prompt, token_ids: list[int]) -> str | None:
+    def _text(self, prompt: Prompt, token_ids: list[int]) -> str | None:
         """A completion's prompt as text, whichever way it was given; a conversation has none."""
-        if isinstance(prompt, str):
-            return prompt
-        is_ids = bool(prompt) and isinstance(prompt[0], int)
-        return self.tokenizer.decode(token_ids, skip_special_tokens=False) if is_ids else None
+        match prompt:
+            case str():
+                return prompt
+            case ChatPrompt():
+                return None
+            case _:
+                return self.tokenizer.decode(token_ids, skip_special_tokens=False)
 
     def stats(self) -> EngineStats:
         """As of the last step or command."""
@@ -261,15 +228,18 @@ class AsyncEngine:
         while self._commands:
             self._commands.popleft()()
 
-    def _add(self, request_id: str, token_ids: list[int], params: SamplingParams, **options: Any) -> None:
+    def _add(self, arrival: Arrival) -> None:
         try:
-            self._engine.add_request(request_id, token_ids, params, **options)
+            self._engine.add_request(arrival)
         except SquadronError as error:  # it was checked before it was queued, but the engine may have died since
-            self._deliver([failed_request(request_id, options["attempt"], token_ids, str(error))])
+            self._refuse(arrival, str(error))
         except Exception as error:  # this request's own trouble, not the others'
-            logger.exception("request %s could not be added", request_id)
-            message = f"{type(error).__name__}: {error}"
-            self._deliver([failed_request(request_id, options["attempt"], token_ids, message)])
+            logger.exception("request %s could not be added", arrival.request.id)
+            self._refuse(arrival, f"{type(error).__name__}: {error}")
+
+    def _refuse(self, arrival: Arrival, message: str) -> None:
+        request = arrival.request
+        self._deliver([failed_request(request.id, request.resume.attempt, arrival.prompt_token_ids, message)])
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
         for output in outputs:

@@ -1,14 +1,12 @@
 """The heart: schedule, execute, process. One thread's; `AsyncEngine` is for everybody else."""
 
 import logging
-import random
 import time
 from collections import deque
-from collections.abc import Sequence as Seq
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from engine import admission
+from engine.admission import Admission
 from engine.batch import build_request
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
@@ -24,11 +22,12 @@ from engine.errors import (
 )
 from engine.executor import Capacity, Executor
 from engine.fingerprint import tokenizer_digest
+from engine.limits import Limits
 from engine.output_processor import OutputProcessor
 from engine.outputs import Phase, RequestOutput, SamplerOutput
 from engine.recorder import Recorder
 from engine.recovery import RestartBudget, Suspects
-from engine.sampling_params import SamplingParams
+from engine.request import Arrival
 from engine.scheduler import PreemptionCosts, Scheduler, SchedulerOutputs
 from engine.sequence import SequenceGroup
 from engine.stats import EngineStats
@@ -37,9 +36,6 @@ from engine.tokenizer import Tokenizer
 
 logger = logging.getLogger("squadron.engine")
 
-# One level of priority is worth this many arrivals: a request is overtaken by so many later ones at
-# most, so nobody starves.
-ARRIVALS_PER_PRIORITY = 1000
 # Seconds a token of prefill is taken to cost before any was measured.
 INITIAL_PREFILL_SECONDS_PER_TOKEN = 1e-3
 
@@ -63,6 +59,7 @@ class LLMEngine:
         self.executor = executor
         self.max_model_len = resolve_max_model_len(config, model_config)
         self.processor = OutputProcessor(tokenizer, model_config.vocab_size)
+        self.admission = Admission(config, tokenizer, self.processor.detokenizer)
         self.recorder = Recorder()
         self.dead: str | None = None  # why the engine has given up
         self.recovering: str | None = None  # from what, while workers are replaced
@@ -71,8 +68,6 @@ class LLMEngine:
         self._groups: dict[str, SequenceGroup] = {}
         self._in_flight: deque[_InFlight] = deque()
         self._outputs: list[RequestOutput] = []  # of requests that ended between steps
-        self._seeds = random.Random(config.seed)
-        self._num_arrivals = 0
         self._epoch = 0
 
     def start(self) -> None:
@@ -117,67 +112,25 @@ class LLMEngine:
             return self._take_outputs()
         return self._take_outputs() + self._process(self._in_flight.popleft(), output, waited_since)
 
-    def add_request(
-        self,
-        request_id: str,
-        prompt_token_ids: list[int],
-        params: SamplingParams,
-        *,
-        prompt: str | None = None,
-        output_ids: Seq[Seq[int]] = (),
-        cumulative_logprobs: Seq[float] = (),
-        attempt: int = 0,
-        priority: int = 0,
-        cache_salt: str | None = None,
-        arrival_time: float | None = None,
-        is_suspect: bool = False,
-    ) -> None:
-        """Queue a request; raises InvalidRequest if it could never run, EngineDead if nothing can.
-
-        `output_ids` are the tokens each choice already has, from an earlier attempt: they count as
-        outputs; and `cumulative_logprobs` their sums, one a choice. `is_suspect`: other engines'
-        processes died with it in flight.
+    def add_request(self, arrival: Arrival) -> None:
+        """Queue a request; raises InvalidRequest if it could never run, EngineDead if nothing
+        can.
         """
         if self.dead is not None:
             raise EngineDead(self.dead)
-        max_output_tokens = self.check_request(prompt_token_ids, params, output_ids)
-        if request_id in self._groups:
+        request = arrival.request
+        if request.id in self._groups:
             raise InvalidRequest(
-                f"request id {request_id!r} is running already", param="request_id", code="duplicate_id"
+                f"request id {request.id!r} is running already", param="request_id", code="duplicate_id"
             )
-        group = admission.make_group(
-            request_id,
-            prompt_token_ids,
-            params,
-            prompt=prompt,
-            output_ids=output_ids,
-            cumulative_logprobs=cumulative_logprobs,
-            attempt=attempt,
-            cache_salt=cache_salt,
-            order=(self._num_arrivals + self._overtakes(priority), self._num_arrivals),
-            seed=(params.seed if params.seed is not None else self._seeds.getrandbits(64)) % 2**64,
-            max_output_tokens=max_output_tokens,
-            max_model_len=self.max_model_len,
-            shares_prefixes=self.config.enable_prefix_caching,
-            arrival_time=time.monotonic() if arrival_time is None else arrival_time,
-            model=self.model_config,
-            tokenizer=self.tokenizer,
-            detokenizer=self.processor.detokenizer,
-        )
-        self._num_arrivals += 1
+        group = self.admission.make_group(arrival)
         if group.finished:  # its output tokens were the whole answer
             self._outputs.append(self.processor.conclude(group))
             return
-        self._groups[request_id] = group
+        self._groups[request.id] = group
         self.scheduler.add(group)
-        if is_suspect:
+        if request.resume.is_suspect:
             self._suspects.suspect(group)
-
-    def check_request(self, prompt_token_ids: list[int], params: SamplingParams, output_ids: Seq[Seq[int]] = ()) -> int:
-        """See `admission.check_request`. Depends on nothing that changes while the engine runs: any
-        thread may ask.
-        """
-        return admission.check_request(prompt_token_ids, params, output_ids, self._limits)
 
     def abort_request(self, request_id: str) -> None:
         """Forget a request and free its blocks at once; no output follows. Unknown ids are ignored:
@@ -350,13 +303,10 @@ class LLMEngine:
         self.dead = reason
         self._outputs += self.fail_all(reason)
 
-    def _overtakes(self, priority: int) -> int:
-        return priority * ARRIVALS_PER_PRIORITY if self.config.scheduling_policy == "priority" else 0
-
     def _adopt(self, capacity: Capacity) -> None:
         self.capacity = capacity
         model = self.model_config
-        self._limits = admission.Limits(
+        self.admission.limits = Limits(
             self.max_model_len,
             capacity.num_gpu_blocks - 1,
             self.config.block_size,

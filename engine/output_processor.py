@@ -164,7 +164,7 @@ def _request_output(group: SequenceGroup, gained: list[CompletionOutput]) -> Req
     group.is_over = group.finished
     return RequestOutput(
         group.request_id,
-        group.attempt,
+        group.request.resume.attempt,
         group.prompt_token_ids,
         gained,
         group.finished,

@@ -7,6 +7,7 @@ from enum import Enum
 
 from engine.detokenizer import TextState
 from engine.outputs import CompletionOutput, FinishReason, PositionLogprobs, RequestMetrics
+from engine.request import Request
 from engine.sampling_params import SamplingParams
 
 
@@ -132,10 +133,10 @@ class Lane:
 
 @dataclass(slots=True, eq=False)
 class SequenceGroup:
-    """A request: its parameters and the sequences that answer it."""
+    """A request and the sequences that answer it."""
 
-    request_id: str
-    params: SamplingParams
+    request: Request
+    params: SamplingParams  # the request's, asked for with every row
     prompt: str | None
     prompt_token_ids: list[int]
     seqs: list[Sequence]
@@ -147,7 +148,6 @@ class SequenceGroup:
     is_cut: bool = False  # the context leaves less than was promised elsewhere: an end for its length is an error
     packed_params: bytes = b""  # `engine.batch.PARAMS`
     num_candidates: int = 0  # beam search: continuations looked at of each line
-    attempt: int = 0
     cache_salt: bytes | None = b""  # whoever has the same finds its blocks in the prefix index; None: nobody does
     bad_words_ids: list[list[int]] = field(default_factory=list)
     lanes: list[Lane] = field(default_factory=list)  # that go on, in order
@@ -165,6 +165,10 @@ class SequenceGroup:
     error_code: str | None = None
     is_over: bool = False  # its end has been told, or nobody wants to hear of it
     may_pass: bool = False  # be admitted while others stand trial: has had a token, or is one of them (engine.recovery)
+
+    @property
+    def request_id(self) -> str:
+        return self.request.id
 
     @property
     def live(self) -> list[Sequence]:

@@ -17,7 +17,6 @@ from engine.text_limit import TextLimit, bytes_per_token
 # switch.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-Message = Mapping[str, Any]
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -69,13 +68,13 @@ class Tokenizer:
         """
         return self._encode(text, max_tokens, "prompt", add_special_tokens=True)
 
-    def encode_chat(self, messages: Sequence[Message], max_tokens: int | None = None) -> list[int]:
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]], max_tokens: int | None = None) -> list[int]:
         """A conversation's token ids, up to where the assistant answers; `max_tokens` as for
         `encode`.
         """
         return self._encode(self.render_chat(messages), max_tokens, "messages", add_special_tokens=False)
 
-    def render_chat(self, messages: Sequence[Message]) -> str:
+    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The conversation in the checkpoint's chat template.
 
         Raises InvalidRequest with the template's own complaint, InputProcessingError if it trips

@@ -1,23 +1,11 @@
 """What the HTTP layer asks of whoever answers its requests."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.outputs import RequestOutput
+from engine.request import Prompt
 from engine.sampling_params import SamplingParams
-
-
-@dataclass(frozen=True, slots=True)
-class ChatPrompt:
-    """A conversation for the chat template: each message a `role` (system, user or assistant) and
-    its `content`.
-    """
-
-    messages: list[dict[str, str]]
-
-
-Prompt = str | list[int] | ChatPrompt
 
 
 class Service(Protocol):

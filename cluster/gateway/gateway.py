@@ -13,17 +13,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cluster.api.errors import Unavailable
-from cluster.api.service import ChatPrompt, Prompt
 from cluster.gateway.attempts import Attempts
 from cluster.gateway.journal import Journal
 from cluster.replica.admission import Admission, EngineCall, Engines, Refusal
 from cluster.replica.delta_channel import DeltaServer, EngineReport, GatewayAddress
 from cluster.replica.lost import EngineLost
-from engine.async_engine import Prompt as EnginePrompt
 from engine.errors import EngineDead
 from engine.outputs import RequestOutput
+from engine.request import Prompt
 from engine.sampling_params import SamplingParams
-from engine.tokenizer import Message
 
 logger = logging.getLogger("squadron.gateway")
 
@@ -112,11 +110,10 @@ class Gateway:
             # Drawn here, so that the next attempt samples what this one would have.
             params = replace(params, seed=secrets.randbits(63))
         own_id = f"{self._name}-{next(self._count)}"
-        plain: EnginePrompt = list[Message](prompt.messages) if isinstance(prompt, ChatPrompt) else prompt
         journal = self._journals[own_id] = Journal(request_id, params.num_samples, output_ids, fingerprint)
         admission = Admission(
             own_id,
-            plain,
+            prompt,
             params,
             self._address,
             output_ids=journal.output_ids,

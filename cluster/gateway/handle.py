@@ -54,10 +54,10 @@ from cluster.api.errors import as_api_error
 from cluster.api.requests.chat import chat_prompt
 from cluster.api.requests.protocol import HandleRequest
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
-from cluster.api.service import Prompt
 from cluster.gateway.gateway import Gateway
 from engine.errors import InvalidRequest, SquadronError
 from engine.outputs import Accumulator, CompletionOutput, PositionLogprobs, RequestOutput
+from engine.request import Prompt
 from engine.sampling_params import SamplingParams
 
 _SAMPLING_FIELDS = tuple(field.name for field in fields(SamplingParams))

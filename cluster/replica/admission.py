@@ -5,8 +5,8 @@ from typing import Any, Literal, Protocol, Self
 
 from cluster.replica.delta_channel import GatewayAddress
 from cluster.replica.lost import EngineRefused, OtherArithmetic, RequestMoved
-from engine.async_engine import Prompt
 from engine.errors import FingerprintChanged, InputProcessingError, InvalidRequest, Overloaded, SquadronError
+from engine.request import Prompt
 from engine.sampling_params import SamplingParams
 
 

@@ -22,12 +22,13 @@ from cluster.owner import Owner
 from cluster.replica.admission import Admission, EngineStopping, Refusal
 from cluster.replica.delta_channel import DeltaClient, EngineReport, GatewayAddress
 from cluster.workers.executor import make_executor
-from engine.async_engine import AsyncEngine, Prompt
+from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.errors import EngineDead, FingerprintChanged, SquadronError
 from engine.fingerprint import fingerprint
 from engine.outputs import RequestOutput
 from engine.recorder import Event
+from engine.request import ChatPrompt, Prompt, Request, Resume
 from engine.sampling_params import SamplingParams
 
 logger = logging.getLogger("squadron.engine")
@@ -111,7 +112,7 @@ class EngineDeployment:
         """Generate a token, by every rank; what went wrong, a line."""
         params = SamplingParams(max_tokens=1, temperature=0, ignore_eos=True)
         try:
-            async for output in self._engine.generate("probe", [0], params):
+            async for output in self._engine.generate(Request("probe", [0], params)):
                 if output.error is not None:
                     return output.error
         except SquadronError as error:
@@ -217,15 +218,19 @@ class EngineDeployment:
 
     def _add(self, admission: Admission) -> None:
         self._engine.add_request(
-            admission.request_id,
-            admission.prompt,
-            admission.params,
-            output_ids=admission.output_ids,
-            cumulative_logprobs=admission.cumulative_logprobs,
-            attempt=admission.attempt,
-            priority=admission.priority,
-            cache_salt=admission.cache_salt,
-            is_suspect=admission.is_suspect,
+            Request(
+                admission.request_id,
+                admission.prompt,
+                admission.params,
+                priority=admission.priority,
+                cache_salt=admission.cache_salt,
+                resume=Resume(
+                    attempt=admission.attempt,
+                    output_ids=admission.output_ids,
+                    cumulative_logprobs=admission.cumulative_logprobs,
+                    is_suspect=admission.is_suspect,
+                ),
+            )
         )
 
     def _publish(self, deltas: list[RequestOutput]) -> None:
@@ -286,9 +291,13 @@ class _Running:
 
 def _is_long(prompt: Prompt) -> bool:
     """Whether it takes more than moments to make token ids of the prompt."""
-    if isinstance(prompt, str):
-        return len(prompt) > LONG_PROMPT
-    return sum(len(message.get("content") or "") for message in prompt if not isinstance(message, int)) > LONG_PROMPT
+    match prompt:
+        case str():
+            return len(prompt) > LONG_PROMPT
+        case ChatPrompt(messages):
+            return sum(len(message.get("content") or "") for message in messages) > LONG_PROMPT
+        case _:
+            return False
 
 
 def _actor_name() -> str:

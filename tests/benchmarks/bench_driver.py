@@ -25,6 +25,7 @@ from engine.outputs import SamplerOutput
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
 from engine.tokenizer import Tokenizer
+from tests.engine.arrivals import add_request
 
 DEMO = str(Path(__file__).parents[2] / "configs" / "demo")
 
@@ -83,7 +84,7 @@ def running_engine(num_sequences: int, num_steps: int) -> LLMEngine:
     engine.start()
     params = SamplingParams(temperature=0.7, max_tokens=num_steps + 64, ignore_eos=True)
     for number in range(num_sequences):
-        engine.add_request(str(number), [50 + number % 300] * 100, params)
+        add_request(engine, str(number), [50 + number % 300] * 100, params)
     while engine.stats().num_requests_waiting:
         engine.step()
     for _ in range(16):
@@ -116,7 +117,7 @@ def measure_recovery(num_sequences: int, num_waiting: int) -> float:
     """
     engine = running_engine(num_sequences, 64)
     for number in range(num_waiting):
-        engine.add_request(f"waiting {number}", [50 + number % 300] * 100, SamplingParams(max_tokens=16))
+        add_request(engine, f"waiting {number}", [50 + number % 300] * 100, SamplingParams(max_tokens=16))
     gc.freeze()
     engine.executor.is_broken = True
     num_recoveries = engine.stats().num_recoveries

@@ -18,6 +18,7 @@ from engine.config import EngineConfig, ModelConfig
 from engine.llm_engine import LLMEngine
 from engine.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
+from tests.engine.arrivals import add_request
 
 DTYPE = "bfloat16"
 
@@ -69,7 +70,7 @@ class Squadron:
         missing = sum(work.output_len for work in works)
         started = time.perf_counter()
         for number, work in enumerate(works):
-            self._engine.add_request(str(number), work.prompt, work.params)
+            add_request(self._engine, str(number), work.prompt, work.params)
         while self._engine.has_unfinished_requests():
             for output in self._engine.step():
                 assert output.error is None, output.error

@@ -13,6 +13,7 @@ from engine.outputs import Accumulator, RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
 from tests.doubles.thread_executor import ThreadExecutor
+from tests.engine.arrivals import add_request
 from tests.engine.workloads import DEMO, TOKENIZER
 
 Request = tuple[list[int], SamplingParams]
@@ -45,7 +46,7 @@ def answers(engine: LLMEngine, requests: list[Request]) -> list[RequestOutput]:
     """All at once, so that the rows of a step are of many requests."""
     joined = [Accumulator() for _ in requests]
     for number, (prompt, params) in enumerate(requests):
-        engine.add_request(str(number), prompt, params)
+        add_request(engine, str(number), prompt, params)
     while engine.has_unfinished_requests():
         for output in engine.step():
             joined[int(output.request_id)].add(output)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from engine.outputs import RequestOutput
 from engine.sampling_params import SamplingParams
+from tests.engine.arrivals import add_request
 from tests.engine.demo import Request, answers, demo_engine, every_bit, held_out_prompts
 from tests.engine.test_demo_exactness import KINDS
 
@@ -67,7 +68,7 @@ def x4(requests: list[Request], expected: list[RequestOutput]) -> Iterator[tuple
         for (prompt, params), whole in zip(requests, expected, strict=True):
             lines = [choice.token_ids for choice in whole.outputs]
             for cut in range(1, max(map(len, lines))):
-                engine.add_request("r", prompt, params, output_ids=[line[:cut] for line in lines])
+                add_request(engine, "r", prompt, params, output_ids=[line[:cut] for line in lines])
                 rest: dict[int, list[int]] = {}
                 while engine.has_unfinished_requests():
                     for output in engine.step():

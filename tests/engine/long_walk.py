@@ -17,6 +17,7 @@ from collections import Counter
 from engine.block_manager import BlockManager
 from engine.errors import InvalidRequest
 from engine.scheduler import Scheduler
+from tests.engine.arrivals import add_request
 from tests.engine.workloads import Knobs, check_engine, make_engine, random_knobs, random_requests
 
 COUNTED = {
@@ -65,7 +66,7 @@ def walk(rng: random.Random, knobs: Knobs) -> tuple[int, Counter[str]]:
         if waiting and rng.random() < 0.2:
             request = waiting.pop()
             try:
-                engine.add_request(request.request_id, request.prompt, request.params, cache_salt=request.cache_salt)
+                add_request(engine, request.request_id, request.prompt, request.params, cache_salt=request.cache_salt)
                 unscheduled[request.request_id] = 0
                 arrivals[request.request_id] = len(arrivals)
             except InvalidRequest:

@@ -13,6 +13,7 @@ from engine.batch import build_request
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
 from engine.timeline import StepRecord
+from tests.engine.arrivals import add_request
 from tests.engine.demo import demo_engine
 from tests.engine.workloads import TOKENIZER
 
@@ -28,10 +29,10 @@ def main() -> None:
 
     engine.llm_engine.build_request = keep
     with demo_engine(ops_backend="auto", dtype="auto", max_num_batched_tokens=32, max_num_seqs=8) as squadron:
-        squadron.add_request("days", chat("What day comes after Monday?"), SamplingParams(temperature=0, max_tokens=8))
+        add_request(squadron, "days", chat("What day comes after Monday?"), SamplingParams(temperature=0, max_tokens=8))
         told = [output for _ in range(3) for output in squadron.step()]
         params = SamplingParams(temperature=0.8, seed=7, max_tokens=6)
-        squadron.add_request("facts", chat("What is Squadron? Tell me about it, please."), params)
+        add_request(squadron, "facts", chat("What is Squadron? Tell me about it, please."), params)
         while squadron.has_unfinished_requests():
             told += squadron.step()
         print("step  sequences: positions computed             samples  driver     workers    process")

@@ -14,6 +14,7 @@ from engine.config import EngineConfig
 from engine.errors import EngineDead, InvalidRequest, Overloaded
 from engine.executor import Capacity
 from engine.outputs import Accumulator
+from engine.request import ChatPrompt, Request
 from engine.sampling_params import SamplingParams
 from engine.timeline import Timeline
 from tests.doubles.history_executor import HistoryExecutor
@@ -38,7 +39,7 @@ def engine():
 
 async def collect(engine, request_id, prompt, params=PARAMS):
     total = Accumulator()
-    async for output in engine.generate(request_id, prompt, params):
+    async for output in engine.generate(Request(request_id, prompt, params)):
         assert output.request_id == request_id
         total.add(output)
     return total.last
@@ -62,7 +63,7 @@ async def test_equal_ids_are_independent(engine):
 
 
 async def test_leaving_a_stream_frees_its_blocks(engine):
-    stream = engine.generate("r", [5] * 40, SamplingParams(max_tokens=400, ignore_eos=True))
+    stream = engine.generate(Request("r", [5] * 40, SamplingParams(max_tokens=400, ignore_eos=True)))
     await anext(stream)
     await stream.aclose()
     await asyncio.wait_for(idle(engine), 10)
@@ -79,7 +80,7 @@ async def test_requests_leave_nothing_behind(monkeypatch):
     async def serve(num):
         """Objects there are after so many requests."""
         for number in range(num):
-            async with aclosing(engine.generate(f"r{number}", [number + 1] * 40, PARAMS)) as stream:
+            async with aclosing(engine.generate(Request(f"r{number}", [number + 1] * 40, PARAMS))) as stream:
                 async for _ in stream:
                     if number % 2:
                         break
@@ -96,7 +97,7 @@ async def test_requests_leave_nothing_behind(monkeypatch):
 
 async def test_prompts_may_be_text_ids_or_messages(engine):
     text = await collect(engine, "r", "What is Squadron?")
-    chat = await collect(engine, "r", [{"role": "user", "content": "What is Squadron?"}])
+    chat = await collect(engine, "r", ChatPrompt([{"role": "user", "content": "What is Squadron?"}]))
     assert text.prompt == "What is Squadron?" and text.prompt_token_ids == engine.tokenizer.encode("What is Squadron?")
     assert len(chat.prompt_token_ids) > len(text.prompt_token_ids)
 
@@ -109,7 +110,7 @@ async def test_a_refused_request_raises_and_disturbs_nobody(engine):
 
 
 async def test_why_knows_a_finished_request(engine):
-    engine.add_request("mine", [1, 2], PARAMS)
+    engine.add_request(Request("mine", [1, 2], PARAMS))
     while True:
         try:
             parts = await engine.why("mine")
@@ -128,10 +129,10 @@ async def test_a_full_queue_refuses():
     engine.start()
     try:
         for number in range(2):
-            engine.add_request(f"r{number}", [1], PARAMS)
+            engine.add_request(Request(f"r{number}", [1], PARAMS))
         with pytest.raises(Overloaded, match="max_num_queued_reqs"):
             for number in range(2, 12):
-                engine.add_request(f"r{number}", [1], PARAMS)
+                engine.add_request(Request(f"r{number}", [1], PARAMS))
     finally:
         gate.set()
         engine.shutdown()
@@ -140,7 +141,7 @@ async def test_a_full_queue_refuses():
 async def test_shutdown_ends_streams_with_an_error():
     engine = make()
     engine.start()
-    stream = engine.generate("r", [5] * 40, SamplingParams(max_tokens=450, ignore_eos=True))
+    stream = engine.generate(Request("r", [5] * 40, SamplingParams(max_tokens=450, ignore_eos=True)))
     await anext(stream)
     stopping = asyncio.create_task(asyncio.to_thread(engine.shutdown))
     last = None
@@ -169,7 +170,7 @@ async def test_a_question_nobody_waits_for_harms_nobody(engine):
 
 async def test_a_request_that_breaks_the_engines_add_fails_alone(engine):
     with pytest.raises(StopAsyncIteration):
-        stream = engine.generate("bad", [1, 2], PARAMS, cache_salt="\ud800")
+        stream = engine.generate(Request("bad", [1, 2], PARAMS, cache_salt="\ud800"))
         last = await anext(stream)
         assert last.finished and "UnicodeEncodeError" in last.error
         await anext(stream)
@@ -178,7 +179,8 @@ async def test_a_request_that_breaks_the_engines_add_fails_alone(engine):
 
 async def test_going_away_while_the_prompt_is_tokenized_leaves_nothing(engine):
     for _ in range(20):
-        stream = engine.generate("r", "What is Squadron? " * 10, SamplingParams(max_tokens=300, ignore_eos=True))
+        params = SamplingParams(max_tokens=300, ignore_eos=True)
+        stream = engine.generate(Request("r", "What is Squadron? " * 10, params))
         first = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0)
         first.cancel()

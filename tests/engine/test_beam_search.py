@@ -1,6 +1,7 @@
 """Beams: what a step looks at is bounded, and enough; what would take more is refused."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ import engine.admission
 from engine.beam_search import MAX_CANDIDATES
 from engine.errors import InvalidRequest
 from engine.sampling_params import SamplingParams
+from tests.engine.arrivals import check_request
 from tests.engine.demo import answers, demo_engine, held_out_prompts
 from tests.engine.workloads import VOCAB, Knobs, Request, essence, make_engine, run
 
@@ -54,11 +56,9 @@ def test_beams_that_a_step_cannot_bear_are_refused() -> None:
     engine._adopt(engine.capacity)
     width, num_stops = 16, MAX_CANDIDATES - 17
     bearable = SamplingParams(beam_width=width, temperature=0, max_tokens=1, stop_token_ids=range(6, 6 + num_stops))
-    engine.check_request([1], bearable)
+    check_request(engine, [1], bearable)
     with pytest.raises(InvalidRequest) as caught:
-        engine.check_request(
-            [1], SamplingParams(beam_width=width + 1, max_tokens=1, stop_token_ids=range(6, 6 + num_stops))
-        )
+        check_request(engine, [1], replace(bearable, beam_width=width + 1))
     assert caught.value.param == "beam_width"
     assert f"{MAX_CANDIDATES + 1} candidates of each beam; at most {MAX_CANDIDATES}" in caught.value.message
 
@@ -68,4 +68,4 @@ def test_more_logprobs_than_there_are_tokens_are_refused() -> None:
     engine.model_config = engine.model_config.model_copy(update={"vocab_size": 12})
     engine._adopt(engine.capacity)
     with pytest.raises(InvalidRequest, match="logprobs=13 exceeds the vocabulary of 12"):
-        engine.check_request([1], SamplingParams(logprobs=13))
+        check_request(engine, [1], SamplingParams(logprobs=13))

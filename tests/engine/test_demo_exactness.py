@@ -10,6 +10,7 @@ import random
 import pytest
 
 from engine.sampling_params import SamplingParams
+from tests.engine.arrivals import add_request
 from tests.engine.demo import answers, demo_engine, every_bit, held_out_prompts, tokens_and_text
 
 NUM_REQUESTS = 24
@@ -74,7 +75,7 @@ def test_resumed_at_every_fourth_token(alone):
             (whole,) = answers(engine, [(prompt, params)])
             token_ids = whole.outputs[0].token_ids
             for cut in range(1, len(token_ids) if len(whole.outputs) == 1 else 0, 4):
-                engine.add_request("r", prompt, params, output_ids=[token_ids[:cut]])
+                add_request(engine, "r", prompt, params, output_ids=[token_ids[:cut]])
                 rest = []
                 while engine.has_unfinished_requests():
                     rest += [i for output in engine.step() for i in output.outputs[0].token_ids]

@@ -10,6 +10,7 @@ import pytest
 from engine.errors import EngineDead, InvalidConfig, InvalidRequest
 from engine.outputs import Accumulator
 from engine.sampling_params import SamplingParams
+from tests.engine.arrivals import add_request
 from tests.engine.workloads import (
     EOS,
     TOKENIZER,
@@ -57,7 +58,7 @@ def finish(engine):
 def test_what_can_never_run_is_refused_when_it_is_added(prompt, fields, param, said):
     engine = make_engine(Knobs(num_blocks=100))
     with pytest.raises(InvalidRequest) as caught:
-        engine.add_request("r", prompt, SamplingParams(**fields))
+        add_request(engine, "r", prompt, SamplingParams(**fields))
     assert caught.value.param == param and said in caught.value.message
     assert not engine.has_unfinished_requests()
 
@@ -65,7 +66,7 @@ def test_what_can_never_run_is_refused_when_it_is_added(prompt, fields, param, s
 @pytest.mark.parametrize("num_blocks", [33, 100])
 def test_without_max_tokens_the_rest_of_the_context_is_filled(num_blocks):
     engine = make_engine(Knobs(num_blocks=num_blocks, overrides={"max_model_len": 500}))
-    engine.add_request("r", [1] * 488, SamplingParams(max_tokens=None, ignore_eos=True))
+    add_request(engine, "r", [1] * 488, SamplingParams(max_tokens=None, ignore_eos=True))
     choice = finish(engine)["r"].outputs[0]
     assert len(choice.token_ids) == 12 and choice.finish_reason == "length"
 
@@ -83,7 +84,7 @@ def test_a_cache_that_cannot_hold_the_longest_sequence_is_refused(overrides, who
 def test_what_is_sure_to_exceed_the_context_is_refused():
     engine = make_engine(Knobs(overrides={"max_model_len": 100}))
     with pytest.raises(InvalidRequest, match="90 prompt tokens and at least 11 to generate") as caught:
-        engine.add_request("r", [1] * 90, SamplingParams(max_tokens=None, min_tokens=11))
+        add_request(engine, "r", [1] * 90, SamplingParams(max_tokens=None, min_tokens=11))
     assert caught.value.code == "context_length_exceeded"
 
 
@@ -157,8 +158,8 @@ def test_priority_goes_first_and_nobody_waits_for_ever():
     )
     order = []
     for number in range(1500):
-        engine.add_request(
-            f"r{number}", [1 + number % 30], SamplingParams(max_tokens=1), priority=1 if number == 0 else 0
+        add_request(
+            engine, f"r{number}", [1 + number % 30], SamplingParams(max_tokens=1), priority=1 if number == 0 else 0
         )
     while engine.has_unfinished_requests():
         order += [output.request_id for output in engine.step()]
@@ -170,7 +171,7 @@ def test_prefix_hits_are_counted_and_isolated_by_salt():
     engine = make_engine(Knobs())
     prompt = [3, 4] * 40
     for request_id, salt in (("first", None), ("second", None), ("salted", "tenant")):
-        engine.add_request(request_id, prompt, SamplingParams(max_tokens=2, ignore_eos=True), cache_salt=salt)
+        add_request(engine, request_id, prompt, SamplingParams(max_tokens=2, ignore_eos=True), cache_salt=salt)
         assert finish(engine)[request_id].num_cached_tokens == (64 if request_id == "second" else 0)
     assert engine.stats().num_prefix_hits == 64
 
@@ -186,7 +187,7 @@ def test_resumed_output_tokens_count_as_outputs():
     whole = run(make_engine(Knobs()), [request])["r"].outputs[0]
     for cut in range(1, len(whole.token_ids)):
         engine = make_engine(Knobs())
-        engine.add_request("r", request.prompt, request.params, output_ids=[whole.token_ids[:cut]], attempt=1)
+        add_request(engine, "r", request.prompt, request.params, output_ids=[whole.token_ids[:cut]], attempt=1)
         rest = finish(engine)["r"]
         assert rest.attempt == 1 and rest.outputs[0].first_index == cut
         assert whole.token_ids[:cut] + rest.outputs[0].token_ids == whole.token_ids
@@ -196,22 +197,22 @@ def test_resumed_output_tokens_count_as_outputs():
 def test_a_resumed_request_keeps_its_length_where_another_is_served():
     request = Request("r", [7] * 50, SamplingParams(seed=5, max_tokens=None, ignore_eos=True), 0, None)
     first = make_engine(Knobs(overrides={"max_model_len": 100}))
-    first.add_request("r", request.prompt, request.params)
+    add_request(first, "r", request.prompt, request.params)
     (delta,) = first.step()
     assert delta.max_tokens == 50
     first.abort_request("r")
     whole = run(first, [request])["r"].outputs[0].token_ids
     params = replace(request.params, max_tokens=delta.max_tokens)
     longer = make_engine(Knobs(overrides={"max_model_len": 200}))
-    longer.add_request("r", request.prompt, params, output_ids=[whole[:30]], attempt=1)
+    add_request(longer, "r", request.prompt, params, output_ids=[whole[:30]], attempt=1)
     assert whole[:30] + finish(longer)["r"].outputs[0].token_ids == whole
     shorter = make_engine(Knobs(overrides={"max_model_len": 90}))
-    shorter.add_request("r", request.prompt, params, output_ids=[whole[:30]], attempt=1)
+    add_request(shorter, "r", request.prompt, params, output_ids=[whole[:30]], attempt=1)
     cut = finish(shorter)["r"]
     assert whole[:30] + cut.outputs[0].token_ids == whole[:40], "it is told all that it got"
     assert cut.outputs[0].finish_reason == "error" and "90 tokens fill the context here" in cut.error
     with pytest.raises(InvalidRequest, match="50 prompt tokens and at least 41 to generate exceed the context of 90"):
-        shorter.add_request("r", request.prompt, params, output_ids=[whole[:41]], attempt=1)
+        add_request(shorter, "r", request.prompt, params, output_ids=[whole[:41]], attempt=1)
 
 
 @pytest.mark.parametrize("fields", [{"n": 3}, {"n": 1, "best_of": 3}])
@@ -219,7 +220,7 @@ def test_what_the_choices_gained_in_the_step_that_failed_is_told(fields):
     """Else the end would be that of tokens which the caller has never had."""
     engine = make_engine(Knobs())
     engine.executor.poison = {4}
-    engine.add_request("r", [7] * 50, SamplingParams(**fields, seed=5, max_tokens=30, ignore_eos=True))
+    add_request(engine, "r", [7] * 50, SamplingParams(**fields, seed=5, max_tokens=30, ignore_eos=True))
     num_told = {}
     while engine.has_unfinished_requests():
         for output in engine.step():
@@ -234,7 +235,7 @@ def test_resumed_with_all_of_its_tokens_it_only_ends():
     request = Request("r", [7] * 9, SamplingParams(seed=5, n=2, max_tokens=6, ignore_eos=True), 0, None)
     whole = run(make_engine(Knobs()), [request])["r"].outputs
     engine = make_engine(Knobs())
-    engine.add_request("r", request.prompt, request.params, output_ids=[choice.token_ids for choice in whole])
+    add_request(engine, "r", request.prompt, request.params, output_ids=[choice.token_ids for choice in whole])
     (last,) = engine.step()
     assert last.finished and not engine.has_unfinished_requests()
     assert [(c.token_ids, c.first_index, c.finish_reason) for c in last.outputs] == [([], 6, "length")] * 2
@@ -244,7 +245,7 @@ def test_resumed_choices_go_on_each_by_itself():
     request = Request("r", [7] * 9, SamplingParams(seed=5, n=3, max_tokens=12, ignore_eos=True), 0, None)
     whole = run(make_engine(Knobs()), [request])["r"].outputs
     engine = make_engine(Knobs())
-    engine.add_request("r", request.prompt, request.params, output_ids=[choice.token_ids[:4] for choice in whole])
+    add_request(engine, "r", request.prompt, request.params, output_ids=[choice.token_ids[:4] for choice in whole])
     rest = finish(engine)["r"].outputs
     assert [choice.token_ids[4:] for choice in whole] == [choice.token_ids for choice in rest]
     assert [truth(request, index, seed=5) for index in range(3)] == [choice.token_ids for choice in whole]
@@ -252,7 +253,7 @@ def test_resumed_choices_go_on_each_by_itself():
 
 def test_abort_frees_everything_at_once_and_may_be_said_twice():
     engine = make_engine(Knobs())
-    engine.add_request("r", [1] * 40, SamplingParams(n=3, max_tokens=50, ignore_eos=True))
+    add_request(engine, "r", [1] * 40, SamplingParams(n=3, max_tokens=50, ignore_eos=True))
     for _ in range(5):
         engine.step()
     engine.abort_request("r")
@@ -266,7 +267,7 @@ def test_the_end_token_ends_and_is_not_shown_unless_wanted():
         engine = make_engine(Knobs())
         for number in range(60):
             params = SamplingParams(seed=number, max_tokens=40, include_stop_str_in_output=include)
-            engine.add_request(f"r{number}", [number % VOCAB], params)
+            add_request(engine, f"r{number}", [number % VOCAB], params)
         ended = [o.outputs[0] for o in finish(engine).values() if o.outputs[0].finish_reason == "stop"]
         assert len(ended) > 10
         for choice in ended:
@@ -278,13 +279,13 @@ def test_when_restarts_are_used_up_every_request_hears_why():
     engine = make_engine(Knobs(overrides={"max_restarts": 1}))
     engine.executor.crash_at = {3, 5}
     for number in range(3):
-        engine.add_request(f"r{number}", [number + 1] * 5, SamplingParams(max_tokens=50, ignore_eos=True))
+        add_request(engine, f"r{number}", [number + 1] * 5, SamplingParams(max_tokens=50, ignore_eos=True))
     answers = finish(engine)
     assert {answer.error for answer in answers.values()} == {
         "worker 0 lost: crashed on purpose; max_restarts=1 are used up"
     }
     with pytest.raises(EngineDead, match="crashed on purpose"):
-        engine.add_request("late", [1], SamplingParams())
+        add_request(engine, "late", [1], SamplingParams())
 
 
 def test_a_requests_times_sum_to_its_life_and_the_timeline_has_every_step():
@@ -362,7 +363,7 @@ def test_beams_that_outgrow_a_smaller_cache_are_told():
 def test_waiting_after_a_preemption_is_not_called_decoding():
     engine = make_engine(Knobs(num_blocks=12, depth=2, runs_ahead=True, swap_seconds_per_block=float("inf")))
     for number in range(4):
-        engine.add_request(f"r{number}", [number + 1] * 30, SamplingParams(max_tokens=60, ignore_eos=True))
+        add_request(engine, f"r{number}", [number + 1] * 30, SamplingParams(max_tokens=60, ignore_eos=True))
     waited = []
     while engine.has_unfinished_requests():
         engine.step()
@@ -376,7 +377,7 @@ def test_prompt_logprobs_of_resumed_choices_come_once():
     whole = run(make_engine(Knobs()), [request])["r"]
     assert len(whole.prompt_logprobs) == len(request.prompt)
     engine = make_engine(Knobs())
-    engine.add_request("r", request.prompt, params, output_ids=[choice.token_ids[:2] for choice in whole.outputs])
+    add_request(engine, "r", request.prompt, params, output_ids=[choice.token_ids[:2] for choice in whole.outputs])
     rest = finish(engine)["r"]
     assert rest.prompt_logprobs is None, "the first attempt has sent them"
     assert [choice.token_ids[2:] for choice in whole.outputs] == [choice.token_ids for choice in rest.outputs]
@@ -386,8 +387,8 @@ def test_prompt_logprobs_of_resumed_choices_come_once():
 def test_stages_work_on_different_parts_of_the_prompts_at_once(depth: int, runs_ahead: bool) -> None:
     engine = make_engine(Knobs(depth=depth, runs_ahead=runs_ahead, overrides={"device": "cpu"}))
     for number in range(4):
-        engine.add_request(
-            str(number), [number + 6] * 400, SamplingParams(max_tokens=8, temperature=0, ignore_eos=True)
+        add_request(
+            engine, str(number), [number + 6] * 400, SamplingParams(max_tokens=8, temperature=0, ignore_eos=True)
         )
     while engine.has_unfinished_requests():
         engine.step()
@@ -406,7 +407,7 @@ def test_a_prompt_that_takes_a_free_seat_is_spread_over_steps_however_many_wait_
     engine = make_engine(Knobs(num_blocks=1000, depth=2, overrides={"device": "cpu", "max_num_seqs": 2}))
     for number in range(40):
         params = SamplingParams(max_tokens=8 + number % 2, temperature=0, ignore_eos=True)
-        engine.add_request(str(number), [number % 30 + 6, *[7] * 99], params)
+        add_request(engine, str(number), [number % 30 + 6, *[7] * 99], params)
     while engine.has_unfinished_requests():
         engine.step()
     assert 32 <= max(prompt_tokens(engine)) <= 34  # and what the other one's token may take, if it is not known yet
@@ -415,10 +416,10 @@ def test_a_prompt_that_takes_a_free_seat_is_spread_over_steps_however_many_wait_
 def test_a_newcomers_prompt_gets_on_beside_many_that_decode() -> None:
     engine = make_engine(Knobs(num_blocks=1000, depth=2, overrides={"device": "cpu", "max_num_seqs": 64}))
     for number in range(60):
-        engine.add_request(str(number), [number % 30 + 6], SamplingParams(max_tokens=60, ignore_eos=True))
+        add_request(engine, str(number), [number % 30 + 6], SamplingParams(max_tokens=60, ignore_eos=True))
     while not (sizes := prompt_tokens(engine)) or sizes[-1]:
         engine.step()
-    engine.add_request("newcomer", [7] * 100, SamplingParams(max_tokens=1))
+    add_request(engine, "newcomer", [7] * 100, SamplingParams(max_tokens=1))
     finish(engine)
     assert [size for size in prompt_tokens(engine) if size] == [32, 32, 32, 4]
 
@@ -429,10 +430,10 @@ def test_a_long_prompt_that_comes_first_in_order_leaves_decoding_sequences_their
     engine = make_engine(Knobs(num_blocks=1000, depth=depth, runs_ahead=runs_ahead, overrides=overrides))
     params = SamplingParams(max_tokens=400, ignore_eos=True)
     for number in range(8):
-        engine.add_request(str(number), [number + 6], params)
+        add_request(engine, str(number), [number + 6], params)
     while engine.stats().num_generation_tokens < 16:
         engine.step()
-    engine.add_request("long", [7] * 450, SamplingParams(max_tokens=1), priority=-1)
+    add_request(engine, "long", [7] * 450, SamplingParams(max_tokens=1), priority=-1)
     while "long" not in {output.request_id for output in engine.step()}:
         pass
     records = [record for record in engine.timeline.records if "long" in record.request_ids]

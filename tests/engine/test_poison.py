@@ -17,6 +17,7 @@ from engine.errors import STEP_FAILED
 from engine.llm_engine import LLMEngine
 from engine.outputs import Accumulator, RequestOutput
 from engine.sampling_params import SamplingParams
+from tests.engine.arrivals import add_request
 from tests.engine.demo import answers, demo_engine, every_bit, tokens_and_text
 from tests.engine.workloads import DEMO
 
@@ -94,7 +95,7 @@ def test_what_was_not_finite_once_is_not_found_in_the_cache(untied: str, backend
         assert engine.scheduler.blocks.num_prefix_hits == 0
     with poisoned_engine(untied, backend) as engine:
         if is_aborted:
-            engine.add_request("gone", *request)
+            add_request(engine, "gone", *request)
             engine._in_flight.append(engine._next_step())
             engine.abort_request("gone")
             engine.step()
@@ -128,10 +129,10 @@ def test_who_found_blocks_that_were_not_finite_is_computed_again(
     with demo_engine(model=untied, ops_backend=backend) as engine:
         (expected,) = answers(engine, [reader])
     with poisoned_engine(untied, backend) as engine:
-        engine.add_request("writer", *writer)
+        add_request(engine, "writer", *writer)
         for _ in range(num_steps_later):
             engine._in_flight.append(engine._next_step())
-        engine.add_request("reader", *reader)
+        add_request(engine, "reader", *reader)
         engine._in_flight.append(engine._next_step())
         engine._in_flight[-1].future.result()
         engine.executor._worker._ops.embedding = healed(engine)

@@ -10,6 +10,7 @@ import pytest
 from engine.errors import REQUEST_QUARANTINED, STEP_FAILED
 from engine.recovery import BACKOFF_SECONDS, MAX_CONVICTIONS, MAX_KILLS, PROGRESS_STEPS, RestartBudget
 from engine.sampling_params import SamplingParams
+from tests.engine.arrivals import add_request
 from tests.engine.test_llm_engine import finish
 from tests.engine.workloads import Knobs, Request, essence, make_engine, run
 
@@ -121,8 +122,8 @@ def test_suspects_from_elsewhere_are_tried_alone() -> None:
     engine.executor.deadly = {POISON}
     suspects, good = [poisoned("bad"), *neighbours(5)], neighbours(1)[0]
     for request in suspects:
-        engine.add_request(request.request_id, request.prompt, request.params, is_suspect=True)
-    engine.add_request("good", good.prompt, good.params)
+        add_request(engine, request.request_id, request.prompt, request.params, is_suspect=True)
+    add_request(engine, "good", good.prompt, good.params)
     answers = finish(engine)
     expected = alone(neighbours(5))
     assert essence(answers["good"]) == expected["r0"]
@@ -135,7 +136,7 @@ def test_an_abort_of_the_one_on_trial_lets_the_next_one_go() -> None:
     engine = make_engine(Knobs())
     requests = neighbours(3)
     for request in requests:
-        engine.add_request(request.request_id, request.prompt, request.params, is_suspect=True)
+        add_request(engine, request.request_id, request.prompt, request.params, is_suspect=True)
     (tried,) = engine.scheduler.waiting.admissible()
     engine.abort_request(tried.group.request_id)
     (next_one,) = engine.scheduler.waiting.admissible()
@@ -167,11 +168,11 @@ def calls_of_a_recovery(num_waiting: int) -> int:
     """
     engine = make_engine(Knobs(num_blocks=2000, depth=2, runs_ahead=True, overrides={"max_num_seqs": 8}))
     for request in neighbours(8, max_tokens=100):
-        engine.add_request(request.request_id, request.prompt, request.params)
+        add_request(engine, request.request_id, request.prompt, request.params)
     for _ in range(3):
         engine.step()
     for number in range(num_waiting):
-        engine.add_request(f"waiting{number}", [7, 8, 9], SamplingParams(max_tokens=5))
+        add_request(engine, f"waiting{number}", [7, 8, 9], SamplingParams(max_tokens=5))
     engine.executor.crash_at = {engine.scheduler.step}
     num_calls = 0
 
@@ -198,10 +199,10 @@ def test_a_recovery_asks_nothing_of_each_request_that_waits() -> None:
 def test_newcomers_wait_while_a_trial_goes_on_and_those_with_a_token_do_not() -> None:
     engine = make_engine(Knobs(overrides={"max_num_seqs": 1}))
     tried, proved, newcomer = poisoned("tried"), *neighbours(2, max_tokens=40)
-    engine.add_request("proved", proved.prompt, proved.params)
+    add_request(engine, "proved", proved.prompt, proved.params)
     engine.step()
-    engine.add_request("tried", tried.prompt, tried.params, is_suspect=True)
-    engine.add_request("newcomer", newcomer.prompt, newcomer.params)
+    add_request(engine, "tried", tried.prompt, tried.params, is_suspect=True)
+    add_request(engine, "newcomer", newcomer.prompt, newcomer.params)
     engine.executor.raise_at = {engine.scheduler.step}
     engine.executor.raising = {POISON}
     engine.step()

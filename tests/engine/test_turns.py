@@ -5,6 +5,7 @@ give up what they leave.
 import pytest
 
 from engine.sampling_params import SamplingParams
+from tests.engine.arrivals import add_request
 from tests.engine.workloads import Knobs, Request, essence, make_engine, run, truth
 
 PROMPT = [number * 5 % 37 for number in range(100)]
@@ -81,7 +82,7 @@ def test_resumed_choices_share_the_prompt():
     request = choices(8, max_tokens=10, ignore_eos=True)
     whole = [truth(request, n, seed=1) for n in range(8)]
     engine = make_engine(Knobs())
-    engine.add_request("r", PROMPT, request.params, output_ids=[tokens[:4] for tokens in whole], attempt=1)
+    add_request(engine, "r", PROMPT, request.params, output_ids=[tokens[:4] for tokens in whole], attempt=1)
     engine.step()
     assert computed(engine) == 104 + 7 * 8
 
@@ -90,7 +91,7 @@ def test_a_resumed_request_is_not_told_that_its_outputs_were_cached():
     request = choices(1, max_tokens=40, ignore_eos=True)
     engine = make_engine(Knobs())
     whole = run(engine, [request])["r"].outputs[0].token_ids
-    engine.add_request("again", PROMPT, request.params, output_ids=[whole[:30]], attempt=1)
+    add_request(engine, "again", PROMPT, request.params, output_ids=[whole[:30]], attempt=1)
     (told,) = engine.step()
     assert told.num_cached_tokens == len(PROMPT)
 
@@ -98,8 +99,8 @@ def test_a_resumed_request_is_not_told_that_its_outputs_were_cached():
 def test_a_choice_that_has_ended_gives_up_its_seat():
     engine = make_engine(Knobs(overrides={"max_num_seqs": 4}))
     # Choices end at tokens of their own: the last one alone for a while.
-    engine.add_request("r", PROMPT, SamplingParams(n=4, seed=3, max_tokens=200))
-    engine.add_request("next", [7], SamplingParams(max_tokens=200, ignore_eos=True))
+    add_request(engine, "r", PROMPT, SamplingParams(n=4, seed=3, max_tokens=200))
+    add_request(engine, "next", [7], SamplingParams(max_tokens=200, ignore_eos=True))
     beside = 0
     while engine.has_unfinished_requests():
         engine.step()
@@ -121,7 +122,7 @@ def test_choices_that_are_swapped_out_share_the_prompt_when_they_come_back():
 def test_a_request_counts_once_however_many_choices_wait_or_run():
     engine = make_engine(Knobs(overrides={"max_num_seqs": 4, "max_num_batched_tokens": 32}))
     for request_id in ("a", "b"):
-        engine.add_request(request_id, PROMPT, SamplingParams(n=8, max_tokens=20, ignore_eos=True))
+        add_request(engine, request_id, PROMPT, SamplingParams(n=8, max_tokens=20, ignore_eos=True))
     assert engine.stats().num_requests_waiting == 2
     for _ in range(8):
         engine.step()

@@ -13,6 +13,7 @@ from engine.recovery import RestartBudget
 from engine.sampling_params import SamplingParams
 from engine.tokenizer import Tokenizer
 from tests.doubles.history_executor import HistoryExecutor, hidden_states, next_token
+from tests.engine.arrivals import add_request
 
 DEMO = str(Path(__file__).parents[2] / "configs" / "demo")
 MODEL = ModelConfig.load(DEMO)
@@ -165,7 +166,8 @@ def run(engine: LLMEngine, requests: list[Request], rng: random.Random | None = 
         while waiting and (rng is None or rng.random() < 0.5):
             request = waiting.pop(0)
             try:
-                engine.add_request(
+                add_request(
+                    engine,
                     request.request_id,
                     request.prompt,
                     request.params,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from msgspec import UNSET, UnsetType
 
 from cluster.api.requests.validate import Unknown, warning_header, warnings
-from cluster.api.service import Prompt
+from engine.request import Prompt
 from engine.sampling_params import SamplingParams
 
 

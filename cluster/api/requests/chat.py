@@ -4,8 +4,8 @@ from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.protocol import ChatRequest, Message
 from cluster.api.requests.sampling import check_room, sampling_params
-from cluster.api.service import ChatPrompt
 from engine.errors import InvalidRequest
+from engine.request import ChatPrompt
 
 
 def chat_call(request: ChatRequest, model: Model) -> Call:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from cluster.api.errors import ApiError
 from cluster.api.requests.call import Call
 from cluster.api.responses.protocol import FinishReason, PromptTokensDetails, Usage
-from cluster.api.service import ChatPrompt, Service
+from cluster.api.service import Service
 from engine.errors import REQUEST_QUARANTINED, InvalidRequest, RequestQuarantined
 from engine.outputs import CompletionOutput, RequestOutput
+from engine.request import ChatPrompt
 
 STARTED_AT_ONCE = 8  # prompts of one request, which may be a thousand: other requests have their turn between
 

@@ -17,6 +17,7 @@ from engine.llm_engine import LLMEngine
 from engine.sampling_params import SamplingParams
 from engine.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
+from tests.engine.arrivals import add_request
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
 SHAPE = {
@@ -110,7 +111,7 @@ def _run(engine: LLMEngine, todo: list[tuple[list[int], SamplingParams]]) -> tup
     first = 0.0
     started = time.perf_counter()
     for number, (prompt, params) in enumerate(todo):
-        engine.add_request(str(number), prompt, params)
+        add_request(engine, str(number), prompt, params)
     while engine.has_unfinished_requests():
         for output in engine.step():
             assert output.error is None, output.error

@@ -13,8 +13,8 @@ from starlette.types import ASGIApp
 
 from cluster.api.app import build
 from cluster.api.model import Model
-from cluster.api.service import ChatPrompt, Prompt
 from engine.outputs import CompletionOutput, Logprob, RequestOutput
+from engine.request import ChatPrompt, Prompt
 from engine.sampling_params import SamplingParams
 
 MODEL = "demo/model"

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cluster.api.service import ChatPrompt
 from cluster.gateway import handle
+from engine.request import ChatPrompt
 from engine.sampling_params import SamplingParams
 from tests.cluster.api.scripted import MODEL, PROMPT_IDS, ScriptedService, running
 

@@ -3,7 +3,7 @@
 import openai
 import pytest
 
-from cluster.api.service import ChatPrompt
+from engine.request import ChatPrompt
 from engine.sampling_params import SamplingParams
 from tests.cluster.api.scripted import MODEL, Running, Script
 

@@ -1,0 +1,105 @@
+"""What one request may take: one that could never run is refused when it comes."""
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from engine.beam_search import num_candidates
+from engine.errors import InvalidRequest
+from engine.request import Request
+from engine.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may take."""
+
+    max_model_len: int  # tokens
+    num_blocks: int
+    block_size: int
+    max_num_seqs: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+
+
+def check_request(request: Request, prompt_token_ids: list[int], limits: Limits) -> int:
+    """The most tokens the request may generate; raises InvalidRequest if it could not run alone on
+    an empty cache.
+
+    One that brings output tokens along was begun elsewhere, perhaps in a longer context: it goes on
+    as far as this one reaches.
+    """
+    params, output_ids = request.params, request.resume.output_ids
+    num_prompt = len(prompt_token_ids)
+    if not num_prompt:
+        raise InvalidRequest("the prompt is empty", param="prompt", code="empty_prompt")
+    _check_ids("prompt", prompt_token_ids, limits.vocab_size)
+    _check_ids("logit_bias", list(params.logit_bias or ()), limits.vocab_size)
+    _check_ids("allowed_token_ids", params.allowed_token_ids or (), limits.vocab_size)
+    _check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size)
+    _check_anything_is_left(params, limits)
+    _check_num_logprobs(params, limits)
+    room = limits.max_model_len - num_prompt
+    wanted = params.max_tokens if params.max_tokens is not None else max(room, 1)
+    least = max(params.min_tokens, 1) if params.max_tokens is None else wanted
+    if any(output_ids):
+        least = max(map(len, output_ids))
+    if least > room:
+        asked = f"at least {least}" if least != wanted else least
+        raise InvalidRequest(
+            f"{num_prompt} prompt tokens and {asked} to generate exceed the context of {limits.max_model_len}",
+            param="prompt",
+            code="context_length_exceeded",
+        )
+    if params.beam_width is not None:
+        _check_beams_fit(params.beam_width, num_prompt, wanted, limits)
+    return wanted
+
+
+def _check_beams_fit(beam_width: int, num_prompt: int, wanted: int, limits: Limits) -> None:
+    """Beams go on together, a step at a time: all must fit into the cache at once. Choices need
+    not, they take turns.
+    """
+    if beam_width > limits.max_num_seqs:
+        message = f"beam_width={beam_width} exceeds max_num_seqs={limits.max_num_seqs}"
+        raise InvalidRequest(message, param="beam_width")
+    needed = beam_width * -(-(num_prompt + wanted) // limits.block_size)
+    if needed > limits.num_blocks:
+        room = limits.num_blocks // beam_width * limits.block_size - num_prompt
+        advice = f"max_tokens={room} would fit" if room > 0 else "fewer beams may fit"
+        raise InvalidRequest(
+            f"{beam_width} beams of up to {num_prompt + wanted} tokens need {needed} cache blocks, and there are "
+            f"{limits.num_blocks}; {advice}",
+            param="max_tokens",
+            code="context_length_exceeded",
+        )
+
+
+def _check_ids(name: str, ids: Seq[int], vocab_size: int) -> None:
+    bad = next((token_id for token_id in ids if not 0 <= token_id < vocab_size), None)
+    if bad is not None:
+        raise InvalidRequest(f"{name}: token id {bad} is outside the vocabulary of {vocab_size}", param=name)
+
+
+def _check_anything_is_left(params: SamplingParams, limits: Limits) -> None:
+    """Before min_tokens no stop token may come, which must not be all there is."""
+    if params.min_tokens and (params.stop_token_ids or params.allowed_token_ids):
+        stops = stop_token_ids(params, limits.eos_token_ids)
+        if not set(params.allowed_token_ids or range(limits.vocab_size)) - stops:
+            raise InvalidRequest(
+                f"min_tokens={params.min_tokens} forbids every token that may be sampled: all are stop tokens",
+                param="min_tokens",
+            )
+
+
+def _check_num_logprobs(params: SamplingParams, limits: Limits) -> None:
+    """A row has no more tokens than the vocabulary, and a step sorts only so many of each."""
+    for name in ("logprobs", "prompt_logprobs"):
+        if (getattr(params, name) or 0) > limits.vocab_size:
+            message = f"{name}={getattr(params, name)} exceeds the vocabulary of {limits.vocab_size}"
+            raise InvalidRequest(message, param=name)
+    if params.beam_width is not None:
+        num_candidates(params, stop_token_ids(params, limits.eos_token_ids), limits.vocab_size)
+
+
+def stop_token_ids(params: SamplingParams, eos_token_ids: tuple[int, ...]) -> frozenset[int]:
+    return frozenset(params.stop_token_ids) | frozenset(() if params.ignore_eos else eos_token_ids)
