@@ -14,7 +14,7 @@ from cluster.launch.app import build_app
 from cluster.launch.logs import KeptLogs
 from cluster.launch.ray_cluster import ROOT, RayCluster, ray_cluster
 from cluster.launch.serving import check_port, serving
-from cluster.workers.channel import LOOPBACK
+from cluster.sockets import LOOPBACK
 from engine.errors import InvalidConfig
 
 PACKAGED = ROOT / "cluster" / "models" / "demo"  # in a wheel, where setup.py has put it

@@ -19,7 +19,7 @@ from cluster.launch.logs import KeptLogs
 from cluster.launch.machine import check_machine
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.launch.serving import check_port, serving
-from cluster.workers.channel import LOOPBACK
+from cluster.sockets import LOOPBACK
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig
 

@@ -16,7 +16,8 @@ from cluster.api.errors import Unavailable
 from cluster.gateway.attempts import Attempts
 from cluster.gateway.journal import Journal
 from cluster.replica.admission import Admission, EngineCall, Engines, Refusal
-from cluster.replica.delta_channel import DeltaServer, EngineReport, GatewayAddress
+from cluster.replica.delta_channel import EngineReport, GatewayAddress
+from cluster.replica.delta_server import DeltaServer
 from cluster.replica.lost import EngineLost
 from engine.errors import EngineDead
 from engine.outputs import RequestOutput

@@ -14,7 +14,7 @@ from cluster.api.edge.keys import collect_api_keys
 from cluster.checkpoint.plan import make_plan
 from cluster.gateway.deployment import GatewayDeployment
 from cluster.launch.ray_cluster import ROOT
-from cluster.replica.delta_channel import BUSY_TURNS, TURN_SECONDS
+from cluster.replica.delta_server import BUSY_TURNS, TURN_SECONDS
 from cluster.replica.deployment import EngineDeployment
 from cluster.workers.placement import make_bundles
 from engine.config import EngineConfig, explain

@@ -20,7 +20,8 @@ from ray.serve.exceptions import RayServeException
 from cluster.logs import log_beside_serve
 from cluster.owner import Owner
 from cluster.replica.admission import Admission, EngineStopping, Refusal
-from cluster.replica.delta_channel import DeltaClient, EngineReport, GatewayAddress
+from cluster.replica.delta_channel import EngineReport, GatewayAddress
+from cluster.replica.delta_client import DeltaClient
 from cluster.workers.executor import make_executor
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig

@@ -12,7 +12,6 @@ ten milliseconds and is small.
 """
 
 import os
-import struct
 import subprocess
 import sys
 import threading
@@ -21,11 +20,12 @@ from contextlib import suppress
 from pathlib import Path
 from socket import create_connection
 
+from cluster.sockets import frame
 from cluster.workers.process_state import is_stopped, read_start_time, read_stat
 
 WORD_SECONDS = 0.2
 CONNECT_SECONDS = 5.0
-WORD = struct.pack(">I", 0)
+WORD = frame(b"")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -103,7 +103,7 @@ def _speak(pid: int, start_time: int | None, host: str, port: int, greeting: byt
     another.
     """
     with suppress(OSError), create_connection((host, port), CONNECT_SECONDS) as gateway:
-        gateway.sendall(struct.pack(">I", len(greeting)) + greeting)
+        gateway.sendall(frame(greeting))
         while start_time is not None and read_start_time(pid) == start_time:
             if not is_stopped(pid, start_time):
                 gateway.sendall(WORD)

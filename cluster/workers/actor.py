@@ -8,8 +8,8 @@ from typing import Any
 
 import ray
 
-from cluster.workers.channel import connect
 from cluster.workers.line import hold_line
+from cluster.workers.listener import connect
 from cluster.workers.process_state import read_start_time
 from cluster.workers.step_loop import serve_steps
 from engine.config import EngineConfig

@@ -13,10 +13,12 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from cluster.sockets import LOOPBACK
 from cluster.workers.actor import Loaded, Seat
 from cluster.workers.agreement import agree, common_arithmetic
-from cluster.workers.channel import LOOPBACK, Connection, Listener
+from cluster.workers.channel import Connection
 from cluster.workers.deadline import StepDeadline
+from cluster.workers.listener import Listener
 from cluster.workers.process import CONNECT_SECONDS, WorkerProcess, accept_from
 from cluster.workers.ray_errors import reason_of, result_of
 from cluster.workers.step_channel import StepChannel

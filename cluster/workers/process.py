@@ -16,9 +16,10 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from cluster.workers.actor import Facts, LookoutActor, WorkerActor, read_facts
-from cluster.workers.channel import Connection, ConnectionEnded, Listener
+from cluster.workers.channel import Connection, ConnectionEnded
 from cluster.workers.exit_status import wait_for_exit_signal
 from cluster.workers.line import Abort, Look, encode_word
+from cluster.workers.listener import Listener
 from cluster.workers.placement import Placement
 from cluster.workers.process_state import STOPPED_SECONDS, is_stopped, read_start_time
 

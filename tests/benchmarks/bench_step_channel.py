@@ -11,8 +11,8 @@ import time
 
 import numpy as np
 
-from cluster.workers.channel import Listener, connect
 from cluster.workers.deadline import StepDeadline
+from cluster.workers.listener import Listener, connect
 from cluster.workers.step_channel import StepChannel
 from cluster.workers.step_loop import serve_steps
 from engine.outputs import SamplerOutput

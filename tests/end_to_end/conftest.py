@@ -18,7 +18,7 @@ from cluster.launch.app import build_app
 from cluster.launch.ray_cluster import RayCluster, ray_cluster
 from cluster.launch.serving import serving
 from cluster.llm import LLM
-from cluster.workers.channel import LOOPBACK
+from cluster.sockets import LOOPBACK
 from engine.sampling_params import SamplingParams
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"

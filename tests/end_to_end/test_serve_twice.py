@@ -10,7 +10,7 @@ import pytest
 from cluster.launch.app import build_app
 from cluster.launch.ray_cluster import ROOT
 from cluster.launch.serving import serving
-from cluster.workers.channel import LOOPBACK
+from cluster.sockets import LOOPBACK
 from engine.errors import InvalidConfig
 from tests.end_to_end.conftest import ENGINE, Server, free_port
 

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.api.errors import Unavailable, as_api_error
 from cluster.gateway.gateway import Gateway
-from cluster.replica import delta_channel
+from cluster.replica import delta_server
 from cluster.replica.admission import Admission, EngineStopping, Refusal
 from engine.errors import RequestQuarantined
 from engine.sampling_params import SamplingParams
@@ -95,7 +95,7 @@ class Silent(Replica):
 
 
 async def test_a_silent_replica_is_killed_and_its_requests_go_on(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_channel, "TURN_SECONDS", 0.005)
+    monkeypatch.setattr(delta_server, "TURN_SECONDS", 0.005)
     gateway = await make_gateway(Silent(), Replica(), max_attempts=2)
     assert await asyncio.wait_for(tokens(gateway), SECONDS) == REFERENCE
     while not gateway._engines.killed:

@@ -12,7 +12,8 @@ import pytest
 
 from cluster.gateway.gateway import Gateway
 from cluster.replica.admission import Admission, Refusal
-from cluster.replica.delta_channel import DeltaClient, EngineReport, GatewayAddress
+from cluster.replica.delta_channel import EngineReport, GatewayAddress
+from cluster.replica.delta_client import DeltaClient
 from cluster.replica.lost import EngineLost
 from engine.errors import EngineDead, FingerprintChanged, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput

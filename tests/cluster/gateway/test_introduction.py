@@ -9,7 +9,8 @@ import pytest
 
 from cluster.gateway.deployment import _ServeEngines
 from cluster.gateway.gateway import Gateway
-from cluster.replica.delta_channel import DeltaClient, GatewayAddress
+from cluster.replica.delta_channel import GatewayAddress
+from cluster.replica.delta_client import DeltaClient
 from tests.cluster.gateway.test_gateway import report
 
 SECONDS = 30  # more than anything here takes

@@ -12,7 +12,8 @@ import os
 import sys
 import threading
 
-from cluster.replica.delta_channel import DeltaClient, EngineReport, GatewayAddress
+from cluster.replica.delta_channel import EngineReport, GatewayAddress
+from cluster.replica.delta_client import DeltaClient
 from engine.stats import EngineStats
 
 libc = ctypes.PyDLL(None)  # whose calls, unlike a CDLL's, keep the lock

@@ -13,15 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.replica import delta_channel
-from cluster.replica.delta_channel import (
-    SILENT_TURNS,
-    TURN_SECONDS,
-    DeltaClient,
-    DeltaServer,
-    EngineReport,
-    GatewayAddress,
-)
+from cluster.replica import delta_server
+from cluster.replica.delta_channel import OF_A_WITNESS, EngineReport, GatewayAddress
+from cluster.replica.delta_client import DeltaClient
+from cluster.replica.delta_server import SILENT_TURNS, TURN_SECONDS, DeltaServer
+from cluster.sockets import TOKEN_BYTES
 from cluster.workers.process_state import read_start_time
 from engine.stats import EngineStats
 
@@ -101,7 +97,7 @@ async def test_a_replica_that_is_stopped_is_given_up(gateway: Gateway, replica) 
 
 
 async def test_a_replica_that_is_busy_for_too_long_is_given_up(gateway: Gateway, replica, monkeypatch) -> None:
-    monkeypatch.setattr(delta_channel, "BUSY_TURNS", 2 * SILENT_TURNS)
+    monkeypatch.setattr(delta_server, "BUSY_TURNS", 2 * SILENT_TURNS)
     await read_line(replica)
     replica.stdin.write(f"{SECONDS}\n".encode())
     await asyncio.wait_for(gateway.gave_up.wait(), SECONDS)
@@ -146,7 +142,7 @@ async def test_a_witness_without_the_token_is_not_heard(gateway: Gateway, client
     client.report(REPORT)
     client._witness.close()
     reader, writer = await asyncio.open_connection(gateway.address.host, gateway.address.port)
-    hello = bytes(delta_channel.TOKEN_BYTES) + bytes.fromhex(name) + delta_channel.OF_A_WITNESS
+    hello = bytes(TOKEN_BYTES) + bytes.fromhex(name) + OF_A_WITNESS
     writer.write(len(hello).to_bytes(4) + hello + bytes(4))
     assert await asyncio.wait_for(reader.read(), SECONDS) == b""
     writer.close()

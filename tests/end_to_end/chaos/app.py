@@ -14,7 +14,7 @@ from ray import serve
 from cluster.launch.app import build_app
 from cluster.launch.ray_cluster import ROOT, ray_cluster
 from cluster.launch.serving import serving
-from cluster.workers.channel import LOOPBACK
+from cluster.sockets import LOOPBACK
 from tests.end_to_end.conftest import free_port
 
 DEMO = ROOT / "configs" / "demo"

@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 from cluster.chaos.report import Fault, Report
 from cluster.launch.app import APP_NAME, build_app
 from cluster.launch.ray_cluster import OBJECT_STORE_BYTES, RAY_ENVIRONMENT, ROOT
-from cluster.workers.channel import LOOPBACK
+from cluster.sockets import LOOPBACK
 from cluster.workers.placement import CPUS_PER_WORKER, DRIVER_CPUS
 from tests.end_to_end.chaos.app import FOUR_RANKS, app_args
 from tests.end_to_end.chaos.options import Options

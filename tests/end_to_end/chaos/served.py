@@ -15,7 +15,7 @@ from typing import IO
 
 from cluster.chaos.report import Fault
 from cluster.launch.ray_cluster import ROOT
-from cluster.workers.channel import LOOPBACK
+from cluster.sockets import LOOPBACK
 from tests.end_to_end.chaos.app import DEMO
 from tests.end_to_end.chaos.processes import find, send, title_of
 from tests.end_to_end.conftest import free_port

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cluster.replica import delta_channel
-from cluster.replica.delta_channel import DeltaClient, DeltaServer, GatewayAddress
+from cluster.replica import delta_client
+from cluster.replica.delta_channel import GatewayAddress
+from cluster.replica.delta_client import DeltaClient
+from cluster.replica.delta_server import DeltaServer
 
 SECONDS = 30  # more than anything here takes
 
@@ -62,7 +64,7 @@ async def test_a_silent_gateway_holds_up_no_other(client, silent, server) -> Non
     gateway, address = silent
     waiting = asyncio.create_task(client.connect(address))
     await gateway.was_greeted.wait()
-    name = await asyncio.wait_for(client.connect(server[1]), delta_channel.HELLO_SECONDS / 2)
+    name = await asyncio.wait_for(client.connect(server[1]), delta_client.HELLO_SECONDS / 2)
     assert server[0].is_connected(name)
     waiting.cancel()
     await asyncio.wait_for(gateway.has_ended.wait(), SECONDS)
@@ -70,7 +72,7 @@ async def test_a_silent_gateway_holds_up_no_other(client, silent, server) -> Non
 
 async def test_a_silent_gateway_is_given_up(client, silent, monkeypatch: pytest.MonkeyPatch) -> None:
     gateway, address = silent
-    monkeypatch.setattr(delta_channel, "HELLO_SECONDS", 0.1)
+    monkeypatch.setattr(delta_client, "HELLO_SECONDS", 0.1)
     with pytest.raises(TimeoutError, match=f"the gateway at 127.0.0.1:{address.port} did not answer within"):
         await asyncio.wait_for(client.connect(address), SECONDS)
     await asyncio.wait_for(gateway.has_ended.wait(), SECONDS)
