@@ -39,21 +39,21 @@ def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="squadron", description="Serve Qwen2 and Qwen3 models on a Ray cluster.")
     parser.add_argument("--version", action="version", version=f"squadron {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve.add_options(commands.add_parser("serve", help="serve a model over HTTP, as OpenAI does"))
-    generate.add_options(commands.add_parser("generate", help="answer prompts, and end"))
+    serve.add_options(commands.add_parser("serve", help="serve a model over HTTP, with OpenAI's API"))
+    generate.add_options(commands.add_parser("generate", help="answer prompts and exit"))
     demo.add_options(commands.add_parser("demo", help="serve the demo model at TP=2 × PP=2 and ask it a question"))
-    plan.add_options(commands.add_parser("plan", help="what a configuration needs, or why it is not possible"))
+    plan.add_options(commands.add_parser("plan", help="print what a configuration needs, or why it is impossible"))
     trace.add_options(
-        commands.add_parser("trace", help="what the last steps of a running server did, and why it took so long")
+        commands.add_parser("trace", help="write a running server's last steps, or print where a request's time went")
     )
-    bench.add_options(commands.add_parser("bench", help="measure latency and throughput, of the engine or of a server"))
+    bench.add_options(commands.add_parser("bench", help="measure latency and throughput of an engine or a server"))
     chaos.add_options(
-        commands.add_parser("chaos", help="streams to a staging cluster under faults: is any lost, doubled or changed?")
+        commands.add_parser(
+            "chaos", help="check that a staging cluster loses, doubles or changes no stream under faults"
+        )
     )
     checkpoint_command.add_options(
-        commands.add_parser(
-            "checkpoint", help="verify a checkpoint's files, or write the manifest they are verified by"
-        )
+        commands.add_parser("checkpoint", help="verify a checkpoint's files, or write the manifest for it")
     )
     make_checkpoint.add_options(commands.add_parser("make-checkpoint", help="write a checkpoint with random weights"))
     return parser

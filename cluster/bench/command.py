@@ -22,7 +22,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     benchmarks = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
     _add_latency(benchmarks.add_parser("latency", help="one batch at a time, in this process or on Ray"))
     _add_throughput(benchmarks.add_parser("throughput", help="many requests at once, in this process or on Ray"))
-    _add_serve(benchmarks.add_parser("serve", help="requests to a server, which arrive whether it keeps up or not"))
+    _add_serve(
+        benchmarks.add_parser("serve", help="requests to a server, arriving at a given rate whether it keeps up or not")
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -43,10 +45,16 @@ def run(options: argparse.Namespace) -> None:
 
 def _add_latency(parser: argparse.ArgumentParser) -> None:
     group = _workload(parser, offline.latency, input_len=Lengths(32, 32), output_len=Lengths(128, 128))
-    group.add_argument("--batch-size", type=count, nargs="+", default=[1], metavar="N", help="one or several")
-    group.add_argument("--num-iters", type=count, default=10, metavar="N", help="batches that are timed (default: 10)")
     group.add_argument(
-        "--num-iters-warmup", type=count_or_none, default=3, metavar="N", help="batches before those (default: 3)"
+        "--batch-size", type=count, nargs="+", default=[1], metavar="N", help="batch sizes to measure (default: 1)"
+    )
+    group.add_argument("--num-iters", type=count, default=10, metavar="N", help="timed batches (default: 10)")
+    group.add_argument(
+        "--num-iters-warmup",
+        type=count_or_none,
+        default=3,
+        metavar="N",
+        help="untimed batches before them (default: 3)",
     )
     _add_model(parser)
 
@@ -60,25 +68,23 @@ def _add_throughput(parser: argparse.ArgumentParser) -> None:
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     group = _workload(parser, serve.measure, input_len=Lengths(128, 128), output_len=Lengths(128, 128))
     add_server_options(group)
-    group.add_argument("--model", metavar="NAME", help="as the server calls it; default: the first that it lists")
+    group.add_argument("--model", metavar="NAME", help="model name; default: the first that the server lists")
     group.add_argument("--num-prompts", type=count, default=200, metavar="N", help="requests (default: 200)")
     group.add_argument(
         "--request-rate",
         type=rate,
         default=float("inf"),
         metavar="X",
-        help="requests a second, as a Poisson process; default: all at once",
+        help="requests per second, as a Poisson process; default: all at once",
     )
-    group.add_argument(
-        "--max-concurrency", type=count, metavar="N", help="requests that are out at once; default: no limit"
-    )
+    group.add_argument("--max-concurrency", type=count, metavar="N", help="most requests in flight; default: no limit")
     group.add_argument(
         "--goodput",
         type=serve.objective,
         nargs="+",
         default=[],
         metavar="METRIC:MS",
-        help="what a good request keeps, of ttft, tpot and e2el; as in ttft:200 tpot:50",
+        help="limits in ms that a good request keeps, of ttft, tpot and e2el; for example ttft:200 tpot:50",
     )
     group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="0 is greedy (default: 0)")
     group.add_argument(
@@ -86,9 +92,11 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         type=count,
         default=256,
         metavar="N",
-        help="prompts are of token ids below this (default: 256, which every vocabulary has)",
+        help="prompts use token ids below this (default: 256, which every vocabulary has)",
     )
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of prompts, lengths and arrivals (default: 0)")
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of prompts, lengths and arrivals (default: 0)"
+    )
 
 
 def _workload(
@@ -109,10 +117,10 @@ def _workload(
             type=lengths,
             default=default,
             metavar="N[:M]",
-            help=f"tokens of the {what}, each number from N to M as likely (default: {default})",
+            help=f"tokens of the {what}, uniformly from N to M (default: {default})",
         )
-    group.add_argument("--output", type=Path, metavar="FILE", help="write figures and samples there, as JSON")
-    group.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the distributions there")
+    group.add_argument("--output", type=Path, metavar="FILE", help="JSON file to write figures and samples to")
+    group.add_argument("--plot", type=Path, metavar="FILE.svg", help="SVG file to draw the distributions in")
     return group
 
 

@@ -25,31 +25,37 @@ HIT_SECONDS = 10.0  # for the server to notice a fault: a frozen worker takes a 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     parser.description = (
-        "Send the same streams twice: undisturbed, and while faults are delivered to the cluster; each must be the "
-        "same to the bit. For a staging cluster: faults are the operator's (a worker killed, a machine switched off), "
-        "or those of --fault-command, which count once the server has lost a worker or an engine by them. Status 1 if "
-        "a stream was lost, duplicated or changed, or fewer faults were delivered than named."
+        "Send the same requests twice: undisturbed, and while faults hit the cluster. Each answer must be the same, "
+        "bit for bit. For a staging cluster: you deliver the faults (kill a worker, switch a machine off), or "
+        "--fault-command does; its faults count once the server has lost a worker or an engine. Exit status 1 if a "
+        "stream was lost, duplicated or changed, or if fewer faults than --faults were delivered."
     )
     add_server_options(parser)
-    parser.add_argument("--model", metavar="NAME", help="as the server calls it; default: the first that it lists")
-    parser.add_argument("--streams", type=_count, default=100, metavar="N", help="different requests (default: 100)")
-    parser.add_argument("--concurrency", type=_count, default=16, metavar="N", help="at once (default: 16)")
-    parser.add_argument("--max-tokens", type=_count, default=200, metavar="N", help="of each answer (default: 200)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the requests (default: 0)")
+    parser.add_argument("--model", metavar="NAME", help="model name; default: the first that the server lists")
     parser.add_argument(
-        "--fault-command", metavar="COMMAND", help="what a shell runs to deliver a fault; status 0 if it was one"
+        "--streams", type=_count, default=100, metavar="N", help="number of different requests (default: 100)"
     )
-    parser.add_argument("--faults", type=_count, default=3, metavar="N", help="by the command (default: 3)")
-    parser.add_argument("--interval", type=_seconds, default=10.0, metavar="S", help="between them (default: 10)")
+    parser.add_argument("--concurrency", type=_count, default=16, metavar="N", help="requests at once (default: 16)")
+    parser.add_argument(
+        "--max-tokens", type=_count, default=200, metavar="N", help="most tokens per answer (default: 200)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the requests (default: 0)")
+    parser.add_argument(
+        "--fault-command", metavar="COMMAND", help="shell command that delivers a fault; exit status 0 if it did"
+    )
+    parser.add_argument("--faults", type=_count, default=3, metavar="N", help="faults by --fault-command (default: 3)")
+    parser.add_argument(
+        "--interval", type=_seconds, default=10.0, metavar="S", help="seconds between faults (default: 10)"
+    )
     parser.add_argument(
         "--seconds",
         type=_seconds,
         default=300.0,
         metavar="S",
-        help="without a command: how long streams are sent while you deliver faults; with one: the most (default: 300)",
+        help="seconds to send requests for, while you deliver faults; with --fault-command: at most (default: 300)",
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="write figures and every stream's hash there, as JSON"
+        "--output", type=Path, metavar="FILE", help="JSON file to write figures and every stream's hash to"
     )
 
 

@@ -21,8 +21,8 @@ from engine.manifest import MANIFEST_FILE, Manifest
 def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, run, text in (
-        ("verify", _verify, f"read all of it, and compare with its {MANIFEST_FILE}; status 2 if it is not as it was"),
-        ("manifest", _make, f"write {MANIFEST_FILE}, by which every later start verifies what it loads"),
+        ("verify", _verify, f"read all files and compare them with {MANIFEST_FILE}; exit status 2 if they differ"),
+        ("manifest", _make, f"write {MANIFEST_FILE}, with which every later start verifies what it loads"),
     ):
         action = actions.add_parser(name, help=text, description=text)
         action.add_argument("folder", type=Path, metavar="PATH", help="a folder in Hugging Face layout")

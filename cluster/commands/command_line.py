@@ -54,13 +54,13 @@ def add_server_options(parser: Any) -> None:
         type=_base_url,
         default=LOCAL_SERVER,
         metavar="URL",
-        help="of the server, with /v1 or without (default: %(default)s)",
+        help="the server's URL, with or without /v1 (default: %(default)s)",
     )
     parser.add_argument(
         "--api-key",
         default=os.environ.get(API_KEY_VARIABLE),
         metavar="KEY",
-        help=f"if the server wants one; default: what the environment variable {API_KEY_VARIABLE} holds",
+        help=f"the server's API key; default: the environment variable {API_KEY_VARIABLE}",
     )
 
 

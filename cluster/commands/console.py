@@ -58,11 +58,11 @@ class News:
         told = dict(answer for answer in answers if not isinstance(answer, BaseException))
         for replica, events in told.items():
             if replica not in self._seen and self._has_begun:
-                lines.append(f"engine replica {_short(replica)} serves")
+                lines.append(f"engine replica {_short(replica)} is ready")
             lines += [event.text for event in events if event.number > self._seen.get(replica, 0)]
             self._seen[replica] = max((event.number for event in events), default=0)
         if len(told) == len(answers):
-            lines += [f"engine replica {_short(gone)} has gone" for gone in self._seen.keys() - told.keys()]
+            lines += [f"engine replica {_short(gone)} is gone" for gone in self._seen.keys() - told.keys()]
             self._seen = {replica: self._seen[replica] for replica in told}
         self._has_begun = self._has_begun or bool(told)
         return lines

@@ -126,7 +126,7 @@ Ctrl-C ends it."""
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=lambda options: run(once=options.once, port=options.port))
-    parser.add_argument("--once", action="store_true", help="end after the first answer")
+    parser.add_argument("--once", action="store_true", help="exit after the first answer")
     parser.add_argument(
         "--port", type=int, metavar="N", help="the port to listen on; default: 8000 or the next free one"
     )

@@ -10,9 +10,9 @@ from cluster.progress import progress
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="where to write it")
-    parser.add_argument("--like", choices=SHAPES, required=True, help="the architecture")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the weights (default: 0)")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder to write to")
+    parser.add_argument("--like", choices=SHAPES, required=True, help="the model whose shape it has")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the weights (default: 0)")
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -18,38 +18,38 @@ from engine.sizes import Size, parse_size
 
 # What `--help` says of each field; `model` is the positional argument.
 DESCRIPTIONS = {
-    "served_model_name": "the name that clients use; default: the folder's name",
+    "served_model_name": "the model name that clients use; default: the folder's name",
     "tokenizer": "the folder that holds tokenizer.json; default: the model's",
-    "dtype": "of weights, activations and cache; auto: the checkpoint's",
-    "quantization": "of weights, when loaded (embeddings and the head: int8); fp8 is for GPUs and rounds inputs",
+    "dtype": "type of weights, activations and cache; auto: the checkpoint's",
+    "quantization": "quantize weights when loaded (embeddings and the head: int8); fp8: GPUs only, rounds inputs too",
     "load_format": "dummy: random weights, for performance work",
-    "device": "where the workers compute; auto: cuda where there is one",
-    "ops_backend": "which kernels; auto: the best for the device",
-    "exact": "results of a request do not depend on its neighbours; no: on GPUs, cuBLAS's matrix products",
-    "kv_cache_dtype": "auto: that of the weights; fp8_e4m3: half of bfloat16's, on GPUs",
-    "enforce_eager": "launch each kernel of a decode step, instead of CUDA graphs (on the CPU: tapes)",
-    "seed": "of dummy weights, and of offline requests that bring no seed",
+    "device": "device of the workers; auto: cuda if there is one",
+    "ops_backend": "kernels; auto: the best for the device",
+    "exact": "a request's results do not depend on other requests; --no-exact: use cuBLAS on GPUs",
+    "kv_cache_dtype": "type of the cache; auto: that of the weights; fp8_e4m3: half of bfloat16's size, on GPUs",
+    "enforce_eager": "launch each kernel of a decode step instead of replaying CUDA graphs (on the CPU: tapes)",
+    "seed": "seed of dummy weights, and of offline requests without a seed",
     "tensor_parallel_size": "ranks that share each layer",
-    "pipeline_parallel_size": "stages that the layers are dealt out to",
-    "distributed_executor_backend": "auto: in process for one rank, else Ray actors",
-    "max_model_len": "the context in tokens, which the cache must hold; default: the model's",
-    "block_size": "tokens a cache block",
+    "pipeline_parallel_size": "stages that the layers are divided over",
+    "distributed_executor_backend": "auto: in this process for one rank, else Ray actors",
+    "max_model_len": "context length in tokens, which the cache must hold; default: the model's",
+    "block_size": "tokens per cache block",
     "gpu_memory_utilization": "share of a GPU's memory to use",
-    "kv_cache_memory_bytes": "cache a rank; default: the rest of the GPU, on CPU a share of 1 GiB or one sequence",
-    "num_gpu_blocks_override": "cache blocks a rank, whatever there is room for",
-    "num_threads": "threads a rank on CPU; default: its share of the node's cores",
-    "swap_space": "GiB of host memory a rank for preempted requests",
-    "enable_prefix_caching": "share the cache of equal prefixes among requests",
-    "max_num_batched_tokens": "tokens a step",
-    "max_num_seqs": "sequences a step",
-    "long_prefill_token_threshold": "tokens of one prompt a step; 0: no limit",
-    "scheduling_policy": "who is served first",
+    "kv_cache_memory_bytes": "cache per rank; default: the rest of the GPU; on CPU its share of 1 GiB, or one sequence",
+    "num_gpu_blocks_override": "cache blocks per rank, instead of as many as fit",
+    "num_threads": "threads per rank on CPU; default: its share of the node's cores",
+    "swap_space": "GiB of host memory per rank for preempted requests",
+    "enable_prefix_caching": "share cache blocks of equal prefixes among requests",
+    "max_num_batched_tokens": "most tokens per step",
+    "max_num_seqs": "most sequences per step",
+    "long_prefill_token_threshold": "most tokens of one prompt per step; 0: no limit",
+    "scheduling_policy": "order in which requests are served",
     "watermark": "share of the blocks kept free when a request is admitted",
-    "max_num_queued_reqs": "requests that may wait; more get 503; default: no limit",
-    "max_restarts": "times in a row that lost workers are replaced in vain before the engine gives up",
-    "num_spare_workers": "warm processes per node that wait to replace a dead worker (CPU)",
-    "elastic": "go on with fewer tensor-parallel ranks if a lost node is not made up for in 20 seconds",
-    "log_stats": "write a line of figures to the engine's log every ten seconds",
+    "max_num_queued_reqs": "most waiting requests; further ones get 503; default: no limit",
+    "max_restarts": "consecutive failed restarts of workers before the engine gives up",
+    "num_spare_workers": "warm processes per node that wait to replace a lost worker (CPU only)",
+    "elastic": "continue with fewer tensor-parallel ranks if a lost node is not replaced within 20 seconds",
+    "log_stats": "log a line of figures every ten seconds",
 }
 _READS_SIZE = get_args(Size)[1]
 SHORT = {"tensor_parallel_size": "-tp", "pipeline_parallel_size": "-pp"}
@@ -117,7 +117,7 @@ def _kind(field: FieldInfo) -> Any:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", metavar="MODEL", help="a folder in Hugging Face layout")
-    parser.add_argument("--config", metavar="FILE", help="a YAML file of options; those on the command line win")
+    parser.add_argument("--config", metavar="FILE", help="a YAML file of options; the command line overrides it")
     add_engine_options(parser)
 
 

@@ -61,21 +61,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=suppress,
         metavar="KEY",
-        help="what clients must show; may be given several times. Other users of the machine see it: rather use the "
-        f"file, or the environment variable {API_KEY_VARIABLE} (default: everybody may ask)",
+        help="key that clients must send; may be given several times. Other users of the machine can see it: prefer "
+        f"the file or the environment variable {API_KEY_VARIABLE} (default: no key is needed)",
     )
     group.add_argument(
         "--api-key-file",
         default=suppress,
         metavar="FILE",
-        help="keys that clients may show, one a line; # for comments",
+        help="file of API keys, one per line; # begins a comment",
     )
     group.add_argument(
         "--allowed-hosts",
         default=suppress,
         metavar="HOST,...",
-        help="names by which clients may ask, without ports; *.NAME: those below it, *: any (default: those of "
-        "loopback where --host is one, else any)",
+        help="host names that the server answers to, without ports; *.NAME: its subdomains, *: any (default: "
+        "loopback's names if --host is loopback, else any)",
     )
     group.add_argument("--num-engines", type=int, default=suppress, metavar="N", help="engine replicas (default: 1)")
     group.add_argument("--num-gateways", type=int, default=suppress, metavar="N", help="gateway replicas (default: 1)")
@@ -84,39 +84,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=suppress,
         metavar="N",
-        help="engine replicas lost in a row under a request before its client hears of it (default: 3)",
+        help="consecutive losses of engine replicas before a request fails (default: 3)",
     )
     group.add_argument(
         "--patience",
         type=float,
         default=suppress,
         metavar="S",
-        help="seconds that a request waits for an engine replica that can go on with it, then 503 (default: 300)",
+        help="seconds that a request waits for an engine replica that can continue it, then 503 (default: 300)",
     )
     group.add_argument(
         "--stream-resume",
         action="store_true",
         default=suppress,
-        help="give events ids, by which a client may take a broken stream up again, from any gateway",
+        help="give events ids, with which a client can resume a broken stream, from any gateway",
     )
     group.add_argument(
         "--strict-fields",
         action="store_true",
         default=suppress,
-        help="refuse requests with fields that nobody knows; default: ignore these, and say so in the answer",
+        help="reject requests with unknown fields; default: ignore the fields, and say so in the answer",
     )
     group.add_argument(
         "--ray-address",
         default=suppress,
         metavar="ADDRESS",
-        help="of a running Ray cluster; default: one of this machine alone",
+        help="address of a running Ray cluster; default: start one on this machine",
     )
     group.add_argument(
         "--log-dir",
         type=Path,
         default=suppress,
         metavar="DIR",
-        help="keep the logs of the cluster there that it starts; default: after a failure, in a new folder of /tmp",
+        help="folder to keep the logs of the started cluster in; default: a new folder of /tmp, after a failure only",
     )
     add_model(parser)
 
@@ -142,16 +142,16 @@ def _run(options: argparse.Namespace) -> None:
         print(f"Logs: {ray.logs}{' on each node' if is_lasting else ''}", flush=True)
         stack.enter_context(serving(build_app(app), host=server.host, port=server.port, ends_serve=is_lasting))
         if not api_keys and not is_loopback(server.host):
-            print(f"Anybody who reaches port {server.port} may ask: there is no API key", flush=True)
+            print(f"No API key: anyone who can reach port {server.port} can send requests", flush=True)
         print(f"Ready: http://{server.host}:{server.port}/v1 (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)
         if ray.environment:
             print(
-                "Other Ray jobs get in under",
+                "Other Ray jobs connect with",
                 *(f"{name}={value}" for name, value in ray.environment.items()),
                 flush=True,
             )
         stack.enter_context(told_events(APP_NAME))
-        stack.callback(print, "Stopping; what has begun is finished first", flush=True)
+        stack.callback(print, "Stopping; running requests are finished first", flush=True)
         ray.wait()
 
 

@@ -19,9 +19,11 @@ TIMEOUT_SECONDS = 30.0
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add_server_options(parser)
-    parser.add_argument("--why", metavar="REQUEST_ID", help="tell where this request's time went, instead")
     parser.add_argument(
-        "--output", type=Path, default=Path("trace.json"), metavar="FILE", help="what to write (default: %(default)s)"
+        "--why", metavar="REQUEST_ID", help="print where this request's time went, instead of writing a trace"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("trace.json"), metavar="FILE", help="file to write (default: %(default)s)"
     )
 
 

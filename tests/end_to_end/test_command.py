@@ -178,7 +178,7 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
                 received += list(stream)
                 assert received[-1].choices[0].finish_reason == "length"
             assert process.wait(timeout=60) == 130
-        said, stopping = process.stdout.read(), "Stopping; what has begun is finished first\n"
+        said, stopping = process.stdout.read(), "Stopping; running requests are finished first\n"
         # Ray's autoscaler, ended by a signal to everybody, may still manage to have its own end
         # told.
         assert said == stopping or (to_all and stopping in said and "(raylet)" in said)

@@ -108,7 +108,7 @@ def test_only_http_and_serves_replicas_listen_off_loopback(serving: Serving) -> 
 
 
 def test_an_open_server_says_so(serving: Serving) -> None:
-    assert f"Anybody who reaches port {serving.port} may ask: there is no API key\n" in serving.said
+    assert f"No API key: anyone who can reach port {serving.port} can send requests\n" in serving.said
 
 
 def test_without_a_key_debugging_is_for_clients_on_this_machine(serving: Serving) -> None:

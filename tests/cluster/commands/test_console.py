@@ -19,16 +19,16 @@ def test_replicas_that_come_and_go_are_told() -> None:
     news = News()
     assert news.of([]) == []
     assert news.of([(ONE, ())]) == []  # the first ones: the command has told that it is ready
-    assert news.of([]) == ["engine replica one has gone"]
+    assert news.of([]) == ["engine replica one is gone"]
     assert news.of([]) == []
-    assert news.of([(TWO, (Event(1, "rank 0 lost"),))]) == ["engine replica two serves", "rank 0 lost"]
+    assert news.of([(TWO, (Event(1, "rank 0 lost"),))]) == ["engine replica two is ready", "rank 0 lost"]
 
 
 def test_a_replica_that_does_not_answer_is_not_called_gone() -> None:
     news = News()
     assert news.of([(ONE, ()), (TWO, ())]) == []
     assert news.of([(ONE, ()), TimeoutError()]) == []
-    assert news.of([(ONE, ())]) == ["engine replica two has gone"]
+    assert news.of([(ONE, ())]) == ["engine replica two is gone"]
 
 
 def test_the_recorder_keeps_the_last_events_by_number() -> None:
