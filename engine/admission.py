@@ -4,7 +4,6 @@ import hashlib
 import random
 from collections.abc import Sequence as Seq
 
-from engine.batch import pack_params
 from engine.beam_search import num_candidates
 from engine.config import EngineConfig
 from engine.detokenizer import Detokenizer
@@ -12,6 +11,7 @@ from engine.limits import Limits, check_request, stop_token_ids
 from engine.outputs import RequestMetrics
 from engine.request import Arrival, Request
 from engine.sampling_params import SamplingParams
+from engine.sampling_rows import pack_params, uses_rare_columns
 from engine.sequence import Lane, Sequence, SequenceGroup
 from engine.stopping import replay_text
 from engine.tokenizer import Tokenizer
@@ -51,7 +51,6 @@ class Admission:
         is_beam_search = params.beam_width is not None
         room = self.limits.max_model_len - len(arrival.prompt_token_ids)
         has_bias = bool(params.logit_bias or params.bad_words or params.min_tokens)
-        is_rare = params.has_penalties or has_bias or params.allowed_token_ids or params.prompt_logprobs is not None
         group = SequenceGroup(
             request=request,
             params=params,
@@ -70,7 +69,7 @@ class Admission:
             history_matters=params.has_penalties or bool(params.bad_words) or is_beam_search,
             has_penalties=params.has_penalties,
             has_bias=has_bias,
-            wants_rare_columns=bool(is_rare),
+            wants_rare_columns=uses_rare_columns(params),
         )
         if is_beam_search:
             group.num_candidates = num_candidates(params, group.stop_token_ids, self.limits.vocab_size)

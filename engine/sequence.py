@@ -146,7 +146,7 @@ class SequenceGroup:
     stop_token_ids: frozenset[int]  # the model's EOS (unless ignored) and the caller's
     metrics: RequestMetrics
     is_cut: bool = False  # the context leaves less than was promised elsewhere: an end for its length is an error
-    packed_params: bytes = b""  # `engine.batch.PARAMS`
+    packed_params: bytes = b""  # `engine.sampling_rows.PARAMS`
     num_candidates: int = 0  # beam search: continuations looked at of each line
     cache_salt: bytes | None = b""  # whoever has the same finds its blocks in the prefix index; None: nobody does
     bad_words_ids: list[list[int]] = field(default_factory=list)

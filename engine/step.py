@@ -4,42 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-
-@dataclass(frozen=True, slots=True)
-class SamplingColumns:
-    """How to sample, a row per sampled row [R]; ragged columns as `starts` [R + 1] into flat
-    arrays.
-
-    A ragged column that no row uses is empty, its `starts` too ([0]), so that it costs nothing.
-    """
-
-    temperature: np.ndarray  # [R] float32, 0 = greedy
-    top_k: np.ndarray  # [R] int32, 0 = all
-    top_p: np.ndarray  # [R] float32, 1 = all
-    min_p: np.ndarray  # [R] float32, 0 = all
-    seed: np.ndarray  # [R] uint64
-    choice: np.ndarray  # [R] int32, which of a request's n samples
-    position: np.ndarray  # [R] int32, the absolute position of the token to be sampled
-    presence_penalty: np.ndarray  # [R] float32, 0 = none
-    frequency_penalty: np.ndarray  # [R] float32, 0 = none
-    repetition_penalty: np.ndarray  # [R] float32, 1 = none
-    # 0: no logprobs wanted; 1 + k: those of the sampled token and of the k most likely ones.
-    logprob_counts: np.ndarray  # [R] int32
-    # Prompt logprobs: the row's token is given (a prompt token), not sampled.
-    has_target: np.ndarray  # [R] bool
-    target_ids: np.ndarray  # [R] int32
-    # Tokens so far, prompt first, of the rows with a penalty: the first history_num_prompt of them
-    # are the prompt's.
-    history_starts: np.ndarray  # [R + 1] or [0] int32
-    history_ids: np.ndarray  # [*] int32
-    history_num_prompt: np.ndarray  # [R] or [0] int32
-    # Added to logits; -inf bans the token (min_tokens, bad_words).
-    bias_starts: np.ndarray  # [R + 1] or [0] int32
-    bias_ids: np.ndarray  # [*] int32
-    bias_values: np.ndarray  # [*] float32
-    # Only these may be sampled, where a row names any.
-    allowed_starts: np.ndarray  # [R + 1] or [0] int32
-    allowed_ids: np.ndarray  # [*] int32
+from engine.sampling_columns import SamplingColumns
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,14 +187,6 @@ class Ops(Protocol):
         presence * (count > 0).
         """
 
-    def apply_bias(self, logits: Tensor, starts: Tensor, ids: Tensor, values: Tensor) -> None:
-        """In place on logits [R, V] float32: logits[r, ids] += values; -inf bans a token."""
-
-    def apply_allowed(self, logits: Tensor, starts: Tensor, ids: Tensor) -> None:
-        """In place on logits [R, V] float32: in rows that name any ids, every other token is
-        banned.
-        """
-
     def sample(
         self,
         logits: Tensor,

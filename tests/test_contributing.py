@@ -123,7 +123,7 @@ def test_the_backend_attends(llama: Saved, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_sampling_step_bans_what_is_far_below(tmp_path: Path) -> None:
-    apply_margin = example("ops/reference/margin.py", tmp_path).apply_margin
+    apply_margin = example("ops/logits/margin.py", tmp_path).apply_margin
     logits, margin = torch.randn(5, 40), torch.tensor([0.0, 0.5, 1.0, 2.0, torch.inf])
     changed = logits.clone()
     apply_margin(changed, margin)

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from engine.errors import InvalidConfig
-from engine.step import ExecuteModelRequest, SamplingColumns
+from engine.sampling_columns import SamplingColumns
+from engine.step import ExecuteModelRequest
 from engine.worker.decode_graphs import BYTES_PER_GRAPH
 from engine.worker.kv_cache import BLOCK_SIZE
 from engine.worker.model_runner import ModelRunner
@@ -96,30 +97,9 @@ def _profiling_request(query_lens: list[int], lengths: list[int], num_sampled: i
 
 def _hard_columns(num_rows: int) -> SamplingColumns:
     """Every row drawn by top-p, with logprobs."""
-    ones, zeros = np.ones(num_rows, np.float32), np.zeros(num_rows, np.int32)
-    no_ids, no_values = np.empty(0, np.int32), np.empty(0, np.float32)
-    return SamplingColumns(
-        temperature=ones,
-        top_k=zeros,
-        top_p=0.9 * ones,
-        min_p=0 * ones,
-        seed=np.zeros(num_rows, np.uint64),
-        choice=zeros,
-        position=zeros,
-        presence_penalty=0 * ones,
-        frequency_penalty=0 * ones,
-        repetition_penalty=ones,
-        logprob_counts=zeros + 1,
-        has_target=np.zeros(num_rows, np.bool_),
-        target_ids=zeros,
-        history_starts=no_ids,
-        history_ids=no_ids,
-        history_num_prompt=no_ids,
-        bias_starts=no_ids,
-        bias_ids=no_ids,
-        bias_values=no_values,
-        allowed_starts=no_ids,
-        allowed_ids=no_ids,
+    ones = np.ones(num_rows, np.float32)
+    return SamplingColumns.of_plain_rows(
+        num_rows, temperature=ones, top_p=0.9 * ones, logprob_counts=ones.astype(np.int32)
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.step import SamplingColumns
+from engine.sampling_columns import SamplingColumns
 from engine.worker.decode_graphs import Capture, Graphs, batch_sizes
 from engine.worker.sampler import DRAW, Sampled, choose, is_plain, without_logprobs
 from engine.worker.transfer import upload

@@ -1,39 +1,53 @@
 """Logits of the sampled rows -> a token a row, and logprobs for the rows that want them.
 
-The order of the steps, as the field has it: raw logprobs are of the logits as the model gave them;
-then, only for the rows that ask, allowed token ids, biases (logit_bias, bad words and min_tokens
-are biases of -inf), penalties; then temperature, top-k, top-p, min-p and the draw, which are one
-op.
+The order, as the field has it: raw logprobs are of the logits as the model gave them; then, only
+for the rows that ask, the steps of STEPS; then temperature, top-k, top-p, min-p and the draw, which
+are one op.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engine.step import SamplingColumns
+from engine.sampling_columns import SamplingColumns
 from engine.worker.transfer import upload
 from ops.interface import Ops
+from ops.logits.allowed import apply_allowed
+from ops.logits.bias import apply_bias
 
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What changes the logits of rows, in place and by nothing but a row's own logits and columns.
+
+    It is skipped where the first of its columns is empty: no row asks for it.
+    """
+
+    apply: Callable[..., None] | str  # (logits [R, V] float32, *columns); a name: the backend's op
+    columns: tuple[str, ...]  # of `SamplingColumns`
+
+
+# In this order. Bad words and min_tokens are biases of -inf.
+STEPS = (
+    Step(apply_allowed, ("allowed_starts", "allowed_ids")),
+    Step(apply_bias, ("bias_starts", "bias_ids", "bias_values")),
+    Step(
+        "apply_penalties",
+        (
+            *("history_starts", "history_ids", "history_num_prompt"),
+            *("presence_penalty", "frequency_penalty", "repetition_penalty"),
+        ),
+    ),
+)
+DRAW = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "position")  # as `Ops.sample` takes them
 _RAGGED = {
     "history_starts": ("history_ids",),
     "bias_starts": ("bias_ids", "bias_values"),
     "allowed_starts": ("allowed_ids",),
 }
-# The columns that each op takes, in its order; the second of a ragged one is empty if no row uses
-# it.
-DRAW = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "position")
-_ALLOWED = ("allowed_starts", "allowed_ids")
-_BIAS = ("bias_starts", "bias_ids", "bias_values")
-_PENALTIES = (
-    "history_starts",
-    "history_ids",
-    "history_num_prompt",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +69,9 @@ def sample(logits: Tensor, columns: SamplingColumns, ops: Ops, num_top: int | No
     """
     wanted = upload(_wanted(columns), logits.device)
     raw = logits[wanted["logprob_rows"]] if num_top is not None else None
-    _adjust(logits, wanted, ops)
+    for step in _steps(columns):
+        apply = getattr(ops, step.apply) if isinstance(step.apply, str) else step.apply
+        apply(logits, *(wanted[name] for name in step.columns))
     token_ids, is_finite = choose(logits, wanted, ops)
     if raw is None or num_top is None:
         return without_logprobs(token_ids, is_finite)
@@ -74,8 +90,7 @@ def choose(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> tuple[Tensor,
 
 def is_plain(columns: SamplingColumns) -> bool:
     """Whether every row is drawn from its logits as they are, and wants no logprobs."""
-    changes = any(len(getattr(columns, names[1])) for names in (_ALLOWED, _BIAS, _PENALTIES))
-    return not (changes or columns.has_target.any() or columns.logprob_counts.any())
+    return not (_steps(columns) or columns.has_target.any() or columns.logprob_counts.any())
 
 
 def num_top_logprobs(columns: SamplingColumns) -> int | None:
@@ -91,9 +106,9 @@ def take_rows(columns: SamplingColumns, start: int, stop: int) -> SamplingColumn
     part = {field.name: getattr(columns, field.name)[start:stop] for field in fields(columns)}
     for starts_name, value_names in _RAGGED.items():
         starts = getattr(columns, starts_name)
-        if len(starts):
-            part[starts_name] = starts[start : stop + 1] - starts[start]
-            part |= {name: getattr(columns, name)[starts[start] : starts[stop]] for name in value_names}
+        first, last = (starts[start], starts[stop]) if len(starts) else (0, 0)
+        part[starts_name] = starts[start : stop + 1] - first if last > first else starts[:0]
+        part |= {name: getattr(columns, name)[first:last] for name in value_names}
     return SamplingColumns(**part)
 
 
@@ -107,16 +122,14 @@ def _wanted(columns: SamplingColumns) -> dict[str, np.ndarray]:
         wanted = {name: column[free] for name, column in wanted.items()}
         wanted |= {"free_rows": free, "target_ids": columns.target_ids}
     wanted["seed"] = wanted["seed"].view(np.int64)
-    for names in (_ALLOWED, _BIAS, _PENALTIES):
-        if len(getattr(columns, names[1])):
-            wanted |= {name: getattr(columns, name) for name in names}
+    for step in _steps(columns):
+        wanted |= {name: columns.whole(name) for name in step.columns}
     return wanted | {"logprob_rows": np.flatnonzero(columns.logprob_counts)}
 
 
-def _adjust(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> None:
-    for names, apply in ((_ALLOWED, ops.apply_allowed), (_BIAS, ops.apply_bias), (_PENALTIES, ops.apply_penalties)):
-        if names[1] in wanted:
-            apply(logits, *(wanted[name] for name in names))
+def _steps(columns: SamplingColumns) -> list[Step]:
+    """Those that a row asks for."""
+    return [step for step in STEPS if len(getattr(columns, step.columns[0]))]
 
 
 def _draw(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> Tensor:

@@ -3,7 +3,7 @@ exact.
 
 Exact: an element is computed by the same operations in the same order whatever rows, sequences,
 threads and tensor-parallel ranks there are beside it. ISA is the level in use; bits may differ
-between levels. What changes logits or moves blocks is not worth a kernel: those functions are the
+between levels. Penalties and moves of blocks are not worth a kernel: those functions are the
 reference's.
 """
 
@@ -26,7 +26,7 @@ from ops.cpu.norm import add, add_rms_norm, qk_norm, rms_norm
 from ops.cpu.rotary import rotary_and_cache
 from ops.cpu.sampling import sample, token_logprobs
 from ops.reference.blocks import copy_blocks, swap_blocks
-from ops.reference.logits import apply_allowed, apply_bias, apply_penalties
+from ops.reference.penalties import apply_penalties
 
 NAME = "cpu"
 EXACT = True
@@ -50,8 +50,6 @@ __all__ = [
     "add",
     "add_gated",
     "add_rms_norm",
-    "apply_allowed",
-    "apply_bias",
     "apply_penalties",
     "copy_blocks",
     "embedding",

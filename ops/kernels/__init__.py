@@ -2,8 +2,7 @@
 
 Exact: an element is computed by the same operations in the same order whatever rows and sequences
 there are beside it, and on however many tensor-parallel ranks. `ops.kernels.fast` has the same
-kernels with cuBLAS's products, which are not. Biases and allowed tokens are rare: those functions
-are the reference's.
+kernels with cuBLAS's products, which are not.
 """
 
 from ops.kernels.activation import silu_and_mul
@@ -28,7 +27,6 @@ from ops.kernels.qk_norm import qk_norm
 from ops.kernels.rotary import rotary_and_cache
 from ops.kernels.route import add_gated, route
 from ops.kernels.sampling import sample
-from ops.reference.logits import apply_allowed, apply_bias
 
 NAME = "triton"
 EXACT = True
@@ -42,8 +40,6 @@ __all__ = [
     "add",
     "add_gated",
     "add_rms_norm",
-    "apply_allowed",
-    "apply_bias",
     "apply_penalties",
     "copy_blocks",
     "embedding",

@@ -17,10 +17,10 @@ from ops.reference.linear import (
     prepare_linear,
     prepare_tree_linear,
 )
-from ops.reference.logits import apply_allowed, apply_bias, apply_penalties
 from ops.reference.logprobs import token_logprobs
 from ops.reference.moe import add_gated, experts_tree, prepare_experts, route
 from ops.reference.norm import add, add_rms_norm, qk_norm, rms_norm
+from ops.reference.penalties import apply_penalties
 from ops.reference.rotary import rotary_and_cache
 from ops.reference.sampling import sample
 
@@ -36,8 +36,6 @@ __all__ = [
     "add",
     "add_gated",
     "add_rms_norm",
-    "apply_allowed",
-    "apply_bias",
     "apply_penalties",
     "copy_blocks",
     "embedding",

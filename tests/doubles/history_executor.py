@@ -164,6 +164,7 @@ class HistoryExecutor:
     def _sample(self, request: ExecuteModelRequest, hidden: np.ndarray) -> SamplerOutput:
         columns = request.sampling
         count = max(int(columns.logprob_counts.max(initial=0)) - 1, 0)
+        has_target, target_ids = columns.whole("has_target"), columns.whole("target_ids")
         tokens, top_ids, top_logprobs = [], [], []
         for row, state in enumerate(hidden.tolist()):
             history = _ragged(columns.history_starts, columns.history_ids, row)
@@ -175,7 +176,7 @@ class HistoryExecutor:
                 int(columns.position[row]),
             )
             token = next_token(state, key, history, set(biased), self.vocab_size)
-            tokens.append(columns.target_ids[row] if columns.has_target[row] else token)
+            tokens.append(target_ids[row] if has_target[row] else token)
             ids, logprobs = ranked_tokens(state, count, self.vocab_size)
             top_ids.append(ids)
             top_logprobs.append(logprobs)

@@ -6,6 +6,7 @@ import pytest
 
 import engine.batch
 import engine.llm_engine
+import engine.sampling_rows
 import engine.scheduler
 from engine.block_manager import BlockManager
 from engine.block_pool import BlockPool
@@ -113,7 +114,7 @@ def position_of_the_step(plan, blocks, epoch, original=engine.batch.build_reques
     return request
 
 
-def one_token_short_of_min_tokens(group, seq, position, original=engine.batch._biases):
+def one_token_short_of_min_tokens(group, seq, position, original=engine.sampling_rows._biases):
     return original(group, seq, position + 1)
 
 
@@ -157,7 +158,7 @@ PLANTED = [
     (engine.llm_engine, "build_request", one_row_off),
     (engine.llm_engine, "build_request", choice_always_zero),
     (engine.llm_engine, "build_request", position_of_the_step),
-    (engine.batch, "_biases", one_token_short_of_min_tokens),
+    (engine.sampling_rows, "_biases", one_token_short_of_min_tokens),
     (Sequence, "fork", fork_shares_tokens),
 ]
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from engine.outputs import SamplerOutput
-from engine.step import ExecuteModelRequest, SamplingColumns
+from engine.sampling_columns import SamplingColumns
+from engine.step import ExecuteModelRequest
 
 BLOCK_SIZE = 16
 
@@ -36,34 +37,6 @@ def pairs(*values: tuple[int, int]) -> np.ndarray:
     return np.array(values, np.int32).reshape(-1, 2)
 
 
-def make_columns(num_rows: int, **changes: np.ndarray) -> SamplingColumns:
-    """The most likely token for each row and nothing more, but for the `changes`."""
-    columns: dict[str, Any] = {
-        "temperature": np.zeros(num_rows, np.float32),
-        "top_k": np.zeros(num_rows, np.int32),
-        "top_p": np.ones(num_rows, np.float32),
-        "min_p": np.zeros(num_rows, np.float32),
-        "seed": np.zeros(num_rows, np.uint64),
-        "choice": np.zeros(num_rows, np.int32),
-        "position": np.zeros(num_rows, np.int32),
-        "presence_penalty": np.zeros(num_rows, np.float32),
-        "frequency_penalty": np.zeros(num_rows, np.float32),
-        "repetition_penalty": np.ones(num_rows, np.float32),
-        "logprob_counts": np.zeros(num_rows, np.int32),
-        "has_target": np.zeros(num_rows, np.bool_),
-        "target_ids": np.zeros(num_rows, np.int32),
-        "history_starts": ints(),
-        "history_ids": ints(),
-        "history_num_prompt": ints(),
-        "bias_starts": ints(),
-        "bias_ids": ints(),
-        "bias_values": floats(),
-        "allowed_starts": ints(),
-        "allowed_ids": ints(),
-    }
-    return SamplingColumns(**(columns | changes))
-
-
 def make_step(step: int, parts: list[Part], *, epoch: int = 0, **changes: Any) -> ExecuteModelRequest:
     """One step of these parts, greedy; `changes` are fields of the request."""
     lengths = [len(part.token_ids) - part.start for part in parts]
@@ -86,7 +59,7 @@ def make_step(step: int, parts: list[Part], *, epoch: int = 0, **changes: Any) -
         "context_lens": ints(*(len(part.token_ids) for part in parts)),
         "block_tables": tables,
         "sampled_rows": ints(*sampled_rows),
-        "sampling": make_columns(len(sampled_rows)),
+        "sampling": SamplingColumns.of_plain_rows(len(sampled_rows)),
         "carried_step": step - 1,
         "carried_rows": pairs(),
         "blocks_to_swap_out": pairs(),

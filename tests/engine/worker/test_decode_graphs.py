@@ -17,6 +17,7 @@ import torch
 import ops
 from engine.config import EngineConfig
 from engine.outputs import SamplerOutput
+from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.decode_graphs import (
     TAPE_SIZES,
@@ -31,7 +32,7 @@ from ops.cpu import tape
 from parallel.groups.group import Group
 from parallel.groups.pipeline import Stage
 from tests.engine.worker.graphs import Recompute
-from tests.engine.worker.steps import Part, floats, ints, make_columns, make_step, pairs
+from tests.engine.worker.steps import Part, floats, ints, make_step, pairs
 from tests.engine.worker.tiny import Shape, make_runner
 from tests.parallel.ranks import run_ranks
 
@@ -111,7 +112,7 @@ def prompts(num_seqs: int) -> list[Part]:
 def columns(parts: list[Part], *, with_logprobs: bool = True) -> object:
     """Greedy and seeded by turns, with logprobs."""
     num_rows = len(parts)
-    return make_columns(
+    return SamplingColumns.of_plain_rows(
         num_rows,
         temperature=floats(*(float(row % 2) for row in range(num_rows))),
         seed=np.arange(num_rows, dtype=np.uint64),

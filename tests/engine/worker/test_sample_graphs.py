@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine.step import SamplingColumns
+from engine.sampling_columns import SamplingColumns
 from engine.worker.sample_graphs import SampleGraphs
 from engine.worker.sampler import sample
 from ops import reference
 from tests.engine.worker.graphs import Recompute
-from tests.engine.worker.steps import floats, ints, make_columns
+from tests.engine.worker.steps import floats, ints
 
 CPU = torch.device("cpu")
 MAX_NUM_ROWS, HIDDEN, VOCAB = 11, 8, 40
@@ -32,7 +32,7 @@ def make_graphs() -> SampleGraphs:
 def drawn(num_rows: int, seed: int) -> tuple[torch.Tensor, SamplingColumns]:
     """Rows of every kind of draw; one is NaN."""
     random = np.random.default_rng(seed)
-    columns = make_columns(
+    columns = SamplingColumns.of_plain_rows(
         num_rows,
         temperature=random.choice([0.0, 0.7, 1.3], num_rows).astype(np.float32),
         top_k=random.choice([0, 5, 20], num_rows).astype(np.int32),
@@ -85,4 +85,4 @@ def test_rows_that_ask_for_more_are_sampled_as_before(changes: dict[str, np.ndar
 def test_as_many_rows_as_there_are_graphs_for() -> None:
     assert make_graphs().takes(drawn(MAX_NUM_ROWS, 0)[1])
     assert not make_graphs().takes(drawn(MAX_NUM_ROWS + 1, 0)[1])
-    assert not make_graphs().takes(make_columns(0))
+    assert not make_graphs().takes(SamplingColumns.of_plain_rows(0))

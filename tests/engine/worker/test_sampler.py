@@ -1,19 +1,21 @@
 """The order of the sampling steps, and rows that cannot be sampled."""
 
+import inspect
 from itertools import pairwise
 
 import numpy as np
 import torch
 
-from engine.worker.sampler import Sampled, num_top_logprobs, sample, take_rows
+from engine.sampling_columns import SamplingColumns
+from engine.worker.sampler import STEPS, Sampled, num_top_logprobs, sample, take_rows
 from ops import reference
-from tests.engine.worker.steps import floats, ints, make_columns
+from tests.engine.worker.steps import floats, ints
 
 INF = float("inf")
 
 
 def run(logits: list[list[float]], **columns: np.ndarray) -> Sampled:
-    made = make_columns(len(logits), **columns)
+    made = SamplingColumns.of_plain_rows(len(logits), **columns)
     return sample(torch.tensor(logits), made, reference, num_top_logprobs(made))
 
 
@@ -119,7 +121,7 @@ def test_any_cut_of_the_rows_samples_the_same() -> None:
     lengths = random.integers(0, 4, size=(3, 10))
     starts = np.concatenate((np.zeros((3, 1)), lengths.cumsum(axis=1)), axis=1).astype(np.int32)
     history, bias, allowed = (random.integers(0, 50, size=row[-1]).astype(np.int32) for row in starts)
-    columns = make_columns(
+    columns = SamplingColumns.of_plain_rows(
         10,
         temperature=random.uniform(0, 2, 10).astype(np.float32),
         top_p=random.uniform(0.5, 1, 10).astype(np.float32),
@@ -144,3 +146,17 @@ def test_any_cut_of_the_rows_samples_the_same() -> None:
         ]
         for name in ("token_ids", "is_finite", "logprobs", "ranks", "top_ids", "top_logprobs"):
             assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name)), name
+
+
+def test_one_penalty_is_enough() -> None:
+    """The columns of those that no row uses are empty."""
+    columns = {"history_starts": ints(0, 1), "history_ids": ints(1), "history_num_prompt": ints(0)}
+    assert run([[1.0, 2.0]], **columns, presence_penalty=floats(0.5)).token_ids.tolist() == [1]
+    assert run([[1.0, 2.0]], **columns, presence_penalty=floats(1.5)).token_ids.tolist() == [0]
+
+
+def test_every_step_is_an_op_or_a_function_of_its_columns() -> None:
+    for step in STEPS:
+        apply = getattr(reference, step.apply) if isinstance(step.apply, str) else step.apply
+        assert len(inspect.signature(apply).parameters) == 1 + len(step.columns)
+        assert set(step.columns) <= SamplingColumns.__dataclass_fields__.keys()

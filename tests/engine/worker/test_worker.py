@@ -13,12 +13,13 @@ import ops
 from engine.config import DEFAULT_CPU_CACHE_BYTES, EngineConfig
 from engine.errors import InvalidConfig
 from engine.outputs import SamplerOutput
+from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.memory import decode_request, prefill_request
 from engine.worker.model_runner import MAX_LOGITS_ROWS
 from engine.worker.worker import Worker, check_cache_dtype
 from ops import cpu
-from tests.engine.worker.steps import Part, generate, ints, make_columns, make_step, pairs
+from tests.engine.worker.steps import Part, generate, ints, make_step, pairs
 
 MODEL = str(Path(__file__).parents[3] / "configs" / "demo")
 PROMPTS = [list(range(40, 77)), [5, 6, 7], list(range(300, 316))]
@@ -119,7 +120,7 @@ def test_more_sampled_rows_than_are_taken_at_once(worker: Worker) -> None:
     num_rows = MAX_LOGITS_ROWS + 40
     prompt = [3 + index % 200 for index in range(num_rows)]
     part = Part(prompt, 0, list(range(1, 20)))
-    targets = make_columns(
+    targets = SamplingColumns.of_plain_rows(
         num_rows,
         has_target=np.ones(num_rows, np.bool_),
         target_ids=np.array([*prompt[1:], 0], np.int32),
@@ -130,7 +131,7 @@ def test_more_sampled_rows_than_are_taken_at_once(worker: Worker) -> None:
     assert output.token_ids.tolist() == [*prompt[1:], 0]
     assert output.top_ids.shape == (num_rows, 2)
     assert (np.diff(output.top_logprobs, axis=1) <= 0).all()
-    best = execute(worker, make_step(1, [part], sampled_rows=rows[-45:], sampling=make_columns(45)))
+    best = execute(worker, make_step(1, [part], sampled_rows=rows[-45:], sampling=SamplingColumns.of_plain_rows(45)))
     assert best.token_ids.tolist() == output.top_ids[-45:, 0].tolist()
 
 
@@ -264,7 +265,7 @@ def test_a_cache_of_float8_is_refused_on_a_gpu_that_has_none(monkeypatch: pytest
 
 
 def test_dummy_weights_are_a_function_of_the_seed() -> None:
-    columns = make_columns(1, logprob_counts=ints(1))
+    columns = SamplingColumns.of_plain_rows(1, logprob_counts=ints(1))
     step = make_step(0, [Part(list(range(20)), 0, [1, 2])], sampling=columns)
     logprobs = []
     for seed in (1, 2, 1):

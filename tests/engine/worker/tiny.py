@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from engine.outputs import SamplerOutput
+from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.kv_cache import CacheShape, make_cache
 from engine.worker.model_runner import ModelRunner
@@ -17,7 +18,7 @@ from ops.interface import Ops, Quantization
 from parallel import decoder
 from parallel.groups.group import Group, SingleGroup
 from parallel.groups.pipeline import Stage
-from tests.engine.worker.steps import BLOCK_SIZE, Part, floats, ints, make_columns, make_step, pairs
+from tests.engine.worker.steps import BLOCK_SIZE, Part, floats, ints, make_step, pairs
 
 VOCAB_SIZE = 250
 MAX_MODEL_LEN = 96
@@ -154,7 +155,7 @@ def _blocks(index: int, blocks_each: int) -> list[int]:
 def _step(step: int, parts: list[Part], prompts: list[list[int]], sampled: list[int]) -> ExecuteModelRequest:
     """Rows of `sampled` sequences: the same columns for a sequence whoever is beside it."""
     lengths = [len(part.token_ids) for part in parts if part.num_samples]
-    columns = make_columns(
+    columns = SamplingColumns.of_plain_rows(
         len(sampled),
         temperature=floats(*(1.5 * (len(prompts[index]) % 2) for index in sampled)),
         top_p=floats(*(0.9 if len(prompts[index]) % 3 == 0 else 1.0 for index in sampled)),

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from engine.sampling_columns import SamplingColumns
 from engine.worker.decode_graphs import CudaCapture
 from ops import kernels
 from tests.engine.worker.graphs import Recompute
-from tests.engine.worker.steps import Part, floats, ints, make_columns, make_step, pairs
+from tests.engine.worker.steps import Part, floats, ints, make_step, pairs
 from tests.engine.worker.tiny import MAX_MODEL_LEN, Shape, decode_carrying, execute_on, generate, make_runner
 from tests.ops.kernels.where import DEVICE, IS_INTERPRETED, MARKS
 
@@ -94,7 +95,7 @@ def hard_step(step: int) -> Any:
     before.
     """
     parts = [Part([5, 6, 7, 0], 3, [1]), Part([9] * 20, 0, [2, 3], num_samples=2)]
-    columns = make_columns(
+    columns = SamplingColumns.of_plain_rows(
         3,
         temperature=floats(0, 1, 0.5),
         top_k=ints(0, 20, 0),

@@ -1,19 +1,9 @@
-import numpy as np
 import torch
-from torch import Tensor
 
 from ops.interface import Ops
+from tests.ops.ragged import ragged
 
 VOCAB = 50
-
-
-def ragged(lists: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    starts = np.cumsum([0, *map(len, lists)])
-    flat = [item for each in lists for item in each]
-    return (
-        torch.tensor(starts, dtype=torch.int32, device=device),
-        torch.tensor(flat, dtype=torch.int32, device=device),
-    )
 
 
 def test_penalties(ops: Ops, device: torch.device) -> None:
@@ -41,24 +31,3 @@ def test_penalties_of_one_leave_every_bit(ops: Ops, device: torch.device) -> Non
     prompts = torch.tensor([1, 0], dtype=torch.int32, device=device)
     ops.apply_penalties(logits, *ragged([[1, 2], [3, 3]], device), prompts, zeros, zeros, ones)
     assert torch.equal(logits, before)
-
-
-def test_bias_adds_and_bans(ops: Ops, device: torch.device) -> None:
-    logits = torch.randn(3, VOCAB, device=device)
-    want = logits.clone()
-    want[0, 4] += 2.5
-    want[0, 7] = -torch.inf
-    want[2, 7] -= 1.25
-    values = torch.tensor([2.5, 3.0, -torch.inf, -1.25], device=device)
-    ops.apply_bias(logits, *ragged([[4, 7, 7], [], [7]], device), values)
-    assert torch.equal(logits, want)
-
-
-def test_allowed_bans_every_other_token_of_rows_that_name_any(ops: Ops, device: torch.device) -> None:
-    logits = torch.randn(3, VOCAB, device=device)
-    want = torch.full_like(logits, -torch.inf)
-    want[0, [4, 7]] = logits[0, [4, 7]]
-    want[1] = logits[1]
-    want[2, 49] = logits[2, 49]
-    ops.apply_allowed(logits, *ragged([[7, 4, 4], [], [49]], device))
-    assert torch.equal(logits, want)

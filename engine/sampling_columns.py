@@ -1,0 +1,85 @@
+"""How the rows of a step are to be sampled, in flat arrays: the part of a step that grows with
+every sampling parameter.
+"""
+# ruff: noqa: RUF009  # the defaults are calls that make fields
+
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+
+def always(dtype: type[np.generic], *, plain: float = 0) -> Any:
+    """A column of every step; `plain` is what a row has that asks for nothing."""
+    return field(metadata={"dtype": np.dtype(dtype), "plain": plain})
+
+
+def if_used(dtype: type[np.generic], *, plain: float = 0) -> Any:
+    """A column that is empty, and costs nothing, in a step whose rows all have its plain value."""
+    nothing = np.empty(0, dtype)
+    return field(default_factory=lambda: nothing, metadata={"dtype": nothing.dtype, "plain": plain})
+
+
+def ragged(dtype: type[np.generic] = np.int32) -> Any:
+    """A flat array, or its `starts`: both are empty in a step whose rows have nothing in it."""
+    nothing = np.empty(0, dtype)
+    return field(default_factory=lambda: nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingColumns:
+    """A row per sampled row [R]; ragged columns as `starts` [R + 1] into flat arrays.
+
+    A column that is called as a field of `SamplingParams` holds that field
+    (`engine/sampling_rows.py`).
+    """
+
+    temperature: np.ndarray = always(np.float32)  # 0 = greedy
+    top_k: np.ndarray = always(np.int32)  # 0 = all
+    top_p: np.ndarray = always(np.float32, plain=1)  # 1 = all
+    min_p: np.ndarray = always(np.float32)  # 0 = all
+    seed: np.ndarray = always(np.uint64)
+    choice: np.ndarray = always(np.int32)  # which of a request's n samples
+    position: np.ndarray = always(np.int32)  # the absolute position of the token to be sampled
+    # 0: no logprobs wanted; 1 + k: those of the sampled token and of the k most likely ones.
+    logprob_counts: np.ndarray = always(np.int32)
+    # Prompt logprobs: the row's token is given (a prompt token), not sampled.
+    has_target: np.ndarray = if_used(np.bool_)
+    target_ids: np.ndarray = if_used(np.int32)
+    # Only these may be sampled, where a row names any.
+    allowed_starts: np.ndarray = ragged()
+    allowed_ids: np.ndarray = ragged()
+    # Added to logits; -inf bans the token (min_tokens, bad_words).
+    bias_starts: np.ndarray = ragged()
+    bias_ids: np.ndarray = ragged()
+    bias_values: np.ndarray = ragged(np.float32)
+    # Tokens so far, prompt first, of the rows with a penalty: the first history_num_prompt of them
+    # are the prompt's.
+    history_starts: np.ndarray = ragged()
+    history_ids: np.ndarray = ragged()
+    history_num_prompt: np.ndarray = if_used(np.int32)
+    presence_penalty: np.ndarray = if_used(np.float32)  # 0 = none
+    frequency_penalty: np.ndarray = if_used(np.float32)  # 0 = none
+    repetition_penalty: np.ndarray = if_used(np.float32, plain=1)  # 1 = none
+
+    @classmethod
+    def of_plain_rows(cls, num_rows: int, **others: np.ndarray) -> "SamplingColumns":
+        """The most likely token for each row and nothing more, but for the `others`."""
+        return cls(**({name: _plain_column(name, num_rows) for name in ALWAYS} | others))
+
+    def whole(self, name: str) -> np.ndarray:
+        """The column with a value for every row, also if none of them uses it; ragged ones as they
+        are.
+        """
+        column: np.ndarray = getattr(self, name)
+        return column if len(column) or name not in PLAIN else _plain_column(name, len(self.seed))
+
+
+_FIELDS = {column.name: column for column in fields(SamplingColumns)}
+DTYPES = {name: column.metadata["dtype"] for name, column in _FIELDS.items() if column.metadata}
+PLAIN = {name: column.metadata["plain"] for name, column in _FIELDS.items() if column.metadata}
+ALWAYS = tuple(name for name in PLAIN if _FIELDS[name].default_factory is MISSING)
+
+
+def _plain_column(name: str, num_rows: int) -> np.ndarray:
+    return np.full(num_rows, PLAIN[name], DTYPES[name])

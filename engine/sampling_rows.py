@@ -1,0 +1,128 @@
+"""The columns of a step's sampled rows: what their requests ask for, and what their sequences have
+come to.
+"""
+
+from collections.abc import Sequence as Seq
+from dataclasses import fields
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from engine.sampling_columns import ALWAYS, DTYPES, PLAIN, SamplingColumns
+from engine.sampling_params import SamplingParams
+from engine.sequence import Sequence, SequenceGroup
+
+# A sampled row: whose it is, the position it gives a token for, and the prompt token there if it is
+# given, not sampled.
+SampledRow = tuple[SequenceGroup, Sequence, int, int, int | None]
+
+# The columns that stay the same for all rows of a request: packed once, joined every step.
+_OF_PARAMS = {column.name for column in fields(SamplingColumns)} & {param.name for param in fields(SamplingParams)}
+PARAMS = np.dtype([(name, dtype) for name, dtype in DTYPES.items() if name in _OF_PARAMS or name == "logprob_counts"])
+_OF_EVERY_STEP = [name for name in PARAMS.names or () if name in ALWAYS]
+_IF_USED = {name: PLAIN[name] for name in PARAMS.names or () if name not in ALWAYS}
+
+
+def pack_params(params: SamplingParams, seed: int, num_candidates: int) -> bytes:
+    """A request's record of `PARAMS`; `num_candidates` is what beam search needs of each row, or
+    0.
+    """
+    if num_candidates:
+        logprob_count = 1 + num_candidates
+    elif params.logprobs is not None:
+        logprob_count = 1 + params.logprobs
+    else:
+        logprob_count = 0 if params.best_of is None else 1
+    own = {"seed": seed, "logprob_counts": logprob_count}
+    record = tuple(own[name] if name in own else _value(params, name) for name in PARAMS.names or ())
+    return np.array(record, PARAMS).tobytes()
+
+
+def uses_rare_columns(params: SamplingParams) -> bool:
+    """Whether rows of the request have any of the columns that most steps leave empty."""
+    return (
+        any(_value(params, name) != plain for name, plain in _IF_USED.items())
+        or bool(params.logit_bias or params.bad_words or params.min_tokens or params.allowed_token_ids)
+        or params.prompt_logprobs is not None
+    )
+
+
+def _value(params: SamplingParams, name: str) -> Any:
+    """What a column has for a parameter; the plain value for one that is None."""
+    value = getattr(params, name)
+    return PLAIN[name] if value is None else value
+
+
+def sampling_columns(rows: list[SampledRow]) -> SamplingColumns:
+    packed = np.frombuffer(b"".join([row[0].packed_params for row in rows]), PARAMS)
+    columns = {name: packed[name].copy() for name in _OF_EVERY_STEP}
+    columns["choice"] = np.array([row[2] for row in rows], np.int32)
+    columns["position"] = np.array([row[3] for row in rows], np.int32)
+    if any([row[0].wants_rare_columns for row in rows]):
+        columns |= {name: packed[name].copy() for name, plain in _IF_USED.items() if (packed[name] != plain).any()}
+        columns |= _targets(rows, columns["logprob_counts"]) | _history(rows) | _bias(rows) | _allowed(rows)
+    return SamplingColumns(**columns)
+
+
+def _targets(rows: list[SampledRow], logprob_counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Prompt logprobs: rows whose token is given; writes how many logprobs these want."""
+    targets = [row[4] for row in rows]
+    has_target = np.array([target is not None for target in targets], np.bool_)
+    if not has_target.any():
+        return {}
+    for index in np.flatnonzero(has_target):
+        logprob_counts[index] = 1 + (rows[index][0].params.prompt_logprobs or 0)
+    return {"has_target": has_target, "target_ids": np.array([target or 0 for target in targets], np.int32)}
+
+
+def _history(rows: list[SampledRow]) -> dict[str, np.ndarray]:
+    """The tokens so far of the rows with a penalty."""
+    histories = [seq.token_ids if group.has_penalties and target is None else [] for group, seq, _, _, target in rows]
+    if not any(histories):
+        return {}
+    num_prompt = [
+        seq.num_prompt_tokens if history else 0 for (_, seq, *_), history in zip(rows, histories, strict=True)
+    ]
+    starts, ids = _ragged(histories)
+    return {"history_starts": starts, "history_ids": ids, "history_num_prompt": np.array(num_prompt, np.int32)}
+
+
+def _bias(rows: list[SampledRow]) -> dict[str, np.ndarray]:
+    """logit_bias as asked for, and -inf for what may not come now: an end before min_tokens, the
+    last of a bad word.
+    """
+    biases = [
+        _biases(group, seq, position) if group.has_bias and target is None else []
+        for group, seq, _, position, target in rows
+    ]
+    if not any(biases):
+        return {}
+    starts, ids = _ragged([[token_id for token_id, _ in row] for row in biases])
+    values = np.array([value for row in biases for _, value in row], np.float32)
+    return {"bias_starts": starts, "bias_ids": ids, "bias_values": values}
+
+
+def _biases(group: SequenceGroup, seq: Sequence, position: int) -> list[tuple[int, float]]:
+    banned: set[int] = set()
+    if position - seq.num_prompt_tokens < group.params.min_tokens:
+        banned |= group.stop_token_ids
+    for word in group.bad_words_ids:
+        if seq.output_ids[len(seq.output_ids) - len(word) + 1 :] == word[:-1] and len(seq.output_ids) >= len(word) - 1:
+            banned.add(word[-1])
+    biases = [(token_id, bias) for token_id, bias in (group.params.logit_bias or {}).items() if token_id not in banned]
+    return biases + [(token_id, float("-inf")) for token_id in sorted(banned)]
+
+
+def _allowed(rows: list[SampledRow]) -> dict[str, np.ndarray]:
+    allowed = [group.params.allowed_token_ids or () if target is None else () for group, _, _, _, target in rows]
+    if not any(allowed):
+        return {}
+    starts, ids = _ragged(allowed)
+    return {"allowed_starts": starts, "allowed_ids": ids}
+
+
+def _ragged(lists: Seq[Seq[int]]) -> tuple[np.ndarray, np.ndarray]:
+    starts = np.zeros(len(lists) + 1, np.int32)
+    np.cumsum([len(row) for row in lists], out=starts[1:])
+    return starts, np.array(list(chain.from_iterable(lists)), np.int32)
