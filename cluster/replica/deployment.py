@@ -3,40 +3,33 @@ how it is.
 """
 
 import asyncio
-import ctypes
 import logging
 import os
-import signal
-import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
-
-import ray
-from ray import serve
-from ray.serve.exceptions import RayServeException
 
 from cluster.logs import log_beside_serve
 from cluster.owner import Owner
 from cluster.replica.admission import Admission, EngineStopping, Refusal
-from cluster.replica.delta_channel import EngineReport, GatewayAddress
+from cluster.replica.admission_threads import AdmissionThreads
+from cluster.replica.condition import Condition
+from cluster.replica.delta_channel import GatewayAddress
 from cluster.replica.delta_client import DeltaClient
+from cluster.replica.running import RunningRequests
+from cluster.replica.serve_process import actor_name, end_at_sigterm, is_being_stopped
 from cluster.workers.executor import make_executor
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.errors import EngineDead, FingerprintChanged, SquadronError
-from engine.fingerprint import fingerprint
 from engine.outputs import RequestOutput
 from engine.recorder import Event
-from engine.request import ChatPrompt, Prompt, Request, Resume
+from engine.request import Request
 from engine.sampling_params import SamplingParams
 
 logger = logging.getLogger("squadron.engine")
 
 REPORT_SECONDS = 0.2
-LONG_PROMPT = 64 << 10  # characters; a tenth of a second
-STUCK_SECONDS = 10.0  # without a step's end while requests wait for one
 
 
 class EngineDeployment:
@@ -46,23 +39,18 @@ class EngineDeployment:
         log_beside_serve()
         self._loop = asyncio.get_running_loop()
         self._owner = owner
-        self._name = _actor_name()
+        self._name = actor_name()
         if self._name:
-            _end_at_sigterm()
-        self._running: dict[str, _Running] = {}
-        self._is_stopping = False
-        self._step = (0, time.monotonic())  # how many had ended, and when the last one did
-        # Tokenizing would hold up the deltas; long prompts, one after the other, would hold up
-        # short ones.
-        self._admissions = ThreadPoolExecutor(2, thread_name_prefix="admissions")
-        self._long_admissions = ThreadPoolExecutor(1, thread_name_prefix="long-admissions")
+            end_at_sigterm()
+        self._running = RunningRequests()
         self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._publish)
-        self._client = DeltaClient(self._on_gateway_lost)
+        self._admissions = AdmissionThreads(self._engine)
+        self._client = DeltaClient(self._running.lose)
         self._reporting: asyncio.Task[None] | None = None  # once the engine has started
         self._engine.tokenizer.start()
         await asyncio.to_thread(self._engine.start)
-        self._fingerprint = fingerprint(self._engine.arithmetic)
-        logger.info("fingerprint %s: %s", self._fingerprint, self._engine.arithmetic)
+        self._condition = Condition(self._engine, self._name)
+        logger.info("fingerprint %s: %s", self._condition.fingerprint, self._engine.arithmetic)
         self._reporting = asyncio.create_task(self._report())
 
     async def generate(self, admission: Admission) -> Refusal | str:
@@ -77,19 +65,18 @@ class EngineDeployment:
         except OSError as error:
             return Refusal("engine_dead", f"it cannot reach the gateway: {error}")
         taken = RequestOutput(
-            admission.request_id, admission.attempt, [], [], finished=False, fingerprint=self._fingerprint
+            admission.request_id, admission.attempt, [], [], finished=False, fingerprint=self._condition.fingerprint
         )
         self._client.send(admission.gateway, [taken])
-        running = self._running[admission.request_id] = _Running(admission.gateway)
-        threads = self._long_admissions if _is_long(admission.prompt) else self._admissions
-        adding = threads.submit(self._add, admission)
+        running = self._running.begin(admission.request_id, admission.gateway)
+        adding = self._admissions.add(admission)
         try:
             await asyncio.wrap_future(adding)
             await running.done
         except SquadronError as error:
             return Refusal.of(error)
         finally:
-            del self._running[admission.request_id]
+            self._running.end(admission.request_id)
             if not running.is_finished:
                 # Behind the add, which goes on where the caller went away meanwhile.
                 adding.add_done_callback(lambda _: self._engine.abort(admission.request_id))
@@ -99,7 +86,7 @@ class EngineDeployment:
         """Report to the gateway from now on."""
         with suppress(OSError):
             await self._client.connect(gateway)
-            self._client.report(self._describe())
+            self._client.report(self._condition.look())
 
     async def stats(self) -> dict[str, Any]:
         """The engine's `EngineStats`."""
@@ -156,51 +143,27 @@ class EngineDeployment:
         if self._reporting is not None:
             self._reporting.cancel()
         await asyncio.to_thread(self._engine.shutdown)
-        for running in self._running.values():
-            running.finish(EngineDead("the engine is shut down"))
-        for threads in (self._admissions, self._long_admissions):
-            threads.shutdown(wait=False, cancel_futures=True)
+        self._running.finish_all(EngineDead("the engine is shut down"))
+        self._admissions.close()
         await self._client.close()
 
     async def _report(self) -> None:
         """Tell the gateways how the replica is, and see whether it is to end."""
         while True:
-            self._client.report(self._describe())
-            if not self._is_stopping and _is_being_stopped():
+            self._client.report(self._condition.look())
+            if not self._condition.is_stopping and is_being_stopped():
                 self._hand_back()
-            if self._engine.is_dead and self._name and not self._is_stopping:
+            if self._engine.is_dead and self._name and not self._condition.is_stopping:
                 await self._leave()
             await asyncio.sleep(REPORT_SECONDS)
-
-    def _describe(self) -> EngineReport:
-        return EngineReport(
-            self._name,
-            _node_id(),
-            os.getpid(),
-            self._problem(),
-            self._engine.stats(),
-            self._fingerprint,
-            self._engine.arithmetic,
-        )
-
-    def _problem(self) -> str | None:
-        if self._is_stopping:
-            return "it is told to stop"
-        stats, now = self._engine.stats(), time.monotonic()
-        if stats.num_steps != self._step[0] or not stats.num_requests_running:
-            self._step = (stats.num_steps, now)
-        elif now - self._step[1] > STUCK_SECONDS:
-            return f"no step has ended for {now - self._step[1]:.0f} s"
-        return self._engine.problem()
 
     def _hand_back(self) -> None:
         """Another replica goes on with what runs here, from what the gateways have after this
         step.
         """
-        self._is_stopping = True
+        self._condition.is_stopping = True
         logger.info("told to stop: %d requests are given back", len(self._running))
-        for running in self._running.values():
-            running.fail(EngineStopping("its engine replica is told to stop"))
+        self._running.fail_all(EngineStopping("its engine replica is told to stop"))
 
     async def _leave(self) -> None:
         """A replica that cannot answer any more is replaced as soon as its process has ended."""
@@ -209,133 +172,18 @@ class EngineDeployment:
         os._exit(1)
 
     def _check(self, admission: Admission) -> None:
-        if self._is_stopping:
+        if self._condition.is_stopping:
             raise EngineStopping("this engine replica is told to stop")
-        if admission.fingerprint not in (None, self._fingerprint):
+        if admission.fingerprint not in (None, self._condition.fingerprint):
             raise FingerprintChanged(
-                f"its tokens are of {admission.fingerprint}, and this engine is {self._fingerprint}"
+                f"its tokens are of {admission.fingerprint}, and this engine is {self._condition.fingerprint}"
             )
         self._engine.check_health()
-
-    def _add(self, admission: Admission) -> None:
-        self._engine.add_request(
-            Request(
-                admission.request_id,
-                admission.prompt,
-                admission.params,
-                priority=admission.priority,
-                cache_salt=admission.cache_salt,
-                resume=Resume(
-                    attempt=admission.attempt,
-                    output_ids=admission.output_ids,
-                    cumulative_logprobs=admission.cumulative_logprobs,
-                    is_suspect=admission.is_suspect,
-                ),
-            )
-        )
 
     def _publish(self, deltas: list[RequestOutput]) -> None:
         """Called in the engine's thread, once a step."""
         self._loop.call_soon_threadsafe(self._send, deltas)
 
     def _send(self, deltas: list[RequestOutput]) -> None:
-        by_gateway: dict[GatewayAddress, list[RequestOutput]] = {}
-        is_alive = not self._engine.is_dead
-        for delta in deltas:
-            running = self._running.get(delta.request_id)
-            if running is None:
-                continue
-            if delta.error is not None and delta.error_code is None and not is_alive:
-                running.finish(EngineDead(delta.error))  # not for the client to hear: another replica may go on
-                continue
-            by_gateway.setdefault(running.gateway, []).append(running.trim(delta))
-            if delta.finished:
-                running.finish()
-        for gateway, news in by_gateway.items():
+        for gateway, news in self._running.take(deltas, is_alive=not self._engine.is_dead).items():
             self._client.send(gateway, news)
-
-    def _on_gateway_lost(self, gateway: GatewayAddress) -> None:
-        for running in self._running.values():
-            if running.gateway == gateway:
-                running.fail(EngineDead("the connection to the gateway ended"))
-
-
-class _Running:
-    """A request on this replica, as far as its deltas go."""
-
-    def __init__(self, gateway: GatewayAddress) -> None:
-        self.gateway = gateway
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.is_finished = False  # the engine has forgotten it
-        self._has_prompt = False
-
-    def finish(self, error: SquadronError | None = None) -> None:
-        self.is_finished = True
-        if error is not None:
-            self.fail(error)
-        elif not self.done.done():
-            self.done.set_result(None)
-
-    def fail(self, error: SquadronError) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
-
-    def trim(self, delta: RequestOutput) -> RequestOutput:
-        """The delta without what the gateway has (the prompt, once sent) or does not want (the
-        times, which still change).
-        """
-        if self._has_prompt:
-            return replace(delta, prompt_token_ids=[], prompt=None, metrics=None, max_tokens=None)
-        self._has_prompt = True
-        return replace(delta, metrics=None)
-
-
-def _is_long(prompt: Prompt) -> bool:
-    """Whether it takes more than moments to make token ids of the prompt."""
-    match prompt:
-        case str():
-            return len(prompt) > LONG_PROMPT
-        case ChatPrompt(messages):
-            return sum(len(message.get("content") or "") for message in messages) > LONG_PROMPT
-        case _:
-            return False
-
-
-def _actor_name() -> str:
-    """Of this process' Serve replica; empty outside Serve."""
-    try:
-        serve.get_replica_context()
-    except RayServeException:
-        return ""
-    name: str = ray.get_runtime_context().get_actor_name()
-    return name
-
-
-def _end_at_sigterm() -> None:
-    """Have SIGTERM end this process at once: what runs on it goes on elsewhere.
-
-    Ray's own handler waits until every call has ended. It takes new calls meanwhile and never
-    begins them, so new requests would wait for the longest stream. Python sets handlers from the
-    main thread only, and that thread is Ray's.
-    """
-    set_handler = ctypes.CDLL(None).signal
-    set_handler.argtypes, set_handler.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
-    set_handler(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _node_id() -> str:
-    node_id: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
-    return node_id
-
-
-def _is_being_stopped() -> bool:
-    """Whether Serve has told this process' replica to stop.
-
-    A deployment hears of it (by `__del__`) only once its requests have ended, which is what should
-    come of it. Serve keeps the knowledge to itself, so it is looked up where Serve has it; not
-    found, the replica is killed after its grace, and its requests go on elsewhere all the same.
-    """
-    for actor in ray._private.worker.global_worker.actors.values() if ray.is_initialized() else ():
-        if getattr(getattr(actor, "_replica_impl", None), "_shutting_down", False):
-            return True
-    return False

@@ -1,0 +1,86 @@
+"""The requests on an engine replica, as far as their deltas go: each is some gateway's."""
+
+import asyncio
+from dataclasses import replace
+
+from cluster.replica.delta_channel import GatewayAddress
+from engine.errors import EngineDead, SquadronError
+from engine.outputs import RequestOutput
+
+
+class Running:
+    """A request on this replica, as far as its deltas go."""
+
+    def __init__(self, gateway: GatewayAddress) -> None:
+        self.gateway = gateway
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_finished = False  # the engine has forgotten it
+        self._has_prompt = False
+
+    def finish(self, error: SquadronError | None = None) -> None:
+        self.is_finished = True
+        if error is not None:
+            self.fail(error)
+        elif not self.done.done():
+            self.done.set_result(None)
+
+    def fail(self, error: SquadronError) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+    def trim(self, delta: RequestOutput) -> RequestOutput:
+        """The delta without what the gateway has (the prompt, once sent) or does not want (the
+        times, which still change).
+        """
+        if self._has_prompt:
+            return replace(delta, prompt_token_ids=[], prompt=None, metrics=None, max_tokens=None)
+        self._has_prompt = True
+        return replace(delta, metrics=None)
+
+
+class RunningRequests:
+    """By id. Lives in one event loop."""
+
+    def __init__(self) -> None:
+        self._requests: dict[str, Running] = {}
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def begin(self, request_id: str, gateway: GatewayAddress) -> Running:
+        running = self._requests[request_id] = Running(gateway)
+        return running
+
+    def end(self, request_id: str) -> None:
+        del self._requests[request_id]
+
+    def take(self, deltas: list[RequestOutput], *, is_alive: bool) -> dict[GatewayAddress, list[RequestOutput]]:
+        """What each gateway is to be sent of a step's deltas; `is_alive`: whether the engine is."""
+        by_gateway: dict[GatewayAddress, list[RequestOutput]] = {}
+        for delta in deltas:
+            running = self._requests.get(delta.request_id)
+            if running is None:
+                continue
+            if delta.error is not None and delta.error_code is None and not is_alive:
+                running.finish(EngineDead(delta.error))  # not for the client to hear: another replica may go on
+                continue
+            by_gateway.setdefault(running.gateway, []).append(running.trim(delta))
+            if delta.finished:
+                running.finish()
+        return by_gateway
+
+    def lose(self, gateway: GatewayAddress) -> None:
+        """The connection to the gateway has ended."""
+        for running in self._requests.values():
+            if running.gateway == gateway:
+                running.fail(EngineDead("the connection to the gateway ended"))
+
+    def fail_all(self, error: SquadronError) -> None:
+        """The gateways hear of it; the engine still has the requests."""
+        for running in self._requests.values():
+            running.fail(error)
+
+    def finish_all(self, error: SquadronError) -> None:
+        """The engine has forgotten them."""
+        for running in self._requests.values():
+            running.finish(error)
