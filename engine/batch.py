@@ -5,8 +5,8 @@ numpy gathers.
 import numpy as np
 
 from engine.block_manager import BlockManager
+from engine.plan import ScheduledSequence, SchedulerOutputs
 from engine.sampling_rows import SampledRow, sampling_columns
-from engine.scheduler import ScheduledSequence, SchedulerOutputs
 from engine.step import ExecuteModelRequest
 
 

@@ -4,7 +4,7 @@ comes back as deltas.
 
 from engine.detokenizer import Detokenizer
 from engine.outputs import CompletionOutput, Logprob, PositionLogprobs, SamplerOutput
-from engine.scheduler import ScheduledSequence
+from engine.plan import ScheduledSequence
 from engine.sequence import Sequence, SequenceGroup
 from engine.stopping import finish_or_continue
 from engine.tokenizer import Tokenizer

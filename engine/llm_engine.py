@@ -25,19 +25,21 @@ from engine.fingerprint import tokenizer_digest
 from engine.limits import Limits
 from engine.output_processor import OutputProcessor
 from engine.outputs import Phase, RequestOutput, SamplerOutput
+from engine.plan import SchedulerOutputs
+from engine.preemption import PreemptionCosts
+from engine.queues import Queues
 from engine.recorder import Recorder
 from engine.recovery import RestartBudget, Suspects
 from engine.request import Arrival
-from engine.scheduler import PreemptionCosts, Scheduler, SchedulerOutputs
-from engine.sequence import SequenceGroup
+from engine.scheduler import Scheduler
+from engine.sequence import Lane, SequenceGroup
 from engine.stats import EngineStats
 from engine.timeline import StepRecord, Timeline
+from engine.token_budget import StepLimits
 from engine.tokenizer import Tokenizer
+from engine.waiting_line import WaitingLine
 
 logger = logging.getLogger("squadron.engine")
-
-# Seconds a token of prefill is taken to cost before any was measured.
-INITIAL_PREFILL_SECONDS_PER_TOKEN = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +78,19 @@ class LLMEngine:
         """
         self._adopt(self.executor.start())
         self._check_longest_sequence()
-        self.scheduler = Scheduler(
-            self._empty_blocks(),
+        limits = StepLimits(
             max_num_batched_tokens=self.config.max_num_batched_tokens,
             max_num_seqs=self.config.max_num_seqs,
             long_prefill_token_threshold=self.config.long_prefill_token_threshold,
             min_stage_tokens=self.config.min_stage_tokens,
-            watermark=self.config.watermark,
             depth=self.executor.depth,
             runs_ahead=self.executor.runs_ahead,
-            costs=PreemptionCosts(self.capacity.swap_seconds_per_block, INITIAL_PREFILL_SECONDS_PER_TOKEN),
         )
-        self._suspects = Suspects(self.scheduler.waiting)
+        waiting = WaitingLine()
+        costs = PreemptionCosts(self.capacity.swap_seconds_per_block)
+        queues = Queues(self._empty_blocks(), waiting)
+        self.scheduler = Scheduler(queues, limits, costs, watermark=self.config.watermark)
+        self._suspects = Suspects(waiting)
         tokenizer = tokenizer_digest(self.config.tokenizer or self.config.model)
         self.arithmetic = {**self.capacity.arithmetic, "tokenizer": tokenizer}
 
@@ -181,8 +184,8 @@ class LLMEngine:
         """
         started = time.monotonic()
         plan = self.scheduler.schedule()
-        step = None if plan is None else self._submit(plan, started)
-        self._end_what_outgrew_the_cache()
+        step = None if plan.is_empty else self._submit(plan, started)
+        self._end_what_outgrew_the_cache(plan.outgrown)
         return step
 
     def _submit(self, plan: SchedulerOutputs, started: float) -> _InFlight:
@@ -196,7 +199,7 @@ class LLMEngine:
         assert output.step == record.step, f"step {record.step} was answered by step {output.step}"
         record.finished = time.monotonic()
         record.execute_ns = tuple(output.execute_ns.tolist())
-        self._measure_prefill(record, step.plan.num_tokens)
+        self.scheduler.preemption.costs.measured(step.plan, record.finished - record.submitted)
         news = self.processor.process(step.plan, output, self.scheduler, record.finished)
         for group, told in news:
             if told.finished:
@@ -282,11 +285,11 @@ class LLMEngine:
             self.fail_request(group.request_id, message, STEP_FAILED)
         self.recorder.tell(f"request {group.request_id} ended: {message}")
 
-    def _end_what_outgrew_the_cache(self) -> None:
+    def _end_what_outgrew_the_cache(self, lanes: list[Lane]) -> None:
         """It is less since workers were replaced: whoever needs more than all of it can never go
         on.
         """
-        for lane in self.scheduler.take_outgrown():
+        for lane in lanes:
             num_tokens = [seq.num_tokens for seq in lane.seqs]
             needed = sum(map(self.scheduler.blocks.num_blocks, num_tokens))
             message = (
@@ -335,15 +338,6 @@ class LLMEngine:
             max_model_len=self.max_model_len,
             max_num_seqs=self.config.max_num_seqs,
         )
-
-    def _measure_prefill(self, record: StepRecord, num_tokens: int) -> None:
-        """Follow the cost of a prefill token, which recomputing is judged by; steps of mostly
-        decode rows tell little.
-        """
-        if num_tokens >= 4 * max(len(record.request_ids), 1):
-            costs = self.scheduler.costs
-            seconds = (record.finished - record.submitted) / num_tokens
-            costs.prefill_seconds_per_token += 0.2 * (seconds - costs.prefill_seconds_per_token)
 
     def _take_outputs(self) -> list[RequestOutput]:
         outputs, self._outputs = self._outputs, []

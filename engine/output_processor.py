@@ -9,7 +9,8 @@ from engine import beam_search, decoding
 from engine.detokenizer import Detokenizer
 from engine.errors import InputProcessingError, SquadronError
 from engine.outputs import CompletionOutput, RequestOutput, SamplerOutput
-from engine.scheduler import ScheduledSequence, Scheduler, SchedulerOutputs
+from engine.plan import ScheduledSequence, SchedulerOutputs
+from engine.scheduler import Scheduler
 from engine.sequence import SequenceGroup, Status
 from engine.tokenizer import Tokenizer
 
@@ -146,7 +147,7 @@ class OutputProcessor:
         if not is_preempted or any(lane.status is Status.RUNNING for lane in group.lanes):
             group.metrics.enter("decode", now)
         group.metrics.first_token_time = group.metrics.first_token_time or now
-        scheduler.waiting.set_may_pass(group, may_pass=True)
+        scheduler.queues.waiting.set_may_pass(group, may_pass=True)
 
 
 def _trouble(group: SequenceGroup, error: Exception) -> str:

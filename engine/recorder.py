@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.outputs import Phase, RequestMetrics
-from engine.scheduler import Scheduler, SchedulerOutputs
+from engine.plan import SchedulerOutputs
+from engine.scheduler import Scheduler
 from engine.sequence import SequenceGroup, Status
 from engine.stats import EngineStats
 from engine.step import ExecuteModelRequest
@@ -115,11 +116,11 @@ class Recorder:
         return dict(self._finished[request_id].seconds)
 
     def stats(self, scheduler: Scheduler, num_discarded_rows: int) -> EngineStats:
-        blocks = scheduler.blocks
+        blocks, queues, preemption = scheduler.blocks, scheduler.queues, scheduler.preemption
         return EngineStats(
-            num_requests_running=len({lane.group for lane in scheduler.running}),
-            num_requests_waiting=scheduler.waiting.num_requests,
-            num_requests_swapped=len({lane.group for lane in scheduler.swapped}),
+            num_requests_running=len({lane.group for lane in queues.running}),
+            num_requests_waiting=queues.waiting.num_requests,
+            num_requests_swapped=len({lane.group for lane in queues.swapped}),
             num_gpu_blocks=blocks.device.num_usable,
             num_free_gpu_blocks=blocks.device.num_free,
             num_cpu_blocks=blocks.host.num_usable,
@@ -129,9 +130,9 @@ class Recorder:
             num_generation_tokens=self._num_generation_tokens,
             num_prefix_queries=blocks.num_prefix_queries,
             num_prefix_hits=blocks.num_prefix_hits,
-            num_preemptions_swap=scheduler.num_preemptions_swap,
-            num_preemptions_recompute=scheduler.num_preemptions_recompute,
-            num_wasted_tokens=scheduler.num_wasted_tokens,
+            num_preemptions_swap=preemption.num_swaps,
+            num_preemptions_recompute=preemption.num_recomputes,
+            num_wasted_tokens=preemption.num_wasted_tokens,
             num_discarded_rows=num_discarded_rows,
             num_blocks_swapped_out=self._num_blocks_swapped_out,
             num_blocks_swapped_in=self._num_blocks_swapped_in,

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from engine.scheduler import ScheduledSequence
+from engine.plan import ScheduledSequence
 from engine.sequence import SequenceGroup
 from engine.waiting_line import WaitingLine
 

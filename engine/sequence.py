@@ -123,6 +123,11 @@ class Lane:
     last_step: int = -1  # the last step any of its sequences was scheduled in
 
     @property
+    def is_decoding(self) -> bool:
+        """Whether no sequence lacks more than the one token that its next step computes."""
+        return all(seq.num_uncomputed_tokens <= 1 for seq in self.seqs)
+
+    @property
     def waits_for_prompt(self) -> bool:
         """Whether the first lane of its request has yet to compute the prompt, whose blocks this
         one will share.

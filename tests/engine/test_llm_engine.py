@@ -367,7 +367,9 @@ def test_waiting_after_a_preemption_is_not_called_decoding():
     waited = []
     while engine.has_unfinished_requests():
         engine.step()
-        waited += [lane.group.metrics.phase for lane in engine.scheduler.waiting if lane.group.metrics.num_preemptions]
+        waited += [
+            lane.group.metrics.phase for lane in engine.scheduler.queues.waiting if lane.group.metrics.num_preemptions
+        ]
     assert waited and set(waited) == {"preemption"}
 
 

@@ -6,10 +6,11 @@ import pytest
 
 import engine.batch
 import engine.llm_engine
+import engine.queues
 import engine.sampling_rows
-import engine.scheduler
 from engine.block_manager import BlockManager
 from engine.block_pool import BlockPool
+from engine.queues import Queues
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.waiting_line import WaitingLine
@@ -149,10 +150,10 @@ PLANTED = [
     (BlockManager, "index_full_blocks", index_before_it_is_full),
     (BlockPool, "allocate", reuse_without_eviction),
     (BlockPool, "share", share_without_leaving_the_free_list),
-    (engine.scheduler, "_forget_progress", keep_progress_after_preemption),
-    (engine.scheduler, "insert", newest_first),
+    (engine.queues, "_forget_progress", keep_progress_after_preemption),
+    (engine.queues, "insert", newest_first),
     (WaitingLine, "add", jump_the_queue),
-    (Scheduler, "_bring_back", forget_who_waits_aside),
+    (Queues, "bring_back", forget_who_waits_aside),
     (Scheduler, "requeue_all", keep_pending_after_a_crash),
     (Scheduler, "_schedule", sample_every_chunk),
     (engine.llm_engine, "build_request", one_row_off),

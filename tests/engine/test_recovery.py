@@ -137,9 +137,9 @@ def test_an_abort_of_the_one_on_trial_lets_the_next_one_go() -> None:
     requests = neighbours(3)
     for request in requests:
         add_request(engine, request.request_id, request.prompt, request.params, is_suspect=True)
-    (tried,) = engine.scheduler.waiting.admissible()
+    (tried,) = engine.scheduler.queues.waiting.admissible()
     engine.abort_request(tried.group.request_id)
-    (next_one,) = engine.scheduler.waiting.admissible()
+    (next_one,) = engine.scheduler.queues.waiting.admissible()
     assert next_one is not tried
 
 
@@ -188,7 +188,7 @@ def calls_of_a_recovery(num_waiting: int) -> int:
         engine.step()
     finally:
         sys.setprofile(None)
-    assert len(engine.scheduler.running) == 8 and len(engine.scheduler.waiting) == num_waiting
+    assert len(engine.scheduler.queues.running) == 8 and len(engine.scheduler.queues.waiting) == num_waiting
     return num_calls
 
 
@@ -206,8 +206,8 @@ def test_newcomers_wait_while_a_trial_goes_on_and_those_with_a_token_do_not() ->
     engine.executor.raise_at = {engine.scheduler.step}
     engine.executor.raising = {POISON}
     engine.step()
-    assert [lane.group.request_id for lane in engine.scheduler.waiting] == ["proved", "tried", "newcomer"]
-    assert [lane.group.request_id for lane in engine.scheduler.waiting.admissible()] == ["proved", "tried"]
+    assert [lane.group.request_id for lane in engine.scheduler.queues.waiting] == ["proved", "tried", "newcomer"]
+    assert [lane.group.request_id for lane in engine.scheduler.queues.waiting.admissible()] == ["proved", "tried"]
     answers = finish(engine)
     assert answers["tried"].error_code == STEP_FAILED
     assert essence(answers["newcomer"]) == alone([newcomer])["r1"] and answers["proved"].error is None

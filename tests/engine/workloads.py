@@ -207,19 +207,19 @@ def was_refused(answer: object) -> bool:
 
 def check_engine(engine: LLMEngine) -> None:
     """References are users, free and used are all there is, and every queue is in its order."""
-    scheduler = engine.scheduler
-    for queue in (scheduler.waiting, scheduler.running, scheduler.swapped):
+    queues, blocks = engine.scheduler.queues, engine.scheduler.blocks
+    for queue in (queues.waiting, queues.running, queues.swapped):
         assert [lane.order for lane in queue] == sorted(lane.order for lane in queue)
     device: dict[int, int] = {}
     host: dict[int, int] = {}
-    for lane in (*scheduler.waiting, *scheduler.running, *scheduler.swapped):
+    for lane in (*queues.waiting, *queues.running, *queues.swapped):
         for seq in lane.seqs:
             for block in seq.block_table:
                 device[block] = device.get(block, 0) + 1
             for block in seq.host_block_table:
                 host[block] = host.get(block, 0) + 1
-    scheduler.blocks.device.check(device)
-    scheduler.blocks.host.check(host)
+    blocks.device.check(device)
+    blocks.host.check(host)
 
 
 def essence(output: RequestOutput) -> object:

@@ -1,0 +1,90 @@
+"""Room in the cache for one lane at the expense of those behind it: whose blocks go, and whether
+they are swapped out or computed again.
+"""
+
+from dataclasses import dataclass
+
+from engine.plan import SchedulerOutputs
+from engine.queues import Queues
+from engine.sequence import Lane, Sequence
+
+# Seconds a token of prefill is taken to cost before any was measured.
+INITIAL_PREFILL_SECONDS_PER_TOKEN = 1e-3
+
+
+@dataclass(slots=True)
+class PreemptionCosts:
+    """What it costs to get a preempted token back; measured as the engine runs."""
+
+    swap_seconds_per_block: float  # one way
+    prefill_seconds_per_token: float = INITIAL_PREFILL_SECONDS_PER_TOKEN
+
+    def measured(self, plan: SchedulerOutputs, seconds: float) -> None:
+        """Follow the cost of a prefill token by what a step took; steps of mostly decode rows tell
+        little.
+        """
+        if plan.num_tokens >= 4 * max(len(plan.scheduled), 1):
+            self.prefill_seconds_per_token += 0.2 * (seconds / plan.num_tokens - self.prefill_seconds_per_token)
+
+
+class Preemption:
+    """Takes blocks away from lanes, the cheapest to bring back first."""
+
+    def __init__(self, queues: Queues, costs: PreemptionCosts) -> None:
+        self.queues = queues
+        self.costs = costs
+        self.num_swaps = 0
+        self.num_recomputes = 0
+        self.num_wasted_tokens = 0  # computed once and thrown away, by `Scheduler.start_over` too
+
+    def make_room(self, lane: Lane, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> bool:
+        """Preempt until the sequence can grow; False if it was its own lane that had to go, or if
+        nothing would help.
+        """
+        blocks = self.queues.blocks
+        while not blocks.reserve(seq, num_tokens):
+            is_alone = self.queues.running == [lane] and lane.last_step != plan.step
+            if is_alone or blocks.outgrows(num_tokens):
+                if not seq.num_pending:  # which may be its last
+                    plan.outgrown.append(lane)
+                return False
+            victim = self._victim(lane, plan)
+            if victim is None:
+                return False
+            self._preempt(victim, plan)
+            if victim is lane:
+                return False
+        return True
+
+    def _victim(self, lane: Lane, plan: SchedulerOutputs) -> Lane | None:
+        """The cheapest to bring back of those behind `lane`; itself if it is the last; None if it
+        is in this step.
+        """
+        behind = [other for other in self.queues.running if other.order > lane.order and other.last_step != plan.step]
+        if behind:
+            return min(behind, key=lambda other: (self._cost(other), other.order))
+        return None if lane.last_step == plan.step else lane
+
+    def _preempt(self, lane: Lane, plan: SchedulerOutputs) -> None:
+        if self._swap_cost(lane) < self._recompute_cost(lane):
+            self.queues.swap_out(lane)
+            self.num_swaps += 1
+        else:
+            self.num_wasted_tokens += sum(seq.num_computed_tokens for seq in lane.seqs)
+            self.queues.requeue(lane)
+            self.num_recomputes += 1
+        lane.group.metrics.num_preemptions += 1
+        plan.preempted.append(lane)
+
+    def _cost(self, lane: Lane) -> float:
+        return min(self._swap_cost(lane), self._recompute_cost(lane))
+
+    def _swap_cost(self, lane: Lane) -> float:
+        """Seconds to copy the lane's blocks out and in again; infinite if the host has no room."""
+        num_blocks = self.queues.blocks.num_unique_blocks(lane.seqs)
+        if num_blocks > self.queues.blocks.host.num_free:
+            return float("inf")
+        return 2 * num_blocks * self.costs.swap_seconds_per_block
+
+    def _recompute_cost(self, lane: Lane) -> float:
+        return sum(seq.num_computed_tokens for seq in lane.seqs) * self.costs.prefill_seconds_per_token

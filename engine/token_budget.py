@@ -1,0 +1,122 @@
+"""How many of a sequence's tokens a step computes: one of each that decodes, and of prompts as many
+as that leaves.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.plan import SchedulerOutputs
+from engine.queues import Queues
+from engine.sequence import Lane, Sequence, SequenceGroup
+
+# Prompt logprobs need a row of logits for each prompt token; a step takes no more than this of one
+# sequence.
+MAX_PROMPT_LOGPROB_ROWS = 256
+# Pipeline stages work on different parts of the prompts at once: so many steps a stage, for the
+# pipeline to fill quickly.
+STEPS_A_STAGE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """What one step may take, and how many steps are in flight."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    long_prefill_token_threshold: int  # of one sequence; 0: no limit of its own
+    min_stage_tokens: int  # of prompts, where several stages share them
+    depth: int  # steps in flight
+    runs_ahead: bool  # whether a step may be built before the tokens of the one before it are known
+
+
+class TokenBudget:
+    """Counts what a plan holds already against the limits; changes nothing but what it notes in the
+    plan.
+    """
+
+    def __init__(self, queues: Queues, limits: StepLimits) -> None:
+        self.queues = queues
+        self.limits = limits
+        self.long_prefill_tokens = limits.long_prefill_token_threshold or limits.max_num_batched_tokens
+        # Several pipeline stages work on different steps at once.
+        self.shares_steps = limits.depth > 1 and not limits.runs_ahead
+        self.runs_ahead = limits.runs_ahead  # asked for every row of a step
+
+    def max_tokens(self) -> int:
+        """Tokens a step: with several stages a part of what there is, so that steps take equally
+        long.
+
+        It has room for prompts whatever the decoding sequences take. Who waits for a seat does not
+        count: a prompt that comes when another request ends would be computed in one step.
+        """
+        limits = self.limits
+        if not self.shares_steps:
+            return limits.max_num_batched_tokens
+        prompts = (lane for lane in (*self.queues.running, *self._first_in_line()) if not lane.is_decoding)
+        left = sum(seq.num_uncomputed_tokens for lane in prompts for seq in lane.seqs)
+        share = -(-left // (STEPS_A_STAGE * limits.depth))
+        return min(self.decoding_share() + max(share, limits.min_stage_tokens), limits.max_num_batched_tokens)
+
+    def decoding_share(self) -> int:
+        """Decoding sequences a step: pipeline stages are kept busy by different ones, so no step
+        takes them all.
+        """
+        if not self.shares_steps:
+            return self.limits.max_num_seqs
+        num_decoding = sum(len(lane.seqs) for lane in self.queues.running if lane.is_decoding)
+        return -(-num_decoding // self.limits.depth)
+
+    def num_schedulable(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> int:
+        """How many of the sequence's tokens the plan takes."""
+        if seq.num_pending and not self._can_be_ahead(group, seq, plan):
+            return 0
+        num_tokens = seq.num_uncomputed_tokens
+        if num_tokens <= 1:
+            return min(num_tokens, plan.max_tokens - plan.num_tokens)
+        num_tokens = min(num_tokens, self.long_prefill_tokens, self.prompt_tokens_left(plan))
+        if group.params.prompt_logprobs is not None:
+            num_tokens = min(num_tokens, MAX_PROMPT_LOGPROB_ROWS)
+        return num_tokens
+
+    def prompt_tokens_left(self, plan: SchedulerOutputs) -> int:
+        """How many more tokens of prompts fit in: the first prompt that asks has the step's
+        decoding sequences counted.
+
+        All that is in the step by then is theirs; the rest of them is still to come.
+        """
+        if plan.max_prompt_tokens is None:
+            num_to_come = sum(
+                seq.last_step != plan.step
+                and seq.num_uncomputed_tokens == 1
+                and (seq.num_pending == 0 or self._can_be_ahead(lane.group, seq, plan))
+                for lane in self.queues.running
+                for seq in lane.seqs
+            )
+            num_decoding = min(plan.num_tokens + num_to_come, self.decoding_share())
+            plan.max_prompt_tokens = plan.max_tokens - num_decoding
+        return plan.max_prompt_tokens - plan.num_prompt_tokens
+
+    def has_seats(self, newcomer: Lane) -> bool:
+        return newcomer.num_seats <= self._num_free_seats()
+
+    def _can_be_ahead(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> bool:
+        """Whether the sequence's next token may be computed before its last one is known."""
+        return (
+            self.runs_ahead
+            and seq.last_step == plan.step - 1
+            and not group.history_matters
+            and len(seq.token_ids) + seq.num_pending - seq.num_prompt_tokens < group.max_output_tokens
+        )
+
+    def _first_in_line(self) -> Iterator[Lane]:
+        """Those who wait and would have a seat now."""
+        num_free = self._num_free_seats()
+        for lane in self.queues.waiting.admissible():
+            num_free -= lane.num_seats
+            if num_free < 0:
+                return
+            if not lane.waits_for_prompt:
+                yield lane
+
+    def _num_free_seats(self) -> int:
+        return self.limits.max_num_seqs - sum(lane.num_seats for lane in self.queues.running)
