@@ -5,8 +5,9 @@ field's.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, fields
+from types import NoneType
+from typing import Any, get_args
 
 from engine.errors import InvalidRequest
 
@@ -19,6 +20,26 @@ MIN_TEMPERATURE = 1e-5  # below it, and above 0, logits divided by it leave floa
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What a number may be: finite, from `low` (above it, if it is not `closed`) to `high`."""
+
+    kind: type[int] | type[float]
+    low: float
+    high: float
+    closed: bool = True
+
+
+def integer(default: int | None, low: int, high: int) -> Any:
+    """A field that is checked to be in this range, unless it is None and its type has None."""
+    return field(default=default, metadata={"range": Range(int, low, high)})
+
+
+def number(default: float | None, low: float, high: float, *, closed: bool = True) -> Any:
+    """As `integer`."""
+    return field(default=default, metadata={"range": Range(float, low, high, closed)})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """Validated where it is made: a wrong field raises `InvalidRequest` naming the value and the
@@ -28,29 +49,29 @@ class SamplingParams:
     `engine/worker/sampler.py`.
     """
 
-    n: int = 1
+    n: int = integer(1, 1, MAX_CHOICES)
     best_of: int | None = None  # samples drawn, of which the n with the highest mean logprob are returned
-    temperature: float = 1.0  # 0 = greedy
-    top_k: int = 0  # 0 or -1 = all
-    top_p: float = 1.0
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int | None = None  # None: the engine draws one
+    temperature: float = number(1.0, 0.0, 2.0)  # 0 = greedy
+    top_k: int = integer(0, 0, 2**31 - 1)  # 0 or -1 = all
+    top_p: float = number(1.0, 0.0, 1.0, closed=False)
+    min_p: float = number(0.0, 0.0, 1.0)
+    presence_penalty: float = number(0.0, -2.0, 2.0)
+    frequency_penalty: float = number(0.0, -2.0, 2.0)
+    repetition_penalty: float = number(1.0, 0.01, 100.0)
+    seed: int | None = integer(None, INT64_MIN, INT64_MAX)  # None: the engine draws one
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     bad_words: tuple[str, ...] = ()
     logit_bias: Mapping[int, float] | None = None
     allowed_token_ids: tuple[int, ...] | None = None
     ignore_eos: bool = False
-    max_tokens: int | None = 16  # None: the rest of the context
+    max_tokens: int | None = integer(16, 1, INT64_MAX)  # None: the rest of the context
     min_tokens: int = 0
-    logprobs: int | None = None  # how many of the most likely tokens beside the sampled one
-    prompt_logprobs: int | None = None
+    logprobs: int | None = integer(None, 0, MAX_LOGPROBS)  # of the most likely tokens beside the sampled one
+    prompt_logprobs: int | None = integer(None, 0, MAX_LOGPROBS)
     skip_special_tokens: bool = True
     include_stop_str_in_output: bool = False
-    beam_width: int | None = None  # not None: beam search, which takes no other sampling field
+    beam_width: int | None = None  # not None: beam search
     length_penalty: float = 1.0
     early_stopping: bool = False
 
@@ -59,28 +80,16 @@ class SamplingParams:
             object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
         if self.top_k == -1:
             object.__setattr__(self, "top_k", 0)
-        _integer("n", self.n, 1, MAX_CHOICES)
-        _number("temperature", self.temperature, 0.0, 2.0)
+        for name, allowed in RANGES.items():
+            if getattr(self, name) is not None or name not in _OPTIONAL:
+                _check(name, getattr(self, name), allowed)
         if 0 < self.temperature < MIN_TEMPERATURE:
             raise InvalidRequest(
                 f"temperature={self.temperature} is below {MIN_TEMPERATURE}; use 0 for the most likely token",
                 param="temperature",
                 code="decimal_below_min_value",
             )
-        _integer("top_k", self.top_k, 0, 2**31 - 1)
-        _number("top_p", self.top_p, 0.0, 1.0, above=True)
-        _number("min_p", self.min_p, 0.0, 1.0)
-        _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
-        if self.seed is not None:
-            _integer("seed", self.seed, INT64_MIN, INT64_MAX)
-        if self.max_tokens is not None:
-            _integer("max_tokens", self.max_tokens, 1, INT64_MAX)
-        _integer("min_tokens", self.min_tokens, 0, INT64_MAX if self.max_tokens is None else self.max_tokens)
-        for name in ("logprobs", "prompt_logprobs"):
-            if getattr(self, name) is not None:
-                _integer(name, getattr(self, name), 0, MAX_LOGPROBS)
+        _check("min_tokens", self.min_tokens, Range(int, 0, INT64_MAX if self.max_tokens is None else self.max_tokens))
         self._check_stops()
         self._check_token_sets()
         for name in ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output", "early_stopping"):
@@ -88,7 +97,7 @@ class SamplingParams:
                 message = f"{name} must be True or False, got {getattr(self, name)!r}"
                 raise InvalidRequest(message, param=name, code="invalid_type")
         if self.best_of is not None:
-            _integer("best_of", self.best_of, self.n, MAX_CHOICES)
+            _check("best_of", self.best_of, Range(int, self.n, MAX_CHOICES))
         if self.beam_width is not None:
             self._check_beams()
 
@@ -130,20 +139,20 @@ class SamplingParams:
     def _check_token_sets(self) -> None:
         for name in ("stop_token_ids", "allowed_token_ids"):
             for token_id in getattr(self, name) or ():
-                _integer(name, token_id, 0, 2**31 - 1)
+                _check(name, token_id, TOKEN_ID)
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise InvalidRequest("allowed_token_ids is empty: no token could be sampled", param="allowed_token_ids")
         biases: Any = self.logit_bias or {}  # whatever the caller has passed
         if not isinstance(biases, Mapping):
             raise InvalidRequest(f"logit_bias takes a mapping, got {biases!r}", param="logit_bias", code="invalid_type")
         for token_id, bias in biases.items():
-            _integer("logit_bias", token_id, 0, 2**31 - 1)
-            _number("logit_bias", bias, -100.0, 100.0)
+            _check("logit_bias", token_id, TOKEN_ID)
+            _check("logit_bias", bias, Range(float, -100.0, 100.0))
 
     def _check_beams(self) -> None:
         assert self.beam_width is not None
-        _integer("beam_width", self.beam_width, 1, MAX_CHOICES)
-        _number("length_penalty", self.length_penalty, -10.0, 10.0)
+        _check("beam_width", self.beam_width, Range(int, 1, MAX_CHOICES))
+        _check("length_penalty", self.length_penalty, Range(float, -10.0, 10.0))
         if self.n > self.beam_width:
             raise InvalidRequest(f"n={self.n} exceeds beam_width={self.beam_width}", param="n")
         if self.temperature not in (0.0, 1.0):
@@ -151,27 +160,21 @@ class SamplingParams:
                 f"temperature={self.temperature} cannot be combined with beam search", param="temperature"
             )
         plain = SamplingParams()
-        for name in BEAM_EXCLUDES:
+        for name in [part.name for part in fields(self) if part.name not in WITH_BEAMS]:
             if getattr(self, name) != getattr(plain, name):
                 value = json.dumps(getattr(self, name))
                 raise InvalidRequest(f"{name}={value} cannot be combined with beam search", param=name)
 
 
-BEAM_EXCLUDES = (
-    "best_of",
-    "top_k",
-    "top_p",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "seed",
-    "stop",
-    "bad_words",
-    "logit_bias",
-    "allowed_token_ids",
-    "min_tokens",
-    "logprobs",
+RANGES: dict[str, Range] = {
+    part.name: part.metadata["range"] for part in fields(SamplingParams) if "range" in part.metadata
+}
+_OPTIONAL = {part.name for part in fields(SamplingParams) if NoneType in get_args(part.type)}
+TOKEN_ID = Range(int, 0, 2**31 - 1)
+# What a beam search takes: no other field may be set beside it.
+WITH_BEAMS = (
+    *("beam_width", "length_penalty", "early_stopping", "n", "temperature", "max_tokens", "prompt_logprobs"),
+    *("stop_token_ids", "ignore_eos", "skip_special_tokens", "include_stop_str_in_output"),
 )
 
 
@@ -186,23 +189,16 @@ def _as_tuple(name: str, value: Any) -> Any:
         raise InvalidRequest(f"{name} takes a list, got {value!r}", param=name, code="invalid_type") from None
 
 
-def _integer(name: str, value: Any, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"{name} must be an integer, got {value!r}", param=name, code="invalid_type")
-    _bounds(name, value, low, high, "integer", above=False)
-
-
-def _number(name: str, value: Any, low: float, high: float, *, above: bool = False) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidRequest(f"{name} must be a number, got {value!r}", param=name, code="invalid_type")
-    if math.isnan(value) or math.isinf(value):
+def _check(name: str, value: Any, allowed: Range) -> None:
+    if isinstance(value, bool) or not isinstance(value, int if allowed.kind is int else int | float):
+        kind = "an integer" if allowed.kind is int else "a number"
+        raise InvalidRequest(f"{name} must be {kind}, got {value!r}", param=name, code="invalid_type")
+    if isinstance(value, float) and not math.isfinite(value):
         raise InvalidRequest(f"{name} must be finite, got {value!r}", param=name, code="invalid_value")
-    _bounds(name, value, low, high, "decimal", above=above)
-
-
-def _bounds(name: str, value: float, low: float, high: float, kind: str, *, above: bool) -> None:
-    if value < low or (above and value == low):
-        word = "above" if above else "at least"
-        raise InvalidRequest(f"{name} must be {word} {low}, got {value}", param=name, code=f"{kind}_below_min_value")
-    if value > high:
-        raise InvalidRequest(f"{name} must be at most {high}, got {value}", param=name, code=f"{kind}_above_max_value")
+    code = "integer" if allowed.kind is int else "decimal"
+    if value < allowed.low or (value == allowed.low and not allowed.closed):
+        message = f"{name} must be {'at least' if allowed.closed else 'above'} {allowed.low}, got {value}"
+        raise InvalidRequest(message, param=name, code=f"{code}_below_min_value")
+    if value > allowed.high:
+        message = f"{name} must be at most {allowed.high}, got {value}"
+        raise InvalidRequest(message, param=name, code=f"{code}_above_max_value")

@@ -2,6 +2,7 @@
 context.
 """
 
+from dataclasses import fields
 from typing import Any
 
 from cluster.api.model import Model
@@ -9,28 +10,7 @@ from cluster.api.requests.protocol import GenerationRequest
 from engine.errors import InvalidRequest
 from engine.sampling_params import SamplingParams
 
-_SAME_NAME = (
-    "n",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "seed",
-    "stop",
-    "stop_token_ids",
-    "bad_words",
-    "allowed_token_ids",
-    "ignore_eos",
-    "min_tokens",
-    "skip_special_tokens",
-    "include_stop_str_in_output",
-    "beam_width",
-    "length_penalty",
-    "early_stopping",
-)
+_SAME_NAME = [field.name for field in fields(SamplingParams) if field.name in GenerationRequest.model_fields]
 
 
 def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> SamplingParams:
