@@ -1,9 +1,8 @@
-"""The driver's end of the step channel: one epoch's connections, the steps in flight on them, and
-the first sign of trouble.
+"""The driver's end of the step channel: one epoch's connections, who reads them, and the first sign
+of trouble.
 """
 
 import contextlib
-import dataclasses
 import logging
 import select
 import socket
@@ -11,13 +10,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-
-import numpy as np
 
 from cluster.workers.channel import ChannelError, Connection, ConnectionEnded
 from cluster.workers.deadline import StepDeadline
 from cluster.workers.messages import StepDone, StepFailed, decode, encode
+from cluster.workers.steps_in_flight import StepsInFlight
 from engine.errors import StepFailure, StepRaised, WorkerLost, in_a_line
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest
@@ -28,14 +25,6 @@ logger = logging.getLogger("squadron.executor")
 # is waited for.
 _ROOT_CAUSE_SECONDS = 0.3
 _TICK_SECONDS = 0.5  # between two looks at the deadline
-
-
-@dataclass(slots=True)
-class _StepInFlight:
-    future: Future[SamplerOutput]
-    num_tokens: int
-    execute_ns: dict[int, int] = field(default_factory=dict)  # by rank, of those that have answered
-    output: SamplerOutput | None = None
 
 
 class _StepFuture(Future[SamplerOutput]):
@@ -68,12 +57,8 @@ class StepChannel:
     def __init__(self, connections: list[Connection], nodes: list[str], deadline: StepDeadline) -> None:
         self._connections = connections
         self._nodes = nodes
-        self._deadline = deadline
+        self._in_flight = StepsInFlight(len(connections), deadline)
         self._submitting = threading.Lock()
-        self._lock = threading.Lock()  # of all below
-        self._in_flight: dict[int, _StepInFlight] = {}  # by step
-        self._oldest_since = 0.0  # when the oldest step in flight became that
-        self._failure: StepFailure | None = None
         self._suspected = False
         self._reading = threading.Lock()  # of what is polled, and when to look at the deadline again
         self._next_look = 0.0
@@ -95,23 +80,15 @@ class StepChannel:
         future = _StepFuture(self._read_until)
         frame = encode(request)
         with self._submitting:
-            with self._lock:
-                if self._failure is not None:
-                    future.set_exception(self._failure)
-                    return future
-                if not self._in_flight:
-                    self._oldest_since = time.monotonic()
-                self._in_flight[request.step] = _StepInFlight(future, len(request.input_ids))
-            self._post(frame)
+            if self._in_flight.add(request.step, len(request.input_ids), future):
+                self._post(frame)
         return future
 
     def lose(self, rank: int, reason: str) -> None:
         """Fail every step in flight, and all later ones; the first call counts, and none after
         `stop`.
         """
-        with self._lock:
-            step = self._oldest_unanswered(rank)
-        self._end(WorkerLost(rank, reason, step), is_news=True)
+        self._end(WorkerLost(rank, reason, self._in_flight.oldest_unanswered(rank)), is_news=True)
 
     def stop(self) -> None:
         """Take no more steps, and think nothing of workers that go away from now on."""
@@ -129,19 +106,17 @@ class StepChannel:
         self._woken.close()
 
     def _end(self, failure: StepFailure, *, is_news: bool) -> None:
-        with self._lock:
-            if self._failure is not None:
-                return
-            self._failure = failure
-            in_flight, self._in_flight = self._in_flight, {}
+        futures = self._in_flight.fail(failure)
+        if futures is None:
+            return
         if is_news:
             what = "lost" if isinstance(failure, WorkerLost) else "raised"
             when = "no step in flight" if failure.step is None else f"step {failure.step} in flight"
             node = self._nodes[failure.rank]
             logger.error("worker %d on node %s %s, %s: %s", failure.rank, node, what, when, failure.reason)
-        for entry in in_flight.values():
-            entry.future.set_exception(failure)
-        if in_flight:
+        for future in futures:
+            future.set_exception(failure)
+        if futures:
             self._wake_reader.send(b"\0")  # who waits for one of them is reading
 
     def _post(self, frame: bytes) -> None:
@@ -194,7 +169,10 @@ class StepChannel:
         now = time.monotonic()
         if not ready or now >= self._next_look:
             self._next_look = now + _TICK_SECONDS
-            self._check_deadline(slept=now - began - _TICK_SECONDS)
+            overdue = self._in_flight.find_overdue(slept=now - began - _TICK_SECONDS)
+            if overdue is not None:
+                rank, step, seconds = overdue
+                self.lose(rank, f"it lives, but has not answered step {step} for {seconds:.1f} s")
 
     def _serve(self, rank: int, events: int) -> bool:
         """Do what a rank's socket is ready for; False if it has ended."""
@@ -215,35 +193,15 @@ class StepChannel:
     def _take(self, rank: int, frame: bytearray) -> None:
         match decode(frame):
             case SamplerOutput() as output:
-                self._finish(rank, output.step, int(output.execute_ns[0]), output)
+                self._in_flight.answer(rank, output.step, int(output.execute_ns[0]), output)
             case StepDone() as done:
-                self._finish(rank, done.step, done.execute_ns, None)
+                self._in_flight.answer(rank, done.step, done.execute_ns, None)
             case StepFailed() as failed if failed.is_collective:
                 self._suspect(StepRaised(rank, failed.reason, failed.step))
             case StepFailed() as failed:
                 self._end(StepRaised(rank, failed.reason, failed.step), is_news=True)
             case other:
                 raise ChannelError(f"a worker sent {type(other).__name__}")
-
-    def _finish(self, rank: int, step: int, execute_ns: int, output: SamplerOutput | None) -> None:
-        with self._lock:
-            if self._failure is not None:
-                return
-            entry = self._in_flight.get(step)
-            if entry is None:
-                raise ChannelError(f"answered step {step}, which is not in flight")
-            entry.execute_ns[rank] = execute_ns
-            entry.output = output or entry.output
-            if len(entry.execute_ns) < len(self._connections):
-                return
-            if entry.output is None:
-                raise ChannelError(f"no rank had an output of step {step}")
-            del self._in_flight[step]
-            now = time.monotonic()
-            self._deadline.took(entry.num_tokens, now - self._oldest_since)
-            self._oldest_since = now
-        times = np.array([entry.execute_ns[rank] for rank in range(len(self._connections))], np.int64)
-        entry.future.set_result(dataclasses.replace(entry.output, execute_ns=times))
 
     def _suspect(self, failure: StepRaised) -> None:
         """A peer's trouble or this rank's own: believe it unless a better reason comes soon."""
@@ -252,23 +210,3 @@ class StepChannel:
             timer = threading.Timer(_ROOT_CAUSE_SECONDS, self._end, (failure,), {"is_news": True})
             timer.daemon = True
             timer.start()
-
-    def _check_deadline(self, slept: float) -> None:
-        """Lose the first rank that has not answered the oldest step in time; what this thread
-        overslept does not count.
-        """
-        with self._lock:
-            self._oldest_since += max(slept, 0.0)
-            if not self._in_flight:
-                return
-            step = min(self._in_flight)
-            entry = self._in_flight[step]
-            seconds = time.monotonic() - self._oldest_since
-            if seconds < self._deadline.limit(entry.num_tokens):
-                return
-            rank = next(rank for rank in range(len(self._connections)) if rank not in entry.execute_ns)
-        self.lose(rank, f"it lives, but has not answered step {step} for {seconds:.1f} s")
-
-    def _oldest_unanswered(self, rank: int) -> int | None:
-        """The step that a rank is at; with the lock held."""
-        return min((step for step, entry in self._in_flight.items() if rank not in entry.execute_ns), default=None)
