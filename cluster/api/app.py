@@ -1,14 +1,12 @@
 """The HTTP application: its routes, and what stands before and behind all of them."""
 
-from functools import partial
-
 from fastapi import FastAPI
 
 from cluster.api.edge.hosts import ANY
 from cluster.api.edge.middleware import Edge
 from cluster.api.errors import HANDLERS
 from cluster.api.model import Model
-from cluster.api.requests.parse import read_body
+from cluster.api.requests.body import Bodies
 from cluster.api.requests.read import Reader
 from cluster.api.responses.resume import Resumable, StreamStore
 from cluster.api.routes import about, debug, generation, health, models
@@ -23,14 +21,13 @@ def build(
     allowed_hosts: tuple[str, ...] = (ANY,),
     streams: StreamStore | None = None,
     strict_fields: bool = False,
-    max_body_bytes: int = 32 << 20,
-    body_timeout: float = 60.0,
+    bodies: Bodies | None = None,
 ) -> FastAPI:
     """The application that answers with what `service` generates.
 
-    `body_timeout` in seconds. Without `api_keys` everybody may ask. With `streams` a client may
-    come back to a stream that broke (`resume`). With `strict_fields` a field that nobody knows is
-    refused; else it is ignored, and the answer says so.
+    Without `api_keys` everybody may ask. With `streams` a client may come back to a stream that
+    broke (`resume`). With `strict_fields` a field that nobody knows is refused; else it is ignored,
+    and the answer says so. `bodies` has other limits than the usual ones.
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
     app.add_middleware(Edge, api_keys=api_keys, allowed_hosts=allowed_hosts)
@@ -38,7 +35,7 @@ def build(
         app.router,
         service,
         model,
-        partial(read_body, max_bytes=max_body_bytes, timeout=body_timeout),
+        bodies or Bodies(),
         Reader(model, strict_fields=strict_fields),
         Resumable(service, model, streams),
     )

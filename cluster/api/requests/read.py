@@ -19,6 +19,7 @@ from cluster.api.requests.completions import completion_call
 from cluster.api.requests.fields import as_brief_json
 from cluster.api.requests.parse import parse_object
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest, GenerationRequest
+from cluster.api.requests.sampling import check_counts
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 
 SMALL_BODY = 64 << 10  # bytes: read within some milliseconds, whatever they are
@@ -53,6 +54,7 @@ class Reader:
 
     def _call(self, body: bytes, kind: type[Body], to_call: Callable[[Body, Model], Call]) -> Call:
         fields = parse_object(body)
+        check_counts(fields, self._model)
         asked = validate(kind, fields)
         check_model(asked.model, self._model)
         unknown = unknown_fields(asked)

@@ -3,9 +3,10 @@ context.
 """
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeGuard
 
 from cluster.api.model import Model
+from cluster.api.requests.fields import MAX_PROMPTS
 from cluster.api.requests.protocol import GenerationRequest
 from engine.errors import InvalidRequest
 from engine.sampling_params import SamplingParams
@@ -26,6 +27,26 @@ def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> Sam
         raise InvalidRequest("beam_width is set, and use_beam_search is false", param="beam_width")
     defaults = {} if "beam_width" in values else model.default_sampling  # beams are not sampled
     return SamplingParams(**{**defaults, **values, **own})
+
+
+def check_counts(body: dict[str, Any], model: Model) -> None:
+    """Refuse more token ids than any request may have before they are looked at, which of a million
+    takes the interpreter's lock for a tenth of a second. Raises InvalidRequest.
+    """
+    prompt = body.get("prompt")
+    if _are_ids(prompt):
+        check_room(None, len(prompt), model, param="prompt")
+    for index, each in enumerate(prompt[:MAX_PROMPTS] if isinstance(prompt, list) else ()):
+        if _are_ids(each):
+            check_room(None, len(each), model, param=f"prompt[{index}]")
+    for name in ("stop_token_ids", "allowed_token_ids"):
+        if _are_ids(token_ids := body.get(name)):
+            _check_count(token_ids, model.vocab_size, param=name)
+
+
+def _are_ids(value: Any) -> TypeGuard[list[int]]:
+    """As far as the first one tells."""
+    return isinstance(value, list) and bool(value) and type(value[0]) is int
 
 
 def check_room(max_tokens: int | None, num_prompt_tokens: int, model: Model, *, param: str) -> None:
@@ -58,10 +79,14 @@ def _check_token_ids(request: GenerationRequest, vocab_size: int) -> None:
         "allowed_token_ids": request.allowed_token_ids,
     }
     for name, token_ids in fields.items():
-        if len(token_ids or ()) > vocab_size:
-            message = f"{name} has {len(token_ids or ())} token ids, more than the vocabulary's {vocab_size}"
-            raise InvalidRequest(message, param=name, code="array_above_max_length")
+        _check_count(token_ids or [], vocab_size, param=name)
         check_vocabulary(token_ids or [], vocab_size, param=name)
+
+
+def _check_count(token_ids: list[Any], vocab_size: int, *, param: str) -> None:
+    if len(token_ids) > vocab_size:
+        message = f"{param} has {len(token_ids)} token ids, more than the vocabulary's {vocab_size}"
+        raise InvalidRequest(message, param=param, code="array_above_max_length")
 
 
 def check_vocabulary(token_ids: list[int], vocab_size: int, *, param: str) -> None:

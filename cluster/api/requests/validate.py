@@ -72,8 +72,8 @@ def _unknown_fields(request: BaseModel, prefix: str, also_known: Iterable[str] =
             yield Unknown(prefix + name[:MAX_NAME], prefix + near[0] if near else None)
     for name in known:
         value = getattr(request, name)
-        for index, part in enumerate(value if isinstance(value, list) else ()):
-            if isinstance(part, BaseModel):
+        if isinstance(value, list) and value and isinstance(value[0], BaseModel):  # and so are the others
+            for index, part in enumerate(value):
                 yield from _unknown_fields(part, f"{prefix}{name}[{index}].")
 
 

@@ -1,22 +1,19 @@
 """Server-sent events, and what happens to the work when either end breaks off."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cluster.api.disconnect import unless_disconnected
 from cluster.api.errors import FORESEEN, as_api_error, error_body
 
 DONE = b"data: [DONE]\n\n"
 # JSON may hold these as they are, but they end a line for readers that split by Unicode's rules.
 _LINE_ENDS = {b"\xe2\x80\xa8": rb"\u2028", b"\xe2\x80\xa9": rb"\u2029", b"\xc2\x85": rb"\u0085"}
-
-Result = TypeVar("Result")
 
 
 def event(chunk: msgspec.Struct) -> bytes:
@@ -66,25 +63,3 @@ class EventStream(Response):
                     return  # without the message that ends the body: the server closes the connection
                 raise  # closes it too, and leaves a trace in the log
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
-    """What `work` returns. It is cancelled as soon as the client has gone, and ClientDisconnect
-    raised.
-    """
-    task = asyncio.create_task(work)
-    watch = asyncio.create_task(_disconnected(receive))
-    try:
-        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
-    finally:
-        task.cancel()
-        watch.cancel()
-        await asyncio.gather(task, watch, return_exceptions=True)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -2,14 +2,13 @@
 
 import gzip
 import json
-import socket
 
 import httpx
 import pytest
 
 from cluster.api.errors import ApiError
 from cluster.api.requests.parse import MAX_CONTAINERS, MAX_DEPTH, MAX_KEYS, MAX_VALUES, parse_object
-from tests.cluster.api.scripted import MODEL, Running, running
+from tests.cluster.api.scripted import MODEL
 
 ROUTE = "/v1/completions"
 JSON = {"content-type": "application/json"}
@@ -176,35 +175,3 @@ def test_unknown_urls_and_methods(http: httpx.Client, method: str, path: str, st
     error = response.json()["error"]
     assert (response.status_code, error["code"], error["type"]) == (status, code, "invalid_request_error")
     assert ("allow" in response.headers) == (status == 405)
-
-
-@pytest.mark.parametrize("is_chunked", [True, False])
-def test_too_large(is_chunked: bool) -> None:
-    body = json.dumps(GOOD | {"prompt": "a" * 2000}).encode()
-    with running(max_body_bytes=1000) as server, httpx.Client(base_url=server.url) as http:
-        for _ in range(2):  # the connection can be used again
-            content = iter([body[:500], body[500:]]) if is_chunked else body
-            response = http.post(ROUTE, content=content, headers=JSON)
-            assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
-        small = json.dumps(GOOD).encode()
-        assert http.post(ROUTE, content=iter([small]) if is_chunked else small, headers=JSON).status_code == 200
-
-
-def test_default_limit_is_32_mib(server: Running, http: httpx.Client) -> None:
-    empty = json.dumps(GOOD | {"user": ""}).encode()
-    whole = (32 << 20) - len(empty)
-    for excess, status in ((0, 200), (1, 413)):
-        body = json.dumps(GOOD | {"user": "x" * (whole + excess)}).encode()
-        assert http.post(ROUTE, content=body, headers=JSON).status_code == status
-
-
-@pytest.mark.parametrize("framing", [b"content-length: 100\r\n\r\n{", b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"])
-def test_slow_body(framing: bytes) -> None:
-    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-    with running(body_timeout=0.05) as server, socket.create_connection(("127.0.0.1", server.port), 10) as connection:
-        connection.sendall(head + framing)
-        received = b""
-        while data := connection.recv(1 << 16):  # until the server closes
-            received += data
-    assert received.startswith(b"HTTP/1.1 408 ")
-    assert json.loads(received.split(b"\r\n\r\n")[1])["error"]["code"] == "request_timeout"

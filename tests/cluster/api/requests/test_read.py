@@ -86,6 +86,23 @@ async def test_what_is_wrong_with_a_large_body_is_told_as_of_a_small_one(reader:
         await reader.completion(LARGE[:-1] + b', "temperature": 3}')
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": [1] * 64 + ["x"]}, "prompt"),
+        ({"prompt": [[1], [1] * 64 + ["x"]]}, "prompt[1]"),
+        ({"prompt": "x", "stop_token_ids": [1] * 1000 + ["x"]}, "stop_token_ids"),
+        ({"prompt": "x", "allowed_token_ids": [1] * 1000 + ["x"]}, "allowed_token_ids"),
+    ],
+)
+async def test_too_many_ids_are_refused_before_they_are_looked_at(
+    reader: Reader, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await reader.completion(json.dumps(fields).encode())
+    assert caught.value.param == param and caught.value.code in ("context_length_exceeded", "array_above_max_length")
+
+
 async def test_the_prompts_of_a_request_are_not_started_in_one_go() -> None:
     """So that a thousand of them do not hold up everybody else."""
     service, num_turns, turns = ScriptedService(), 0, []
