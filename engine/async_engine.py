@@ -179,8 +179,9 @@ class AsyncEngine:
 
     def problem(self) -> str | None:
         """Why no token can come now, a line; None while all is well. From any thread."""
-        if self._engine.recovering is not None:
-            return f"workers are restarting: {self._engine.recovering}"
+        cause = self._engine.recovery.cause
+        if cause is not None:
+            return f"workers are restarting: {cause}"
         return "the engine is shut down" if self._stopping else self._engine.dead
 
     def _check_queue(self) -> None:

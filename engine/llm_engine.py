@@ -6,36 +6,25 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from engine import cache_size
 from engine.admission import Admission
 from engine.batch import build_request
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
-from engine.errors import (
-    CACHE_TOO_SMALL,
-    REQUEST_QUARANTINED,
-    STEP_FAILED,
-    EngineDead,
-    InvalidConfig,
-    InvalidRequest,
-    StepFailure,
-    WorkerLost,
-)
+from engine.errors import CACHE_TOO_SMALL, EngineDead, InvalidConfig, InvalidRequest, StepFailure
 from engine.executor import Capacity, Executor
 from engine.fingerprint import tokenizer_digest
-from engine.limits import Limits
 from engine.output_processor import OutputProcessor
 from engine.outputs import Phase, RequestOutput, SamplerOutput
 from engine.plan import SchedulerOutputs
-from engine.preemption import PreemptionCosts
-from engine.queues import Queues
 from engine.recorder import Recorder
-from engine.recovery import RestartBudget, Suspects
+from engine.recovery import Recovery
 from engine.request import Arrival
 from engine.scheduler import Scheduler
 from engine.sequence import Lane, SequenceGroup
 from engine.stats import EngineStats
 from engine.timeline import StepRecord, Timeline
-from engine.token_budget import StepLimits
+from engine.token_budget import step_limits
 from engine.tokenizer import Tokenizer
 from engine.waiting_line import WaitingLine
 
@@ -63,36 +52,32 @@ class LLMEngine:
         self.processor = OutputProcessor(tokenizer, model_config.vocab_size)
         self.admission = Admission(config, tokenizer, self.processor.detokenizer)
         self.recorder = Recorder()
+        self._waiting = WaitingLine()
+        self.recovery = Recovery(executor, self._waiting, self.recorder, config.max_restarts)
         self.dead: str | None = None  # why the engine has given up
-        self.recovering: str | None = None  # from what, while workers are replaced
-        self.budget = RestartBudget(config.max_restarts)
-        self._failed_at: float | None = None  # until a step ends well again
         self._groups: dict[str, SequenceGroup] = {}
         self._in_flight: deque[_InFlight] = deque()
         self._outputs: list[RequestOutput] = []  # of requests that ended between steps
-        self._epoch = 0
 
     def start(self) -> None:
         """Start the workers; raises WorkerLost, or InvalidConfig, also where the cache holds no
         sequence of max_model_len.
         """
-        self._adopt(self.executor.start())
-        self._check_longest_sequence()
-        limits = StepLimits(
-            max_num_batched_tokens=self.config.max_num_batched_tokens,
-            max_num_seqs=self.config.max_num_seqs,
-            long_prefill_token_threshold=self.config.long_prefill_token_threshold,
-            min_stage_tokens=self.config.min_stage_tokens,
-            depth=self.executor.depth,
-            runs_ahead=self.executor.runs_ahead,
+        capacity = self.executor.start()
+        try:
+            cache_size.check_longest_sequence(capacity, self.config, self.max_model_len)
+        except InvalidConfig:
+            self.executor.shutdown()
+            raise
+        self.scheduler = Scheduler(
+            self._waiting,
+            self._adopt(capacity),
+            step_limits(self.config, self.executor),
+            swap_seconds_per_block=capacity.swap_seconds_per_block,
+            watermark=self.config.watermark,
         )
-        waiting = WaitingLine()
-        costs = PreemptionCosts(self.capacity.swap_seconds_per_block)
-        queues = Queues(self._empty_blocks(), waiting)
-        self.scheduler = Scheduler(queues, limits, costs, watermark=self.config.watermark)
-        self._suspects = Suspects(waiting)
         tokenizer = tokenizer_digest(self.config.tokenizer or self.config.model)
-        self.arithmetic = {**self.capacity.arithmetic, "tokenizer": tokenizer}
+        self.arithmetic = {**capacity.arithmetic, "tokenizer": tokenizer}
 
     @property
     def timeline(self) -> Timeline:
@@ -133,7 +118,7 @@ class LLMEngine:
         self._groups[request.id] = group
         self.scheduler.add(group)
         if request.resume.is_suspect:
-            self._suspects.suspect(group)
+            self.recovery.suspects.suspect(group)
 
     def abort_request(self, request_id: str) -> None:
         """Forget a request and free its blocks at once; no output follows. Unknown ids are ignored:
@@ -190,7 +175,7 @@ class LLMEngine:
 
     def _submit(self, plan: SchedulerOutputs, started: float) -> _InFlight:
         scheduled = time.monotonic()
-        request = build_request(plan, self.scheduler.blocks, self._epoch)
+        request = build_request(plan, self.scheduler.blocks, self.recovery.epoch)
         record = self.recorder.submitted(plan, request, started, scheduled, time.monotonic())
         return _InFlight(plan, self.executor.submit(request), record)
 
@@ -205,11 +190,7 @@ class LLMEngine:
             if told.finished:
                 self._remove(group)
         self.recorder.processed(step.plan, record, waited_since)
-        self.budget.stepped()
-        self._suspects.review()
-        if self._failed_at is not None:
-            logger.info("epoch %d: resumed after %.2f s", self._epoch, record.processed - self._failed_at)
-            self._failed_at = None
+        self.recovery.stepped(record.processed)
         return [told for _, told in news]
 
     def _remove(self, group: SequenceGroup) -> None:
@@ -217,86 +198,30 @@ class LLMEngine:
         group.is_over = True
         self.scheduler.finish(group)
         self.recorder.finished(group)
-        self._suspects.review()
+        self.recovery.suspects.review()
 
     def _recover(self, failure: StepFailure) -> None:
         """A failed step is a preemption of everybody: the next epoch begins, all sequences wait
         again, the guilty one ends.
         """
-        self._failed_at = failed_at = time.monotonic()
-        is_death = isinstance(failure, WorkerLost)
-        failed = [entry for step in self._in_flight if step.plan.step == failure.step for entry in step.plan.scheduled]
-        is_kill = isinstance(failure, WorkerLost) and self.executor.was_killed(failure)
-        how = " (killed from outside)" if is_kill else ""
-        logger.error("epoch %d: %s%s; %d requests in the engine", self._epoch, failure, how, len(self._groups))
-        guilty = self._suspects.judge(failed, is_death=is_death, is_kill=is_kill)
         lost = [step.plan for step in self._in_flight]
         self._in_flight.clear()
-        if guilty is not None:
-            self.budget.convicted()
-        self.recovering = str(failure)
-        has_workers = self._restart(failure)
-        self.recovering = None
-        if not has_workers:
+        try:
+            capacity, verdict = self.recovery.recover(failure, lost, len(self._groups))
+        except EngineDead as dead:
+            self._give_up(str(dead))
             return
-        if is_death:
-            seconds = time.monotonic() - failed_at
-            why = "SIGKILL" if is_kill else failure.reason
-            self.recorder.tell(
-                f"rank {failure.rank} lost ({why}); replaced after {seconds:.1f} s; {len(self._groups)} "
-                "stream(s) resumed"
-            )
-        self.recorder.recovered(self.scheduler.requeue_all(self._empty_blocks(), lost))
-        if guilty is not None:
-            self._quarantine(guilty, failure)
-
-    def _restart(self, failure: StepFailure) -> bool:
-        """Begin the next epoch, with other workers where some are lost; False if the engine has
-        given up.
-        """
-        while True:
-            if isinstance(failure, WorkerLost):
-                self.recorder.num_recoveries += 1
-                pause = self.budget.take()
-                if pause is None:
-                    self._give_up(f"{failure}; max_restarts={self.config.max_restarts} are used up")
-                    return False
-                time.sleep(pause)
-            else:
-                self.recorder.num_failed_steps += 1
-            self._epoch += 1
-            try:
-                self._adopt(self.executor.restart())
-                return True
-            except WorkerLost as lost:
-                logger.error("epoch %d: the restart failed: %s", self._epoch, lost)
-                failure = lost
-            except InvalidConfig as error:
-                self._give_up(f"{failure}; the restart failed: {error}")
-                return False
-
-    def _quarantine(self, group: SequenceGroup, failure: StepFailure) -> None:
-        self.recorder.num_quarantined += 1
-        if isinstance(failure, WorkerLost):
-            message = f"worker processes died whenever this request was computed ({failure}); it is not tried again"
-            self.fail_request(group.request_id, message, REQUEST_QUARANTINED)
-        else:
-            message = f"each step with this request failed ({failure.reason})"
-            self.fail_request(group.request_id, message, STEP_FAILED)
-        self.recorder.tell(f"request {group.request_id} ended: {message}")
+        self.recorder.recovered(self.scheduler.requeue_all(self._adopt(capacity), lost))
+        if verdict is not None:
+            self.fail_request(verdict.group.request_id, verdict.message, verdict.code)
 
     def _end_what_outgrew_the_cache(self, lanes: list[Lane]) -> None:
         """It is less since workers were replaced: whoever needs more than all of it can never go
         on.
         """
         for lane in lanes:
-            num_tokens = [seq.num_tokens for seq in lane.seqs]
-            needed = sum(map(self.scheduler.blocks.num_blocks, num_tokens))
-            message = (
-                f"its {sum(num_tokens)} tokens so far need {needed} cache blocks, and there are "
-                f"{self.scheduler.blocks.device.num_usable} since workers were replaced"
-            )
             if not lane.group.is_over:
+                message = cache_size.outgrown_message(lane, self.scheduler.blocks)
                 self.fail_request(lane.group.request_id, message, CACHE_TOO_SMALL)
 
     def _give_up(self, reason: str) -> None:
@@ -306,38 +231,11 @@ class LLMEngine:
         self.dead = reason
         self._outputs += self.fail_all(reason)
 
-    def _adopt(self, capacity: Capacity) -> None:
-        self.capacity = capacity
-        model = self.model_config
-        self.admission.limits = Limits(
-            self.max_model_len,
-            capacity.num_gpu_blocks - 1,
-            self.config.block_size,
-            self.config.max_num_seqs,
-            model.vocab_size,
-            model.eos_token_ids,
-        )
-
-    def _check_longest_sequence(self) -> None:
-        """A length that is served must not depend on the memory that was found: too little is
-        refused, not made do with.
-        """
-        num_tokens = (self.capacity.num_gpu_blocks - 1) * self.config.block_size
-        if num_tokens < self.max_model_len:
-            self.executor.shutdown()
-            whose = "" if self.config.max_model_len is not None else " (the model's)"
-            raise InvalidConfig(
-                f"max_model_len={self.max_model_len}{whose} does not fit a cache of {self.capacity.num_gpu_blocks} "
-                f"blocks; set max_model_len to {num_tokens} or less, or give the cache more memory"
-            )
-
-    def _empty_blocks(self) -> BlockManager:
-        return BlockManager(
-            self.capacity,
-            block_size=self.config.block_size,
-            max_model_len=self.max_model_len,
-            max_num_seqs=self.config.max_num_seqs,
-        )
+    def _adopt(self, capacity: Capacity) -> BlockManager:
+        """Limit requests by the cache that there is now; returns its blocks, all free."""
+        limits = cache_size.request_limits(capacity, self.config, self.model_config, self.max_model_len)
+        self.admission.limits = limits
+        return cache_size.empty_blocks(capacity, self.config, self.max_model_len)
 
     def _take_outputs(self) -> list[RequestOutput]:
         outputs, self._outputs = self._outputs, []

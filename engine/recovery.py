@@ -1,37 +1,123 @@
-"""What the engine does about steps that fail: how often workers are replaced, and which request is
-to blame.
-
-A step fails because of the workers (killed from outside, out of memory), of the moment, or of a
-request in it, which would fail every step that it is in. So, after a failure, everybody is computed
-again, and the requests of the failed step are marked with how far they had come. One that gets past
-its mark is cleared. Those that fail again at their mark stand trial: they are held back, and let go
-a few at a time, the newest first, while those go on that have proved themselves by a token. When a
-step fails in which a single request is in doubt, it is that one's doing: it ends with an error, and
-nobody else notices.
-
-A death weighs more than an exception. After the first one, requests that have not had a token here
-yet are tried at once, each alone: what kills a process does so in its first step, most likely, and
-two deaths are enough then. A kill from outside weighs less: operators and machines kill processes
-for reasons of their own, and so does a system that is out of memory, which may be a request's
-doing. It takes MAX_KILLS in a row, and nobody is tried after the first.
+"""What happens when a step has failed: the next epoch of workers begins, and the request that is to
+blame ends.
 """
 
-import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Self
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from engine.plan import ScheduledSequence
+from engine.errors import (
+    REQUEST_QUARANTINED,
+    STEP_FAILED,
+    EngineDead,
+    InvalidConfig,
+    StepFailure,
+    WorkerLost,
+)
+from engine.executor import Capacity, Executor
+from engine.plan import SchedulerOutputs
+from engine.recorder import Recorder
 from engine.sequence import SequenceGroup
+from engine.suspects import Suspects
 from engine.waiting_line import WaitingLine
 
-MAX_TRIALS = 64  # suspects are tried in so many parts at most
+logger = logging.getLogger("squadron.engine")
+
 BACKOFF_SECONDS = (0.0, 0.5, 1.0, 2.0, 4.0)  # before the first restart in a row, the second, ... and all others
 PROGRESS_STEPS = 8  # steps after which a restart counts as a success
 MAX_CONVICTIONS = 3  # in a row: if the next one fails too, it is not the requests
-MAX_KILLS = (
-    4  # from outside, in a row, of whoever computes the same tokens of a request: the last of them with it alone
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A request that ends, for it made steps fail."""
+
+    group: SequenceGroup
+    message: str
+    code: str
+
+
+class Recovery:
+    """Replaces workers and judges requests. Sequences are the engine's, which has them wait
+    again.
+    """
+
+    def __init__(self, executor: Executor, waiting: WaitingLine, recorder: Recorder, max_restarts: int) -> None:
+        self.epoch = 0
+        self.cause: str | None = None  # of the restart that goes on now; read by any thread
+        self.suspects = Suspects(waiting)
+        self.budget = RestartBudget(max_restarts)
+        self._max_restarts = max_restarts
+        self._executor = executor
+        self._recorder = recorder
+        self._failed_at: float | None = None  # until a step ends well again
+
+    def recover(
+        self, failure: StepFailure, lost: list[SchedulerOutputs], num_requests: int
+    ) -> tuple[Capacity, Verdict | None]:
+        """Begin the next epoch; `lost` are the steps that were in flight, the failed one among
+        them.
+
+        Raises EngineDead if there are no workers any more.
+        """
+        self._failed_at = failed_at = time.monotonic()
+        is_kill = isinstance(failure, WorkerLost) and self._executor.was_killed(failure)
+        how = " (killed from outside)" if is_kill else ""
+        logger.error("epoch %d: %s%s; %d requests in the engine", self.epoch, failure, how, num_requests)
+        failed = [entry for plan in lost if plan.step == failure.step for entry in plan.scheduled]
+        guilty = self.suspects.judge(failed, is_death=isinstance(failure, WorkerLost), is_kill=is_kill)
+        if guilty is not None:
+            self.budget.convicted()
+        self.cause = str(failure)
+        try:
+            capacity = self._restart(failure)
+        finally:
+            self.cause = None
+        if isinstance(failure, WorkerLost):
+            seconds, why = time.monotonic() - failed_at, "SIGKILL" if is_kill else failure.reason
+            self._recorder.tell(
+                f"rank {failure.rank} lost ({why}); replaced after {seconds:.1f} s; {num_requests} stream(s) resumed"
+            )
+        return capacity, None if guilty is None else self._convict(guilty, failure)
+
+    def stepped(self, now: float) -> None:
+        """A step has ended well."""
+        self.budget.stepped()
+        self.suspects.review()
+        if self._failed_at is not None:
+            logger.info("epoch %d: resumed after %.2f s", self.epoch, now - self._failed_at)
+            self._failed_at = None
+
+    def _restart(self, failure: StepFailure) -> Capacity:
+        """Until it succeeds, with other workers where some are lost; raises EngineDead."""
+        while True:
+            if isinstance(failure, WorkerLost):
+                self._recorder.num_recoveries += 1
+                pause = self.budget.take()
+                if pause is None:
+                    raise EngineDead(f"{failure}; max_restarts={self._max_restarts} are used up") from failure
+                time.sleep(pause)
+            else:
+                self._recorder.num_failed_steps += 1
+            self.epoch += 1
+            try:
+                return self._executor.restart()
+            except WorkerLost as lost:
+                logger.error("epoch %d: the restart failed: %s", self.epoch, lost)
+                failure = lost
+            except InvalidConfig as error:
+                raise EngineDead(f"{failure}; the restart failed: {error}") from error
+
+    def _convict(self, group: SequenceGroup, failure: StepFailure) -> Verdict:
+        if isinstance(failure, WorkerLost):
+            message = f"worker processes died whenever this request was computed ({failure}); it is not tried again"
+            verdict = Verdict(group, message, REQUEST_QUARANTINED)
+        else:
+            verdict = Verdict(group, f"each step with this request failed ({failure.reason})", STEP_FAILED)
+        self._recorder.num_quarantined += 1
+        self._recorder.tell(f"request {group.request_id} ended: {verdict.message}")
+        return verdict
 
 
 class RestartBudget:
@@ -63,119 +149,3 @@ class RestartBudget:
         self._num_convictions += 1
         if self._num_convictions <= MAX_CONVICTIONS:
             self._num_in_a_row = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """How far a request had come when its step failed, and the positions that the step computed of
-    it.
-    """
-
-    progress: int  # tokens of all its sequences
-    start: int
-    end: int
-    num_kills: int  # from outside, in a row up to now, that the request was under without a token between
-
-    def meets(self, other: Self) -> bool:
-        """Whether both failures may be of the same tokens."""
-        return self.progress == other.progress and self.start < other.end and other.start < self.end
-
-
-class Suspects:
-    """Shuts the door of the waiting line during trials, and says who may pass it
-    (`SequenceGroup.may_pass`).
-    """
-
-    def __init__(self, line: WaitingLine) -> None:
-        self._line = line
-        self._marks: dict[SequenceGroup, _Mark] = {}
-        self._waiting: list[SequenceGroup] = []  # for their trial, the next one last
-        self._on_trial: list[SequenceGroup] = []
-        self._num_at_once = 1
-
-    def suspect(self, group: SequenceGroup) -> None:
-        """A new request stands trial from the start: other engines were lost with it."""
-        self._marks[group] = _Mark(_progress(group), 0, sys.maxsize, num_kills=0)
-        self._hold([*self._waiting, group], num_at_once=1)
-
-    def judge(
-        self,
-        failed: Iterable[ScheduledSequence],
-        *,
-        is_death: bool,
-        is_kill: bool = False,
-    ) -> SequenceGroup | None:
-        """Of a step that failed with these in it: the request that is to blame; None while that is
-        not known.
-
-        `is_death`: a worker's process ended with the step; `is_kill`: it was ended from outside.
-        """
-        marks = _marks(failed)
-        tried = [group for group in marks if group in self._on_trial]
-        again = [group for group, mark in marks.items() if group in self._marks and mark.meets(self._marks[group])]
-        new = [group for group in marks if group.metrics.first_token_time is None]
-        if is_kill:
-            marks = {group: replace(mark, num_kills=self._num_kills(group, again) + 1) for group, mark in marks.items()}
-        self._marks |= marks
-        doubtful = sorted({*again, *new}, key=lambda group: group.order[1])
-        self._on_trial = [group for group in self._on_trial if group not in doubtful]
-        if is_kill:
-            guilty = [group for group in tried if marks[group].num_kills >= MAX_KILLS]
-        else:
-            guilty = again if again == doubtful and (tried or not is_death) else []
-        if len(guilty) == 1:
-            self._let_go()
-            return guilty[0]
-        if tried:
-            self._hold([*self._waiting, *doubtful], num_at_once=1)
-        elif again or (new and is_death and not is_kill):
-            suspects = [group for group in doubtful if group in again or not again]
-            self._hold([*self._waiting, *suspects], num_at_once=-(-len(suspects) // MAX_TRIALS))
-        return None
-
-    def _num_kills(self, group: SequenceGroup, again: list[SequenceGroup]) -> int:
-        """Of the request before this failure, if it has failed at the same tokens before."""
-        return self._marks[group].num_kills if group in again else 0
-
-    def review(self) -> None:
-        """Clear those on trial that got past their mark, or are gone; let the next ones go."""
-        if not self._marks:
-            return
-        self._marks = {
-            group: mark
-            for group, mark in self._marks.items()
-            if not group.finished and _progress(group) == mark.progress
-        }
-        self._on_trial = [group for group in self._on_trial if group in self._marks]
-        self._waiting = [group for group in self._waiting if group in self._marks]
-        self._let_go()
-
-    def _hold(self, suspects: list[SequenceGroup], num_at_once: int) -> None:
-        self._num_at_once = num_at_once
-        self._waiting = suspects
-        for group in suspects:
-            self._line.set_may_pass(group, may_pass=False)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """The next ones for their trial, unless one goes on; who has had no token yet is not to be
-        there.
-        """
-        while self._waiting and len(self._on_trial) < self._num_at_once:
-            self._on_trial.append(self._waiting.pop())
-            self._line.set_may_pass(self._on_trial[-1], may_pass=True)
-        self._line.is_shut = bool(self._on_trial)
-
-
-def _marks(failed: Iterable[ScheduledSequence]) -> dict[SequenceGroup, _Mark]:
-    marks: dict[SequenceGroup, _Mark] = {}
-    for entry in failed:
-        group, start, end = entry.group, entry.start, entry.start + entry.num_tokens
-        if not group.finished:
-            known = marks.get(group, _Mark(_progress(group), start, end, num_kills=0))
-            marks[group] = replace(known, start=min(known.start, start), end=max(known.end, end))
-    return marks
-
-
-def _progress(group: SequenceGroup) -> int:
-    return sum([len(seq.token_ids) for seq in group.seqs])

@@ -13,6 +13,7 @@ from engine.preemption import Preemption, PreemptionCosts
 from engine.queues import Queues
 from engine.sequence import Lane, Sequence, SequenceGroup, Status
 from engine.token_budget import StepLimits, TokenBudget
+from engine.waiting_line import WaitingLine
 
 
 class Scheduler:
@@ -22,10 +23,18 @@ class Scheduler:
     another's sake, and a request that could not run alone was refused when it was added.
     """
 
-    def __init__(self, queues: Queues, limits: StepLimits, costs: PreemptionCosts, *, watermark: float) -> None:
-        self.queues = queues
-        self.budget = TokenBudget(queues, limits)
-        self.preemption = Preemption(queues, costs)
+    def __init__(
+        self,
+        waiting: WaitingLine,
+        blocks: BlockManager,
+        limits: StepLimits,
+        *,
+        swap_seconds_per_block: float,
+        watermark: float,
+    ) -> None:
+        self.queues = Queues(blocks, waiting)
+        self.budget = TokenBudget(self.queues, limits)
+        self.preemption = Preemption(self.queues, PreemptionCosts(swap_seconds_per_block))
         self.watermark = watermark
         self.step = 0
 

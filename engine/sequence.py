@@ -169,7 +169,7 @@ class SequenceGroup:
     error: str | None = None
     error_code: str | None = None
     is_over: bool = False  # its end has been told, or nobody wants to hear of it
-    may_pass: bool = False  # be admitted while others stand trial: has had a token, or is one of them (engine.recovery)
+    may_pass: bool = False  # be admitted while others stand trial: has had a token, or is one of them (engine.suspects)
 
     @property
     def request_id(self) -> str:

@@ -5,6 +5,8 @@ as that leaves.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from engine.config import EngineConfig
+from engine.executor import Executor
 from engine.plan import SchedulerOutputs
 from engine.queues import Queues
 from engine.sequence import Lane, Sequence, SequenceGroup
@@ -27,6 +29,17 @@ class StepLimits:
     min_stage_tokens: int  # of prompts, where several stages share them
     depth: int  # steps in flight
     runs_ahead: bool  # whether a step may be built before the tokens of the one before it are known
+
+
+def step_limits(config: EngineConfig, executor: Executor) -> StepLimits:
+    return StepLimits(
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_seqs=config.max_num_seqs,
+        long_prefill_token_threshold=config.long_prefill_token_threshold,
+        min_stage_tokens=config.min_stage_tokens,
+        depth=executor.depth,
+        runs_ahead=executor.runs_ahead,
+    )
 
 
 class TokenBudget:

@@ -52,8 +52,7 @@ def test_beams_times_stop_tokens_may_exceed_the_vocabulary(backend: str) -> None
 
 def test_beams_that_a_step_cannot_bear_are_refused() -> None:
     engine = make_engine(Knobs())
-    engine.model_config = engine.model_config.model_copy(update={"vocab_size": 1000})
-    engine._adopt(engine.capacity)
+    engine.admission.limits = replace(engine.admission.limits, vocab_size=1000)
     width, num_stops = 16, MAX_CANDIDATES - 17
     bearable = SamplingParams(beam_width=width, temperature=0, max_tokens=1, stop_token_ids=range(6, 6 + num_stops))
     check_request(engine, [1], bearable)
@@ -65,7 +64,6 @@ def test_beams_that_a_step_cannot_bear_are_refused() -> None:
 
 def test_more_logprobs_than_there_are_tokens_are_refused() -> None:
     engine = make_engine(Knobs())
-    engine.model_config = engine.model_config.model_copy(update={"vocab_size": 12})
-    engine._adopt(engine.capacity)
+    engine.admission.limits = replace(engine.admission.limits, vocab_size=12)
     with pytest.raises(InvalidRequest, match="logprobs=13 exceeds the vocabulary of 12"):
         check_request(engine, [1], SamplingParams(logprobs=13))

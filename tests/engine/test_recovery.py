@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from engine.errors import REQUEST_QUARANTINED, STEP_FAILED
-from engine.recovery import BACKOFF_SECONDS, MAX_CONVICTIONS, MAX_KILLS, PROGRESS_STEPS, RestartBudget
+from engine.recovery import BACKOFF_SECONDS, MAX_CONVICTIONS, PROGRESS_STEPS, RestartBudget
 from engine.sampling_params import SamplingParams
+from engine.suspects import MAX_KILLS
 from tests.engine.arrivals import add_request
 from tests.engine.test_llm_engine import finish
 from tests.engine.workloads import Knobs, Request, essence, make_engine, run

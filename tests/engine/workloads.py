@@ -55,7 +55,7 @@ def make_engine(knobs: Knobs) -> LLMEngine:
     plain = {"model": DEMO, "max_model_len": max_model_len, "max_num_seqs": 32, "max_restarts": 100}
     config = EngineConfig.create(**(plain | knobs.overrides))
     engine = LLMEngine(config, model, TOKENIZER, executor)
-    engine.budget = RestartBudget(config.max_restarts, backoff_seconds=(0.0,))
+    engine.recovery.budget = RestartBudget(config.max_restarts, backoff_seconds=(0.0,))
     engine.start()
     return engine
 
