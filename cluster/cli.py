@@ -1,4 +1,4 @@
-"""The `squadron` command: its parser, and one error line and a status for whatever goes wrong."""
+"""The `squadron` command: its parser, and one error line and exit status per kind of failure."""
 
 import argparse
 import signal
@@ -15,7 +15,7 @@ from engine.errors import ClusterLost, SquadronError, in_a_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status."""
+    """Run one command; returns the exit status."""
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SquadronError as error:
         print(f"squadron {options.command}: {error}", file=sys.stderr)
         return 2
-    except OSError as error:  # of a file or a connection: ours to name, not to trace
+    except OSError as error:  # of a file or a connection: an error line, not a traceback
         what = f"{error.filename}: {error.strerror}" if error.filename is not None else in_a_line(error)
         print(f"squadron {options.command}: {what}", file=sys.stderr)
         return 2
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """SIGTERM ends a command as Ctrl-C does."""
+    """SIGTERM ends a command like Ctrl-C."""
     raise KeyboardInterrupt
 
 

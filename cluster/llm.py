@@ -1,4 +1,4 @@
-"""Offline batches: `LLM(model=...).generate(prompts)`, in this process for one rank, else on
+"""Offline batches: `LLM(model=...).generate(prompts)`, in this process for one rank, otherwise on
 Ray.
 """
 
@@ -34,7 +34,7 @@ class LLM:
     `shutdown`.
 
     Arguments are those of `EngineConfig`. With more than one rank the workers run on the Ray
-    cluster that this process is connected to, or else on one of this machine alone.
+    cluster that this process is connected to, or on one that is started on this machine.
     """
 
     def __init__(self, model: str, **arguments: Any) -> None:
@@ -75,7 +75,7 @@ class LLM:
         """The whole answer to each prompt (a text, or token ids), in the order of the prompts.
 
         `sampling_params` are for all of them, or one for each. Raises InvalidRequest for the first
-        prompt that is not possible.
+        prompt that is invalid.
         """
         every: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
         return self._run(every, sampling_params, use_tqdm)
@@ -119,7 +119,7 @@ class LLM:
         with progress(total=num_open, desc="requests", delay=0, disable=not use_tqdm) as bar:
             while num_open:
                 for delta in self._next_outputs():
-                    if delta.request_id not in numbers:  # of a call that was interrupted
+                    if delta.request_id not in numbers:  # left by an interrupted call
                         continue
                     accumulators[numbers[delta.request_id]].add(delta)
                     num_tokens += sum(len(output.token_ids) for output in delta.outputs)
@@ -132,7 +132,7 @@ class LLM:
         return [accumulator.last for accumulator in accumulators if accumulator.last is not None]
 
     def _next_outputs(self) -> list[RequestOutput]:
-        """Wait for a step's outputs; raises EngineDead if there will be none."""
+        """Wait for a step's outputs; raises EngineDead if none will come."""
         while True:
             try:
                 return self._outputs.get(timeout=DEAD_CHECK_SECONDS)

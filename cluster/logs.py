@@ -1,4 +1,4 @@
-"""Where a Serve replica of ours writes its log."""
+"""Logging of our Serve replicas."""
 
 import logging
 
@@ -6,12 +6,12 @@ from ray.serve._private.constants import SERVE_LOGGER_NAME
 
 
 def log_beside_serve() -> None:
-    """In a Serve replica: have our lines in its log, from INFO on."""
+    """In a Serve replica: write our log lines, from INFO on, to its log file."""
     ours, handlers = logging.getLogger("squadron"), logging.getLogger(SERVE_LOGGER_NAME).handlers
-    if handlers:  # else this is no replica, and logging is whoever's runs us
+    if handlers:  # otherwise this is not a replica, and the caller configures logging
         ours.setLevel(logging.INFO)
         ours.propagate = False
         ours.handlers[:] = handlers
-        # Python tells stderr of a log that cannot be written, and Serve writes stderr to its log:
-        # without end, on a full disk.
+        # Python reports a log that cannot be written on stderr, and Serve writes stderr to the log:
+        # an endless loop on a full disk.
         logging.raiseExceptions = False

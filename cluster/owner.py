@@ -1,8 +1,8 @@
-"""Who may end an application: the process that built it. Every other Ray job of the cluster has the
-same handles, and may not.
+"""Only the process that built an application may end it, although every Ray job of the cluster can
+get the same handles.
 
-This keeps callers from ending by mistake what is not theirs. It is no wall: whoever is let into a
-Ray cluster may run code on it and kill its actors.
+This prevents mistakes. It is not access control: whoever is admitted to a Ray cluster may run code
+on it and kill its actors.
 """
 
 import functools
@@ -14,7 +14,7 @@ from engine.errors import SquadronError
 
 
 class NotOwner(SquadronError):
-    """A caller who did not build the application wants to end a part of it."""
+    """A caller that did not build the application tried to end a part of it."""
 
 
 @dataclass(frozen=True, slots=True)

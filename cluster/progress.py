@@ -1,5 +1,5 @@
-"""Bars for what takes long, which can be read where no one sees bars too: in a file, now and then,
-if it does take long.
+"""Progress bars for long work; if stderr is not a terminal, occasional lines instead, and only if
+the work takes long.
 """
 
 import sys
@@ -12,8 +12,8 @@ LINE_SECONDS = 10.0
 
 
 def progress(*, delay: float = LINE_SECONDS, **options: Any) -> "tqdm[None]":
-    """A bar on stderr; `options` are tqdm's own. `delay`: seconds before there is one, where no one
-    sees bars.
+    """A bar on stderr; `options` are tqdm's own. `delay`: seconds before the first line if stderr
+    is not a terminal.
     """
     if sys.stderr.isatty():
         return tqdm(mininterval=TICK_SECONDS, maxinterval=TICK_SECONDS, **options)

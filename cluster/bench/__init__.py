@@ -1,6 +1,4 @@
-"""`squadron bench`: latency and throughput of the engine, and what clients of a server see, in the
-field's terms.
-"""
+"""`squadron bench`: latency and throughput of the engine, and of a server as its clients see it."""
 
 from cluster.bench.command import add_options, run
 

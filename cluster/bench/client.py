@@ -1,6 +1,4 @@
-"""A client of OpenAI's streaming completions that notes when each piece came, and costs little for
-each.
-"""
+"""A client of OpenAI's streaming completions that records when each event arrived."""
 
 import time
 from dataclasses import dataclass, field
@@ -13,15 +11,15 @@ import msgspec
 from cluster.bench.workload import Work
 from engine.errors import InvalidConfig, in_a_line
 
-SILENCE_SECONDS = 300.0  # until a server that sends nothing is given up
+SILENCE_SECONDS = 300.0  # without data, after which a request fails
 CONNECT_SECONDS = 30.0
-SHOWN_BODY = 200  # characters of an answer that is no OpenAI error
+SHOWN_BODY = 200  # characters shown of an answer that is not an OpenAI error
 
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and what came of it; times in seconds of time.perf_counter(). `error` is None if
-    all of it came.
+    """A request and its answer; times in seconds of time.perf_counter(). `error` is None if the
+    answer is complete.
     """
 
     due: float  # when it arrived
@@ -52,7 +50,7 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 
 
 class Client:
-    """Of one server; a key goes into the authorization header."""
+    """Sends requests to one server; a key goes into the authorization header."""
 
     def __init__(self, base_url: str, *, api_key: str | None, temperature: float) -> None:
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
@@ -87,7 +85,7 @@ class Client:
             raise InvalidConfig(f"{url} lists no models: {in_a_line(error)}") from None
 
     async def complete(self, model: str, work: Work, due: float) -> Exchange:
-        """Ask and read to the end; whatever goes wrong is in the exchange's `error`."""
+        """Send a request and read its answer; any failure is in the exchange's `error`."""
         body = msgspec.json.encode(
             {
                 "model": model,
@@ -108,7 +106,7 @@ class Client:
                 else:
                     exchange.error = _refusal(response.status, await response.read())
         except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError) as error:
-            exchange.error = exchange.error or in_a_line(error)  # after it tells of an error, a server may break off
+            exchange.error = exchange.error or in_a_line(error)  # after an error event the connection may end
         return exchange
 
 

@@ -106,9 +106,7 @@ def _workload(
     input_len: Lengths,
     output_len: Lengths,
 ) -> argparse._ArgumentGroup:
-    """The options of every benchmark; the answers are as long as they may be, whatever the model
-    says.
-    """
+    """The options of every benchmark; answers have full length, whatever the model generates."""
     parser.set_defaults(measure=measure)
     group = parser.add_argument_group("benchmark")
     for name, default, what in (("input", input_len, "prompts"), ("output", output_len, "answers")):
@@ -146,7 +144,7 @@ def rate(text: str) -> float:
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    """Before the work, not after it."""
+    """Before measuring, so that no figures are lost. Raises InvalidConfig."""
     for path in (options.output, options.plot):
         if path is not None and not path.parent.is_dir():
             raise InvalidConfig(f"cannot write {path}: there is no folder {path.parent}")

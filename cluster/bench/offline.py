@@ -1,5 +1,5 @@
-"""`squadron bench latency` and `throughput`: the engine itself, in this process for one rank, else
-on Ray.
+"""`squadron bench latency` and `throughput`: the engine alone, in this process for one rank,
+otherwise on Ray.
 """
 
 import argparse
@@ -22,8 +22,8 @@ WARM_UP = Lengths(16, 16)
 
 
 def latency(options: argparse.Namespace) -> Outcome:
-    """For each batch size, the time of a whole batch and those of its requests; without the batches
-    in which one fails.
+    """For each batch size, the time of a whole batch and of its requests; batches with a failed
+    request are left out.
     """
     config = _config(options)
     for batch_size in options.batch_size:
@@ -54,8 +54,8 @@ def latency(options: argparse.Namespace) -> Outcome:
 
 
 def throughput(options: argparse.Namespace) -> Outcome:
-    """All requests at once, as fast as the engine takes them; one goes before them, neither timed
-    nor counted.
+    """All requests at once, as fast as the engine can; one request runs before them and is not
+    measured.
     """
     config = _config(options)
     random, vocab_size = np.random.default_rng(config.seed), ModelConfig.load(config.model).vocab_size
@@ -92,7 +92,7 @@ def _failures(outputs: Sequence[RequestOutput]) -> Counter[str]:
 
 
 def _samples(outputs: Sequence[RequestOutput]) -> dict[str, list[float]]:
-    """In ms, from the moment the requests were given to the engine."""
+    """In ms, from when the requests were added to the engine."""
     samples: dict[str, list[float]] = {"TTFT": [], "TPOT": [], "E2EL": []}
     for output in outputs:
         metrics, num_tokens = output.metrics, len(output.outputs[0].token_ids)

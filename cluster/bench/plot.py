@@ -1,5 +1,5 @@
-"""Distributions as an SVG: for each metric, the share of samples that took no longer. No plotting
-library is needed.
+"""Distributions as an SVG: for each metric, the share of samples that took at most that long. Needs
+no plotting library.
 """
 
 import math
@@ -10,13 +10,13 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-WIDTH, HEIGHT = 360, 210  # of a curve's frame, in pixels
+WIDTH, HEIGHT = 360, 210  # size of a curve's frame, in pixels
 LEFT, TOP, RIGHT, BOTTOM = 56, 34, 18, 40  # around it
 COLUMNS = 2
 HEADER = 36
-LEVELS = (0.0, 0.5, 0.9, 0.99, 1.0)  # shares that are ruled and labelled
-MAX_STEPS = 400  # of a curve; of more samples, as many quantiles are shown
-LEAST_MS = 0.01  # whatever is shorter, a lag of nothing say, is shown at this
+LEVELS = (0.0, 0.5, 0.9, 0.99, 1.0)  # shares with a grid line and a label
+MAX_STEPS = 400  # of a curve; more samples are reduced to as many quantiles
+LEAST_MS = 0.01  # shorter times, for example a lag of 0, are drawn here
 STYLE = (
     "text{font:11px sans-serif;fill:#333}.name{font-size:13px;font-weight:bold}"
     ".rule{stroke:#ddd}.frame{fill:none;stroke:#888}.curve{fill:none;stroke:#0b6e99;stroke-width:1.8}"
@@ -56,7 +56,7 @@ def _panel(name: str, values: Sequence[float]) -> str:
         x = (math.log(mark) - first) / (last - first) * WIDTH
         parts.append(f'<path class="rule" d="M{x:.1f} 0V{HEIGHT}"/>')
         parts.append(f'<text x="{x:.1f}" y="{HEIGHT + 16}" text-anchor="middle">{mark:g}</text>')
-    # A step up at each sample: nothing was measured between two of them.
+    # The curve steps up at each sample: there are no measurements between two samples.
     steps = zip(x_of, pairwise([0.0, *shares]), strict=True)
     corners = [(x, share) for x, below_and_above in steps for share in below_and_above]
     points = " ".join(f"{x:.1f},{HEIGHT * (1 - share):.1f}" for x, share in corners)
@@ -70,8 +70,8 @@ def _panel(name: str, values: Sequence[float]) -> str:
 
 
 def _marks(least: float, most: float) -> list[float]:
-    """Labels of a logarithmic axis around both: two at least, at 1, 2 and 5 of each decade, or at 1
-    if those are many.
+    """Labels of a logarithmic axis that includes both: at least two, at 1, 2 and 5 of each decade,
+    or only at 1 if there are many decades.
     """
     decades = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 2)
     digits = (1, 2, 5) if len(decades) <= 4 else (1,)

@@ -1,4 +1,4 @@
-"""What a benchmark found, as a table and as JSON, with all that the figures depend on."""
+"""A benchmark's results as a table and as JSON, with everything that the figures depend on."""
 
 import importlib.metadata
 import json
@@ -25,11 +25,8 @@ SHOWN_FAILURES = 8
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`figures` are counts and rates, by name; `samples` the times in ms that percentiles are taken
-    of, by name.
-
-    Failed requests are counted in `failures`, by what went wrong, and are in no figure but the
-    duration.
+    """`figures` are counts and rates, by name; `samples` are times in ms, by name, for percentiles.
+    Failed requests are counted in `failures`, by error, and otherwise affect only the duration.
     """
 
     num_requests: int
@@ -53,7 +50,7 @@ def table(outcome: Outcome) -> str:
 
 
 def summarize(values: Sequence[float]) -> dict[str, float]:
-    """Mean and percentiles, of nothing at all none."""
+    """Mean and percentiles; empty if there are no values."""
     if not values:
         return {}
     found = np.percentile(values, PERCENTILES).tolist()
@@ -75,7 +72,7 @@ def write_json(path: Path, benchmark: str, outcome: Outcome) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """When, by which command, on what machine and with which versions."""
+    """Date, command, machine and versions."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(sys.orig_argv),
@@ -85,7 +82,7 @@ def environment() -> dict[str, Any]:
 
 
 def _machine() -> dict[str, Any]:
-    """The load average tells whether other work spoilt the figures."""
+    """Includes the load average, which shows whether other work disturbed the measurement."""
     gpus = Path("/proc/driver/nvidia/gpus").glob("*/information")
     return {
         "cpu": _field(Path("/proc/cpuinfo"), "model name") or platform.processor(),
@@ -106,7 +103,7 @@ def _versions() -> dict[str, str]:
 
 
 def _field(path: Path, name: str) -> str:
-    """Of a file of "name : value" lines, the first value of that name."""
+    """The first value of that name in a file of "name : value" lines."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     found = (line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == name)
     return next(found, "")

@@ -1,5 +1,5 @@
-"""`squadron bench serve`: requests that arrive when they arrive, whether the server keeps up or not
-(an open loop).
+"""`squadron bench serve`: requests arrive at given times, whether the server keeps up or not (an
+open loop).
 """
 
 import argparse
@@ -19,11 +19,13 @@ from engine.errors import InvalidConfig
 
 OBJECTIVES = ("ttft", "tpot", "e2el")
 
-Objective = tuple[str, float]  # a metric, and the milliseconds that it may take
+Objective = tuple[str, float]  # a metric, and its limit in milliseconds
 
 
 def measure(options: argparse.Namespace) -> Outcome:
-    """What clients saw. Raises InvalidConfig if a first request, which is not counted, fails."""
+    """Send the requests and measure them. Raises InvalidConfig if a first request, which is not
+    counted, fails.
+    """
     random = np.random.default_rng(options.seed)
     works = random_works(random, options.num_prompts, options.input_len, options.output_len, options.vocab_size)
     arrivals = poisson_arrivals(random, options.num_prompts, options.request_rate)
@@ -34,9 +36,7 @@ def measure(options: argparse.Namespace) -> Outcome:
 async def _exchange(
     options: argparse.Namespace, works: Sequence[Work], arrivals: Sequence[float]
 ) -> tuple[list[Exchange], float]:
-    """Every exchange, in the order of arrival, and the seconds from the first arrival to the last
-    end.
-    """
+    """All exchanges in order of arrival, and the seconds from the first arrival to the last end."""
     async with Client(options.base_url, api_key=options.api_key, temperature=options.temperature) as client:
         model = options.model or await client.first_model()
         trial = await client.complete(model, works[0], time.perf_counter())
@@ -72,10 +72,10 @@ def objective(text: str) -> Objective:
 def outcome(exchanges: Sequence[Exchange], seconds: float, objectives: Sequence[Objective]) -> Outcome:
     """The field's metrics, in ms.
 
-    TTFT: from sending to the first token; E2EL: to the last one; TPOT: between these, by each token
-    after the first; ITL: between two arrivals, however many tokens each brought. Lag: from a
-    request's arrival to its sending, as it waited for its turn under --max-concurrency or for a
-    client that is too slow.
+    TTFT: from sending to the first token; E2EL: to the last one; TPOT: the time between these,
+    divided by the number of tokens after the first; ITL: between two events, however many tokens
+    each has. Lag: from a request's arrival to its sending, while it waits for --max-concurrency or
+    for a slow client.
     """
     done = [exchange for exchange in exchanges if exchange.error is None]
     times = [_times(exchange) for exchange in done]
@@ -105,7 +105,7 @@ def outcome(exchanges: Sequence[Exchange], seconds: float, objectives: Sequence[
 
 
 def _times(exchange: Exchange) -> dict[str, float]:
-    """In ms; an answer of one token has no tpot."""
+    """In ms; an answer of one token has no TPOT."""
     first, last = exchange.pieces[0] - exchange.sent, exchange.pieces[-1] - exchange.sent
     times = {"ttft": 1000 * first, "e2el": 1000 * last}
     if exchange.num_output > 1:

@@ -1,5 +1,5 @@
-"""What a benchmark asks for: prompts of random token ids, lengths, and arrivals. All of it follows
-from a seed.
+"""The requests of a benchmark: prompts of random token ids, lengths and arrival times, all from one
+seed.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from engine.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Numbers of tokens from `low` to `high`, each as likely."""
+    """Numbers of tokens, uniform from `low` to `high`."""
 
     low: int
     high: int
@@ -24,7 +24,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One request: a prompt, and how many tokens its answer has."""
+    """One request: a prompt, and the length of its answer in tokens."""
 
     prompt: list[int]
     output_len: int
@@ -49,7 +49,7 @@ def lengths(text: str) -> Lengths:
 def random_works(
     random: np.random.Generator, count: int, input_len: Lengths, output_len: Lengths, vocab_size: int
 ) -> list[Work]:
-    """Prompts have no prefix in common but by chance, so that a prefix cache is of no use."""
+    """Prompts share prefixes only by chance, so that a prefix cache does not help."""
     input_lens = random.integers(input_len.low, input_len.high, count, endpoint=True)
     output_lens = random.integers(output_len.low, output_len.high, count, endpoint=True)
     return [
@@ -59,8 +59,8 @@ def random_works(
 
 
 def poisson_arrivals(random: np.random.Generator, count: int, rate: float) -> list[float]:
-    """Seconds after the first request at which each arrives: at `rate` a second on average, or, if
-    that is inf, at once.
+    """Arrival times in seconds after the first request: `rate` per second on average, or all at
+    once if it is inf.
     """
     if math.isinf(rate):
         return [0.0] * count

@@ -1,5 +1,5 @@
-"""`squadron chaos`: identical streams to a server under faults, each held against an undisturbed
-run of the same request.
+"""`squadron chaos`: streams from a server under faults, each compared with an undisturbed run of
+the same request.
 """
 
 from cluster.chaos.command import add_options

@@ -1,4 +1,4 @@
-"""A client that never asks twice, and keeps all that it was told and when."""
+"""A client that never retries, and records everything that it received and when."""
 
 import asyncio
 import time
@@ -14,40 +14,40 @@ from cluster.chaos.transcript import Transcript
 from engine.errors import InvalidConfig, in_a_line
 
 CONNECT_SECONDS = 30.0
-FAILED_PAUSE_SECONDS = 0.5  # a server that is down is not to be flooded
-RESUME_SECONDS = 60.0  # for a server to take a stream up again
-SHOWN_BODY = 300  # characters of a refusal
+FAILED_PAUSE_SECONDS = 0.5  # so as not to flood a server that is down
+RESUME_SECONDS = 60.0  # for a server to resume a stream
+SHOWN_BODY = 300  # characters kept of an error answer
 
 
 @dataclass(slots=True)
 class Stream:
-    """A request and what came of it; times are of time.monotonic()."""
+    """A request and its answer; times are of time.monotonic()."""
 
     request: ChaosRequest
     sent: float
     transcript: Transcript = field(default_factory=Transcript)
-    arrivals: list[float] = field(default_factory=list)  # of each event that brought part of an answer
+    arrivals: list[float] = field(default_factory=list)  # times of events with a part of the answer
     ended: float | None = None
     status: int | None = None  # of the answer
     retry_after: str | None = None
-    error: str | None = None  # an exception of the connection, a refusal, or an error event
-    last_event_id: str | None = None  # where events have ids
+    error: str | None = None  # a connection's exception, an error answer, or an error event
+    last_event_id: str | None = None  # if events have ids
     num_resumed: int = 0
 
     @property
     def is_silently_cut(self) -> bool:
-        """It ended as if all were well, and all was not told."""
+        """It ended without an error although the answer is incomplete."""
         return self.ended is not None and self.error is None and not self.transcript.is_complete
 
 
 class ChaosClient:
-    """Of one server; a key goes into the authorization header."""
+    """Sends requests to one server; a key goes into the authorization header."""
 
     def __init__(
         self, url: str, *, api_key: str | None = None, silence_seconds: float = 120.0, resumes: bool = False
     ) -> None:
-        """`silence_seconds`: how long a stream may say nothing before it counts as lost. `resumes`:
-        it comes back to streams that break, where their events have ids.
+        """`silence_seconds`: a stream silent for longer counts as lost. `resumes`: broken streams
+        whose events have ids are resumed.
         """
         self._url = url.rstrip("/").removesuffix("/v1")
         self._headers = {"content-type": "application/json"}
@@ -58,8 +58,8 @@ class ChaosClient:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            # A connection for each stream, as different clients have: none is taken up again that a
-            # fault has cut.
+            # One connection per stream, as separate clients would have: none that a fault has cut
+            # is reused.
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=self._silence_seconds),
@@ -90,7 +90,9 @@ class ChaosClient:
             raise InvalidConfig(f"{self._url}/v1/models lists no models") from None
 
     async def stream(self, request: ChaosRequest, *, drop_after: int | None = None) -> Stream:
-        """Ask once and read to the end; or break the connection off after so many bytes."""
+        """Send the request once and read to the end; or break the connection off after so many
+        bytes.
+        """
         stream = Stream(request, sent=time.monotonic())
         await self._ask(stream, drop_after)
         broken = time.monotonic()
@@ -103,7 +105,7 @@ class ChaosClient:
         return stream
 
     async def _ask(self, stream: Stream, drop_after: int | None) -> None:
-        """Read what is new to the stream: all of it, or what comes after the last event."""
+        """Read what the stream does not have yet: everything, or what follows the last event."""
         body = msgspec.json.encode(stream.request.body)
         headers = {} if stream.last_event_id is None else {"Last-Event-ID": stream.last_event_id}
         try:
@@ -129,8 +131,8 @@ class ChaosClient:
         streams: list[Stream],
         stop: asyncio.Event | None = None,
     ) -> None:
-        """Send each request once, so many at once, into `streams`; with `stop`, in turn again until
-        that is set.
+        """Send each request once, `concurrency` at a time, into `streams`; with `stop`, repeat them
+        in turn until it is set.
         """
         num_sent = 0
 

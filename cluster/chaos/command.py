@@ -1,6 +1,4 @@
-"""`squadron chaos`: streams to a server of one's own, while its operator, or a command, brings it
-faults.
-"""
+"""`squadron chaos`: streams from a server of yours, while you or a command cause faults."""
 
 import argparse
 import asyncio
@@ -17,7 +15,7 @@ from cluster.commands.command_line import add_server_options
 from cluster.progress import progress
 from engine.errors import InvalidConfig
 
-FAULT_SECONDS = 60.0  # that a fault's command may take
+FAULT_SECONDS = 60.0  # for a fault's command to run
 TICK_SECONDS = 0.5
 HIT_SECONDS = 10.0  # for the server to notice a fault: a frozen worker takes a quarter of it
 
@@ -93,9 +91,7 @@ async def _run(options: argparse.Namespace) -> Report:
 
 
 async def undisturbed(client: ChaosClient, requests: list[ChaosRequest], concurrency: int) -> dict[int, Transcript]:
-    """The transcript of each request, by index; raises InvalidConfig if any cannot be had even
-    so.
-    """
+    """The transcript of each request, by index; raises InvalidConfig if any fails even then."""
     streams: list[Stream] = []
     done = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
@@ -114,8 +110,8 @@ async def undisturbed(client: ChaosClient, requests: list[ChaosRequest], concurr
 async def show(
     streams: list[Stream], faults: list[Fault], done: asyncio.Event, *, total: int, label: str = "streams"
 ) -> None:
-    """A bar of streams that have ended and faults delivered, until `done`; a line now and then
-    where no one sees bars.
+    """A progress bar of ended streams and delivered faults, until `done`; occasional lines if
+    stderr is not a terminal.
     """
     with progress(total=total, desc=label, unit="stream") as bar:
         while not done.is_set() or bar.n < len(streams):
@@ -126,7 +122,7 @@ async def show(
 
 
 async def _deliver(options: argparse.Namespace, client: ChaosClient, faults: list[Fault], stop: asyncio.Event) -> None:
-    """Let the time pass, or run the command at its intervals; then stop the sending."""
+    """Wait, or run the command at intervals; then stop sending."""
     deadline = time.monotonic() + options.seconds
     if options.fault_command is None:
         await asyncio.sleep(options.seconds)
@@ -158,7 +154,7 @@ async def engines(client: ChaosClient) -> set[tuple[str, int]]:
 
 
 async def has_hit(client: ChaosClient, before: set[tuple[str, int]]) -> bool:
-    """Whether the engines are soon not what they were, or the server does not answer."""
+    """Whether engines recovered or changed within some seconds, or the server does not answer."""
     deadline = time.monotonic() + HIT_SECONDS
     while time.monotonic() < deadline:
         try:

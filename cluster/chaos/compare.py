@@ -1,6 +1,4 @@
-"""Is a stream what it would have been without faults? Lost, duplicated and changed ones are told
-apart.
-"""
+"""Compares a stream with an undisturbed one; distinguishes lost, duplicated and changed streams."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -11,11 +9,9 @@ Problem = Literal["lost", "duplicated", "changed"]
 
 
 def problems(got: Transcript, expected: Transcript) -> set[Problem]:
-    """What is wrong with a stream, told from an undisturbed one that is complete; nothing if they
-    are the same.
-
-    Lost: it did not come to its end. Duplicated: a piece of the answer was told twice. Changed: any
-    other difference.
+    """What is wrong with a stream, compared with a complete undisturbed one; nothing if they are
+    the same. Lost: it did not reach its end. Duplicated: a part of the answer was sent twice.
+    Changed: any other difference.
     """
     if got.digest() == expected.digest():
         return set()
@@ -35,8 +31,8 @@ def problems(got: Transcript, expected: Transcript) -> set[Problem]:
 
 
 def _repeats(told: Sequence[str], right: Sequence[str]) -> bool:
-    """Whether `told` goes wrong by going back: right[:j] + right[i:] for some i < j, or a beginning
-    of that.
+    """Whether `told` differs by repeating a part: right[:j] + right[i:] for some i < j, or a
+    beginning of that.
     """
     same = next((at for at, (a, b) in enumerate(zip(told, right, strict=False)) if a != b), min(len(told), len(right)))
     rest = told[same:]

@@ -1,5 +1,5 @@
-"""What a run under faults came to: figures, a verdict, and every stream's hash, printed and written
-as JSON.
+"""The results of a run under faults: figures, a verdict, and every stream's hash, printed and
+written as JSON.
 """
 
 import json
@@ -20,25 +20,27 @@ SHOWN_PROBLEMS = 8
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What was done to the server, and when (time.monotonic())."""
+    """What was done to the server, and when (seconds of time.monotonic())."""
 
     what: str
     at: float
-    interrupts: bool = True  # streams may have fallen silent by it
+    interrupts: bool = True  # from here on streams may be silent
 
 
 @dataclass(slots=True)
 class Report:
-    """A run's figures. It fails by its streams, by too few faults, or by an `unmet` expectation."""
+    """A run's figures. It fails if streams were lost, duplicated or changed, if there were too few
+    faults, or if an expectation is `unmet`.
+    """
 
     name: str
     num_faults_named: int
     faults: list[Fault]
     streams: list[Stream]
     expected: Mapping[int, Transcript]  # by the request's index
-    tolerated: frozenset[str] = frozenset()  # what streams may suffer, so long as they are told
+    tolerated: frozenset[str] = frozenset()  # failures that streams may have, if they are reported
     unmet: list[str] = field(default_factory=list)
-    figures: dict[str, float | str] = field(default_factory=dict)  # more of them, by name
+    figures: dict[str, float | str] = field(default_factory=dict)  # further figures, by name
     problems: list[set[str]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,8 +56,8 @@ class Report:
 
     @property
     def counts(self) -> Counter[str]:
-        """Streams that are lost, duplicated, changed; of those lost, the ones that ended as if all
-        were well.
+        """Numbers of streams lost, duplicated, changed; and of lost streams that ended without an
+        error.
         """
         counts = Counter(problem for each in self.problems for problem in each)
         counts["silently cut"] = sum(stream.is_silently_cut for stream in self.streams)
@@ -70,7 +72,7 @@ class Report:
         return sorted(resume_times(self.streams, [fault.at for fault in self.faults if fault.interrupts]))
 
     def lines(self) -> list[str]:
-        """For people."""
+        """A report to read."""
         counts, resumed = self.counts, self.resume_seconds
         lines = [
             f"faults delivered   {len(self.faults)} of {self.num_faults_named} named",
@@ -153,5 +155,5 @@ def resume_times(streams: Sequence[Stream], faults: Sequence[float]) -> list[flo
 
 
 def percentile(in_order: Sequence[float], share: float) -> float:
-    """The smallest value that `share` of them do not exceed."""
+    """The smallest value that at least `share` of the values do not exceed."""
     return in_order[max(0, math.ceil(len(in_order) * share) - 1)]

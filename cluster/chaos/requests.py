@@ -1,5 +1,5 @@
-"""The requests of a run: every kind of answer that an interruption could change, the same ones for
-the same seed.
+"""The requests of a run: every kind of answer that an interruption could change; they follow from
+the seed.
 """
 
 import random
@@ -24,8 +24,8 @@ class ChaosRequest:
 
 
 def make_requests(num: int, *, model: str, max_tokens: int, seed: int = 0) -> list[ChaosRequest]:
-    """Kinds in turn; answers are as long as they may be, unless a stop string ends them in their
-    second half.
+    """Kinds take turns; answers have full length, unless a stop string ends them in their second
+    half.
     """
     generator = random.Random(seed)
     return [_make(index, KINDS[index % len(KINDS)], model, max_tokens, generator) for index in range(num)]

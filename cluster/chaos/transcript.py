@@ -1,4 +1,4 @@
-"""What a client was told, in a form that can be compared bit by bit and hashed."""
+"""What a client received, in a form that can be compared bit by bit and hashed."""
 
 import hashlib
 import json
@@ -11,13 +11,13 @@ class Choice:
     """One answer so far. A logprob is its float's bits, as hexadecimal."""
 
     text: str = ""
-    tokens: list[str] = field(default_factory=list)  # where logprobs were asked for: each token's text and its logprobs
+    tokens: list[str] = field(default_factory=list)  # if logprobs were requested: each token's text and logprobs
     finish_reason: str | None = None
     stop_reason: Any = None
 
     @property
     def pieces(self) -> list[str]:
-        """By token where those are known, else by character."""
+        """By token if tokens are known, otherwise by character."""
         return self.tokens or list(self.text)
 
 
@@ -28,7 +28,7 @@ class Transcript:
 
     @property
     def is_complete(self) -> bool:
-        """The server has told how each choice ended, and what it all came to."""
+        """The server has sent each choice's finish_reason, and the usage."""
         return (
             self.usage is not None
             and bool(self.choices)
@@ -36,8 +36,8 @@ class Transcript:
         )
 
     def take(self, event: dict[str, Any]) -> bool:
-        """Add a chunk of a stream of completions or chat completions, or a whole one; whether it
-        brought part of an answer.
+        """Add a chunk of a stream of completions or chat completions, or a complete answer; returns
+        whether it had a part of an answer.
         """
         usage = event.get("usage")
         if usage is not None:
@@ -67,7 +67,7 @@ def _text(part: dict[str, Any]) -> str:
 
 
 def _tokens(logprobs: dict[str, Any]) -> list[str]:
-    """A text for each token that tells it, its logprob and those of its rivals from all others."""
+    """For each token a text that identifies it, its logprob and its top logprobs."""
     if "content" in logprobs:
         return [
             _token(entry["token"], entry["logprob"], [[top["token"], top["logprob"]] for top in entry["top_logprobs"]])

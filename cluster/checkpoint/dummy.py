@@ -18,7 +18,7 @@ from engine.errors import InvalidConfig
 from parallel.spec import read
 
 SHARD_BYTES = 5 * 10**9
-DEVIATION = 0.02  # of the weights, as Qwen2's own initializer_range
+DEVIATION = 0.02  # standard deviation of the weights: Qwen2's initializer_range
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
 
@@ -34,7 +34,7 @@ def make_checkpoint(
     """Write config.json, the demo checkpoint's tokenizer and bf16 weights that depend on `seed` and
     their names alone.
 
-    `progress` is told the bytes of each tensor once written. `folder` is one of `make_folder`.
+    `progress` is called with each tensor's bytes once written. `folder` was made by `make_folder`.
     """
     for name in TOKENIZER_FILES:
         shutil.copyfile(DEMO / name, folder / name)
@@ -50,7 +50,7 @@ def make_checkpoint(
 
 
 def make_folder(folder: Path) -> None:
-    """A folder for a checkpoint; raises InvalidConfig if it holds one already, or cannot be
+    """Make a folder for a checkpoint; raises InvalidConfig if it holds one already, or cannot be
     made.
     """
     try:
@@ -66,7 +66,7 @@ def num_bytes(shape: Shape) -> int:
 
 
 def _tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
-    """Name and size of each, in the order in which they are written."""
+    """Name and shape of each tensor, in the order of writing."""
     return read(_hf_config(shape)).shapes()
 
 
@@ -75,7 +75,7 @@ def _bytes_of(size: tuple[int, ...]) -> int:
 
 
 def _shards(tensors: dict[str, tuple[int, ...]], shard_bytes: int) -> Iterator[dict[str, tuple[int, ...]]]:
-    """Cut into files of at most `shard_bytes`, of at least one tensor each."""
+    """Files of at most `shard_bytes`, with at least one tensor each."""
     shard: dict[str, tuple[int, ...]] = {}
     used = 0
     for name, size in tensors.items():

@@ -1,5 +1,5 @@
-"""What safetensors files say of themselves: headers read and judged before anything starts, without
-reading a weight.
+"""Headers of safetensors files, read and checked before anything starts, without reading a
+weight.
 """
 
 import json
@@ -13,8 +13,8 @@ from engine.errors import InvalidConfig
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-MAX_HEADER_BYTES = 100_000_000  # as the format has it
-LENGTH_BYTES = 8  # of the header's length, which a file begins with
+MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+LENGTH_BYTES = 8  # of the header's length, at the beginning of a file
 LFS_POINTER = b"version https://git-lfs"
 FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
@@ -23,7 +23,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor as its file's header has it; `start` and `stop` in bytes of the file."""
+    """A tensor as its file's header describes it; `start` and `stop` in bytes of the file."""
 
     path: Path
     dtype: str
@@ -34,7 +34,7 @@ class StoredTensor:
 
 def read_tensors(folder: Path) -> dict[str, StoredTensor]:
     """Every tensor of a folder's weight files. Raises InvalidConfig naming the file, and the tensor
-    where there is one.
+    if there is one.
     """
     tensors: dict[str, StoredTensor] = {}
     for path, promised in weight_files(folder).items():
@@ -48,8 +48,8 @@ def read_tensors(folder: Path) -> dict[str, StoredTensor]:
 
 
 def check_tensors(folder: Path, tensors: Mapping[str, StoredTensor], shapes: Shapes, unused: frozenset[str]) -> None:
-    """Raise InvalidConfig unless exactly the tensors of `shapes` are there; those of `unused` may
-    be.
+    """Raises InvalidConfig unless exactly the tensors of `shapes` exist; those of `unused` may
+    exist too.
     """
     for name, tensor in tensors.items():
         if name in unused:
@@ -67,7 +67,7 @@ def check_tensors(folder: Path, tensors: Mapping[str, StoredTensor], shapes: Sha
 
 
 def weight_files(folder: Path) -> dict[Path, set[str]]:
-    """The weight files of a folder, and the tensors that its index says are in each; raises
+    """The weight files of a folder, and the tensors that its index lists for each; raises
     InvalidConfig.
     """
     if (folder / SINGLE_FILE).exists():
@@ -96,7 +96,7 @@ def weight_files(folder: Path) -> dict[Path, set[str]]:
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of one file, in the order in which they lie there; raises InvalidConfig."""
+    """The tensors of one file, in file order; raises InvalidConfig."""
     size = path.stat().st_size
     text = _header_text(path, size)
     try:
@@ -114,7 +114,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
 
 
 def header_bytes(path: Path) -> bytes:
-    """Length and header of a file whose header can be read, as they are."""
+    """The bytes of the length and the header of a file whose header is valid."""
     with path.open("rb") as file:
         length = file.read(LENGTH_BYTES)
         return length + file.read(int.from_bytes(length, "little"))
@@ -141,7 +141,7 @@ def _header_text(path: Path, size: int) -> bytes:
 
 
 def _stored_tensor(path: Path, name: str, entry: Any, first: int) -> StoredTensor:
-    """`first`: the byte of the file that offsets count from."""
+    """`first`: the byte of the file that the header's offsets are relative to."""
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]} if (
             all(isinstance(size, int) and size >= 0 for size in shape) and 0 <= start <= stop
@@ -151,8 +151,8 @@ def _stored_tensor(path: Path, name: str, entry: Any, first: int) -> StoredTenso
 
 
 def _check_layout(path: Path, tensors: Mapping[str, StoredTensor], first: int, size: int) -> None:
-    """Tensors follow each other without overlap or gap, are as long as shape and dtype say, and
-    fill the file.
+    """Check that tensors follow each other without overlap or gap, have the size of their shape and
+    dtype, and fill the file.
     """
     end, before = first, "the header"
     for name, tensor in tensors.items():
@@ -173,7 +173,9 @@ def _check_layout(path: Path, tensors: Mapping[str, StoredTensor], first: int, s
 
 
 def _check_one_half_type(tensors: Mapping[str, StoredTensor]) -> None:
-    """bf16 read as fp16 is finite nonsense; nobody mixes them on purpose."""
+    """Reject a mix of bf16 and fp16: nobody mixes them on purpose, and one read as the other is
+    finite nonsense.
+    """
     halves = {kind: [name for name, tensor in tensors.items() if tensor.dtype == kind] for kind in ("F16", "BF16")}
     rare, usual = sorted(halves, key=lambda kind: len(halves[kind]))
     if halves[rare]:

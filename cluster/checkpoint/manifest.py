@@ -1,5 +1,5 @@
-"""Making a checkpoint's manifest, and holding a folder to it: what is small before a start, all of
-it by command.
+"""Makes a checkpoint's manifest, and compares a folder with it: small files and headers before a
+start, everything by `squadron checkpoint verify`.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from cluster.checkpoint.values import bytes_of, map_tensors
 from engine.errors import InvalidConfig
 from engine.manifest import MANIFEST_FILE, Manifest
 
-# The files beside the weights that are read, where they are there.
+# The files that are read beside the weights, if they exist.
 SMALL_FILES = (
     "config.json",
     "generation_config.json",
@@ -21,11 +21,13 @@ SMALL_FILES = (
     INDEX_FILE,
 )
 
-Progress = Callable[[int], object]  # is told bytes once they are hashed
+Progress = Callable[[int], object]  # called with numbers of hashed bytes
 
 
 def make_manifest(folder: Path, num_threads: int, progress: Progress) -> Manifest:
-    """Digests of what is there; raises InvalidConfig if a weight file cannot be read."""
+    """Digests of the folder's files and tensors; raises InvalidConfig if a weight file cannot be
+    read.
+    """
     tensors = read_tensors(folder)
     return Manifest(
         files={name: _file_digest(folder / name) for name in SMALL_FILES if (folder / name).exists()},
@@ -41,7 +43,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
 
 
 def check_small_parts(folder: Path, manifest: Manifest) -> None:
-    """Raise InvalidConfig unless all but the weights themselves is as in the manifest."""
+    """Raises InvalidConfig unless everything but the weights themselves matches the manifest."""
     for name in SMALL_FILES:
         path = folder / name
         if path.exists() != (name in manifest.files):
@@ -58,9 +60,7 @@ def check_small_parts(folder: Path, manifest: Manifest) -> None:
 
 
 def verify_tensors(folder: Path, manifest: Manifest, num_threads: int, progress: Progress) -> None:
-    """Raise InvalidConfig naming the first tensor, in the order of the files, whose bytes have
-    changed.
-    """
+    """Raises InvalidConfig naming the first tensor, in file order, whose bytes have changed."""
     tensors = read_tensors(folder)
     for name, digest in _tensor_digests(tensors, num_threads, progress):
         if digest != manifest.tensors[name]:

@@ -1,5 +1,5 @@
-"""Is a configuration possible, and what does it need? Found out from the checkpoint's headers,
-before anything starts.
+"""Checks whether a configuration is possible and computes what it needs, from the checkpoint's
+headers, before anything starts.
 """
 
 import math
@@ -19,22 +19,23 @@ from parallel.errors import InvalidSharding
 from parallel.spec.decoder import DecoderConfig
 
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-# Of a quantized weight: its code, and of integers its part in the scale (2 bytes) of a group of 64.
+# Bytes of a quantized weight: its code, and for integers its share of the 2-byte scale of a group
+# of 64.
 _QUANTIZED_BYTES = {"int8": 1 + 2 / 64, "int4": 1 / 2 + 2 / 64, "fp8": 1}
-HEAD_DIMS = {"cpu": range(32, 1 << 16, 32), "triton": (16, 32, 64, 128)}  # that the backends' attention takes
-_EMBEDDING_QUANTIZATION = "int8"  # whichever the layers have
+HEAD_DIMS = {"cpu": range(32, 1 << 16, 32), "triton": (16, 32, 64, 128)}  # that the backends' attention supports
+_EMBEDDING_QUANTIZATION = "int8"  # of whatever kind the layers have
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one rank needs at most; `__str__` is what `squadron plan` prints."""
+    """The most that one rank needs; `__str__` is what `squadron plan` prints."""
 
     tensor_parallel_size: int
     pipeline_parallel_size: int
     max_model_len: int  # tokens
-    weight_bytes: int  # of the stage that has the most
+    weight_bytes: int  # of the stage with the most
     cache_bytes_per_token: int
-    cache_bytes: int  # as it is given, or as much as it would be on CPU
+    cache_bytes: int  # as configured, or the CPU's default
 
     def __str__(self) -> str:
         ranks = self.tensor_parallel_size * self.pipeline_parallel_size
@@ -50,7 +51,7 @@ class Plan:
 
 
 def make_plan(config: EngineConfig) -> Plan:
-    """The plan, or InvalidConfig with what would work."""
+    """The plan; raises InvalidConfig with what would work."""
     model = ModelConfig.load(config.model)
     _check_checkpoint(config, model)
     spec = read_spec(model, config.model)
@@ -85,8 +86,8 @@ def _cache_bytes(config: EngineConfig, max_model_len: int, block_bytes: int) -> 
 
 
 def check_weights(model_folder: str, spec: DecoderConfig) -> None:
-    """Raise InvalidConfig unless the weight files' headers hold the model's tensors, and are as in
-    the manifest.
+    """Raises InvalidConfig unless the weight files' headers list the model's tensors and match the
+    manifest.
     """
     folder = Path(model_folder)
     check_tensors(folder, read_tensors(folder), spec.shapes(), spec.unused)
@@ -96,7 +97,9 @@ def check_weights(model_folder: str, spec: DecoderConfig) -> None:
 
 
 def _check_checkpoint(config: EngineConfig, model: ModelConfig) -> None:
-    """Quantized checkpoints are known by this field, whatever their tensors are called."""
+    """Reject quantized checkpoints: config.json has this field, whatever their tensors are
+    called.
+    """
     found = model.hf_config.get("quantization_config")
     if found is not None:
         method = found.get("quant_method", "some method") if isinstance(found, dict) else found
@@ -125,7 +128,7 @@ def _check_quantization(config: EngineConfig) -> None:
 
 
 def _check_head_dim(config: EngineConfig, head_dim: int) -> None:
-    """device=auto may turn out to be either."""
+    """device=auto may become either backend."""
     backends = {"cpu": ("cpu",), "cuda": ("triton",)}.get(config.device, ("cpu", "triton"))
     if config.ops_backend != "reference" and all(head_dim not in HEAD_DIMS[name] for name in backends):
         raise InvalidConfig(
@@ -141,8 +144,8 @@ def _check_tokenizer(config: EngineConfig) -> None:
 
 
 def _check_cache(config: EngineConfig, max_model_len: int, block_bytes: int) -> None:
-    """The longest sequence must fit into the cache, where its size is given; the first block is
-    nobody's.
+    """Check that the longest sequence fits into a cache of configured size; the first block holds
+    none.
     """
     num_blocks = config.num_gpu_blocks_override
     if num_blocks is None and config.kv_cache_memory_bytes is not None:
@@ -163,7 +166,7 @@ def _check_cache(config: EngineConfig, max_model_len: int, block_bytes: int) -> 
 
 
 def _weight_bytes(config: EngineConfig, spec: DecoderConfig, dtype: str) -> int:
-    """Of the rank that has the most; biases and the norms of heads, which are few, are left out."""
+    """Of the rank with the most; the few biases and norms of heads are left out."""
     plain: float = _DTYPE_BYTES[dtype]
     of_layers = of_embeddings = plain
     if config.quantization is not None:
@@ -183,8 +186,8 @@ def _weight_bytes(config: EngineConfig, spec: DecoderConfig, dtype: str) -> int:
 
 
 def _layer_weights(spec: DecoderConfig, index: int, tp: int) -> int:
-    """Numbers in one rank's matrices of a layer. Key-value heads, where they are fewer than ranks,
-    are on several.
+    """Numbers in one rank's matrices of a layer. If there are fewer key-value heads than ranks,
+    several ranks hold the same one.
     """
     layer, moe = spec.layer, spec.moe_of(index)
     heads = layer.num_heads // tp + math.ceil(layer.num_kv_heads / tp)

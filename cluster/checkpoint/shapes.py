@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """What every layer has in the place of an MLP."""
+    """The experts that each layer has instead of an MLP."""
 
     num_experts: int
     num_experts_per_tok: int
     moe_intermediate_size: int
     norm_topk_prob: bool
-    shared_expert_intermediate_size: int | None = None  # of the one that every row goes to as well
+    shared_expert_intermediate_size: int | None = None  # of the shared expert, which computes every row
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Shape:
     vocab_size: int
     tie_word_embeddings: bool
     head_dim: int | None = None  # None: the hidden size over the heads
-    has_qk_norm: bool = False  # as Qwen3 has, and then no biases
+    has_qk_norm: bool = False  # as in Qwen3, which then has no biases
     experts: Experts | None = None
 
     @property
@@ -42,7 +42,7 @@ SHAPES = {
     "qwen3-4b": Shape(2560, 36, 32, 8, 9728, 151936, True, 128, True),
     "qwen1.5-moe-a2.7b": Shape(2048, 24, 16, 16, 5632, 151936, False, None, False, Experts(60, 4, 1408, False, 5632)),
     "qwen3-30b-a3b": Shape(2048, 48, 32, 4, 6144, 151936, False, 128, True, Experts(128, 8, 768, True)),
-    # No published model has it: experts for a machine that the others are too large for.
+    # Not a published model: experts for machines on which the others do not fit.
     "qwen3-moe-small": Shape(1024, 12, 16, 4, 3072, 32000, True, 64, True, Experts(32, 4, 512, True)),
 }
 ARCHITECTURES = {

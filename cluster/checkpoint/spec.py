@@ -1,4 +1,4 @@
-"""What a checkpoint's model is, or why it is refused, in the words of a configuration."""
+"""The description of a checkpoint's model; errors name the configuration's fields."""
 
 from engine.config import ModelConfig
 from engine.errors import InvalidConfig

@@ -1,8 +1,7 @@
-"""The weights themselves, all of them read: what headers cannot tell, for a command to tell before
-anything starts.
+"""Reads all weights before anything starts, to find errors that headers cannot show.
 
-A worker judges what it loads in the same way (`parallel/weights`), on its own node and in its own
-time; this is for checkpoints that are read sooner than Ray has started.
+A worker checks what it loads in the same way (`parallel/weights`), on its own node; this is for
+checkpoints that can be read faster than Ray starts.
 """
 
 import hashlib
@@ -23,21 +22,18 @@ from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidConfig
 from engine.manifest import MANIFEST_FILE, Manifest
 
-MAX_BYTES = 4 << 30  # what two cores read in a few seconds
-PIECE_BYTES = 1 << 20  # hashed and looked through while it is in a core's cache
-# The bits of a number's exponent, all of which NaN and infinity have, by the name that headers have
-# for its type.
+MAX_BYTES = 4 << 30  # two cores read that in a few seconds
+PIECE_BYTES = 1 << 20  # hashed and checked while it is in a core's cache
+# Exponent bits, which are all set in NaN and infinity, by the type's name in headers.
 _EXPONENTS: dict[str, int] = {"F32": 0x7F800000, "F16": 0x7C00, "BF16": 0x7F80}
 
 Result = TypeVar("Result")
 
 
 def check_values(config: EngineConfig) -> bool:
-    """Raise InvalidConfig naming the first of the model's tensors that is not finite, or not as in
-    the manifest.
-
-    The headers are in order (`plan.check_weights`). False if there is so much that it is left to
-    the workers.
+    """Raises InvalidConfig naming the first of the model's tensors that is not finite or differs
+    from the manifest. The headers were checked before (`plan.check_weights`). Returns False if
+    there is so much data that the workers have to check it.
     """
     if config.load_format == "dummy":
         return True
@@ -58,8 +54,8 @@ def check_values(config: EngineConfig) -> bool:
 def map_tensors(
     tensors: Mapping[str, StoredTensor], work: Callable[[str, StoredTensor], Result], num_threads: int
 ) -> Iterator[tuple[str, Result]]:
-    """Each name and work(name, tensor), in order, from that many threads: hashlib and numpy let
-    others go on meanwhile.
+    """Each name and work(name, tensor), in order, computed by that many threads: hashlib and numpy
+    release the interpreter lock.
     """
     with ThreadPoolExecutor(num_threads, thread_name_prefix="weights") as threads:
         results: dict[str, Future[Result]] = {
@@ -74,7 +70,7 @@ def map_tensors(
 
 @contextmanager
 def bytes_of(tensor: StoredTensor) -> Iterator[memoryview]:
-    """A tensor's bytes, as they lie in its file."""
+    """A tensor's bytes, as they are in its file."""
     with (
         tensor.path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
@@ -85,7 +81,7 @@ def bytes_of(tensor: StoredTensor) -> Iterator[memoryview]:
 
 
 def _problem(tensor: StoredTensor, digest: str | None) -> str | None:
-    """What is wrong with its bytes; `digest`: what they should have, if that is known."""
+    """What is wrong with its bytes; `digest`: the expected one, if it is known."""
     sha256 = hashlib.sha256()
     is_finite = True
     with bytes_of(tensor) as data:
@@ -100,6 +96,6 @@ def _problem(tensor: StoredTensor, digest: str | None) -> str | None:
 
 
 def _is_finite(data: bytes, dtype: str) -> bool:
-    """Whether no number has all bits of the exponent."""
+    """Whether no number has all exponent bits set."""
     numbers: NDArray[np.unsignedinteger[Any]] = np.frombuffer(data, np.uint32 if dtype == "F32" else np.uint16)
     return bool((numbers & _EXPONENTS[dtype]).max() < _EXPONENTS[dtype])

@@ -1,5 +1,5 @@
-"""`squadron checkpoint verify` and `squadron checkpoint manifest`: is a checkpoint what it was, and
-what is it?
+"""`squadron checkpoint verify` and `squadron checkpoint manifest`: compare a checkpoint with its
+manifest, and write the manifest.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def _verify(options: argparse.Namespace) -> None:
 def _make(options: argparse.Namespace) -> None:
     folder: Path = options.folder
     _check(folder)
-    if not os.access(folder, os.W_OK):  # before all of it is read
+    if not os.access(folder, os.W_OK):  # before reading the whole checkpoint
         raise InvalidConfig(f"{folder / MANIFEST_FILE} cannot be written: you may not write to the folder")
     with _bar(folder) as bar:
         manifest = make_manifest(folder, _num_threads(), bar.update)

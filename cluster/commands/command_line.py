@@ -1,5 +1,5 @@
-"""How every command of `squadron` reads its arguments: mistakes are one line, and servers are named
-alike.
+"""Parses the arguments of every `squadron` command: one error line per mistake, and the same
+options for a server's address.
 """
 
 import argparse
@@ -16,15 +16,13 @@ LOCAL_SERVER = "http://127.0.0.1:8000"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that says what is wrong in one line, and names the option that was probably
-    meant.
-    """
+    """A parser whose errors are one line and name the option that was probably meant."""
 
-    def parse_known_args(  # type: ignore[override]  # of the overloads only this one is used
+    def parse_known_args(  # type: ignore[override]  # only this overload is used
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         given = sys.argv[1:] if args is None else list(args)
-        if self._subparsers is None:  # else most of them are for the command's own parser
+        if self._subparsers is None:  # otherwise most options are for the command's own parser
             self._refuse_unknown_options(given)
         found, rest = super().parse_known_args(given, namespace or argparse.Namespace())
         if rest:
@@ -35,7 +33,7 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def _refuse_unknown_options(self, given: Sequence[str]) -> None:
-        """Before anything else is said of the arguments: a misspelt option makes others look
+        """Checked before anything else, because a misspelt option makes other arguments look
         wrong.
         """
         known = list(self._option_string_actions)
@@ -48,7 +46,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_server_options(parser: Any) -> None:
-    """Of the commands that are clients of a server. `parser` may be a group of options."""
+    """The options of commands that are clients of a server. `parser` may be a group of options."""
     parser.add_argument(
         "--base-url",
         type=_base_url,
@@ -65,7 +63,7 @@ def add_server_options(parser: Any) -> None:
 
 
 def _base_url(text: str) -> str:
-    """Without /v1; raises ArgumentTypeError."""
+    """The URL without /v1; raises ArgumentTypeError."""
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise argparse.ArgumentTypeError(f"{text!r} is not a server's address, as in {LOCAL_SERVER}")

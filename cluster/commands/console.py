@@ -1,5 +1,5 @@
-"""What engines tell on the console of the command that serves: ranks that were lost, requests that
-were to blame.
+"""Prints what engines report on the console of `squadron serve`: lost ranks, and requests that
+caused a loss.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ ANSWER_SECONDS = 5.0
 
 @contextlib.contextmanager
 def told_events(app_name: str) -> Iterator[None]:
-    """Within the context, every event of every engine replica of the application is a line on
-    stderr, within seconds.
+    """Within the context, each event of each engine replica of the application is printed to stderr
+    within seconds.
     """
     engines = serve.get_deployment_handle(EngineDeployment.__name__, app_name)
     has_ended = threading.Event()
@@ -37,22 +37,22 @@ def told_events(app_name: str) -> Iterator[None]:
 def _tell(engines: Any, has_ended: threading.Event) -> None:
     news = News()
     while not has_ended.wait(POLL_SECONDS) and ray.is_initialized():
-        with contextlib.suppress(Exception):  # Ray's, of whatever kind, for a replica that ends: asked again
+        with contextlib.suppress(Exception):  # from Ray, of any kind, for a replica that is ending: asked again
             answers = engines.broadcast("events").results(timeout_s=ANSWER_SECONDS, return_exceptions=True)
             for line in news.of(answers):
                 print(line, file=sys.stderr, flush=True)
 
 
 class News:
-    """What was told before, so that it is told once."""
+    """Remembers what was printed, so that it is printed once."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, int] = {}  # by replica, the number of its last event
+        self._seen: dict[str, int] = {}  # by replica, the number of its last printed event
         self._has_begun = False
 
     def of(self, answers: Sequence[tuple[str, Sequence[Event]] | BaseException]) -> list[str]:
-        """Lines, of each replica's name and events; an answer may be an exception, of one that has
-        no time or is ending.
+        """The new lines; answers are each replica's name and events, or an exception if it is busy
+        or ending.
         """
         lines = []
         told = dict(answer for answer in answers if not isinstance(answer, BaseException))
@@ -69,5 +69,5 @@ class News:
 
 
 def _short(replica: str) -> str:
-    """Of Serve's name of an actor, what tells it from others."""
+    """The distinguishing part of Serve's name of an actor."""
     return replica.rpartition("#")[2]

@@ -1,5 +1,5 @@
-"""`squadron demo`: the demo checkpoint on four Ray workers of this machine, a question, its answer,
-and where to ask more.
+"""`squadron demo`: serves the demo checkpoint on four Ray workers of this machine, asks a question,
+prints the answer and how to ask more.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from cluster.launch.serving import check_port, serving
 from cluster.sockets import LOOPBACK
 from engine.errors import InvalidConfig
 
-PACKAGED = ROOT / "cluster" / "models" / "demo"  # in a wheel, where setup.py has put it
+PACKAGED = ROOT / "cluster" / "models" / "demo"  # in a wheel, where setup.py puts it
 MODEL = PACKAGED if PACKAGED.exists() else ROOT / "configs" / "demo"
 ENGINE = {
     "model": str(MODEL),
@@ -56,7 +56,7 @@ def run(*, once: bool, port: int | None) -> None:
 
 
 def ask(port: int, question: str) -> Iterator[str]:
-    """The answer as it arrives, over HTTP; raises InvalidConfig with what came instead."""
+    """The answer as it arrives over HTTP; raises InvalidConfig with any other response."""
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=120)
     body = {"model": MODEL.name, "messages": [{"role": "user", "content": question}], "temperature": 0, "stream": True}
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
@@ -86,7 +86,7 @@ def _free_port() -> int:
 
 
 class _Progress:
-    """Lines with the seconds since the start."""
+    """Prints lines with the seconds since the start."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()

@@ -16,7 +16,7 @@ from engine.errors import InvalidConfig
 from engine.model_folder import resolve_model
 from engine.sizes import Size, parse_size
 
-# What `--help` says of each field; `model` is the positional argument.
+# The help text of each field; `model` is the positional argument.
 DESCRIPTIONS = {
     "served_model_name": "the model name that clients use; default: the folder's name",
     "tokenizer": "the folder that holds tokenizer.json; default: the model's",
@@ -100,7 +100,7 @@ def read_config_file(path: str) -> dict[str, Any]:
 
 
 def size(text: str) -> int:
-    """A number, perhaps with a unit; raises ArgumentTypeError."""
+    """A number with an optional unit; raises ArgumentTypeError."""
     try:
         return int(parse_size(text))
     except ValueError as error:
@@ -108,7 +108,7 @@ def size(text: str) -> int:
 
 
 def _kind(field: FieldInfo) -> Any:
-    """The type of a field's value, None left aside; for a `Size` what reads it."""
+    """The type of a field's value other than None; for a `Size` its parser."""
     annotation: Any = field.annotation
     if get_origin(annotation) in (Union, types.UnionType):
         annotation = next(part for part in get_args(annotation) if part is not type(None))
@@ -122,8 +122,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def merged_options(options: argparse.Namespace, more: Iterable[str] = ()) -> dict[str, Any]:
-    """The options of the configuration file, and over them those of the command line: of the
-    engine, and those named `more`.
+    """The options of the configuration file, overridden by those of the command line: the engine's,
+    and those named in `more`.
     """
     values = read_config_file(options.config) if options.config else {}
     given = vars(options)

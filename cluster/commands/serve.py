@@ -1,4 +1,4 @@
-"""`squadron serve`, and what it would be started with."""
+"""`squadron serve`, and the configuration that it starts with."""
 
 import argparse
 import contextlib
@@ -33,7 +33,7 @@ def _at_commas(value: object) -> object:
 
 
 class ServerOptions(BaseModel):
-    """The options of `squadron serve` beside the engine's."""
+    """The options of `squadron serve` in addition to the engine's."""
 
     host: str = LOOPBACK
     port: int = Field(8000, ge=0, le=65535)
@@ -128,7 +128,7 @@ def _run(options: argparse.Namespace) -> None:
     if not is_lasting:
         check_machine(config, plan, server.num_engines)
     api_keys = read_api_keys(server.api_key, server.api_key_file)
-    os.environ.pop(API_KEY_VARIABLE, None)  # not for the processes of Ray, which would inherit it
+    os.environ.pop(API_KEY_VARIABLE, None)  # Ray's processes must not inherit it
     check_port(server.host, server.port)
     app = application(config, server, api_keys)
     print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
@@ -171,7 +171,7 @@ def application(config: EngineConfig, server: ServerOptions, api_keys: tuple[str
 
 
 def configure(options: argparse.Namespace) -> tuple[EngineConfig, ServerOptions]:
-    """What `squadron serve` would be started with. Raises InvalidConfig."""
+    """The configuration of engine and server; raises InvalidConfig."""
     values = merged_options(options, ServerOptions.model_fields)
     given = {name: values.pop(name) for name in ServerOptions.model_fields if name in values}
     config = EngineConfig.create(ServerOptions.model_fields, **values)

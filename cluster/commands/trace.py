@@ -1,4 +1,4 @@
-"""`squadron trace`: the steps of a running server as a file for a trace viewer, or where one
+"""`squadron trace`: writes the steps of a running server for a trace viewer, or prints where one
 request's time went.
 """
 
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def explain(seconds: dict[str, float]) -> list[str]:
-    """A line a phase, with its share, and the sum."""
+    """One line per phase with its share, and the sum."""
     total = sum(seconds.values())
     lines = [f"{phase:<16} {value:9.4f} s {value / total:6.1%}" for phase, value in seconds.items()]
     return [*lines, f"{'sum':<16} {total:9.4f} s"]
