@@ -46,6 +46,7 @@ class Request:
     _: KW_ONLY
     priority: int = 0  # lower is served first, where scheduling_policy is "priority"
     cache_salt: str | None = None  # prefixes are shared in the cache among requests of the same salt only
+    joins_deltas: bool = True  # a slow reader may get the deltas of several steps as one
     resume: Resume = NEW
 
 

@@ -4,29 +4,15 @@ from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
 from engine.outputs import RequestOutput
-from engine.request import Prompt
-from engine.sampling_params import SamplingParams
+from engine.request import Request
 
 
 class Service(Protocol):
     """Answers requests; the gateway is one."""
 
-    def generate(
-        self,
-        request_id: str,
-        prompt: Prompt,
-        params: SamplingParams,
-        *,
-        priority: int,
-        cache_salt: str | None,
-        output_ids: list[int] | None,
-        fingerprint: str | None,
-    ) -> AsyncGenerator[RequestOutput, None]:
-        """The request's deltas, until each of its `params.n` choices has a finish_reason.
-
-        With `output_ids`, which are for one choice, the deltas of the tokens after these, one by
-        one and never joined. `fingerprint` is of the engine that the client has had anything from:
-        only engines with the same go on.
+    def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
+        """The request's deltas, until each of its `params.n` choices has a finish_reason; those of
+        a request that resumes are of the tokens after the ones it has.
 
         The first delta carries prompt_token_ids, and prompt_logprobs where they were asked for;
         `prompt` is the prompt's text, decoded if it came as token ids. Closing the generator aborts

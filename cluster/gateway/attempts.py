@@ -40,25 +40,32 @@ class Attempts:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """An attempt, from before its call to its end."""
+        """An attempt, from before its call to its end; if the replica is lost, until the journal is
+        ready for the next one.
+
+        Raises EngineDead, FingerprintChanged or RequestQuarantined if there is none.
+        """
         if self._is_last:
             await self._take_turn()
             self._waits_since = asyncio.get_running_loop().time()
         timer = asyncio.get_running_loop().call_at(self._waits_since + self._patience, self._give_up)
+        loss: EngineLost | None = None
         try:
             yield
+        except EngineLost as lost:
+            loss = lost
         finally:
             timer.cancel()
             self._give_turn_back()
+        if loss is not None:
+            await self._rest_after(loss)
+            self._journal.next_attempt(is_suspect=self._num_lost > 0)
 
     def gained(self) -> None:
         """Something came from the replica."""
         self._give_turn_back()
 
-    async def after(self, lost: EngineLost) -> None:
-        """Rest as long as is fit before the next attempt; raises EngineDead, FingerprintChanged or
-        RequestQuarantined if there is none.
-        """
+    async def _rest_after(self, lost: EngineLost) -> None:
         journal = self._journal
         self._is_foreign = isinstance(lost, OtherArithmetic)
         if self._max_attempts == 1 and not isinstance(lost, RequestMoved):
@@ -78,11 +85,6 @@ class Attempts:
             raise self._out_of_patience(lost.reason) from lost
         await journal.rest(self._pause)
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
-
-    @property
-    def is_suspect(self) -> bool:
-        """Whether the request may be what the last replica was lost of."""
-        return self._num_lost > 0
 
     @property
     def _is_last(self) -> bool:

@@ -22,14 +22,16 @@ from cluster.api.errors import Unavailable
 from cluster.api.model import Model
 from cluster.api.proxy import BareProxyWarning
 from cluster.gateway import handle
-from cluster.gateway.gateway import BLIND_SECONDS, INTRODUCTION_SECONDS, Gateway
+from cluster.gateway.gateway import Gateway
+from cluster.gateway.reach import BLIND_SECONDS, INTRODUCTION_SECONDS
 from cluster.gateway.stream_store import JournalClient
 from cluster.logs import log_beside_serve
 from cluster.owner import Owner
-from cluster.replica.admission import Admission, Refusal
 from cluster.replica.delta_channel import GatewayAddress
+from cluster.replica.engines import Refusal
 from cluster.replica.lost import EngineLost
 from cluster.workers.ray_errors import reason_of
+from engine.request import Request
 
 logger = logging.getLogger("squadron.gateway")
 
@@ -173,8 +175,8 @@ class _ServeEngines:
                     logger.error("engine replicas run, and none told of its model for %.0f s", BLIND_SECONDS)
                     await self.leave()
 
-    def generate(self, admission: Admission) -> "_ServeCall":
-        return _ServeCall(self._engines.generate.remote(admission))
+    def generate(self, request: Request, gateway: GatewayAddress) -> "_ServeCall":
+        return _ServeCall(self._engines.generate.remote(request, gateway))
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         running = _running(self._engines)

@@ -6,39 +6,27 @@ import asyncio
 import itertools
 import logging
 import secrets
-import time
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Coroutine
-from dataclasses import asdict, dataclass, replace
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
 from typing import Any
 
 from cluster.api.errors import Unavailable
 from cluster.gateway.attempts import Attempts
+from cluster.gateway.history import Asked, History
 from cluster.gateway.journal import Journal
-from cluster.replica.admission import Admission, EngineCall, Engines, Refusal
+from cluster.gateway.reach import INTRODUCTION_SECONDS, Reach
 from cluster.replica.delta_channel import EngineReport, GatewayAddress
 from cluster.replica.delta_server import DeltaServer
+from cluster.replica.engines import EngineCall, Engines, Refusal
 from cluster.replica.lost import EngineLost
 from engine.errors import EngineDead
 from engine.outputs import RequestOutput
-from engine.request import Prompt
-from engine.sampling_params import SamplingParams
+from engine.request import Request
 
 logger = logging.getLogger("squadron.gateway")
 
-NUM_REQUESTS_REMEMBERED = 4096  # for `why`
-INTRODUCTION_SECONDS = 1.0  # between two looks for replicas that are not connected
 SHUTDOWN_RETRY_AFTER = 10.0  # seconds
-BLIND_SECONDS = 10.0  # that replicas run and none can be reached from here: Serve, or our part of it, is not well
-
-
-@dataclass(slots=True)
-class _Asked:
-    """What is remembered of a request, for those who ask why it took so long."""
-
-    own_id: str  # the gateway's
-    arrived: float
-    seconds_lost: float = 0.0  # on replicas that were lost or handed it back, and waiting for the one that has it
 
 
 class Gateway:
@@ -52,7 +40,7 @@ class Gateway:
         self._max_attempts = max_attempts
         self._patience = patience
         self._journals: dict[str, Journal] = {}  # by the gateway's own request id
-        self._asked: OrderedDict[str, _Asked] = OrderedDict()  # by the client's id
+        self._history = History()
         self._server = DeltaServer(self._on_deltas, self._on_lost, self._on_silent)
         self._name = secrets.token_hex(8)
         self._count = itertools.count()
@@ -66,7 +54,7 @@ class Gateway:
         """Take deltas and reports on a free port of `host`."""
         self._address = await self._server.start(host)
         await self._engines.introduce(self._address, set())
-        self._spawn(self._introduce())
+        self._spawn(self._look_after_replicas())
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -87,76 +75,25 @@ class Gateway:
             for journal in self._journals.values():
                 journal.fail(_shutting_down())
 
-    async def generate(
-        self,
-        request_id: str,
-        prompt: Prompt,
-        params: SamplingParams,
-        *,
-        priority: int = 0,
-        cache_salt: str | None = None,
-        output_ids: list[int] | None = None,
-        fingerprint: str | None = None,
-    ) -> AsyncGenerator[RequestOutput, None]:
-        """The request's deltas; `output_ids` and `fingerprint`: see `Service`.
-
-        Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while the gateway shuts
-        down, or EngineDead, FingerprintChanged or RequestQuarantined once no attempt is left.
-
-        Closing the generator early aborts the request.
+    async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
+        """See `Service`. Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while
+        the gateway shuts down, or EngineDead, FingerprintChanged or RequestQuarantined once no
+        attempt is left.
         """
         if self._is_draining:
             raise _shutting_down()
-        if params.seed is None and params.beam_width is None:
-            # Drawn here, so that the next attempt samples what this one would have.
-            params = replace(params, seed=secrets.randbits(63))
-        own_id = f"{self._name}-{next(self._count)}"
-        journal = self._journals[own_id] = Journal(request_id, params.num_samples, output_ids, fingerprint)
-        admission = Admission(
-            own_id,
-            prompt,
-            params,
-            self._address,
-            output_ids=journal.output_ids,
-            cumulative_logprobs=journal.cumulative_logprobs,
-            priority=priority,
-            cache_salt=cache_salt,
-            fingerprint=journal.fingerprint,
-        )
-        asked = self._asked[request_id] = _Asked(own_id, time.monotonic())
-        if len(self._asked) > NUM_REQUESTS_REMEMBERED:
-            self._asked.popitem(last=False)
+        own = _as_engines_know(request, f"{self._name}-{next(self._count)}")
+        journal = self._journals[own.id] = Journal(request.id, own)
+        asked = self._history.add(request.id, own.id)
         attempts = Attempts(journal, self._max_attempts, self._patience, self._last_turn)
         try:
-            while True:
-                try:
-                    async with attempts.one():
-                        if admission.attempt > 0:
-                            asked.seconds_lost = time.monotonic() - asked.arrived
-                        call = self._engines.generate(admission)
-                        watch = asyncio.create_task(self._watch(call, journal))
-                        try:
-                            async for delta in journal.read():
-                                attempts.gained()
-                                yield delta
-                            return
-                        finally:
-                            watch.cancel()
-                            call.cancel()
-                except EngineLost as lost:
-                    await attempts.after(lost)
-                admission = replace(
-                    admission,
-                    attempt=journal.next_attempt(),
-                    params=replace(params, max_tokens=journal.max_tokens or params.max_tokens),
-                    prompt=journal.prompt_token_ids or admission.prompt,
-                    output_ids=journal.output_ids,
-                    cumulative_logprobs=journal.cumulative_logprobs,
-                    is_suspect=attempts.is_suspect,
-                    fingerprint=journal.fingerprint,
-                )
+            while not journal.is_told:
+                async with attempts.one(), self._call(journal, asked):
+                    async for delta in journal:
+                        attempts.gained()
+                        yield delta
         finally:
-            del self._journals[own_id]
+            del self._journals[own.id]
             self._all_ended.set()
 
     def abort(self, request_id: str) -> None:
@@ -192,11 +129,24 @@ class Gateway:
         """Seconds by phase, those before the last attempt as "earlier attempts"; None for one that
         is not known (any more).
         """
-        asked = self._asked.get(request_id)
+        asked = self._history.find(request_id)
         seconds = await self._engines.why(asked.own_id) if asked is not None else None
         if asked is None or seconds is None or asked.seconds_lost == 0:
             return seconds
         return {"earlier attempts": asked.seconds_lost} | seconds
+
+    @asynccontextmanager
+    async def _call(self, journal: Journal, asked: Asked) -> AsyncIterator[None]:
+        """Have a replica make the journal's next attempt, for as long as this is open."""
+        if journal.attempt > 0:
+            asked.begin_again()
+        call = self._engines.generate(journal.request, self._address)
+        watch = asyncio.create_task(self._watch(call, journal))
+        try:
+            yield
+        finally:
+            watch.cancel()
+            call.cancel()
 
     async def _watch(self, call: EngineCall, journal: Journal) -> None:
         """Tell the journal how the call ended. If well, the last delta has come or is on its way
@@ -232,22 +182,13 @@ class Gateway:
         logger.error("%s, process %d, is silent for %.1f s: it is killed", report.replica, report.pid, seconds)
         self._spawn(self._engines.kill(report.replica))
 
-    async def _introduce(self) -> None:
-        blind_since: float | None = None
+    async def _look_after_replicas(self) -> None:
+        reach = Reach(self._engines, self._address)
         while True:
             await asyncio.sleep(INTRODUCTION_SECONDS)
             self._fail_those_in_trouble()
             is_served = any(journal.source is not None for journal in self._journals.values())
-            connected = {report.replica for report in self._server.reports()}
-            is_reached = await self._engines.introduce(self._address, connected)
-            if is_reached or is_served or not await self._engines.are_running():
-                blind_since = None
-                continue
-            now = time.monotonic()
-            blind_since = blind_since or now
-            if now - blind_since > BLIND_SECONDS:
-                logger.error("engine replicas run, and none could be reached from here for %.0f s", BLIND_SECONDS)
-                await self._engines.leave()
+            await reach.look({report.replica for report in self._server.reports()}, is_served=is_served)
 
     def _fail_those_in_trouble(self) -> None:
         """A replica that has taken a request and cannot answer is waited for as long as one that
@@ -264,6 +205,16 @@ class Gateway:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _as_engines_know(request: Request, own_id: str) -> Request:
+    """By an id that no other request has, and with a seed, so that the next attempt samples what
+    the first one would have.
+    """
+    params = request.params
+    if params.seed is None and params.beam_width is None:
+        params = replace(params, seed=secrets.randbits(63))
+    return replace(request, id=own_id, params=params)
 
 
 def _shutting_down() -> Unavailable:

@@ -51,13 +51,14 @@ from dataclasses import fields, replace
 from typing import Any
 
 from cluster.api.errors import as_api_error
+from cluster.api.requests.call import make_request
 from cluster.api.requests.chat import chat_prompt
 from cluster.api.requests.protocol import HandleRequest
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 from cluster.gateway.gateway import Gateway
 from engine.errors import InvalidRequest, SquadronError
 from engine.outputs import Accumulator, CompletionOutput, PositionLogprobs, RequestOutput
-from engine.request import Prompt
+from engine.request import Prompt, Request
 from engine.sampling_params import SamplingParams
 
 _SAMPLING_FIELDS = tuple(field.name for field in fields(SamplingParams))
@@ -68,7 +69,7 @@ async def generate(gateway: Gateway, request: dict[str, Any]) -> dict[str, Any]:
     request_id = _request_id(request)
     accumulator = Accumulator()
     try:
-        async with aclosing(_deltas(gateway, request_id, request)) as deltas:
+        async with aclosing(gateway.generate(_read(request, request_id))) as deltas:
             async for delta in deltas:
                 accumulator.add(delta)
     except SquadronError as error:
@@ -89,7 +90,7 @@ async def stream(gateway: Gateway, request: dict[str, Any]) -> AsyncGenerator[di
     """What is new, each time something is."""
     request_id = _request_id(request)
     try:
-        async with aclosing(_deltas(gateway, request_id, request)) as deltas:
+        async with aclosing(gateway.generate(_read(request, request_id))) as deltas:
             is_first = True
             async for delta in deltas:
                 yield _answer(delta if is_first else replace(delta, prompt_token_ids=[]))
@@ -98,23 +99,12 @@ async def stream(gateway: Gateway, request: dict[str, Any]) -> AsyncGenerator[di
         yield _failed(request_id, error)
 
 
-async def _deltas(gateway: Gateway, request_id: str, request: dict[str, Any]) -> AsyncGenerator[RequestOutput, None]:
-    """The request's deltas; raises what `Gateway.generate` does."""
-    asked, params = _read(request)
-    deltas = gateway.generate(
-        request_id, _prompt(asked), params, priority=asked.priority or 0, cache_salt=asked.cache_salt
-    )
-    async with aclosing(deltas):
-        async for delta in deltas:
-            yield delta
-
-
 def _request_id(request: Any) -> str:
     given = request.get("request_id") if isinstance(request, dict) else None
     return given if isinstance(given, str) else f"handle-{uuid.uuid4().hex}"
 
 
-def _read(request: Any) -> tuple[HandleRequest, SamplingParams]:
+def _read(request: Any, request_id: str) -> Request:
     """Raises InvalidRequest."""
     if not isinstance(request, dict):
         raise InvalidRequest(f"a request is a dict, got {type(request).__name__}", code="invalid_type")
@@ -122,7 +112,8 @@ def _read(request: Any) -> tuple[HandleRequest, SamplingParams]:
     asked = validate(HandleRequest, own)
     refuse_unknown(unknown_fields(asked, also_known=_SAMPLING_FIELDS))
     given = {name: value for name, value in request.items() if name in _SAMPLING_FIELDS}
-    return asked, SamplingParams(**{n: value for n, value in given.items() if value is not None or n == "max_tokens"})
+    params = SamplingParams(**{n: value for n, value in given.items() if value is not None or n == "max_tokens"})
+    return make_request(asked, request_id, _prompt(asked), params)
 
 
 def _prompt(asked: HandleRequest) -> Prompt:

@@ -3,52 +3,51 @@ replica needs to go on.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Self
 
 from cluster.replica.lost import EngineLost
 from engine.outputs import Accumulator, CompletionOutput, RequestOutput
+from engine.request import Request, Resume
 
 
 class Journal:
-    """One request, from its admission to its last delta, over as many attempts as that takes. Lives
-    in one event loop.
+    """One request, from its first call to its last delta, over as many attempts as that takes.
+    Lives in one event loop.
 
-    The engine side writes (`accept`, `fail`), the client side reads (`read`); a reader that is slow
-    finds the deltas of several steps joined into one.
+    The engine side writes (`accept`, `fail`), the client side iterates over what is new; a reader
+    that is slow finds the deltas of several steps joined into one, where the request allows it.
     """
 
-    def __init__(
-        self,
-        request_id: str,
-        num_choices: int,
-        output_ids: list[int] | None = None,
-        fingerprint: str | None = None,
-    ) -> None:
-        """`output_ids`: tokens that the client has of the only choice; it wants the others' deltas
-        as they are, unjoined.
-
-        `fingerprint`: of the engine that the client has had anything from.
+    def __init__(self, request_id: str, request: Request) -> None:
+        """`request_id`: the client's; the engine knows the request by another. `request`: as it is
+        put to the first replica.
         """
-        self.request_id = request_id  # the client's; the engine knows the request by another
-        self.attempt = 0
+        resume, num_choices = request.resume, request.params.num_samples
+        self.request_id = request_id
+        self.request = request  # the current attempt's
+        self.attempt = resume.attempt
         self.source: str | None = None  # the connection that brings the current attempt, once a replica has taken it
         self.has_gained = False  # tokens, in the current attempt
-        self.prompt_token_ids: list[int] = []  # as the first attempt's replica made them; empty before it told
         self.max_tokens: int | None = None  # as the first attempt's replica fixed it; None before it told
-        self._fingerprint = fingerprint  # of the current attempt's engine
-        self._is_bound = fingerprint is not None
+        self.prompt_token_ids: list[int] = []  # as the first attempt's replica made them; empty before it told
+        self._fingerprint = resume.fingerprint  # of the current attempt's engine
+        self._is_bound = resume.fingerprint is not None
         self._prompt: str | None = None
         self._num_cached_tokens = 0
-        self._joins = output_ids is None
-        self._output_ids: list[list[int]] = [[*(output_ids or [])] for _ in range(num_choices)]
-        self._cumulative_logprobs = [0.0] * num_choices
+        self._output_ids = [list(ids) for ids in resume.output_ids] or [[] for _ in range(num_choices)]
+        self._cumulative_logprobs = list(resume.cumulative_logprobs) or [0.0] * num_choices
         self._finished_choices: set[int] = set()
         self._finished = False
         self._pending: list[RequestOutput] = []
         self._failure: Exception | None = None
         self._news = asyncio.Event()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the reader has had everything."""
+        return self._finished and not self._pending
 
     @property
     def output_ids(self) -> list[list[int]]:
@@ -70,8 +69,8 @@ class Journal:
         return list(self._cumulative_logprobs) if any(self._output_ids) else []
 
     def accept(self, delta: RequestOutput, source: str) -> bool:
-        """Take the delta if it is the next one of the current attempt; False for an old one or one
-        that came before.
+        """Take the delta, which is changed here, if it is the next one of the current attempt;
+        False for an old one or one that came before.
 
         One without outputs says that the replica has taken the request. One that skips tokens fails
         the attempt: what is missing would never come.
@@ -99,7 +98,8 @@ class Journal:
                 self._cumulative_logprobs[output.index] = output.cumulative_logprob
             if output.finished:
                 self._finished_choices.add(output.index)
-        self._append(replace(delta, outputs=open_ones))
+        delta.outputs = open_ones
+        self._append(delta)
         return True
 
     def fail(self, failure: Exception) -> None:
@@ -125,32 +125,47 @@ class Journal:
             )
         )
 
-    def next_attempt(self) -> int:
-        """Begin the next attempt; from now on deltas of the ones before are refused."""
+    def next_attempt(self, *, is_suspect: bool) -> None:
+        """Begin the next attempt, with all that came; from now on deltas of the ones before are
+        refused. `is_suspect`: see `Resume`.
+        """
         self.attempt += 1
         self.source = None
         self.has_gained = False
         self._failure = None
-        return self.attempt
+        params = self.request.params
+        self.request = replace(
+            self.request,
+            prompt=self.prompt_token_ids or self.request.prompt,
+            params=replace(params, max_tokens=self.max_tokens or params.max_tokens),
+            resume=Resume(self.attempt, self.output_ids, self.cumulative_logprobs, self.fingerprint, is_suspect),
+        )
 
     async def rest(self, seconds: float) -> None:
         """Wait between two attempts; an abort ends it."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), seconds)
 
-    async def read(self) -> AsyncGenerator[RequestOutput, None]:
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> RequestOutput:
         """What is new, until the request has finished; raises what `fail` was given."""
         while True:
-            await self._news.wait()
             self._news.clear()
             if self._pending:
-                news, self._pending = self._pending, []
-                for delta in [_join(news)] if self._joins else news:
-                    yield delta
-                if news[-1].finished:
-                    return
+                return self._take()
+            if self._finished:
+                raise StopAsyncIteration
             if self._failure is not None:
                 raise self._failure
+            await self._news.wait()
+
+    def _take(self) -> RequestOutput:
+        if not self.request.joins_deltas:
+            return self._pending.pop(0)
+        news, self._pending = self._pending, []
+        return _join(news)
 
     def _append(self, delta: RequestOutput) -> None:
         """Queue the delta for the reader, with the client's request id and what the first one said
@@ -161,23 +176,12 @@ class Journal:
             self._num_cached_tokens = delta.num_cached_tokens
             self.max_tokens = delta.max_tokens
         self._finished = delta.finished
-        self._pending.append(
-            RequestOutput(
-                request_id=self.request_id,
-                attempt=delta.attempt,
-                prompt_token_ids=self.prompt_token_ids,
-                outputs=delta.outputs,
-                finished=delta.finished,
-                prompt=self._prompt,
-                prompt_logprobs=delta.prompt_logprobs,
-                num_cached_tokens=self._num_cached_tokens,
-                metrics=delta.metrics,
-                error=delta.error,
-                error_code=delta.error_code,
-                max_tokens=self.max_tokens,
-                fingerprint=self._fingerprint,
-            )
-        )
+        delta.request_id = self.request_id
+        delta.prompt_token_ids, delta.prompt = self.prompt_token_ids, self._prompt
+        delta.num_cached_tokens = self._num_cached_tokens
+        delta.max_tokens = self.max_tokens
+        delta.fingerprint = self._fingerprint
+        self._pending.append(delta)
         self._news.set()
 
 

@@ -2,9 +2,8 @@
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from cluster.replica.admission import Admission
 from engine.async_engine import AsyncEngine
-from engine.request import ChatPrompt, Prompt, Request, Resume
+from engine.request import ChatPrompt, Prompt, Request
 
 LONG_PROMPT = 64 << 10  # characters; a tenth of a second
 
@@ -19,31 +18,14 @@ class AdmissionThreads:
         self._short = ThreadPoolExecutor(2, thread_name_prefix="admissions")
         self._long = ThreadPoolExecutor(1, thread_name_prefix="long-admissions")
 
-    def add(self, admission: Admission) -> "Future[None]":
+    def add(self, request: Request) -> "Future[None]":
         """Add the request to the engine; the future has what `AsyncEngine.add_request` raises."""
-        threads = self._long if _is_long(admission.prompt) else self._short
-        return threads.submit(self._add, admission)
+        threads = self._long if _is_long(request.prompt) else self._short
+        return threads.submit(self._engine.add_request, request)
 
     def close(self) -> None:
         for threads in (self._short, self._long):
             threads.shutdown(wait=False, cancel_futures=True)
-
-    def _add(self, admission: Admission) -> None:
-        self._engine.add_request(
-            Request(
-                admission.request_id,
-                admission.prompt,
-                admission.params,
-                priority=admission.priority,
-                cache_salt=admission.cache_salt,
-                resume=Resume(
-                    attempt=admission.attempt,
-                    output_ids=admission.output_ids,
-                    cumulative_logprobs=admission.cumulative_logprobs,
-                    is_suspect=admission.is_suspect,
-                ),
-            )
-        )
 
 
 def _is_long(prompt: Prompt) -> bool:

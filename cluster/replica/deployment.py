@@ -11,11 +11,11 @@ from typing import Any
 
 from cluster.logs import log_beside_serve
 from cluster.owner import Owner
-from cluster.replica.admission import Admission, EngineStopping, Refusal
 from cluster.replica.admission_threads import AdmissionThreads
 from cluster.replica.condition import Condition
 from cluster.replica.delta_channel import GatewayAddress
 from cluster.replica.delta_client import DeltaClient
+from cluster.replica.engines import EngineStopping, Refusal
 from cluster.replica.running import RunningRequests
 from cluster.replica.serve_process import actor_name, end_at_sigterm, is_being_stopped
 from cluster.workers.executor import make_executor
@@ -53,33 +53,33 @@ class EngineDeployment:
         logger.info("fingerprint %s: %s", self._condition.fingerprint, self._engine.arithmetic)
         self._reporting = asyncio.create_task(self._report())
 
-    async def generate(self, admission: Admission) -> Refusal | str:
-        """Take a request and stay until its last delta has been sent; the name of the connection
-        that it went over.
+    async def generate(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
+        """Take a request and stay until its last delta has been sent to the gateway; the name of
+        the connection that it went over.
         """
         try:
-            self._check(admission)
-            connection = await self._client.connect(admission.gateway)
+            self._check(request)
+            connection = await self._client.connect(gateway)
         except SquadronError as error:
             return Refusal.of(error)
         except OSError as error:
             return Refusal("engine_dead", f"it cannot reach the gateway: {error}")
-        taken = RequestOutput(
-            admission.request_id, admission.attempt, [], [], finished=False, fingerprint=self._condition.fingerprint
+        attempt, fingerprint = request.resume.attempt, self._condition.fingerprint
+        self._client.send(
+            gateway, [RequestOutput(request.id, attempt, [], [], finished=False, fingerprint=fingerprint)]
         )
-        self._client.send(admission.gateway, [taken])
-        running = self._running.begin(admission.request_id, admission.gateway)
-        adding = self._admissions.add(admission)
+        running = self._running.begin(request.id, gateway)
+        adding = self._admissions.add(request)
         try:
             await asyncio.wrap_future(adding)
             await running.done
         except SquadronError as error:
             return Refusal.of(error)
         finally:
-            self._running.end(admission.request_id)
+            self._running.end(request.id)
             if not running.is_finished:
                 # Behind the add, which goes on where the caller went away meanwhile.
-                adding.add_done_callback(lambda _: self._engine.abort(admission.request_id))
+                adding.add_done_callback(lambda _: self._engine.abort(request.id))
         return connection
 
     async def connect(self, gateway: GatewayAddress) -> None:
@@ -171,13 +171,12 @@ class EngineDeployment:
         await asyncio.to_thread(self._engine.shutdown)
         os._exit(1)
 
-    def _check(self, admission: Admission) -> None:
+    def _check(self, request: Request) -> None:
         if self._condition.is_stopping:
             raise EngineStopping("this engine replica is told to stop")
-        if admission.fingerprint not in (None, self._condition.fingerprint):
-            raise FingerprintChanged(
-                f"its tokens are of {admission.fingerprint}, and this engine is {self._condition.fingerprint}"
-            )
+        wanted, own = request.resume.fingerprint, self._condition.fingerprint
+        if wanted not in (None, own):
+            raise FingerprintChanged(f"its tokens are of {wanted}, and this engine is {own}")
         self._engine.check_health()
 
     def _publish(self, deltas: list[RequestOutput]) -> None:

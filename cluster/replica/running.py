@@ -1,7 +1,6 @@
 """The requests on an engine replica, as far as their deltas go: each is some gateway's."""
 
 import asyncio
-from dataclasses import replace
 
 from cluster.replica.delta_channel import GatewayAddress
 from engine.errors import EngineDead, SquadronError
@@ -28,14 +27,14 @@ class Running:
         if not self.done.done():
             self.done.set_exception(error)
 
-    def trim(self, delta: RequestOutput) -> RequestOutput:
-        """The delta without what the gateway has (the prompt, once sent) or does not want (the
+    def trim(self, delta: RequestOutput) -> None:
+        """Take out of the delta what the gateway has (the prompt, once sent) or does not want (the
         times, which still change).
         """
         if self._has_prompt:
-            return replace(delta, prompt_token_ids=[], prompt=None, metrics=None, max_tokens=None)
+            delta.prompt_token_ids, delta.prompt, delta.max_tokens = [], None, None
         self._has_prompt = True
-        return replace(delta, metrics=None)
+        delta.metrics = None
 
 
 class RunningRequests:
@@ -55,7 +54,9 @@ class RunningRequests:
         del self._requests[request_id]
 
     def take(self, deltas: list[RequestOutput], *, is_alive: bool) -> dict[GatewayAddress, list[RequestOutput]]:
-        """What each gateway is to be sent of a step's deltas; `is_alive`: whether the engine is."""
+        """What each gateway is to be sent of a step's deltas, which are changed here; `is_alive`:
+        whether the engine is.
+        """
         by_gateway: dict[GatewayAddress, list[RequestOutput]] = {}
         for delta in deltas:
             running = self._requests.get(delta.request_id)
@@ -64,7 +65,8 @@ class RunningRequests:
             if delta.error is not None and delta.error_code is None and not is_alive:
                 running.finish(EngineDead(delta.error))  # not for the client to hear: another replica may go on
                 continue
-            by_gateway.setdefault(running.gateway, []).append(running.trim(delta))
+            running.trim(delta)
+            by_gateway.setdefault(running.gateway, []).append(delta)
             if delta.finished:
                 running.finish()
         return by_gateway

@@ -1,4 +1,4 @@
-"""What a request comes to, whichever route it came by."""
+"""What a body comes to, whichever route it came by."""
 
 import time
 import uuid
@@ -7,33 +7,32 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET, UnsetType
 
+from cluster.api.requests.protocol import GenerationRequest, HandleRequest
 from cluster.api.requests.validate import Unknown, warning_header, warnings
-from engine.request import Prompt
+from engine.request import Prompt, Request
 from engine.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a request comes to, whichever route it came by. Choice c of prompt p is number p *
+    """What a body comes to, whichever route it came by. Choice c of request r is number r *
     params.n + c.
     """
 
     kind: str  # the beginning of its id
-    prompts: Sequence[Prompt]
-    params: SamplingParams
+    id: str
+    requests: tuple[Request, ...]  # one for each prompt, with the same parameters
     stream: bool
     include_usage: bool
-    priority: int
-    cache_salt: str | None
-    echo: bool = False
-    prompt_logprobs: bool = False  # told to the caller, not only used for the echo
+    echo: bool
+    prompt_logprobs: bool  # told to the caller, not only used for the echo
     unknown: tuple[Unknown, ...] = ()  # fields that are ignored
     digest: bytes = b""  # of a stream's request, as it was sent
-    id: str = ""  # made where it is not given
     created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "id", self.id or f"{self.kind}-{uuid.uuid4().hex}")
+    @property
+    def params(self) -> SamplingParams:
+        return self.requests[0].params
 
     @property
     def warnings(self) -> list[str] | UnsetType:
@@ -44,3 +43,26 @@ class Call:
     def headers(self) -> dict[str, str]:
         """Of the answer: the same, for those who read no further."""
         return warning_header(self.unknown)
+
+
+def make_call(
+    kind: str, asked: GenerationRequest, prompts: Sequence[Prompt], params: SamplingParams, *, echo: bool = False
+) -> Call:
+    call_id = f"{kind}-{uuid.uuid4().hex}"
+    ids = [call_id] if len(prompts) == 1 else [f"{call_id}-{index}" for index in range(len(prompts))]
+    return Call(
+        kind=kind,
+        id=call_id,
+        requests=tuple(make_request(asked, *each, params) for each in zip(ids, prompts, strict=True)),
+        stream=bool(asked.stream),
+        include_usage=asked.stream_options is not None and bool(asked.stream_options.include_usage),
+        echo=echo,
+        prompt_logprobs=asked.prompt_logprobs is not None,
+    )
+
+
+def make_request(
+    asked: GenerationRequest | HandleRequest, request_id: str, prompt: Prompt, params: SamplingParams
+) -> Request:
+    """What goes to the engine, by HTTP or by handle."""
+    return Request(request_id, prompt, params, priority=asked.priority or 0, cache_salt=asked.cache_salt)

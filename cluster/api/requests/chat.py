@@ -1,7 +1,7 @@
 """From the body of POST /v1/chat/completions to a `Call`."""
 
 from cluster.api.model import Model
-from cluster.api.requests.call import Call
+from cluster.api.requests.call import Call, make_call
 from cluster.api.requests.protocol import ChatRequest, Message
 from cluster.api.requests.sampling import check_room, sampling_params
 from engine.errors import InvalidRequest
@@ -17,22 +17,14 @@ def chat_call(request: ChatRequest, model: Model) -> Call:
     check_room(max_tokens, len(request.messages), model, param=limit_name)
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidRequest("top_logprobs is for logprobs: set logprobs to true", param="top_logprobs")
-    return Call(
-        kind="chatcmpl",
-        prompts=[chat_prompt(request.messages)],
-        params=sampling_params(
-            request,
-            model,
-            max_tokens=max_tokens,
-            logprobs=(request.top_logprobs or 0) if request.logprobs else None,
-            prompt_logprobs=request.prompt_logprobs,
-        ),
-        stream=bool(request.stream),
-        include_usage=request.stream_options is not None and bool(request.stream_options.include_usage),
-        priority=request.priority or 0,
-        cache_salt=request.cache_salt,
-        prompt_logprobs=request.prompt_logprobs is not None,
+    params = sampling_params(
+        request,
+        model,
+        max_tokens=max_tokens,
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        prompt_logprobs=request.prompt_logprobs,
     )
+    return make_call("chatcmpl", request, [chat_prompt(request.messages)], params)
 
 
 def _max_tokens(request: ChatRequest) -> int | None:

@@ -3,7 +3,7 @@
 from typing import cast
 
 from cluster.api.model import Model
-from cluster.api.requests.call import Call
+from cluster.api.requests.call import Call, make_call
 from cluster.api.requests.protocol import CompletionRequest
 from cluster.api.requests.sampling import check_room, check_vocabulary, sampling_params
 from engine.errors import InvalidRequest
@@ -29,24 +29,15 @@ def completion_call(request: CompletionRequest, model: Model) -> Call:
     of_prompt = request.prompt_logprobs
     if request.echo and request.logprobs is not None:
         of_prompt = max(request.logprobs, of_prompt or 0)
-    return Call(
-        kind="cmpl",
-        prompts=prompts,
-        params=sampling_params(
-            request,
-            model,
-            max_tokens=request.max_tokens or min(DEFAULT_MAX_TOKENS, model.max_model_len - num_prompt_tokens),
-            best_of=request.best_of,
-            logprobs=request.logprobs,
-            prompt_logprobs=of_prompt,
-        ),
-        stream=bool(request.stream),
-        include_usage=request.stream_options is not None and bool(request.stream_options.include_usage),
-        priority=request.priority or 0,
-        cache_salt=request.cache_salt,
-        echo=bool(request.echo),
-        prompt_logprobs=request.prompt_logprobs is not None,
+    params = sampling_params(
+        request,
+        model,
+        max_tokens=request.max_tokens or min(DEFAULT_MAX_TOKENS, model.max_model_len - num_prompt_tokens),
+        best_of=request.best_of,
+        logprobs=request.logprobs,
+        prompt_logprobs=of_prompt,
     )
+    return make_call("cmpl", request, prompts, params, echo=bool(request.echo))
 
 
 def _prompts(request: CompletionRequest) -> list[str | list[int]]:

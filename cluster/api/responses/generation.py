@@ -1,4 +1,4 @@
-"""A call's prompts are put to the service, their deltas merged, counted and, where wanted,
+"""A call's requests are put to the service, their deltas merged, counted and, where wanted,
 joined.
 """
 
@@ -23,65 +23,38 @@ class Update(NamedTuple):
     output: RequestOutput
 
 
-async def run(
-    service: Service, call: Call, *, output_ids: list[int] | None = None, fingerprint: str | None = None
-) -> AsyncGenerator[Update, None]:
-    """All prompts' deltas as they come; whoever closes this aborts what is left of them. For the
-    options see `Service`.
-    """
-    streams = [
-        _naming(
-            service.generate(
-                call.id if len(call.prompts) == 1 else f"{call.id}-{index}",
-                prompt,
-                call.params,
-                priority=call.priority,
-                cache_salt=call.cache_salt,
-                output_ids=output_ids,
-                fingerprint=fingerprint,
-            ),
-            _prompt_param(call, index),
-        )
-        for index, prompt in enumerate(call.prompts)
-    ]
-    if len(streams) == 1:
-        async with aclosing(streams[0]) as stream:
+def run(service: Service, call: Call) -> AsyncGenerator[Update, None]:
+    """All requests' deltas as they come; whoever closes this aborts what is left of them."""
+    streams = [_updates(service, call, index) for index in range(len(call.requests))]
+    return streams[0] if len(streams) == 1 else _merge(streams)
+
+
+async def _updates(service: Service, call: Call, index: int) -> AsyncGenerator[Update, None]:
+    """One request's; what the engine says of its prompt is said of the caller's field."""
+    try:
+        async with aclosing(service.generate(call.requests[index])) as stream:
             async for output in stream:
-                yield Update(0, output)
-    else:
-        async with aclosing(_merge(streams)) as updates:
-            async for update in updates:
-                yield update
+                yield Update(index, output)
+    except InvalidRequest as error:
+        if error.param == "prompt":
+            error.param = _prompt_param(call, index)
+        raise
 
 
 def _prompt_param(call: Call, index: int) -> str:
     """What the caller calls the prompt."""
-    if isinstance(call.prompts[index], ChatPrompt):
+    if isinstance(call.requests[index].prompt, ChatPrompt):
         return "messages"
-    return "prompt" if len(call.prompts) == 1 else f"prompt[{index}]"
-
-
-async def _naming(
-    stream: AsyncGenerator[RequestOutput, None], prompt_param: str
-) -> AsyncGenerator[RequestOutput, None]:
-    """The stream; what the engine says of its prompt is said of the caller's field."""
-    try:
-        async with aclosing(stream):
-            async for output in stream:
-                yield output
-    except InvalidRequest as error:
-        if error.param == "prompt":
-            error.param = prompt_param
-        raise
+    return "prompt" if len(call.requests) == 1 else f"prompt[{index}]"
 
 
 class Tally:
     """Counts tokens and finished choices; raises ApiError where a choice failed or never ended."""
 
     def __init__(self, call: Call) -> None:
-        self._num_open = len(call.prompts) * call.params.n
-        self._prompt_tokens = [0] * len(call.prompts)
-        self._cached_tokens = [0] * len(call.prompts)
+        self._num_open = len(call.requests) * call.params.n
+        self._prompt_tokens = [0] * len(call.requests)
+        self._cached_tokens = [0] * len(call.requests)
         self._completion_tokens = 0
         self.fingerprint: str | None = None  # the last one that was told
 
@@ -157,15 +130,15 @@ def _whole(deltas: list[CompletionOutput]) -> CompletionOutput:
     )
 
 
-async def _merge(streams: list[AsyncGenerator[RequestOutput, None]]) -> AsyncGenerator[Update, None]:
+async def _merge(streams: list[AsyncGenerator[Update, None]]) -> AsyncGenerator[Update, None]:
     """Whatever comes first; the first error of any ends all."""
     news: asyncio.Queue[Update | Exception | None] = asyncio.Queue(maxsize=len(streams))
 
-    async def pump(index: int, stream: AsyncGenerator[RequestOutput, None]) -> None:
+    async def pump(stream: AsyncGenerator[Update, None]) -> None:
         try:
             async with aclosing(stream):
-                async for output in stream:
-                    await news.put(Update(index, output))
+                async for update in stream:
+                    await news.put(update)
         except Exception as error:
             await news.put(error)
         else:
@@ -174,8 +147,8 @@ async def _merge(streams: list[AsyncGenerator[RequestOutput, None]]) -> AsyncGen
     tasks: list[asyncio.Task[None]] = []
     num_open = len(streams)
     try:
-        for index, stream in enumerate(streams):
-            tasks.append(asyncio.create_task(pump(index, stream)))
+        for stream in streams:
+            tasks.append(asyncio.create_task(pump(stream)))
             if len(tasks) % STARTED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         while num_open:

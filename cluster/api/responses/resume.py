@@ -29,6 +29,7 @@ from cluster.api.requests.fields import as_brief_json
 from cluster.api.responses.generation import Update, run
 from cluster.api.service import Service
 from engine.outputs import CompletionOutput, RequestOutput
+from engine.request import Resume
 
 _END = b"\n\n"  # of an event
 _EVENT_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
@@ -148,9 +149,8 @@ class _Tape:
                 0, RequestOutput(self._call.id, 0, [], [known], finished=False, fingerprint=self._record.fingerprint)
             )
             self._is_known = False
-        rest = run(self._service, self._call, output_ids=self._known, fingerprint=self._record.fingerprint)
-        async with aclosing(rest) as updates:
-            async for prompt_index, output in updates:
+        async with aclosing(run(self._service, self._rest())) as updates:
+            async for index, output in updates:
                 if self._record.fingerprint is None:
                     self._record = replace(self._record, fingerprint=output.fingerprint)
                     await self._store.open(self._call.id, self._record)
@@ -166,7 +166,14 @@ class _Tape:
                         output.max_tokens,
                     )
                 # As the first attempt had it: the usage is told in the stream.
-                yield Update(prompt_index, replace(output, num_cached_tokens=self._num_cached))
+                output.num_cached_tokens = self._num_cached
+                yield Update(index, output)
+
+    def _rest(self) -> Call:
+        """The call, from after the known tokens."""
+        (request,) = self._call.requests
+        resume = Resume(output_ids=[self._known] if self._known else (), fingerprint=self._record.fingerprint)
+        return replace(self._call, requests=(replace(request, resume=resume),))
 
     def number(self, part: bytes) -> Iterator[tuple[int, bytes]]:
         """Each new event of the part, with its id in it."""
@@ -177,7 +184,7 @@ class _Tape:
 
 def _has_one_choice(call: Call) -> bool:
     """Several come in an order that depends on who else is served."""
-    return len(call.prompts) == 1 and call.params.num_samples == 1 and call.params.beam_width is None
+    return len(call.requests) == 1 and call.params.num_samples == 1 and call.params.beam_width is None
 
 
 def _digest(call: Call, key: str) -> bytes:
@@ -195,7 +202,8 @@ def _unknown_stream(last_event_id: str, why: str = "it is not known, or no more"
 
 def _as_recorded(call: Call, request_id: str, record: StreamRecord) -> Call:
     params = replace(call.params, seed=record.seed, max_tokens=record.max_tokens or call.params.max_tokens)
-    return replace(call, params=params, id=request_id, created=record.created)
+    request = replace(call.requests[0], id=request_id, params=params, joins_deltas=False)
+    return replace(call, requests=(request,), id=request_id, created=record.created)
 
 
 def _num_known(call: Call, record: StreamRecord, last: int) -> int:

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from cluster.api.app import build
 from cluster.api.model import Model
 from engine.outputs import CompletionOutput, Logprob, RequestOutput
-from engine.request import ChatPrompt, Prompt
+from engine.request import ChatPrompt, Prompt, Request
 from engine.sampling_params import SamplingParams
 
 MODEL = "demo/model"
@@ -42,17 +42,6 @@ class Script:
     closed: threading.Event = field(default_factory=threading.Event)
 
 
-@dataclass
-class Generated:
-    request_id: str
-    prompt: Prompt
-    params: SamplingParams
-    priority: int
-    cache_salt: str | None
-    output_ids: list[int] | None
-    fingerprint: str | None
-
-
 FINGERPRINT = "fp_scripted"
 
 
@@ -61,26 +50,17 @@ class ScriptedService:
 
     def __init__(self) -> None:
         self.scripts: dict[str, Script] = {}
-        self.generated: list[Generated] = []
+        self.generated: list[Request] = []
         self.problems: list[str] = []
 
-    async def generate(
-        self,
-        request_id: str,
-        prompt: Prompt,
-        params: SamplingParams,
-        *,
-        priority: int,
-        cache_salt: str | None,
-        output_ids: list[int] | None = None,
-        fingerprint: str | None = None,
-    ) -> AsyncGenerator[RequestOutput, None]:
-        self.generated.append(Generated(request_id, prompt, params, priority, cache_salt, output_ids, fingerprint))
-        script = self.scripts.get(text_of(prompt), Script())
+    async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
+        self.generated.append(request)
+        script = self.scripts.get(text_of(request.prompt), Script())
+        num_known = sum(map(len, request.resume.output_ids))
         try:
-            for step, text in list(enumerate(script.texts))[len(output_ids or []) :]:
+            for step, text in list(enumerate(script.texts))[num_known:]:
                 is_last = step == len(script.texts) - 1 and script.finishes and not script.error and not script.waits
-                yield _output(request_id, params, step, text, script, is_last)
+                yield _output(request.id, request.params, step, text, script, is_last)
             if script.error is not None:
                 raise script.error
             if script.waits:

@@ -8,8 +8,10 @@ import pytest
 from cluster.api.errors import Unavailable, as_api_error
 from cluster.gateway.gateway import Gateway
 from cluster.replica import delta_server
-from cluster.replica.admission import Admission, EngineStopping, Refusal
+from cluster.replica.delta_channel import GatewayAddress
+from cluster.replica.engines import EngineStopping, Refusal
 from engine.errors import RequestQuarantined
+from engine.request import Request
 from engine.sampling_params import SamplingParams
 from tests.cluster.gateway.test_gateway import REFERENCE, SECONDS, Replica, make_gateway, report, tokens
 
@@ -27,14 +29,14 @@ class Mortal(Replica):
         self.inside: list[int] = []  # attempts of poisonous requests that are here
         self.most_second_attempts = 0
 
-    async def answer(self, admission: Admission) -> Refusal | str:
-        if admission.params.max_tokens != POISON:
-            return await super().answer(admission)
-        self.inside.append(admission.attempt)
+    async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
+        if request.params.max_tokens != POISON:
+            return await super().answer(request, gateway)
+        self.inside.append(request.resume.attempt)
         self.most_second_attempts = max(self.most_second_attempts, self.inside.count(1))
-        await self.take(admission)
+        await self.take(request, gateway)
         await asyncio.sleep(0.01)
-        self.inside.remove(admission.attempt)
+        self.inside.remove(request.resume.attempt)
         self.num_deaths += 1
         await self.client.close()
         await asyncio.Event().wait()
@@ -67,13 +69,13 @@ async def test_losses_with_progress_never_add_up(make_gateway) -> None:
     replicas = [Replica(dies_after=index + 1) for index in range(len(REFERENCE))]
     gateway = await make_gateway(*replicas, max_attempts=2)
     assert await asyncio.wait_for(tokens(gateway), SECONDS) == REFERENCE
-    last = replicas[-1].admissions[0]
-    assert (last.attempt, last.prompt, last.output_ids) == (len(REFERENCE) - 1, [1], [REFERENCE[:-1]])
+    last = replicas[-1].requests[0]
+    assert (last.resume.attempt, last.prompt, last.resume.output_ids) == (len(REFERENCE) - 1, [1], [REFERENCE[:-1]])
 
 
 class Stopping(Replica):
-    async def answer(self, admission: Admission) -> Refusal | str:
-        self.admissions.append(admission)
+    async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
+        self.requests.append(request)
         return Refusal.of(EngineStopping("told to stop"))
 
 
@@ -85,11 +87,11 @@ async def test_a_request_that_is_given_back_has_lost_nothing(make_gateway) -> No
 class Silent(Replica):
     """Says a few tokens and how it is, and then nothing any more."""
 
-    async def answer(self, admission: Admission) -> Refusal | str:
+    async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
         self.dies_after = None
-        await self.take(admission)
+        await self.take(request, gateway)
         self.client.report(report("frozen"))
-        self.admissions.append(admission)
+        self.requests.append(request)
         await asyncio.Event().wait()
         return ""
 
@@ -120,7 +122,7 @@ async def test_health_is_what_the_replicas_report(make_gateway) -> None:
 
 async def test_draining_finishes_what_runs_and_refuses_the_rest(make_gateway) -> None:
     gateway = await make_gateway(Replica())
-    stream = gateway.generate("mine", "hello", SamplingParams())
+    stream = gateway.generate(Request("mine", "hello", SamplingParams()))
     first = await anext(stream)
     draining = asyncio.create_task(gateway.drain(SECONDS))
     await asyncio.sleep(0)
@@ -140,14 +142,14 @@ async def test_draining_finishes_what_runs_and_refuses_the_rest(make_gateway) ->
 async def test_draining_has_an_end(make_gateway) -> None:
     gateway = await make_gateway(Silent())
     running = asyncio.create_task(tokens(gateway))
-    await until(lambda: gateway._engines.replicas[0].admissions)
+    await until(lambda: gateway._engines.replicas[0].requests)
     await asyncio.wait_for(gateway.drain(0.01), SECONDS)
     with pytest.raises(Unavailable, match="shutting down"):
         await running
 
 
 async def poisonous(gateway: Gateway) -> None:
-    async for _ in gateway.generate("poison", "hello", SamplingParams(max_tokens=POISON)):
+    async for _ in gateway.generate(Request("poison", "hello", SamplingParams(max_tokens=POISON))):
         pass
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from cluster.gateway.gateway import Gateway
-from cluster.replica.admission import Admission, Refusal
 from cluster.replica.delta_channel import EngineReport, GatewayAddress
 from cluster.replica.delta_client import DeltaClient
+from cluster.replica.engines import Refusal
 from cluster.replica.lost import EngineLost
 from engine.errors import EngineDead, FingerprintChanged, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
+from engine.request import Request
 from engine.sampling_params import SamplingParams
 from engine.stats import EngineStats
 from tests.engine.objects import num_objects_of
@@ -38,27 +39,23 @@ class Replica:
         self.client = DeltaClient(on_lost=lambda _: None)
         self.dies_after = dies_after
         self.max_tokens = max_tokens
-        self.admissions: list[Admission] = []
+        self.requests: list[Request] = []
         self.num_cancelled = 0
 
-    async def take(self, admission: Admission) -> str:
-        connection = await self.client.connect(admission.gateway)
+    async def take(self, request: Request, gateway: GatewayAddress) -> str:
+        connection = await self.client.connect(gateway)
         self.client.send(
-            admission.gateway,
-            [
-                RequestOutput(
-                    admission.request_id, admission.attempt, [], [], finished=False, fingerprint=self.fingerprint
-                )
-            ],
+            gateway,
+            [RequestOutput(request.id, request.resume.attempt, [], [], finished=False, fingerprint=self.fingerprint)],
         )
         return connection
 
-    async def answer(self, admission: Admission) -> Refusal | str:
-        self.admissions.append(admission)
-        if admission.fingerprint not in (None, self.fingerprint):
+    async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
+        self.requests.append(request)
+        if request.resume.fingerprint not in (None, self.fingerprint):
             return Refusal.of(FingerprintChanged("it computes otherwise"))
-        connection = await self.take(admission)
-        start = len(admission.output_ids[0]) if admission.output_ids else 0
+        connection = await self.take(request, gateway)
+        start = len(request.resume.output_ids[0]) if request.resume.output_ids else 0
         for index in range(start, len(REFERENCE)):
             if index == self.dies_after:
                 await self.client.close()
@@ -66,9 +63,9 @@ class Replica:
             finished = index == len(REFERENCE) - 1
             output = CompletionOutput(0, "x", [REFERENCE[index]], index, finish_reason="length" if finished else None)
             delta = RequestOutput(
-                admission.request_id, admission.attempt, [1], [output], finished, max_tokens=self.max_tokens
+                request.id, request.resume.attempt, [1], [output], finished, max_tokens=self.max_tokens
             )
-            self.client.send(admission.gateway, [delta])
+            self.client.send(gateway, [delta])
             await asyncio.sleep(0)
         return connection
 
@@ -98,9 +95,9 @@ class Replicas:
         self.left = asyncio.Event()
         self.num_introductions = 0
 
-    def generate(self, admission: Admission) -> Call:
-        replica = self.replicas[min(admission.attempt, len(self.replicas) - 1)]
-        return Call(replica, replica.answer(admission))
+    def generate(self, request: Request, gateway: GatewayAddress) -> Call:
+        replica = self.replicas[min(request.resume.attempt, len(self.replicas) - 1)]
+        return Call(replica, replica.answer(request, gateway))
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         self.introduced.add(gateway)
@@ -120,7 +117,7 @@ class Replicas:
         return [{"traceEvents": [{"name": "step", "pid": 0}]} for _ in self.replicas]
 
     async def why(self, request_id: str) -> dict[str, float] | None:
-        return {"decode": 1.0} if request_id == self.replicas[-1].admissions[-1].request_id else None
+        return {"decode": 1.0} if request_id == self.replicas[-1].requests[-1].id else None
 
 
 @pytest.fixture
@@ -142,7 +139,7 @@ async def make_gateway() -> AsyncIterator[Callable[..., Coroutine[None, None, Ga
 
 
 async def tokens(gateway: Gateway, request_id: str = "mine", **options: object) -> list[int]:
-    stream = gateway.generate(request_id, "hello", SamplingParams(max_tokens=12), priority=0, cache_salt=None)
+    stream = gateway.generate(Request(request_id, "hello", SamplingParams(max_tokens=12)))
     return [token_id async for news in stream for output in news.outputs for token_id in output.token_ids]
 
 
@@ -160,15 +157,15 @@ async def test_many_streams_over_one_connection(make_gateway) -> None:
 async def test_the_first_replica_fixes_the_length_for_those_after_it(make_gateway) -> None:
     replicas = [Replica(dies_after=3, max_tokens=40), Replica(dies_after=6, max_tokens=7), Replica(max_tokens=90)]
     gateway = await make_gateway(*replicas, max_attempts=3)
-    stream = gateway.generate("mine", "hello", SamplingParams(max_tokens=None), priority=0, cache_salt=None)
+    stream = gateway.generate(Request("mine", "hello", SamplingParams(max_tokens=None)))
     told = {news.max_tokens async for news in stream}
     assert told == {40}
-    assert [replica.admissions[0].params.max_tokens for replica in replicas] == [None, 40, 40]
+    assert [replica.requests[0].params.max_tokens for replica in replicas] == [None, 40, 40]
 
 
 async def test_requests_leave_nothing_behind(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether their streams are read to the end or left."""
-    monkeypatch.setattr("cluster.gateway.gateway.NUM_REQUESTS_REMEMBERED", 8)
+    monkeypatch.setattr("cluster.gateway.history.NUM_REQUESTS_REMEMBERED", 8)
     replica = Replica()
     gateway = await make_gateway(replica)
     await tokens(gateway)  # the connection is there
@@ -177,11 +174,12 @@ async def test_requests_leave_nothing_behind(make_gateway, monkeypatch: pytest.M
     async def serve(num: int) -> Counter[str]:
         """Objects there are after so many requests."""
         for number in range(num):
-            async with aclosing(gateway.generate(f"{number}", "hello", SamplingParams(max_tokens=12))) as stream:
+            request = Request(f"{number}", "hello", SamplingParams(max_tokens=12))
+            async with aclosing(gateway.generate(request)) as stream:
                 async for _ in stream:
                     if number % 2:
                         break
-        replica.admissions.clear()
+        replica.requests.clear()
         while num_tasks_of_requests() > num_tasks:  # those that were cancelled end
             await asyncio.sleep(0)
         return num_objects_of("cluster", "engine")
@@ -204,12 +202,12 @@ async def test_a_replica_serves_several_gateways(make_gateway) -> None:
     gateways = [await make_gateway(replica) for _ in range(3)]
     answers = await asyncio.gather(*(tokens(gateway) for gateway in gateways for _ in range(5)))
     assert answers == [REFERENCE] * 15
-    assert len({admission.request_id for admission in replica.admissions}) == 15
+    assert len({request.id for request in replica.requests}) == 15
 
 
 async def test_a_lost_replica_ends_in_a_clear_error(make_gateway) -> None:
     gateway = await make_gateway(Replica(dies_after=5))
-    stream = gateway.generate("mine", "hello", SamplingParams(), priority=0, cache_salt=None)
+    stream = gateway.generate(Request("mine", "hello", SamplingParams()))
     got: list[int] = []
     with pytest.raises(EngineDead, match="the engine was lost and is restarting: its connection ended"):
         async for news in stream:
@@ -221,14 +219,14 @@ async def test_another_replica_goes_on_with_what_came(make_gateway) -> None:
     second = Replica()
     gateway = await make_gateway(Replica(dies_after=5), Replica(dies_after=9), second, max_attempts=3)
     assert await tokens(gateway) == REFERENCE
-    (admission,) = second.admissions
-    assert (admission.attempt, admission.output_ids) == (2, [REFERENCE[:9]])
-    assert admission.params.seed is not None
+    (request,) = second.requests
+    assert (request.resume.attempt, request.resume.output_ids) == (2, [REFERENCE[:9]])
+    assert request.params.seed is not None
 
 
 async def test_refusals_come_as_the_exceptions_they_were(make_gateway) -> None:
     class Refuses(Replica):
-        async def answer(self, admission: Admission) -> Refusal | str:
+        async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
             return Refusal.of(InvalidRequest("too long", param="prompt", code="context_length_exceeded"))
 
     gateway = await make_gateway(Refuses())
@@ -239,7 +237,7 @@ async def test_refusals_come_as_the_exceptions_they_were(make_gateway) -> None:
 
 async def test_a_call_that_fails_is_a_lost_replica(make_gateway) -> None:
     class Dies(Replica):
-        async def answer(self, admission: Admission) -> Refusal | str:
+        async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
             raise EngineLost("the actor died")
 
     gateway = await make_gateway(Dies(), Replica(), max_attempts=2)
@@ -249,8 +247,8 @@ async def test_a_call_that_fails_is_a_lost_replica(make_gateway) -> None:
 class Stopped(Replica):
     """A replica whose engine has given up, and which Serve has not replaced yet."""
 
-    async def answer(self, admission: Admission) -> Refusal | str:
-        self.admissions.append(admission)
+    async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
+        self.requests.append(request)
         return Refusal.of(EngineDead("max_restarts=3 are used up"))
 
 
@@ -264,7 +262,7 @@ async def test_refusals_come_to_an_end(make_gateway) -> None:
     gateway = await make_gateway(stopped, max_attempts=2, patience=0.2)
     with pytest.raises(EngineDead, match=r"took the request within 0 s: (max_restarts=3 are used up|nobody answered)"):
         await tokens(gateway)
-    assert len(stopped.admissions) > 1
+    assert len(stopped.requests) > 1
 
 
 async def test_with_one_attempt_a_refusal_is_told_at_once(make_gateway) -> None:
@@ -272,14 +270,14 @@ async def test_with_one_attempt_a_refusal_is_told_at_once(make_gateway) -> None:
     gateway = await make_gateway(stopped)
     with pytest.raises(EngineDead, match="max_restarts=3 are used up"):
         await asyncio.wait_for(tokens(gateway), SECONDS)
-    assert len(stopped.admissions) == 1
+    assert len(stopped.requests) == 1
 
 
 class Silent(Replica):
     """A replica that requests do not get through to."""
 
-    async def answer(self, admission: Admission) -> Refusal | str:
-        self.admissions.append(admission)
+    async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
+        self.requests.append(request)
         await asyncio.Event().wait()
         return ""
 
@@ -290,7 +288,7 @@ async def test_a_gateway_ends_if_it_reaches_none_of_the_replicas_that_run(
 ) -> None:
     """Where none runs it waits, and so does the request, for as long as it may."""
     monkeypatch.setattr("cluster.gateway.gateway.INTRODUCTION_SECONDS", 0.01)
-    monkeypatch.setattr("cluster.gateway.gateway.BLIND_SECONDS", 0.1)
+    monkeypatch.setattr("cluster.gateway.reach.BLIND_SECONDS", 0.1)
     gateway = await make_gateway(Silent(), patience=2.0)
     gateway._engines.reached, gateway._engines.running = False, running
     asking = asyncio.create_task(tokens(gateway))
@@ -305,7 +303,7 @@ async def test_a_gateway_ends_if_it_reaches_none_of_the_replicas_that_run(
 
 async def test_a_gateway_that_has_streams_does_not_end(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.gateway.gateway.INTRODUCTION_SECONDS", 0.01)
-    monkeypatch.setattr("cluster.gateway.gateway.BLIND_SECONDS", 0.0)
+    monkeypatch.setattr("cluster.gateway.reach.BLIND_SECONDS", 0.0)
     gateway = await make_gateway(Taking(None))
     stream = asyncio.create_task(tokens(gateway))
     replica = gateway._engines.replicas[0]
@@ -326,8 +324,8 @@ class Taking(Replica):
         self.problem = problem
         self.has_taken = asyncio.Event()
 
-    async def answer(self, admission: Admission) -> Refusal | str:
-        await self.take(admission)
+    async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
+        await self.take(request, gateway)
         self.has_taken.set()
         while True:
             self.client.report(report("a", self.problem))
@@ -345,8 +343,8 @@ async def test_a_replica_in_trouble_is_waited_for_as_long_as_one_that_is_not_the
 
 async def test_the_turn_for_a_last_attempt_is_not_waited_for_without_end(make_gateway) -> None:
     class Dies(Replica):
-        async def answer(self, admission: Admission) -> Refusal | str:
-            await self.take(admission)
+        async def answer(self, request: Request, address: GatewayAddress) -> Refusal | str:
+            await self.take(request, address)
             journals = gateway._journals.values()
             while any(journal.source is None for journal in journals):
                 await asyncio.sleep(0)
@@ -362,21 +360,21 @@ async def test_an_abort_ends_the_pause(make_gateway) -> None:
     stopped = Stopped()
     gateway = await make_gateway(stopped, max_attempts=2, patience=1000)
     task = asyncio.create_task(collect_reasons(gateway))
-    while not stopped.admissions:
+    while not stopped.requests:
         await asyncio.sleep(0)
     gateway.abort("mine")
     assert (await asyncio.wait_for(task, SECONDS))[-1] == "abort"
 
 
 async def collect_reasons(gateway: Gateway) -> list[str | None]:
-    stream = gateway.generate("mine", "hello", SamplingParams())
+    stream = gateway.generate(Request("mine", "hello", SamplingParams()))
     return [output.finish_reason async for news in stream for output in news.outputs]
 
 
 async def test_closing_the_stream_cancels_the_call(make_gateway) -> None:
     replica = Replica()
     gateway = await make_gateway(replica)
-    stream = gateway.generate("mine", "hello", SamplingParams(), priority=0, cache_salt=None)
+    stream = gateway.generate(Request("mine", "hello", SamplingParams()))
     await anext(stream)
     await stream.aclose()
     assert replica.num_cancelled == 1
@@ -385,7 +383,7 @@ async def test_closing_the_stream_cancels_the_call(make_gateway) -> None:
 async def test_abort_ends_the_stream(make_gateway) -> None:
     replica = Replica()
     gateway = await make_gateway(replica)
-    stream = gateway.generate("mine", "hello", SamplingParams(), priority=0, cache_salt=None)
+    stream = gateway.generate(Request("mine", "hello", SamplingParams()))
     await anext(stream)
     gateway.abort("mine")
     reasons = [output.finish_reason async for news in stream for output in news.outputs]
@@ -397,7 +395,7 @@ async def test_a_wrong_token_is_not_let_in(make_gateway) -> None:
     replica = Replica()
     gateway = await make_gateway(replica)
     assert await tokens(gateway) == REFERENCE
-    address = replica.admissions[0].gateway
+    address = gateway._address
     with pytest.raises(ConnectionRefusedError, match="did not take our token"):
         await replica.client.connect(GatewayAddress(address.host, address.port, b"x" * 32))
 

@@ -11,6 +11,8 @@ import pytest
 from cluster.gateway.journal import Journal
 from cluster.replica.lost import EngineLost
 from engine.outputs import Accumulator, CompletionOutput, RequestOutput
+from engine.request import Request
+from engine.sampling_params import SamplingParams
 
 
 def delta(
@@ -21,16 +23,20 @@ def delta(
     return RequestOutput("own-1", attempt, [7, 8] if first_index == 0 else [], [output], finished=finish, prompt=None)
 
 
+def make_journal(num_choices: int = 1) -> Journal:
+    return Journal("mine", Request("own-1", "ab", SamplingParams(n=num_choices)))
+
+
 async def everything(journal: Journal) -> RequestOutput:
     accumulator = Accumulator()
-    async for news in journal.read():
+    async for news in journal:
         accumulator.add(news)
     assert accumulator.last is not None
     return accumulator.last
 
 
 async def test_takes_deltas_in_order() -> None:
-    journal = Journal("mine", 1)
+    journal = make_journal()
     assert journal.accept(delta(0, [1]), "a")
     assert journal.accept(delta(1, [2, 3]), "a")
     assert journal.accept(delta(3, [], finish=True), "a")
@@ -40,7 +46,7 @@ async def test_takes_deltas_in_order() -> None:
 
 
 async def test_refuses_a_delta_that_came_before() -> None:
-    journal = Journal("mine", 1)
+    journal = make_journal()
     assert journal.accept(delta(0, [1, 2]), "a")
     assert not journal.accept(delta(0, [1, 2]), "a")
     assert not journal.accept(delta(1, [2]), "a")
@@ -48,9 +54,10 @@ async def test_refuses_a_delta_that_came_before() -> None:
 
 
 async def test_refuses_deltas_of_another_attempt() -> None:
-    journal = Journal("mine", 1)
+    journal = make_journal()
     assert journal.accept(delta(0, [1]), "a")
-    assert journal.next_attempt() == 1
+    journal.next_attempt(is_suspect=False)
+    assert journal.attempt == 1
     assert not journal.accept(delta(1, [2], attempt=0), "a")
     assert not journal.accept(delta(1, [2], attempt=2), "a")
     assert journal.accept(delta(1, [9], attempt=1), "b")
@@ -58,7 +65,7 @@ async def test_refuses_deltas_of_another_attempt() -> None:
 
 
 async def test_nothing_follows_the_end() -> None:
-    journal = Journal("mine", 1)
+    journal = make_journal()
     assert journal.accept(delta(0, [1], finish=True), "a")
     assert not journal.accept(delta(1, [2]), "a")
     journal.fail(EngineLost("too late"))
@@ -66,26 +73,25 @@ async def test_nothing_follows_the_end() -> None:
 
 
 async def test_a_skipped_token_fails_the_attempt_after_what_came() -> None:
-    journal = Journal("mine", 1)
+    journal = make_journal()
     assert journal.accept(delta(0, [1]), "a")
     assert not journal.accept(delta(2, [3]), "a")
-    reader = journal.read()
-    assert (await anext(reader)).outputs[0].token_ids == [1]
+    assert (await anext(journal)).outputs[0].token_ids == [1]
     with pytest.raises(EngineLost, match="choice 0 went on at token 2, 1 had come"):
-        await anext(reader)
+        await anext(journal)
 
 
 async def test_a_slow_reader_finds_deltas_joined() -> None:
-    journal = Journal("mine", 2)
+    journal = make_journal(2)
     for first_index in range(5):
         for index in range(2):
             assert journal.accept(delta(first_index, [first_index], index=index), "a")
-    news = await anext(journal.read())
+    news = await anext(journal)
     assert [output.token_ids for output in news.outputs] == [[0, 1, 2, 3, 4]] * 2
 
 
 async def test_abort_finishes_what_is_open() -> None:
-    journal = Journal("mine", 2)
+    journal = make_journal(2)
     assert journal.accept(delta(0, [1], index=1), "a")
     journal.abort()
     whole = await everything(journal)
@@ -96,20 +102,20 @@ async def test_abort_finishes_what_is_open() -> None:
 
 
 async def test_a_delta_without_outputs_says_that_a_replica_has_taken_the_request() -> None:
-    journal = Journal("mine", 1)
+    journal = make_journal()
     assert journal.accept(RequestOutput("own-1", 0, [], [], finished=False), "a")
     assert (journal.source, journal.has_gained) == ("a", False)
     assert journal.accept(delta(0, [1]), "a")
     assert journal.has_gained
-    journal.next_attempt()
+    journal.next_attempt(is_suspect=False)
     assert (journal.source, journal.has_gained) == (None, False)
 
 
 async def test_what_the_first_delta_said_of_the_prompt_stays() -> None:
     """The next replica is given token ids, and may find more of them in its cache."""
-    journal = Journal("mine", 1)
+    journal = make_journal()
     assert journal.accept(replace(delta(0, [1]), num_cached_tokens=1, prompt="ab"), "a")
-    journal.next_attempt()
+    journal.next_attempt(is_suspect=False)
     resumed = replace(delta(1, [2], attempt=1, finish=True), prompt_token_ids=[7, 8], prompt="AB", num_cached_tokens=2)
     assert journal.accept(resumed, "b")
     whole = await everything(journal)
@@ -118,7 +124,7 @@ async def test_what_the_first_delta_said_of_the_prompt_stays() -> None:
 
 
 async def test_sums_of_logprobs_are_kept_for_the_next_attempt() -> None:
-    journal = Journal("mine", 2)
+    journal = make_journal(2)
     assert journal.cumulative_logprobs == []
     for index in range(2):
         news = delta(0, [1], index=index)
@@ -128,7 +134,7 @@ async def test_sums_of_logprobs_are_kept_for_the_next_attempt() -> None:
 
 
 async def test_a_last_word_on_a_choice_that_has_ended_is_no_repeat() -> None:
-    journal = Journal("mine", 2)
+    journal = make_journal(2)
     ended = delta(0, [1], finish=True)
     ended.finished = False
     assert journal.accept(ended, "a")
@@ -145,7 +151,7 @@ async def test_random_losses_and_repeats_never_change_the_stream(seed: int) -> N
     """
     rng = random.Random(seed)
     reference = [rng.randrange(1000) for _ in range(40)]
-    journal = Journal("mine", 1)
+    journal = make_journal()
     sent: list[RequestOutput] = []
 
     async def write() -> None:
@@ -153,7 +159,7 @@ async def test_random_losses_and_repeats_never_change_the_stream(seed: int) -> N
         while position < len(reference):
             if rng.random() < 0.1:
                 position = sum(map(len, journal.output_ids))
-                journal.next_attempt()
+                journal.next_attempt(is_suspect=False)
             if sent and rng.random() < 0.3:
                 journal.accept(rng.choice(sent), "late")
             end = min(position + rng.randint(1, 4), len(reference))

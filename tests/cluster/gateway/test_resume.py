@@ -52,8 +52,8 @@ class CutGateway(Gateway):
 
     def _on_deltas(self, deltas: list[RequestOutput], connection: str) -> None:
         for delta in deltas:
-            super()._on_deltas([delta], connection)
             journal = self._journals.get(delta.request_id)
+            super()._on_deltas([delta], connection)
             if journal is not None and self.cuts and len((journal.output_ids or [[]])[0]) >= self.cuts[0]:
                 del self.cuts[0]
                 self.num_cut += 1

@@ -14,11 +14,12 @@ import pytest
 
 from cluster.gateway.gateway import Gateway
 from cluster.owner import this_process
-from cluster.replica.admission import Admission, Refusal
 from cluster.replica.delta_channel import GatewayAddress
 from cluster.replica.deployment import EngineDeployment
+from cluster.replica.engines import Refusal
 from engine.config import EngineConfig
 from engine.errors import EngineDead, InvalidRequest
+from engine.request import Request
 from engine.sampling_params import SamplingParams
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
@@ -56,8 +57,8 @@ class Replicas:
     def __init__(self, replicas: list[Replica]) -> None:
         self._replicas = replicas
 
-    def generate(self, admission: Admission) -> Call:
-        return Call(self._replicas[min(admission.attempt, len(self._replicas) - 1)].generate(admission))
+    def generate(self, request: Request, gateway: GatewayAddress) -> Call:
+        return Call(self._replicas[min(request.resume.attempt, len(self._replicas) - 1)].generate(request, gateway))
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> None:
         pass
@@ -120,7 +121,7 @@ async def test_a_replica_that_is_stopped_is_retried(gateway: Gateway, replicas: 
 async def test_without_an_attempt_left_the_client_hears_why(replicas: list[Replica]) -> None:
     gateway = Gateway(Replicas(replicas), max_attempts=1, patience=SECONDS)
     await gateway.start("127.0.0.1")
-    stream = gateway.generate("mine", "one two", PARAMS)
+    stream = gateway.generate(Request("mine", "one two", PARAMS))
     await anext(stream)
     await give_up(replicas[0])
     with pytest.raises(EngineDead, match=r"the engine was lost and is restarting: .*max_restarts=0 are used up"):
@@ -138,7 +139,7 @@ async def test_a_long_prompt_does_not_hold_up_a_short_one(patient: EngineConfig)
 
     async def ask(name: str, prompt: str) -> None:
         with suppress(InvalidRequest):
-            async for _ in gateway.generate(name, prompt, SamplingParams(max_tokens=2)):
+            async for _ in gateway.generate(Request(name, prompt, SamplingParams(max_tokens=2))):
                 pass
         ended.append(name)
 
@@ -154,10 +155,10 @@ async def test_an_abort_stays_behind_its_add(gateway: Gateway, replicas: list[Re
     begun, may_add, aborted = asyncio.Event(), threading.Event(), asyncio.Event()
     add_request, abort = engine.add_request, engine.abort
 
-    def add_late(*args: Any, **options: Any) -> None:
+    def add_late(request: Request) -> None:
         loop.call_soon_threadsafe(begun.set)
         may_add.wait(SECONDS)
-        add_request(*args, **options)
+        add_request(request)
         order.append("add")
 
     def note_abort(request_id: str) -> None:
@@ -166,7 +167,7 @@ async def test_an_abort_stays_behind_its_add(gateway: Gateway, replicas: list[Re
         loop.call_soon_threadsafe(aborted.set)
 
     engine.add_request, engine.abort = add_late, note_abort
-    call = asyncio.create_task(replicas[0].generate(Admission("gone", "one two", PARAMS, gateway._address)))
+    call = asyncio.create_task(replicas[0].generate(Request("gone", "one two", PARAMS), gateway._address))
     await begun.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -177,8 +178,8 @@ async def test_an_abort_stays_behind_its_add(gateway: Gateway, replicas: list[Re
 
 
 async def check_that_the_stream_goes_on(gateway: Gateway, replicas: list[Replica], end: Any) -> None:
-    undisturbed = [output async for output in gateway.generate("alone", "one two", PARAMS)]
-    stream = gateway.generate("mine", "one two", PARAMS)
+    undisturbed = [output async for output in gateway.generate(Request("alone", "one two", PARAMS))]
+    stream = gateway.generate(Request("mine", "one two", PARAMS))
     outputs = [await anext(stream)]
     await end(replicas[0])
     outputs += [output async for output in stream]

@@ -16,13 +16,15 @@ from cluster.api.errors import as_api_error
 from cluster.checkpoint.manifest import make_manifest, write_manifest
 from cluster.gateway.gateway import Gateway
 from cluster.owner import this_process
-from cluster.replica.admission import Admission, Refusal
+from cluster.replica.delta_channel import GatewayAddress
+from cluster.replica.engines import Refusal
 from cluster.replica.lost import EngineLost
 from cluster.workers.actor import WorkerActor
 from cluster.workers.agreement import agree, common_arithmetic
 from engine.config import EngineConfig
 from engine.errors import FingerprintChanged, InvalidConfig
 from engine.fingerprint import Offer, fingerprint, tokenizer_digest, weights_digest
+from engine.request import Request, Resume
 from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
 from ops.cpu import build
@@ -44,14 +46,14 @@ async def test_a_stream_passes_over_replicas_that_would_go_on_otherwise(make_gat
     replicas = Replica(dies_after=5), Replica(fingerprint="fp_two"), Replica()
     gateway = await make_gateway(*replicas, max_attempts=3)
     assert await asyncio.wait_for(tokens(gateway), SECONDS) == REFERENCE
-    assert [replica.admissions[0].fingerprint for replica in replicas] == [None, "fp_one", "fp_one"]
+    assert [replica.requests[0].resume.fingerprint for replica in replicas] == [None, "fp_one", "fp_one"]
 
 
 class Stillborn(Replica):
     """Takes a request, and dies."""
 
-    async def answer(self, admission: Admission) -> Refusal | str:
-        await self.take(admission)
+    async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
+        await self.take(request, gateway)
         await asyncio.sleep(0.05)
         await self.client.close()
         raise EngineLost("died")
@@ -66,7 +68,7 @@ async def test_where_no_such_replica_comes_the_client_is_told(make_gateway) -> N
     gateway = await make_gateway(Replica(dies_after=5), Replica(fingerprint="fp_two"), max_attempts=3, patience=0.3)
     heard: list[int] = []
     with pytest.raises(FingerprintChanged, match="within 0 s: it computes otherwise") as raised:
-        async for delta in gateway.generate("r", [1], SamplingParams(max_tokens=12)):
+        async for delta in gateway.generate(Request("r", [1], SamplingParams(max_tokens=12))):
             assert delta.fingerprint == "fp_one"
             heard += [token_id for output in delta.outputs for token_id in output.token_ids]
     assert heard == REFERENCE[:5]
@@ -76,7 +78,8 @@ async def test_where_no_such_replica_comes_the_client_is_told(make_gateway) -> N
 
 async def test_a_stream_taken_up_again_is_bound_from_the_start(make_gateway) -> None:
     gateway = await make_gateway(Replica(fingerprint="fp_two"), Replica(), max_attempts=3)
-    again = gateway.generate("r", [1], SamplingParams(max_tokens=12), output_ids=[], fingerprint="fp_one")
+    params, resume = SamplingParams(max_tokens=12), Resume(fingerprint="fp_one")
+    again = gateway.generate(Request("r", [1], params, joins_deltas=False, resume=resume))
     assert [delta.fingerprint async for delta in again] == ["fp_one"] * len(REFERENCE)
 
 
@@ -102,7 +105,7 @@ async def test_engines_that_compute_otherwise_refuse_and_tell_why(unlike: list[E
     heard = 0
     try:
         with pytest.raises(FingerprintChanged):
-            async for delta in gateway.generate("r", "one two", PARAMS):
+            async for delta in gateway.generate(Request("r", "one two", PARAMS)):
                 heard += sum(len(output.token_ids) for output in delta.outputs)
                 if not unlike[0]._condition.is_stopping:
                     unlike[0]._hand_back()

@@ -123,7 +123,7 @@ def test_a_request_id_may_come_again(server: Running, http: httpx.Client) -> Non
     for _ in range(2):
         assert http.post("/v1/completions", json=body, headers={"x-request-id": "a:B-1_.x"}).status_code == 200
     first, second = server.service.generated
-    assert first.request_id != second.request_id
+    assert first.id != second.id
 
 
 def test_health(server: Running, http: httpx.Client) -> None:

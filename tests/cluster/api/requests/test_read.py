@@ -15,6 +15,7 @@ from cluster.api.requests.read import SMALL_BODY, Reader
 from cluster.api.responses.generation import STARTED_AT_ONCE, run
 from engine.errors import InvalidRequest
 from engine.outputs import RequestOutput
+from engine.request import Request
 from tests.cluster.api.scripted import ScriptedService
 
 
@@ -76,7 +77,7 @@ async def test_small_bodies_do_not_wait_for_large_ones(reader: Reader, defaults:
     await reader.completion(body("x"))
     assert not large.done()
     defaults.may_go_on.set()
-    assert (await large).prompts == ["x" * SMALL_BODY]
+    assert [request.prompt for request in (await large).requests] == ["x" * SMALL_BODY]
 
 
 async def test_what_is_wrong_with_a_large_body_is_told_as_of_a_small_one(reader: Reader) -> None:
@@ -114,9 +115,9 @@ async def test_the_prompts_of_a_request_are_not_started_in_one_go() -> None:
             await asyncio.sleep(0)
 
     class Begun:
-        async def generate(self, *args: Any, **options: Any) -> AsyncGenerator[RequestOutput, None]:
+        async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
             turns.append(num_turns)
-            async with aclosing(service.generate(*args, **options)) as outputs:
+            async with aclosing(service.generate(request)) as outputs:
                 async for output in outputs:
                     yield output
 

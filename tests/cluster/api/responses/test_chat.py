@@ -128,7 +128,7 @@ def test_parameters_reach_the_service(client: openai.OpenAI, server: Running) ->
         },
     )
     [generated] = server.service.generated
-    assert generated.request_id.startswith("chatcmpl-")
+    assert generated.id.startswith("chatcmpl-")
     assert (generated.priority, generated.cache_salt) == (4, "salt/+==")
     assert generated.params == SamplingParams(
         n=2,

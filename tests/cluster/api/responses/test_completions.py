@@ -17,7 +17,7 @@ def test_answer(client: openai.OpenAI, server: Running) -> None:
     assert (choice.index, choice.text, choice.finish_reason, choice.logprobs) == (0, TEXT, "stop", None)
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, 3)
     [generated] = server.service.generated
-    assert (generated.request_id, generated.prompt, generated.params) == (
+    assert (generated.id, generated.prompt, generated.params) == (
         answer.id,
         "Say",
         SamplingParams(max_tokens=16),
@@ -50,7 +50,7 @@ def test_prompts(client: openai.OpenAI, server: Running, prompt: object, prompts
         (index, TEXT.upper() if index % 2 else TEXT) for index in range(2 * len(prompts))
     ]
     assert [generated.prompt for generated in server.service.generated] == prompts
-    assert len({generated.request_id for generated in server.service.generated}) == len(prompts)
+    assert len({generated.id for generated in server.service.generated}) == len(prompts)
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3 * len(prompts), 6 * len(prompts))
 
 

@@ -101,9 +101,9 @@ def test_from_every_event_the_rest_comes(
     assert events[-1].endswith(b"data: [DONE]")
     for number, last in reversed(list(enumerate(ids, 1))):
         assert events_of(ask(server, route, fields, last)) == events[number:]
-        assert server.service.generated[-1].fingerprint == FINGERPRINT, "wherever its first event came from"
+        assert server.service.generated[-1].resume.fingerprint == FINGERPRINT, "wherever its first event came from"
     if remembers and kind in ("plain", "usage"):
-        assert server.service.generated[-len(ids)].output_ids, "what came long before is not computed again"
+        assert server.service.generated[-len(ids)].resume.output_ids, "what came long before is not computed again"
 
 
 @pytest.mark.parametrize("route", ROUTES)

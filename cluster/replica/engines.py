@@ -1,32 +1,12 @@
-"""What a gateway asks of an engine replica, and what it hears when it is refused."""
+"""What a gateway asks of engine replicas, and what it hears when they refuse a request."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
 from cluster.replica.delta_channel import GatewayAddress
 from cluster.replica.lost import EngineRefused, OtherArithmetic, RequestMoved
 from engine.errors import FingerprintChanged, InputProcessingError, InvalidRequest, Overloaded, SquadronError
-from engine.request import Prompt
-from engine.sampling_params import SamplingParams
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """What an engine replica needs to begin a request, or to go on with it where another one was
-    lost.
-    """
-
-    request_id: str  # the gateway's own, different from that of every other request there is
-    prompt: Prompt
-    params: SamplingParams
-    gateway: GatewayAddress
-    attempt: int = 0
-    output_ids: list[list[int]] = field(default_factory=list)
-    cumulative_logprobs: list[float] = field(default_factory=list)  # of each choice in output_ids
-    is_suspect: bool = False  # replicas were lost with it in flight, and it had gained nothing there
-    priority: int = 0
-    cache_salt: str | None = None
-    fingerprint: str | None = None  # of the engine that its tokens came from, if it has any
+from engine.request import Request
 
 
 class EngineStopping(SquadronError):
@@ -90,7 +70,10 @@ class EngineCall(Protocol):
 class Engines(Protocol):
     """The engine replicas, whichever of them takes the next request."""
 
-    def generate(self, admission: Admission) -> EngineCall: ...
+    def generate(self, request: Request, gateway: GatewayAddress) -> EngineCall:
+        """Have a replica begin the request, or go on with it where another one was lost, and send
+        its deltas to the gateway; its id is different from that of every other request there is.
+        """
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         """Have every replica that is there connect to the gateway and report to it, unless all are
