@@ -41,7 +41,8 @@ def _llama3(plain: Tensor, parameters: dict[str, Any]) -> Tensor:
     low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
     turns = parameters["original_max_position_embeddings"] * plain / (2 * math.pi)  # in the original context
     keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
-    return (1 - keep) * plain / parameters["factor"] + keep * plain
+    blended: Tensor = (1 - keep) * plain / parameters["factor"] + keep * plain
+    return blended
 
 
 def _yarn(plain: Tensor, rope: Rope, head_dim: int) -> Tensor:
@@ -59,7 +60,8 @@ def _yarn(plain: Tensor, rope: Rope, head_dim: int) -> Tensor:
     first, last = max(first, 0), min(last, head_dim - 1)
     span = last - first if last != first else 0.001
     stretch = ((torch.arange(head_dim // 2, dtype=torch.float32) - first) / span).clamp(0.0, 1.0)
-    return plain / parameters["factor"] * stretch + plain * (1 - stretch)
+    blended: Tensor = plain / parameters["factor"] * stretch + plain * (1 - stretch)
+    return blended
 
 
 def _yarn_magnitude(parameters: dict[str, Any]) -> float:

@@ -91,8 +91,8 @@ class Checkpoint:
         tensor = self.tensors[name]
         if name in self._digests and name not in self._hashing:
             self._hashing[name] = self._threads.submit(_digest, tensor.file, name)
-        part = tensor.file.get_slice(name)[rows if columns is None else (rows, columns)]
-        part = part.to(self.device, self.dtype, copy=True, memory_format=torch.contiguous_format)
+        stored: Tensor = tensor.file.get_slice(name)[rows if columns is None else (rows, columns)]
+        part = stored.to(self.device, self.dtype, copy=True, memory_format=torch.contiguous_format)
         if not _is_finite(part):
             raise InvalidCheckpoint(f"{tensor.path}: tensor {name} holds NaN or infinity, as {part.dtype}")
         return part

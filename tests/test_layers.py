@@ -55,6 +55,11 @@ THEIRS = {
     **dict.fromkeys(("ray", "fastapi", "starlette", "uvicorn"), ("cluster",)),
 }
 
+# Who may call torch.cuda: the rest asks a `Device`, or a backend.
+CALLS_CUDA = ("engine/worker/device/cuda.py", "parallel/groups/connect.py", "parallel/groups/symmetric.py", "ops")
+# Who may tell devices apart by the name of one.
+NAMES_CUDA = (*CALLS_CUDA, "engine/config.py", "engine/worker/device/pick.py", "parallel/groups", "cluster")
+
 
 def imported(tree: ast.AST) -> Iterator[str]:
     """Dotted names; of `from a import b` both a and a.b, b being perhaps a module."""
@@ -95,6 +100,8 @@ def breaches(path: str, source: str) -> list[str]:
             found.append(f"{name}: not in a room below that of {path}")
         elif home == "engine" and is_in(name, ("engine.worker",), "."):
             found.append(f"{name}: above engine")
+        if is_in(name, ("torch.cuda",), ".") and not is_in(path, CALLS_CUDA, "/"):
+            found.append(f"{name}: only {CALLS_CUDA}")
         found += [
             f"{name}: only {places}"
             for package, places in THEIRS.items()
@@ -107,7 +114,15 @@ def breaches(path: str, source: str) -> list[str]:
             found += [f"line {inner.lineno}: import in a function" for inner in ast.walk(node) if is_import(inner)]
         elif isinstance(node, ast.Name | ast.Attribute) and "TYPE_CHECKING" in ast.unparse(node):
             found.append(f"line {node.lineno}: TYPE_CHECKING")
+        elif is_cuda(node) and not is_in(path, CALLS_CUDA, "/"):
+            found.append(f"line {node.lineno}: torch.cuda, which only {CALLS_CUDA} call")
+        elif isinstance(node, ast.Constant) and node.value == "cuda" and not is_in(path, NAMES_CUDA, "/"):
+            found.append(f'line {node.lineno}: "cuda": a type of device')
     return found
+
+
+def is_cuda(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.cuda"
 
 
 def is_import(node: ast.AST) -> bool:
@@ -144,6 +159,11 @@ def test_imports_point_down(path: Path) -> None:
         ("cluster/api/requests/chat.py", "from cluster.api.responses.generation import run"),
         ("cluster/api/errors.py", "from cluster.api import edge"),
         ("parallel/spec/read.py", "from parallel.rotary import cos_sin_table"),
+        ("engine/worker/pending.py", "import torch\nevent = torch.cuda.Event()"),
+        ("engine/worker/pending.py", "from torch.cuda import Event"),
+        ("engine/worker/pending.py", "from torch import cuda"),
+        ("engine/worker/pending.py", "def is_on_gpu(device):\n    return device.type == 'cuda'"),
+        ("parallel/linear.py", "import torch\nif torch.cuda.is_available():\n    pass"),
         ("cluster/workers/actor.py", "def start():\n    import ray"),
         ("cluster/workers/actor.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass"),
     ],
@@ -160,4 +180,5 @@ def test_what_is_allowed_is_not_a_breach() -> None:
     assert not breaches(
         "parallel/groups/torch_group.py", "import torch.distributed as dist\nfrom ops.tree import add_tree"
     )
+    assert not breaches("engine/worker/device/cuda.py", "import torch\nevent = torch.cuda.Event()\nname = 'cuda'")
     assert not breaches("cluster/workers/actor.py", "import ray\nfrom engine.worker.worker import Worker")

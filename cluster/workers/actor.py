@@ -81,7 +81,8 @@ class WorkerActor(LookoutActor):
     def __init__(self) -> None:
         # Not imported above: the driver, which needs this class too, has no need of torch.
         self._module: Any = importlib.import_module("engine.worker.worker")
-        self._offers: Any = importlib.import_module("engine.worker.offer")
+        self._ranks: Any = importlib.import_module("engine.worker.ranks")
+        self._offers: Any = importlib.import_module("engine.worker.device.offer")
         self._worker: Any = None
         self._offer: Offer | None = None
         self._epoch = -1
@@ -89,7 +90,7 @@ class WorkerActor(LookoutActor):
 
     def open_store(self, host: str) -> int:
         """Rank 0 only: open the meeting point of all ranks; its port."""
-        self._store = self._module.open_store(host)
+        self._store = self._ranks.open_store(host)
         return int(self._store.port)
 
     def offer(self, config: EngineConfig) -> Offer:
@@ -104,7 +105,7 @@ class WorkerActor(LookoutActor):
         """Meet the other ranks; and load the rank's shard, unless it is there from the epoch
         before. Raises InvalidConfig.
         """
-        store = self._store if seat.rank == 0 else self._module.join_store(seat.store_host, seat.store_port)
+        store = self._store if seat.rank == 0 else self._ranks.join_store(seat.store_host, seat.store_port)
         self._epoch = seat.epoch
         if self._worker is not None:
             self._worker.rejoin(store, seat.host)

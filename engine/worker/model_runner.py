@@ -6,22 +6,24 @@ import time
 from collections import deque
 from dataclasses import fields
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
-from engine.worker.block_mover import BlockMover
-from engine.worker.decode_graphs import TAPE_SIZES, Capture, DecodeGraphs, StepTensors, batch_sizes, context_limits
-from engine.worker.kv_cache import KVCache
+from engine.worker.cache.block_mover import BlockMover
+from engine.worker.cache.kv_cache import KVCache
+from engine.worker.device.device import Capture, Device
+from engine.worker.device.transfer import upload
+from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs
+from engine.worker.graphs.graphs import batch_sizes, context_limits
+from engine.worker.graphs.sample_graphs import SampleGraphs
 from engine.worker.pending import PendingStep
-from engine.worker.sample_graphs import SampleGraphs
 from engine.worker.sampler import Sampled, num_top_logprobs, sample, take_rows
-from engine.worker.transfer import upload
-from ops.interface import AttentionMetadata, Ops
-from parallel.groups.pipeline import Stage
+from engine.worker.step_tensors import StepTensors
+from ops.interface import AttentionMetadata
+from parallel.decoder import Decoder
 
 # Logits are made for so many rows at once: prompt logprobs may ask for thousands of rows of the
 # whole vocabulary.
@@ -31,18 +33,24 @@ _NUM_KEPT_STEPS = 4
 
 
 class ModelRunner:
-    """Runs steps on one device. `model` is `parallel.decoder.build`'s, with weights; `speaks`: this
-    rank's output is wanted.
-    """
+    """Runs steps on one device. `model` has its weights; `speaks`: this rank's output is wanted."""
 
-    def __init__(self, model: Any, cache: KVCache, *, ops: Ops, stage: Stage, hidden_size: int, speaks: bool) -> None:
+    def __init__(
+        self,
+        model: Decoder,
+        cache: KVCache,
+        *,
+        device: Device,
+        speaks: bool,
+    ) -> None:
         self._model = model
+        self._device = device
         self._cache = cache
-        self._stage = stage
-        self._hidden_size = hidden_size
+        self._stage = model.stage
+        self._hidden_size = model.config.layer.hidden_size
         self._speaks = speaks
-        self._ops = ops
-        self._mover = BlockMover(cache, ops, model.device)
+        self._ops = model.ops
+        self._mover = BlockMover(cache, model.ops, device)
         self._graphs: DecodeGraphs | None = None
         self._sample_graphs: SampleGraphs | None = None
         self._tokens: deque[tuple[int, Tensor]] = deque(maxlen=_NUM_KEPT_STEPS)  # (step, [R] int32), the newest last
@@ -103,7 +111,7 @@ class ModelRunner:
         sampled = self._sample(request, residual) if self._stage.is_last else None
         if sampled is not None and self._stage.is_first:
             self._tokens.append((request.step, sampled.token_ids))
-        return PendingStep(request, sampled if self._speaks else None, self._model.device, launched_ns)
+        return PendingStep(request, sampled if self._speaks else None, self._device, launched_ns)
 
     def measure_swap(self, num_blocks: int) -> float:
         """Seconds to swap the first `num_blocks` blocks out; the cache must be as new, and is so
@@ -115,8 +123,7 @@ class ModelRunner:
     def _time_swap_out(self, pairs: np.ndarray) -> float:
         started = time.perf_counter()
         self._mover.swap_out(pairs)
-        if self._model.device.type == "cuda":
-            torch.cuda.synchronize(self._model.device)
+        self._device.synchronize()
         return time.perf_counter() - started
 
     def _forward(self, request: ExecuteModelRequest) -> Tensor:
@@ -180,12 +187,9 @@ class ModelRunner:
         return _join(parts, self._model.device)
 
 
-def _layers(model: Any, cache: KVCache, tensors: StepTensors) -> Tensor:
+def _layers(model: Decoder, cache: KVCache, tensors: StepTensors) -> Tensor:
     """The residual stream [T, D] after this stage's layers."""
-    residual: Tensor = model.forward(
-        tensors.input_ids, tensors.residual, tensors.positions, cache.device, tensors.metadata
-    )
-    return residual
+    return model.forward(tensors.input_ids, tensors.residual, tensors.positions, cache.device, tensors.metadata)
 
 
 def _take(residual: Tensor, rows: np.ndarray) -> Tensor:

@@ -4,12 +4,12 @@ import time
 from dataclasses import fields
 
 import numpy as np
-import torch
 
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest
+from engine.worker.device.device import Device
+from engine.worker.device.transfer import Download
 from engine.worker.sampler import Sampled
-from engine.worker.transfer import Download
 
 
 class PendingStep:
@@ -17,26 +17,20 @@ class PendingStep:
     that does not speak.
     """
 
-    def __init__(
-        self, request: ExecuteModelRequest, sampled: Sampled | None, device: torch.device, launched_ns: int
-    ) -> None:
+    def __init__(self, request: ExecuteModelRequest, sampled: Sampled | None, device: Device, launched_ns: int) -> None:
         """launched_ns: when the launch began, of `time.perf_counter_ns`."""
         self._epoch, self._step = request.epoch, request.step
         self._launched_ns = launched_ns
         self._columns: Download | None = None
         if sampled is not None:
             self._columns = Download([getattr(sampled, field.name) for field in fields(Sampled)])
-        self._event = None
-        if device.type == "cuda":
-            self._event = torch.cuda.Event()
-            self._event.record()
+        self._event = device.record_event()
 
     def result(self, free_since_ns: int = 0) -> SamplerOutput | None:
         """Wait for the step. If `free_since_ns` is later than its launch, its time counts from
         then: the device was busy.
         """
-        if self._event is not None:
-            self._event.synchronize()
+        self._event.synchronize()
         if self._columns is None:
             return None
         elapsed_ns = time.perf_counter_ns() - max(self._launched_ns, free_since_ns)

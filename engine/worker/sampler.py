@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.sampling_columns import SamplingColumns
-from engine.worker.transfer import upload
+from engine.worker.device.transfer import upload
 from ops.interface import Ops
 from ops.logits.allowed import apply_allowed
 from ops.logits.bias import apply_bias

@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 def connect(
     mesh: Mesh,
     rank: int,
-    store: Store,
+    store: Store | None,
     device: torch.device,
     timeout: timedelta,
     hostname: str,
@@ -31,12 +31,15 @@ def connect(
 ) -> tuple[Group, Group]:
     """This rank's tensor-parallel and pipeline groups; every rank of the mesh must call it.
 
-    `store` is how the ranks find each other (`open_store`); `hostname` an address of this machine
-    that they can reach; `timeout` bounds every collective. Once `aborted` is set, nobody waits here
-    any longer for ranks that have not come, where the ranks are to share memory. If any two ranks
-    share a GPU, all of them exchange through host memory.
+    `store` is how the ranks find each other (`open_store`; None for a rank alone); `hostname` an
+    address of this machine that they can reach; `timeout` bounds every collective. Once `aborted`
+    is set, nobody waits here any longer for ranks that have not come, where the ranks are to share
+    memory. If any two ranks share a GPU, all of them exchange through host memory.
     """
-    if mesh.size == 1 or device.type != "cuda":
+    if mesh.size == 1:
+        return SingleGroup(), SingleGroup()
+    assert store is not None, "ranks that are not alone meet at a store"
+    if device.type != "cuda":
         return connect_directly(mesh, rank, store, device, timeout, hostname, aborted)
     gpus = AbortableStore(store, aborted or threading.Event(), timeout).under("gpus")
     gpus.set(str(rank), str(torch.cuda.get_device_properties(device).uuid))

@@ -6,7 +6,9 @@ import time
 from datetime import timedelta
 from typing import Protocol, cast
 
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import Store as Store  # and for those who are not to know torch.distributed
+from torch._C._distributed_c10d import TCPStore as TCPStore
 
 from parallel.errors import GroupError
 
@@ -50,7 +52,7 @@ class AbortableStore:
             raise GroupError(f"the meeting point is gone: {error}") from error
 
 
-def open_store(host: str, port: int, is_master: bool, timeout: timedelta) -> Store:
+def open_store(host: str, port: int, is_master: bool, timeout: timedelta) -> TCPStore:
     """The meeting point at host:port; one rank (rank 0) is its master and keeps it for as long as
     the groups live.
     """

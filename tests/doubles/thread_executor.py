@@ -10,7 +10,8 @@ from engine.config import EngineConfig
 from engine.executor import Capacity, smallest
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest
-from engine.worker.worker import LOOPBACK, Worker, join_store, open_store
+from engine.worker.ranks import LOOPBACK, join_store, open_store
+from engine.worker.worker import Worker
 
 
 class ThreadExecutor:

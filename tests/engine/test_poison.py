@@ -47,7 +47,7 @@ def poisoned_engine(model: str, backend: str) -> Iterator[LLMEngine]:
     time.
     """
     with demo_engine(model=model, ops_backend=backend, num_gpu_blocks_override=24, max_model_len=128) as engine:
-        ops = engine.executor._worker._ops
+        ops = engine.executor._worker._shard.model.ops
         whole = ops.embedding
 
         def embedding(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -60,7 +60,7 @@ def poisoned_engine(model: str, backend: str) -> Iterator[LLMEngine]:
 
 def healed(engine: LLMEngine) -> Any:
     """The embedding without the poison."""
-    return engine.executor._worker._ops.embedding.__closure__[0].cell_contents
+    return engine.executor._worker._shard.model.ops.embedding.__closure__[0].cell_contents
 
 
 def requests(count: int) -> list[tuple[list[int], SamplingParams]]:
@@ -102,7 +102,7 @@ def test_what_was_not_finite_once_is_not_found_in_the_cache(untied: str, backend
         else:
             (failed,) = answers(engine, [request])
             assert "no finite probabilities" in str(failed.error)
-        engine.executor._worker._ops.embedding = healed(engine)
+        engine.executor._worker._shard.model.ops.embedding = healed(engine)
         (again,) = answers(engine, [request])
         assert every_bit(again) == every_bit(expected) and again.num_cached_tokens == 0
         (hit,) = answers(engine, [request])
@@ -135,7 +135,7 @@ def test_who_found_blocks_that_were_not_finite_is_computed_again(
         add_request(engine, "reader", *reader)
         engine._in_flight.append(engine._next_step())
         engine._in_flight[-1].future.result()
-        engine.executor._worker._ops.embedding = healed(engine)
+        engine.executor._worker._shard.model.ops.embedding = healed(engine)
         joined: dict[str, Accumulator] = {"writer": Accumulator(), "reader": Accumulator()}
         while engine.has_unfinished_requests():
             for output in engine.step():
@@ -151,7 +151,7 @@ def test_what_makes_the_worker_raise_ends_alone(untied: str) -> None:
     with demo_engine(model=untied) as engine:
         good = requests(8)
         expected = [every_bit(answer) for answer in answers(engine, good)]
-        ops = engine.executor._worker._ops
+        ops = engine.executor._worker._shard.model.ops
         whole = ops.embedding
 
         def embedding(ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

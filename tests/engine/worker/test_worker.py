@@ -15,9 +15,10 @@ from engine.errors import InvalidConfig
 from engine.outputs import SamplerOutput
 from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
-from engine.worker.memory import decode_request, prefill_request
+from engine.worker.cache.trial_steps import decode_request, prefill_request
+from engine.worker.model import check_cache_dtype
 from engine.worker.model_runner import MAX_LOGITS_ROWS
-from engine.worker.worker import Worker, check_cache_dtype
+from engine.worker.worker import Worker
 from ops import cpu
 from tests.engine.worker.steps import Part, generate, ints, make_step, pairs
 

@@ -11,7 +11,8 @@ import torch
 from engine.outputs import SamplerOutput
 from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
-from engine.worker.kv_cache import CacheShape, make_cache
+from engine.worker.cache.kv_cache import CacheShape, make_cache
+from engine.worker.device.pick import pick_device
 from engine.worker.model_runner import ModelRunner
 from ops import quantizing
 from ops.interface import Ops, Quantization
@@ -79,8 +80,8 @@ def make_runner(
     )
     model.load_dummy_weights(seed=3)
     cells = CacheShape(model.num_layers, model.num_kv_heads, model.head_dim, shape.cache_dtype)
-    cache = make_cache(cells, NUM_BLOCKS, 0, device)
-    return ModelRunner(model, cache, ops=ops, stage=stage, hidden_size=64, speaks=stage.is_last and tp.rank == 0)
+    cache = make_cache(cells, NUM_BLOCKS, 0, pick_device(device.type))
+    return ModelRunner(model, cache, device=pick_device(device.type), speaks=stage.is_last and tp.rank == 0)
 
 
 def execute_on(runner: ModelRunner) -> Execute:

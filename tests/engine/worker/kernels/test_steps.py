@@ -11,9 +11,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.sampling_columns import SamplingColumns
-from engine.worker.decode_graphs import CudaCapture
+from engine.worker.device.cuda import CudaCapture
 from ops import kernels
-from tests.engine.worker.graphs import Recompute
+from tests.engine.worker.recompute import Recompute
 from tests.engine.worker.steps import Part, floats, ints, make_step, pairs
 from tests.engine.worker.tiny import MAX_MODEL_LEN, Shape, decode_carrying, execute_on, generate, make_runner
 from tests.ops.kernels.where import DEVICE, IS_INTERPRETED, MARKS

@@ -1,18 +1,19 @@
 import torch
 
-from engine.worker.kv_cache import CacheShape, make_cache
+from engine.worker.cache.kv_cache import CacheShape, make_cache
+from engine.worker.device.cpu import CpuDevice
 
 SHAPE = CacheShape(num_layers=3, num_kv_heads=2, head_dim=8, dtype=torch.bfloat16)
 
 
 def test_a_block_is_keys_and_values_of_every_layer() -> None:
-    cache = make_cache(SHAPE, 5, 0, torch.device("cpu"))
+    cache = make_cache(SHAPE, 5, 0, CpuDevice())
     num_bytes = sum(tensor.numel() * tensor.element_size() for layer in cache.device for tensor in layer)
     assert num_bytes == 5 * SHAPE.block_bytes == 5 * 2 * 3 * 2 * 16 * 8 * 2
 
 
 def test_caches_are_zero_contiguous_and_apart() -> None:
-    cache = make_cache(SHAPE, 5, 2, torch.device("cpu"))
+    cache = make_cache(SHAPE, 5, 2, CpuDevice())
     assert len(cache.device) == len(cache.host) == 3
     for layers, num_blocks in ((cache.device, 5), (cache.host, 2)):
         for tensor in (tensor for layer in layers for tensor in layer):
@@ -25,5 +26,5 @@ def test_caches_are_zero_contiguous_and_apart() -> None:
 
 
 def test_no_host_blocks() -> None:
-    cache = make_cache(SHAPE, 2, 0, torch.device("cpu"))
+    cache = make_cache(SHAPE, 2, 0, CpuDevice())
     assert [tuple(keys.shape) for keys, _ in cache.host] == [(0, 2, 16, 8)] * 3

@@ -7,66 +7,26 @@ if it writes into a block that is leaving.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
-from engine.worker.kv_cache import BLOCK_SIZE, KVCache
-from engine.worker.transfer import upload
+from engine.worker.cache.kv_cache import BLOCK_SIZE, KVCache
+from engine.worker.device.device import Device, SideStream
+from engine.worker.device.transfer import upload
 from ops.interface import Ops
-
-
-class SideStream(Protocol):
-    """Work beside the stream of the steps."""
-
-    def launch(self, work: Callable[[], None]) -> Any:
-        """Do the work after all that was launched before, here or in the stream of the steps;
-        returns a mark behind it.
-        """
-
-    def wait(self, mark: Any) -> None:
-        """Nothing that is launched in the stream of the steps from now on begins before the
-        mark.
-        """
-
-
-class NoSideStream:
-    """For the CPU: what is launched is done."""
-
-    def launch(self, work: Callable[[], None]) -> None:
-        work()
-
-    def wait(self, mark: Any) -> None:
-        return
-
-
-class CudaSideStream:
-    """Tensors that the work makes belong to the side stream; those it is given must outlive it."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device)
-
-    def launch(self, work: Callable[[], None]) -> torch.cuda.Event:
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            work()
-        return self._stream.record_event()
-
-    def wait(self, mark: torch.cuda.Event) -> None:
-        torch.cuda.current_stream().wait_event(mark)
 
 
 class BlockMover:
     """Does a step's moves, in the order of its contract: swap out, swap in, copy."""
 
-    def __init__(self, cache: KVCache, ops: Ops, device: torch.device, side: SideStream | None = None) -> None:
+    def __init__(self, cache: KVCache, ops: Ops, device: Device, side: SideStream | None = None) -> None:
         self._cache = cache
         self._ops = ops
-        self._device = device
-        self._side = side or (CudaSideStream(device) if device.type == "cuda" else NoSideStream())
+        self._device = device.torch_device
+        self._side = side or device.side_stream()
         self._leaving: set[int] = set()  # device blocks of swaps out that no step has waited for
         self._left: Any = None  # the mark behind them
 

@@ -8,9 +8,7 @@ there may be. A padding row is the first token of a sequence in the null block, 
 the kernels meet nothing that a real row could not be.
 """
 
-import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -18,122 +16,24 @@ import torch
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
-from engine.worker.kv_cache import BLOCK_SIZE
-from engine.worker.transfer import upload
+from engine.worker.cache.kv_cache import BLOCK_SIZE
+from engine.worker.device.device import Capture
+from engine.worker.device.transfer import upload
+from engine.worker.graphs.graphs import Graphs
+from engine.worker.step_tensors import StepTensors
 from ops.interface import AttentionMetadata
 
-logger = logging.getLogger("squadron.worker")
-
-SHORTEST_CONTEXT = 512
-BYTES_PER_GRAPH = 2 << 20  # what the driver keeps of each, beside its memory pool: an estimate, not measured
 # Sizes that are worth a tape: with more rows Python's time is nothing beside the kernels', and
 # padding would cost some.
 TAPE_SIZES = (1, 2, 4, 8)
 
 
-@dataclass(frozen=True, slots=True)
-class StepTensors:
-    """What a forward pass reads, on the device."""
-
-    input_ids: Tensor | None  # [T] int32, on the first stage
-    residual: Tensor | None  # [T, D] dtype of the stage before, elsewhere; is written to
-    positions: Tensor  # [T] int32
-    metadata: AttentionMetadata
-
-
 Forward = Callable[[StepTensors], Tensor]
-Replay = Callable[[], Tensor]  # computes anew from what the buffers hold, into the same tensor each time
-Capture = Callable[[Callable[[], Tensor]], Replay]
-
-
-def batch_sizes(max_num_seqs: int) -> list[int]:
-    """1, 2, 4, and the multiples of 8 below max_num_seqs, and that."""
-    return [size for size in (1, 2, 4, *range(8, max_num_seqs, 8)) if size < max_num_seqs] + [max_num_seqs]
-
-
-def context_limits(max_model_len: int) -> list[int]:
-    """Powers of 8 from 512 on below max_model_len, and that: how much room attention makes follows
-    the longest context.
-    """
-    limits = []
-    limit = SHORTEST_CONTEXT
-    while limit < max_model_len:
-        limits.append(limit)
-        limit *= 8
-    return [*limits, max_model_len]
 
 
 def is_decode(request: ExecuteModelRequest) -> bool:
     """Whether each of its sequences has one row."""
     return 0 < len(request.input_ids) == len(request.context_lens)
-
-
-class CudaCapture:
-    """Captures what a function launches on this device. All graphs share a memory pool: one runs at
-    a time.
-    """
-
-    def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()
-
-    def __call__(self, compute: Callable[[], Tensor]) -> Replay:
-        """compute() has run before: its kernels are compiled and its communicators made. Raises
-        RuntimeError.
-        """
-        graph = torch.cuda.CUDAGraph()
-        # Other threads may wait for events meanwhile: that of the outputs, NCCL's.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            output = compute()
-
-        def replay() -> Tensor:
-            graph.replay()
-            return output
-
-        return replay
-
-
-class Graphs:
-    """What was captured, by how many rows it is for (and more); each when it is first asked for.
-
-    Where they share a memory pool, the largest is captured before the first: the others find room
-    in what it leaves of the pool, which would else keep memory for each that came after a smaller
-    one.
-    """
-
-    def __init__(self, capture: Capture, before: tuple[tuple[int, ...], ...]) -> None:
-        """before: keys that are captured before any other."""
-        self._capture = capture
-        self._before = before
-        self._replays: dict[tuple[int, ...], Replay] = {}
-        self.num_captured = 0
-
-    def __contains__(self, key: tuple[int, ...]) -> bool:
-        return key in self._replays
-
-    def of(self, key: tuple[int, ...], compute_of: Callable[..., Callable[[], Tensor]]) -> Replay:
-        """compute_of(*key): what the graph for it computes; the first part of a key is the number
-        of rows.
-
-        It is not kept: whoever has graphs goes, with the weights and the cache that they hold, when
-        nobody wants them.
-        """
-        for each in (*self._before, key):
-            if each not in self._replays:
-                self._replays[each] = self._make(each, compute_of(*each))
-        return self._replays[key]
-
-    def _make(self, key: tuple[int, ...], compute: Callable[[], Tensor]) -> Replay:
-        # For what a capture needs to be there. Ranks exchange in it: out of memory here is the
-        # step's end, on all of them.
-        compute()
-        try:
-            replay = self._capture(compute)
-        except RuntimeError as error:  # no collective is waited for in a capture: ranks may differ in this
-            reason = str(error).splitlines()[0]
-            logger.warning("there is no graph of %d rows, such steps are launched as others are: %s", key[0], reason)
-            return compute
-        self.num_captured += 1
-        return replay
 
 
 class DecodeGraphs:

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from engine.worker.cores import Cores
+from engine.worker.device.cores import Cores
 
 ALLOWED = os.sched_getaffinity(0)
 HOLD = """
 import sys
-from engine.worker.cores import Cores
+from engine.worker.device.cores import Cores
 cores = Cores(1, namespace=sys.argv[1])
 print(cores.bound, flush=True)
 sys.stdin.read()

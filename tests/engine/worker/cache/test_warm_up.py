@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from engine.step import ExecuteModelRequest
-from engine.worker.memory import no_room_advice
-from engine.worker.warm_up import warm_up
+from engine.worker.cache.room import no_room_advice
+from engine.worker.cache.warm_up import warm_up
 
 pytest.importorskip("triton")
 from ops.kernels.linear import linear_options

@@ -4,12 +4,12 @@ import ops
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.fingerprint import Offer
-from engine.worker.worker import pick_device
+from engine.worker.device.pick import pick_device
 
 
 def offer(config: EngineConfig) -> Offer:
     """Raises InvalidConfig."""
-    device = pick_device(config.device)
+    device = pick_device(config.device).torch_device
     try:
         backend = ops.select(config.ops_backend, device, config.quantization, exact=config.exact)
         fastest = ops.FASTEST.get(device.type, "reference")

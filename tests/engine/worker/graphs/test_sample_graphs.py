@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from engine.sampling_columns import SamplingColumns
-from engine.worker.sample_graphs import SampleGraphs
+from engine.worker.graphs.sample_graphs import SampleGraphs
 from engine.worker.sampler import sample
 from ops import reference
-from tests.engine.worker.graphs import Recompute
+from tests.engine.worker.recompute import Recompute
 from tests.engine.worker.steps import floats, ints
 
 CPU = torch.device("cpu")

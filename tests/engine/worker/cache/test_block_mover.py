@@ -11,8 +11,9 @@ import torch
 
 import ops
 from engine.step import ExecuteModelRequest
-from engine.worker.block_mover import BlockMover
-from engine.worker.kv_cache import CacheShape, make_cache
+from engine.worker.cache.block_mover import BlockMover
+from engine.worker.cache.kv_cache import CacheShape, make_cache
+from engine.worker.device.pick import pick_device
 from tests.engine.worker.steps import Part, make_step, pairs
 
 CPU = torch.device("cpu")
@@ -41,10 +42,10 @@ class Moved:
     """A cache whose blocks are moved, and written to by steps."""
 
     def __init__(self, side: LateStream | None, device: torch.device = CPU) -> None:
-        self.cache = make_cache(SHAPE, NUM_BLOCKS, NUM_BLOCKS, device)
-        self.mover = BlockMover(
-            self.cache, ops.select("auto" if device.type == "cuda" else "reference", device), device, side
-        )
+        backend = ops.select("auto" if device.type == "cuda" else "reference", device)
+        picked = pick_device(device.type)
+        self.cache = make_cache(SHAPE, NUM_BLOCKS, NUM_BLOCKS, picked)
+        self.mover = BlockMover(self.cache, backend, picked, side)
 
     def step(self, request: ExecuteModelRequest) -> None:
         """Each row writes its step and its slot where its key and value would be."""

@@ -19,24 +19,19 @@ from engine.config import EngineConfig
 from engine.outputs import SamplerOutput
 from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
-from engine.worker.decode_graphs import (
-    TAPE_SIZES,
-    DecodeGraphs,
-    StepTensors,
-    batch_sizes,
-    context_limits,
-    is_decode,
-)
+from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs, is_decode
+from engine.worker.graphs.graphs import batch_sizes, context_limits
+from engine.worker.step_tensors import StepTensors
 from engine.worker.worker import Worker
 from ops.cpu import tape
 from parallel.groups.group import Group
 from parallel.groups.pipeline import Stage
-from tests.engine.worker.graphs import Recompute
+from tests.engine.worker.recompute import Recompute
 from tests.engine.worker.steps import Part, floats, ints, make_step, pairs
 from tests.engine.worker.tiny import Shape, make_runner
 from tests.parallel.ranks import run_ranks
 
-MODEL = str(Path(__file__).parents[3] / "configs" / "demo")
+MODEL = str(Path(__file__).parents[4] / "configs" / "demo")
 CPU = torch.device("cpu")
 MAX_NUM_SEQS = 11
 MAX_MODEL_LEN = 600
@@ -309,7 +304,7 @@ def test_stages_pass_on_what_their_graphs_compute(how: str) -> None:
     """Two pipeline stages, whose steps are given: what one stage has had is what one without graphs
     has.
     """
-    backend = loaded()._ops
+    backend = loaded()._shard.model.ops
     parts = prompts(5)
     steps = [make_step(0, parts, sampling=columns(parts))]
     for step in range(1, 6):

@@ -4,7 +4,7 @@ step seems to hang.
 
 import torch
 
-from engine.worker.memory import decode_request, prefill_request
+from engine.worker.cache.trial_steps import decode_request, prefill_request
 from engine.worker.model_runner import ModelRunner
 
 # Rows of a step for which products have a tile of their own; more than these have the largest one.

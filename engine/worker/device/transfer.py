@@ -54,7 +54,7 @@ class Download:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tensors
         self._joined: Tensor | None = None
-        if tensors[0].is_cuda:
+        if tensors[0].device.type != "cpu":
             joined = join(tensors)
             self._joined = torch.empty_like(joined, device="cpu", pin_memory=True).copy_(joined, non_blocking=True)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from engine.worker.transfer import ALIGNMENT, Download, join, pack, split, unpack, upload
+from engine.worker.device.transfer import ALIGNMENT, Download, join, pack, split, unpack, upload
 from tests.engine.worker.steps import floats, ints, pairs
 
 ARRAYS = {

@@ -9,8 +9,9 @@ import mmap
 import pytest
 import torch
 
-from engine.worker.kv_cache import CacheShape, make_cache
-from engine.worker.pinned import pinned_zeros
+from engine.worker.cache.kv_cache import CacheShape, make_cache
+from engine.worker.device.pick import pick_device
+from engine.worker.device.pinned import pinned_zeros
 
 
 class Recorder:
@@ -62,7 +63,7 @@ def test_the_log_says_where_pages_cannot_be_pinned(caplog: pytest.LogCaptureFixt
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
 def test_a_gpus_host_cache_is_pinned(dtype: torch.dtype) -> None:
-    cache = make_cache(CacheShape(3, 2, 64, dtype), 2, 5, torch.device("cuda"))
+    cache = make_cache(CacheShape(3, 2, 64, dtype), 2, 5, pick_device("cuda"))
     for layer in cache.host:
         for tensor in layer:
             assert tensor.shape == (5, 2, 16, 64)

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from engine.sampling_columns import SamplingColumns
-from engine.worker.decode_graphs import Capture, Graphs, batch_sizes
+from engine.worker.device.device import Capture
+from engine.worker.device.transfer import upload
+from engine.worker.graphs.graphs import Graphs, batch_sizes
 from engine.worker.sampler import DRAW, Sampled, choose, is_plain, without_logprobs
-from engine.worker.transfer import upload
 from ops.interface import Ops
 
 _WORDS = {name: torch.float32 if name in ("temperature", "top_p", "min_p") else torch.int32 for name in DRAW}

@@ -1,0 +1,58 @@
+"""A rank's cache memory: keys and values of its layers, on the device and, for swapping, on the
+host.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.worker.device.device import Device
+
+BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What one rank keeps of a block: keys and values of `num_layers` layers and `num_kv_heads`
+    heads.
+    """
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def block_bytes(self) -> int:
+        return 2 * self.num_layers * math.prod(self.of(1)) * int(self.dtype.itemsize)
+
+    def of(self, num_blocks: int) -> tuple[int, int, int, int]:
+        """The shape of a layer's keys, or values."""
+        return num_blocks, self.num_kv_heads, BLOCK_SIZE, self.head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class KVCache:
+    """A layer's (keys, values) each [num_blocks, K, 16, head_dim]; all zero at first. Device block
+    0 is the null block.
+    """
+
+    device: list[tuple[Tensor, Tensor]]
+    host: list[tuple[Tensor, Tensor]]
+
+
+def make_cache(shape: CacheShape, num_gpu_blocks: int, num_cpu_blocks: int, device: Device) -> KVCache:
+    """Raises torch.OutOfMemoryError."""
+    size = shape.of(num_gpu_blocks)
+    on_device = [(device.zeros(size, shape.dtype), device.zeros(size, shape.dtype)) for _ in range(shape.num_layers)]
+    return KVCache(on_device, _on_host(shape, num_cpu_blocks, device))
+
+
+def _on_host(shape: CacheShape, num_blocks: int, device: Device) -> list[tuple[Tensor, Tensor]]:
+    """Parts of one memory: pages are pinned in one call."""
+    size = num_blocks * shape.block_bytes
+    memory = device.host_zeros(size) if size else torch.zeros(0, dtype=torch.uint8)
+    tensors = memory.view(shape.dtype).view(shape.num_layers, 2, *shape.of(num_blocks))
+    return [(keys, values) for keys, values in tensors]

@@ -1,0 +1,57 @@
+"""Steps that are run to see what they take: no request's, in block 1."""
+
+import numpy as np
+
+from engine.sampling_columns import SamplingColumns
+from engine.step import ExecuteModelRequest
+from engine.worker.cache.kv_cache import BLOCK_SIZE
+
+
+def prefill_request(num_tokens: int, max_num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
+    """A step of `num_tokens` rows in sequences as long as they may be, `max_num_seqs` of them
+    sampled; all in block 1.
+    """
+    lengths = [min(max_model_len, num_tokens - start) for start in range(0, num_tokens, max_model_len)]
+    return _profiling_request(lengths, lengths, min(num_tokens, max_num_seqs))
+
+
+def decode_request(max_num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
+    """A step of a token for each of `max_num_seqs` sequences that are as long as they may be; all
+    in block 1.
+    """
+    return _profiling_request([1] * max_num_seqs, [max_model_len] * max_num_seqs, max_num_seqs)
+
+
+def _profiling_request(query_lens: list[int], lengths: list[int], num_sampled: int) -> ExecuteModelRequest:
+    context_lens = np.array(lengths, np.int32)
+    query_starts = np.concatenate(([0], np.cumsum(query_lens))).astype(np.int32)
+    positions = np.concatenate(
+        [np.arange(end - count, end, dtype=np.int32) for count, end in zip(query_lens, lengths, strict=True)]
+    )
+    num_tokens = len(positions)
+    no_pairs = np.empty((0, 2), np.int32)
+    return ExecuteModelRequest(
+        epoch=0,
+        step=0,
+        input_ids=np.zeros(num_tokens, np.int32),
+        positions=positions,
+        slot_mapping=BLOCK_SIZE + positions % BLOCK_SIZE,
+        query_starts=query_starts,
+        context_lens=context_lens,
+        block_tables=np.ones((len(lengths), -(-max(lengths) // BLOCK_SIZE)), np.int32),
+        sampled_rows=np.arange(num_sampled, dtype=np.int32),
+        sampling=_hard_columns(num_sampled),
+        carried_step=0,
+        carried_rows=no_pairs,
+        blocks_to_swap_out=no_pairs,
+        blocks_to_swap_in=no_pairs,
+        blocks_to_copy=no_pairs,
+    )
+
+
+def _hard_columns(num_rows: int) -> SamplingColumns:
+    """Every row drawn by top-p, with logprobs."""
+    ones = np.ones(num_rows, np.float32)
+    return SamplingColumns.of_plain_rows(
+        num_rows, temperature=ones, top_p=0.9 * ones, logprob_counts=ones.astype(np.int32)
+    )

@@ -1,0 +1,63 @@
+"""The host as a device: what is launched is done."""
+
+import math
+import mmap
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.worker.device.device import Capture, Event, SideStream
+from ops.cpu import tape
+
+
+class CpuDevice:
+    """Its graphs are tapes of kernel calls."""
+
+    is_asynchronous = False
+    graphs_name = "tapes"
+    graphs_hold_torch = False
+    memory = None
+    name = "cpu"
+
+    def __init__(self) -> None:
+        self.torch_device = torch.device("cpu")
+
+    def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Becomes real page by page, as blocks are used; begins at a page."""
+        num_bytes = math.prod(shape) * dtype.itemsize
+        return self.host_zeros(num_bytes).view(dtype).view(shape) if num_bytes else torch.zeros(shape, dtype=dtype)
+
+    def host_zeros(self, num_bytes: int) -> Tensor:
+        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return torch.frombuffer(memory, dtype=torch.uint8)
+
+    def capture(self) -> Capture:
+        return tape.capture
+
+    def side_stream(self) -> SideStream:
+        return NoSideStream()
+
+    def record_event(self) -> Event:
+        return Done()
+
+    def synchronize(self) -> None:
+        return
+
+
+class Done:
+    """An `Event` of a device that has always come so far."""
+
+    def synchronize(self) -> None:
+        return
+
+
+class NoSideStream:
+    """Launches where the steps are."""
+
+    def launch(self, work: Callable[[], None]) -> None:
+        work()
+
+    def wait(self, mark: Any) -> None:
+        return

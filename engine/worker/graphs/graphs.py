@@ -1,0 +1,74 @@
+"""What is launched in place of many launches: graphs by the number of rows that they are for."""
+
+import logging
+from collections.abc import Callable
+
+from torch import Tensor
+
+from engine.worker.device.device import Capture, Replay
+
+logger = logging.getLogger("squadron.worker")
+
+SHORTEST_CONTEXT = 512
+BYTES_PER_GRAPH = 2 << 20  # what the driver keeps of each, beside its memory pool: an estimate, not measured
+
+
+def batch_sizes(max_num_seqs: int) -> list[int]:
+    """1, 2, 4, and the multiples of 8 below max_num_seqs, and that."""
+    return [size for size in (1, 2, 4, *range(8, max_num_seqs, 8)) if size < max_num_seqs] + [max_num_seqs]
+
+
+def context_limits(max_model_len: int) -> list[int]:
+    """Powers of 8 from 512 on below max_model_len, and that: how much room attention makes follows
+    the longest context.
+    """
+    limits = []
+    limit = SHORTEST_CONTEXT
+    while limit < max_model_len:
+        limits.append(limit)
+        limit *= 8
+    return [*limits, max_model_len]
+
+
+class Graphs:
+    """What was captured, by how many rows it is for (and more); each when it is first asked for.
+
+    Where they share a memory pool, the largest is captured before the first: the others find room
+    in what it leaves of the pool, which would else keep memory for each that came after a smaller
+    one.
+    """
+
+    def __init__(self, capture: Capture, before: tuple[tuple[int, ...], ...]) -> None:
+        """before: keys that are captured before any other."""
+        self._capture = capture
+        self._before = before
+        self._replays: dict[tuple[int, ...], Replay] = {}
+        self.num_captured = 0
+
+    def __contains__(self, key: tuple[int, ...]) -> bool:
+        return key in self._replays
+
+    def of(self, key: tuple[int, ...], compute_of: Callable[..., Callable[[], Tensor]]) -> Replay:
+        """compute_of(*key): what the graph for it computes; the first part of a key is the number
+        of rows.
+
+        It is not kept: whoever has graphs goes, with the weights and the cache that they hold, when
+        nobody wants them.
+        """
+        for each in (*self._before, key):
+            if each not in self._replays:
+                self._replays[each] = self._make(each, compute_of(*each))
+        return self._replays[key]
+
+    def _make(self, key: tuple[int, ...], compute: Callable[[], Tensor]) -> Replay:
+        # For what a capture needs to be there. Ranks exchange in it: out of memory here is the
+        # step's end, on all of them.
+        compute()
+        try:
+            replay = self._capture(compute)
+        except RuntimeError as error:  # no collective is waited for in a capture: ranks may differ in this
+            reason = str(error).splitlines()[0]
+            logger.warning("there is no graph of %d rows, such steps are launched as others are: %s", key[0], reason)
+            return compute
+        self.num_captured += 1
+        return replay

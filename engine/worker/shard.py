@@ -1,0 +1,98 @@
+"""What a rank has from its start to its end, whoever the other ranks are: its device, and its shard
+of the model with its weights.
+"""
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+import ops
+from engine.config import EngineConfig
+from engine.fingerprint import weights_digest
+from engine.worker.cache.kv_cache import CacheShape, make_cache
+from engine.worker.device.cores import Cores
+from engine.worker.device.device import Device
+from engine.worker.model_runner import ModelRunner
+from engine.worker.ranks import Ranks
+from parallel.decoder import Decoder
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Of it a rank makes a runner for each cache it has."""
+
+    config: EngineConfig
+    max_model_len: int
+    device: Device
+    cores: Cores
+    ranks: Ranks
+    model: Decoder
+
+    def make_runner(self, num_gpu_blocks: int, num_cpu_blocks: int) -> ModelRunner:
+        """With an empty cache of so many blocks. Raises torch.OutOfMemoryError."""
+        cache = make_cache(self.cache_shape, num_gpu_blocks, num_cpu_blocks, self.device)
+        return ModelRunner(self.model, cache, device=self.device, speaks=self.ranks.speaks)
+
+    def use_graphs(self, runner: ModelRunner) -> None:
+        """Have decode steps run as graphs, unless something is against it."""
+        if self.why_no_graphs() is not None:
+            return
+        if self.device.graphs_hold_torch:
+            runner.use_graphs(
+                self.device.capture(), max_num_seqs=self.config.max_num_seqs, max_model_len=self.max_model_len
+            )
+        else:
+            runner.use_tapes(self.device.capture(), max_model_len=self.max_model_len)
+
+    def why_no_graphs(self) -> str | None:
+        """Why decode steps are not run as graphs (on the CPU: tapes, small steps only); None if
+        they are.
+        """
+        if self.config.enforce_eager:
+            return "enforce_eager"
+        if self.model.ops.NAME not in ops.CAPTURABLE:
+            return f"the {self.model.ops.NAME} backend cannot be captured"
+        if not self.ranks.tp.is_capturable:
+            return "the ranks of a stage exchange by gloo or through the host"
+        return None
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        model = self.model
+        dtype = model.dtype if self.config.kv_cache_dtype == "auto" else torch.float8_e4m3fn
+        return CacheShape(model.num_layers, model.num_kv_heads, model.head_dim, dtype)
+
+    @property
+    def arithmetic(self) -> dict[str, str]:
+        """What results depend on beside the request, by name; not which rank this is, nor of how
+        many.
+        """
+        config = self.config
+        seed = f"dummy {config.seed}, " if config.load_format == "dummy" else ""
+        return {
+            "ops": ops.arithmetic(self.model.ops, self.device.torch_device),
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "quantization": str(config.quantization),
+            "kv_cache_dtype": config.kv_cache_dtype,
+            "weights": seed + weights_digest(config.model),
+        }
+
+    @property
+    def report(self) -> str:
+        """What it runs on, in one line."""
+        model, backend, device = self.model, self.model.ops, self.device.torch_device
+        layers = f"layers {model.layer_ids.start}-{model.layer_ids.stop - 1}"
+        exact = "exact" if backend.EXACT else "not exact: a row's last bits depend on the rows beside it"
+        fastest = ops.FASTEST.get(device.type, backend.NAME)
+        if self.config.ops_backend == "auto" and fastest != backend.NAME:
+            exact += f"; {fastest} cannot run: {ops.unavailable_reason(fastest, device)}"
+        nice = f" at nice {os.nice(0)}" if os.nice(0) > 0 else ""
+        dtype = str(model.dtype).removeprefix("torch.")
+        if self.config.quantization is not None:
+            dtype += f" with {self.config.quantization} weights"
+        why_not, graphs = self.why_no_graphs(), self.device.graphs_name
+        graphs = f"{graphs} for decode steps" if why_not is None else f"no {graphs} ({why_not})"
+        return (
+            f"{self.device.name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}), {graphs}, {self.cores}{nice}"
+        )
