@@ -7,28 +7,26 @@ import gc
 import itertools
 import logging
 import threading
-import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
+from engine.commands import Commands
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import EngineDead, Overloaded, SquadronError
 from engine.executor import Executor
 from engine.llm_engine import LLMEngine
 from engine.outputs import Phase, RequestOutput, failed_request
+from engine.prompt import arrive
 from engine.recorder import Event
-from engine.request import Arrival, ChatPrompt, Prompt, Request
-from engine.stats import EngineStats, stats_line
+from engine.request import Arrival, Request
+from engine.stats import EngineStats
+from engine.stats_log import StatsLog
 from engine.tokenizer import Tokenizer
 
 logger = logging.getLogger("squadron.engine")
 
-Answer = TypeVar("Answer")
-STATS_INTERVAL_SECONDS = 10.0
 Sink = Callable[[list[RequestOutput]], None]
 
 
@@ -49,8 +47,7 @@ class AsyncEngine:
         self._on_outputs = on_outputs
         self._streams: dict[str, Callable[[RequestOutput], None]] = {}
         self._num_streams = itertools.count()
-        self._commands: deque[Callable[[], None]] = deque()
-        self._wake = threading.Event()
+        self._commands = Commands()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -68,8 +65,8 @@ class AsyncEngine:
     def start(self) -> None:
         """Load the model and start the thread; blocks. Raises InvalidConfig or WorkerLost."""
         self._engine.start()
-        self._stats = self._logged = self._engine.stats()
-        self._logged_at = time.monotonic()
+        self._stats = self._engine.stats()
+        self._log = StatsLog(self._stats)
         gc.collect()
         # what lives now stays: not to be walked again at every collection, which cost a third of a
         # step's work
@@ -83,7 +80,7 @@ class AsyncEngine:
     def shutdown(self) -> None:
         """Stop the thread, end what runs with an error, stop the workers. Idempotent."""
         self._stopping = True
-        self._wake.set()
+        self._commands.wake()
         if self._thread.is_alive():
             self._thread.join()
         gc.unfreeze()
@@ -94,16 +91,15 @@ class AsyncEngine:
 
         Raises InvalidRequest, InputProcessingError, Overloaded or EngineDead at once.
         """
-        now = time.monotonic()
         self.check_health()
         self._check_queue()
-        token_ids = self._tokenize(request.prompt)
-        self._engine.admission.check(request, token_ids)
-        self._post(partial(self._add, Arrival(request, token_ids, self._text(request.prompt, token_ids), now)))
+        arrival = arrive(request, self.tokenizer, self.max_model_len)
+        self._engine.admission.check(request, arrival.prompt_token_ids)
+        self._commands.post(partial(self._add, arrival))
 
     def abort(self, request_id: str) -> None:
         """Forget a request; from any thread, and of no effect on ids that are not there."""
-        self._post(partial(self._engine.abort_request, request_id))
+        self._commands.post(partial(self._engine.abort_request, request_id))
 
     async def generate(self, request: Request) -> AsyncIterator[RequestOutput]:
         """A request's deltas as they come; closing the iterator aborts it.
@@ -127,43 +123,17 @@ class AsyncEngine:
             # Behind the add, even where the caller went away while it was tokenizing.
             adding.add_done_callback(lambda done: self.abort(key) if not done.exception() else None)
 
-    def _tokenize(self, prompt: Prompt) -> list[int]:
-        """Raises InvalidRequest for a text of more tokens than the context has."""
-        match prompt:
-            case str():
-                return self.tokenizer.encode(prompt, self.max_model_len)
-            case ChatPrompt(messages):
-                return self.tokenizer.encode_chat(messages, self.max_model_len)
-            case token_ids:
-                return list(token_ids)
-
-    def _text(self, prompt: Prompt, token_ids: list[int]) -> str | None:
-        """A completion's prompt as text, whichever way it was given; a conversation has none."""
-        match prompt:
-            case str():
-                return prompt
-            case ChatPrompt():
-                return None
-            case _:
-                return self.tokenizer.decode(token_ids, skip_special_tokens=False)
-
     def stats(self) -> EngineStats:
         """As of the last step or command."""
         return self._stats
 
     async def trace(self) -> dict[str, Any]:
         """The last steps as a Chrome trace; see `Timeline.chrome_trace`."""
-        return await self._ask(self._engine.timeline.chrome_trace)
+        return await self._commands.ask(self._engine.timeline.chrome_trace)
 
     async def why(self, request_id: str) -> dict[Phase, float]:
         """Where a request's time went; see `LLMEngine.why`."""
-        return await self._ask(partial(self._engine.why, request_id))
-
-    async def _ask(self, question: Callable[[], Answer]) -> Answer:
-        """Have the engine's thread answer between two steps."""
-        future: Future[Answer] = Future()
-        self._post(partial(_answer, future, question))
-        return await asyncio.wrap_future(future)
+        return await self._commands.ask(partial(self._engine.why, request_id))
 
     def check_health(self) -> None:
         """Raise EngineDead if no request can be answered any more."""
@@ -189,10 +159,6 @@ class AsyncEngine:
         if limit is not None and self.stats().num_requests_waiting + len(self._commands) >= limit:
             raise Overloaded(f"{limit} requests wait already (max_num_queued_reqs)")
 
-    def _post(self, command: Callable[[], None]) -> None:
-        self._commands.append(command)
-        self._wake.set()
-
     def _run(self) -> None:
         while not self._stopping:
             try:
@@ -202,32 +168,19 @@ class AsyncEngine:
                 self._engine.dead = self._engine.dead or f"{type(error).__name__}: {error}"
                 self._deliver(self._engine.abandon(self._engine.dead))
         self._engine.dead = self._engine.dead or "the engine is shut down"
-        self._do_commands()
+        self._commands.do_all()
         self._deliver(self._engine.abandon(self._engine.dead))
 
     def _turn(self) -> None:
         """What callers left to do, a step, and rest if there is nothing more."""
-        self._do_commands()
+        self._commands.do_all()
         if self._engine.has_unfinished_requests():
             self._deliver(self._engine.step())
         self._stats = self._engine.stats()
-        self._log_stats()
-        if not (self._commands or self._engine.has_unfinished_requests()):
-            self._wake.wait()
-        self._wake.clear()
-
-    def _log_stats(self) -> None:
-        """A line every ten seconds in which something was done."""
-        seconds = time.monotonic() - self._logged_at
-        if seconds < STATS_INTERVAL_SECONDS or not self.config.log_stats:
-            return
-        if self.stats().num_steps > self._logged.num_steps:
-            logger.info("%s", stats_line(self._logged, self.stats(), seconds))
-        self._logged, self._logged_at = self.stats(), time.monotonic()
-
-    def _do_commands(self) -> None:
-        while self._commands:
-            self._commands.popleft()()
+        if self.config.log_stats:
+            self._log.update(self._stats)
+        if not self._engine.has_unfinished_requests():
+            self._commands.wait()
 
     def _add(self, arrival: Arrival) -> None:
         try:
@@ -249,15 +202,6 @@ class AsyncEngine:
                 put(output)
         if self._on_outputs is not None and outputs:
             self._on_outputs(outputs)
-
-
-def _answer(future: Future[Answer], question: Callable[[], Answer]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return  # the asker has gone
-    try:
-        future.set_result(question())
-    except Exception as error:
-        future.set_exception(error)
 
 
 def _put(loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[RequestOutput], output: RequestOutput) -> None:

@@ -40,16 +40,3 @@ class EngineStats:
     def kv_cache_usage(self) -> float:
         """0..1"""
         return 1 - self.num_free_gpu_blocks / self.num_gpu_blocks
-
-
-def stats_line(before: EngineStats, now: EngineStats, seconds: float) -> str:
-    """One line for the log on what happened between two moments."""
-    hits = now.num_prefix_hits - before.num_prefix_hits
-    queries = max(now.num_prefix_queries - before.num_prefix_queries, 1)
-    return (
-        f"prompt {(now.num_prompt_tokens - before.num_prompt_tokens) / seconds:.1f} tok/s, "
-        f"generation {(now.num_generation_tokens - before.num_generation_tokens) / seconds:.1f} tok/s, "
-        f"running {now.num_requests_running}, waiting {now.num_requests_waiting}, swapped {now.num_requests_swapped}, "
-        f"KV cache {now.kv_cache_usage:.1%}, prefix hits {hits / queries:.1%}, "
-        f"preemptions {now.num_preemptions_swap + now.num_preemptions_recompute}, recoveries {now.num_recoveries}"
-    )

@@ -1,0 +1,54 @@
+"""What other threads leave for the engine's thread to do between two steps."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeVar
+
+Answer = TypeVar("Answer")
+
+
+class Commands:
+    """Done in the order that they came in, by one thread; posted from any."""
+
+    def __init__(self) -> None:
+        self._commands: deque[Callable[[], None]] = deque()
+        self._wake = threading.Event()
+
+    def __len__(self) -> int:
+        return len(self._commands)
+
+    def post(self, command: Callable[[], None]) -> None:
+        self._commands.append(command)
+        self._wake.set()
+
+    async def ask(self, question: Callable[[], Answer]) -> Answer:
+        """The answer of the thread that does the commands."""
+        future: Future[Answer] = Future()
+        self.post(partial(_answer, future, question))
+        return await asyncio.wrap_future(future)
+
+    def do_all(self) -> None:
+        while self._commands:
+            self._commands.popleft()()
+
+    def wait(self) -> None:
+        """Until there is something to do, or `wake` says so."""
+        if not self._commands:
+            self._wake.wait()
+        self._wake.clear()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+
+def _answer(future: Future[Answer], question: Callable[[], Answer]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return  # the asker has gone
+    try:
+        future.set_result(question())
+    except Exception as error:
+        future.set_exception(error)
