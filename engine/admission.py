@@ -64,7 +64,7 @@ class Admission:
             stop_token_ids=stop_token_ids(params, self.limits.eos_token_ids),
             metrics=RequestMetrics(arrival.time, phase_start=arrival.time),
             prompt_logprobs_sent=any(request.resume.output_ids),
-            cache_salt=_salt(request.cache_salt) if self._shares_prefixes else None,
+            prefix_salt=_salt(request.cache_salt) if self._shares_prefixes else None,
             bad_words_ids=_bad_words(params, self._tokenizer),
             history_matters=params.has_penalties or bool(params.bad_words) or is_beam_search,
             has_penalties=params.has_penalties,
@@ -97,8 +97,8 @@ def _make_lanes(group: SequenceGroup) -> None:
         group.lanes = [Lane(group, group.seqs, (*group.order, 0), num_seats=group.params.num_samples)]
         return
     group.lanes = [Lane(group, [seq], (*group.order, seq.choice), num_seats=1) for seq in group.live]
-    if group.cache_salt is None and len(group.lanes) > 1:
-        group.cache_salt = group.order[1].to_bytes(8)  # of this request alone
+    if group.prefix_salt is None and len(group.lanes) > 1:
+        group.prefix_salt = group.order[1].to_bytes(8)  # of this request alone
 
 
 def _sequences(arrival: Arrival, count: int) -> list[Sequence]:

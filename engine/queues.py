@@ -34,7 +34,7 @@ class Queues:
         self._move(lane, Status.SWAPPED)
 
     def swap_in(self, lane: Lane) -> None:
-        self.blocks.swap_in(lane.seqs, lane.group.cache_salt)
+        self.blocks.swap_in(lane.seqs, lane.group.prefix_salt)
         self._move(lane, Status.RUNNING)
 
     def set_aside(self, lane: Lane) -> None:

@@ -80,7 +80,7 @@ class Scheduler:
 
     def _swap_in(self, plan: SchedulerOutputs) -> None:
         for lane in list(self.queues.swapped):
-            needed = self.blocks.num_blocks_to_swap_in(lane.seqs, lane.group.cache_salt)
+            needed = self.blocks.num_blocks_to_swap_in(lane.seqs, lane.group.prefix_salt)
             if needed > self._num_admissible_blocks() or not self.budget.has_seats(lane):
                 if not self.queues.running and not any(seq.num_pending for seq in lane.seqs):
                     plan.outgrown.append(lane)
@@ -148,7 +148,7 @@ class Scheduler:
             plan.num_prompt_tokens += num_tokens
         seq.num_computed_tokens = end
         if end // blocks.block_size > seq.num_indexed_blocks:
-            blocks.index_full_blocks(seq, group.cache_salt)
+            blocks.index_full_blocks(seq, group.prefix_salt)
         seq.num_pending += num_samples
         seq.last_step = lane.last_step = plan.step
         if group.aside and end >= seq.num_prompt_tokens:
@@ -172,7 +172,7 @@ class Scheduler:
         """Compute a sequence, and what is queued with it, again, without the prefix index: what it
         found there is not to be trusted. Results of steps in flight do not count.
         """
-        group.cache_salt = None
+        group.prefix_salt = None
         lane = next(lane for lane in group.lanes if seq in lane.seqs)
         for member in lane.seqs:
             self.preemption.num_wasted_tokens += member.num_computed_tokens
@@ -199,4 +199,4 @@ class Scheduler:
 
 def _salt(group: SequenceGroup, seq: Sequence) -> bytes | None:
     """Of the cached blocks that the sequence may begin with."""
-    return None if group.wants_prompt_logprobs(seq) else group.cache_salt
+    return None if group.wants_prompt_logprobs(seq) else group.prefix_salt

@@ -153,7 +153,7 @@ class SequenceGroup:
     is_cut: bool = False  # the context leaves less than was promised elsewhere: an end for its length is an error
     packed_params: bytes = b""  # `engine.sampling_rows.PARAMS`
     num_candidates: int = 0  # beam search: continuations looked at of each line
-    cache_salt: bytes | None = b""  # whoever has the same finds its blocks in the prefix index; None: nobody does
+    prefix_salt: bytes | None = b""  # whoever has the same finds its blocks in the prefix index; None: nobody does
     bad_words_ids: list[list[int]] = field(default_factory=list)
     lanes: list[Lane] = field(default_factory=list)  # that go on, in order
     aside: list[Lane] = field(default_factory=list)  # those of them that are ASIDE

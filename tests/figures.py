@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+ROOT = Path(__file__).parents[1]
 PACKAGES = ("cluster", "engine", "ops", "parallel")
 BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 LONG_LINE, LONG_FUNCTION, DEEP, MANY_IMPORTS, CROWDED = 120, 50, 4, 12, 12
@@ -44,7 +45,21 @@ def main(folder: Path) -> None:
     print(f"modules with over {MANY_IMPORTS} imports  {most(imports, MANY_IMPORTS)}")
     print(f"folders with over {CROWDED} files    {most(rooms, CROWDED)}")
     print(f"longest files             {most(sizes, 250)}")
+    print(f"files that name cache_salt  {len(files_that_name('cache_salt', folder))}")
     print(f"modules without a test of their name  {sum(f'test_{path.stem}' not in tests for path in modules)}")
+
+
+def files_that_name(name: str, folder: Path = ROOT) -> set[str]:
+    """Source files in which it is a variable, a field, an argument or a keyword."""
+    paths = [path for package in PACKAGES for path in (folder / package).rglob("*.py")]
+    return {path.relative_to(folder).as_posix() for path in paths if name in names(ast.parse(path.read_text()))}
+
+
+def names(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(name) | ast.Attribute(attr=name) | ast.arg(name) | ast.keyword(str(name)):
+                yield name
 
 
 def nesting(node: ast.AST) -> int:

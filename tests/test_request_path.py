@@ -1,0 +1,27 @@
+"""A request is carried whole: whoever only passes it on names none of its fields."""
+
+import pytest
+
+from tests.figures import files_that_name
+
+
+@pytest.mark.parametrize(
+    ("field", "files"),
+    [
+        (
+            "cache_salt",
+            {
+                "cluster/api/requests/protocol.py",  # as it comes by HTTP, and by handle
+                "cluster/api/requests/call.py",  # the edge that makes the request
+                "engine/request.py",
+                "engine/admission.py",  # who reads it
+            },
+        ),
+        (
+            "joins_deltas",
+            {"cluster/api/responses/resume.py", "engine/request.py", "cluster/gateway/journal.py"},
+        ),
+    ],
+)
+def test_a_field_is_named_where_it_is_made_and_read(field: str, files: set[str]) -> None:
+    assert files_that_name(field) == files
