@@ -1,17 +1,17 @@
-"""Where an engine replica takes requests: tokenizing in its event loop would hold up the deltas."""
+"""The threads in which an engine replica adds requests: tokenizing in its event loop would delay
+deltas.
+"""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from engine.async_engine import AsyncEngine
 from engine.request import ChatPrompt, Prompt, Request
 
-LONG_PROMPT = 64 << 10  # characters; a tenth of a second
+LONG_PROMPT = 64 << 10  # characters; they take a tenth of a second
 
 
 class AdmissionThreads:
-    """Long prompts, one after the other, have a thread of their own: they would hold up short
-    ones.
-    """
+    """Long prompts have one thread of their own, so that they do not delay short ones."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -19,7 +19,9 @@ class AdmissionThreads:
         self._long = ThreadPoolExecutor(1, thread_name_prefix="long-admissions")
 
     def add(self, request: Request) -> "Future[None]":
-        """Add the request to the engine; the future has what `AsyncEngine.add_request` raises."""
+        """Add the request to the engine; the future raises what `AsyncEngine.add_request`
+        raises.
+        """
         threads = self._long if _is_long(request.prompt) else self._short
         return threads.submit(self._engine.add_request, request)
 
@@ -29,7 +31,7 @@ class AdmissionThreads:
 
 
 def _is_long(prompt: Prompt) -> bool:
-    """Whether it takes more than moments to make token ids of the prompt."""
+    """Whether tokenizing the prompt takes long."""
     match prompt:
         case str():
             return len(prompt) > LONG_PROMPT

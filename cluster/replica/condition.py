@@ -1,4 +1,4 @@
-"""How an engine replica is, as its gateways are told several times a second."""
+"""An engine replica's condition, which its gateways are told several times a second."""
 
 import os
 import time
@@ -8,23 +8,23 @@ from cluster.replica.serve_process import node_id
 from engine.async_engine import AsyncEngine
 from engine.fingerprint import fingerprint
 
-STUCK_SECONDS = 10.0  # without a step's end while requests wait for one
+STUCK_SECONDS = 10.0  # without the end of a step while requests wait for one
 
 
 class Condition:
-    """Of an engine that has started."""
+    """The condition of a started engine."""
 
     def __init__(self, engine: AsyncEngine, name: str) -> None:
         self.is_stopping = False  # the replica is told to end
         self.fingerprint = fingerprint(engine.arithmetic)
         self._engine = engine
         self._name = name
-        self._num_steps = 0  # that had ended, when it was last looked at
-        self._waiting_since = time.monotonic()  # for the next one to end
+        self._num_steps = 0  # number of ended steps at the last look
+        self._waiting_since = time.monotonic()  # since when the next one is awaited
 
     def look(self) -> EngineReport:
-        """To be called again and again: a step that does not end is known by what was seen
-        before.
+        """Must be called repeatedly: a stuck step is recognized by comparison with earlier
+        calls.
         """
         stats, now = self._engine.stats(), time.monotonic()
         if stats.num_steps != self._num_steps or not stats.num_requests_running:
@@ -40,7 +40,9 @@ class Condition:
         )
 
     def _problem(self, seconds: float) -> str | None:
-        """Why it cannot answer now, a line; `seconds`: since a step ended, where one should."""
+        """One line on why it cannot answer now; `seconds` since a step ended, if one should
+        have.
+        """
         if self.is_stopping:
             return "it is told to stop"
         if seconds > STUCK_SECONDS:

@@ -3,10 +3,10 @@ all its requests.
 
 The first frame (`cluster/sockets`) of a connection is the gateway's token and the name that the
 engine gives the connection; the gateway answers with one byte, and never again. Every other frame
-is a msgpack `News`: deltas, or the replica's report on
-itself, which comes even when nothing else does. Whoever goes away is noticed by the end of the
-connection, whoever is frozen by its silence, and that of the witness beside it (`replica/witness`),
-which has a connection of its own: the same first frame and one byte more, then empty frames.
+is a msgpack `News`: deltas, or the replica's report on itself, which is sent even if nothing else
+is. A replica that exits is noticed by the end of the connection; one that is frozen by its silence
+and that of its witness (`cluster/replica/witness`), which has a connection of its own: the same
+first frame and one more byte, then empty frames.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from engine.stats import EngineStats
 
 NAME_BYTES = 16  # of a connection's name, in hexadecimal
 HELLO_SECONDS = 5.0
-OF_A_WITNESS = b"w"  # behind the token and the name
+OF_A_WITNESS = b"w"  # after the token and the name
 WELCOME = b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:
-    """How an engine replica is. `problem` is why it cannot answer now, a line; `pid` is its process
-    on `node`.
+    """An engine replica's condition. `problem`: one line on why it cannot answer now; `pid` is its
+    process on `node`.
     """
 
     replica: str
@@ -36,12 +36,12 @@ class EngineReport:
     problem: str | None
     stats: EngineStats
     fingerprint: str = ""
-    arithmetic: dict[str, str] = field(default_factory=dict)  # what the fingerprint is of
+    arithmetic: dict[str, str] = field(default_factory=dict)  # what the fingerprint is computed from
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayAddress:
-    """Where a gateway takes deltas, and the token that it wants to see first."""
+    """Where a gateway accepts deltas, and the token that it requires first."""
 
     host: str
     port: int
@@ -49,7 +49,7 @@ class GatewayAddress:
 
 
 class News(msgspec.Struct, array_like=True):
-    """What one frame carries."""
+    """The content of one frame."""
 
     deltas: list[RequestOutput]
     report: EngineReport | None = None

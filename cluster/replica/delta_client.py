@@ -22,7 +22,7 @@ from cluster.replica.witness import Witness
 from cluster.sockets import frame, set_tcp_options
 from engine.outputs import RequestOutput
 
-MAX_UNSENT_BYTES = 256 << 20  # for a gateway that takes nothing any more
+MAX_UNSENT_BYTES = 256 << 20  # for a gateway that stopped reading
 
 
 class DeltaClient:
@@ -35,12 +35,11 @@ class DeltaClient:
         self._witness = Witness()
         self._encoder = msgspec.msgpack.Encoder()
         self._connections: dict[GatewayAddress, _Connection] = {}
-        # One for each address, while someone connects to it: a gateway that is slow to answer holds
-        # up its own requests only.
+        # One per address, while a task connects to it: a slow gateway delays only its own requests.
         self._connecting: WeakValueDictionary[GatewayAddress, asyncio.Lock] = WeakValueDictionary()
 
     async def connect(self, address: GatewayAddress) -> str:
-        """The name of the connection to the gateway, which knows it by now; raises OSError."""
+        """The name of the connection, which the gateway knows from now on; raises OSError."""
         if address not in self._connections:
             lock = self._connecting.setdefault(address, asyncio.Lock())
             async with lock:
@@ -49,8 +48,8 @@ class DeltaClient:
         return self._connections[address].name
 
     def send(self, address: GatewayAddress, deltas: list[RequestOutput]) -> None:
-        """Send one step's deltas; those for a gateway that has gone are dropped: `on_lost` has
-        told.
+        """Send one step's deltas; those for a lost gateway are dropped: `on_lost` has reported
+        it.
         """
         connection = self._connections.get(address)
         if connection is not None:
@@ -59,7 +58,7 @@ class DeltaClient:
                 connection.writer.transport.abort()
 
     def report(self, report: EngineReport) -> None:
-        """Tell every gateway how the replica is."""
+        """Send the report to every gateway."""
         self._witness.renew()
         news = frame(self._encoder.encode(News([], report)))
         for connection in self._connections.values():
@@ -95,7 +94,7 @@ class DeltaClient:
     async def _watch(
         self, address: GatewayAddress, greeting: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """After its welcome a gateway sends nothing: whatever is read is the end."""
+        """After its welcome a gateway sends nothing, so anything that is read means the end."""
         try:
             with suppress(ConnectionError):
                 await reader.read(1)

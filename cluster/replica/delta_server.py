@@ -23,12 +23,12 @@ from cluster.replica.delta_channel import (
 from cluster.sockets import MAX_FRAME_BYTES, TOKEN_BYTES, set_tcp_options
 from engine.outputs import RequestOutput
 
-# Silence is counted in turns of the gateway's own loop: a gateway that was itself stopped blames
-# nobody. A pause of two seconds, as starved machines have them, is not one yet.
+# Silence is counted in turns of the gateway's own loop, so that a gateway that was itself stopped
+# blames no replica. A pause of two seconds, as on overloaded machines, does not count yet.
 TURN_SECONDS = 0.1
 SILENT_TURNS = 27
-# The same of a replica whose witness says that its process is there: it computes, and comes to no
-# word. Not for ever.
+# The same for a replica whose witness says that its process exists: it is busy and cannot report,
+# but not forever.
 BUSY_TURNS = 300
 
 
@@ -36,7 +36,7 @@ class DeltaServer:
     """The gateway's end. The callbacks are called in the event loop, with the connection's name.
 
     `on_silent` is called, with the replica's last report and the seconds, just before the
-    connection is broken off for its silence.
+    connection is aborted because of silence.
     """
 
     def __init__(
@@ -53,12 +53,10 @@ class DeltaServer:
         self._connections: dict[str, _Incoming] = {}
         self._serving: dict[
             asyncio.Task[None] | None, asyncio.StreamWriter
-        ] = {}  # replicas, witnesses, and who else calls
+        ] = {}  # connections of replicas, witnesses, and anyone else
 
     async def start(self, host: str) -> GatewayAddress:
-        """Listen on a free port of `host`, which the engines should reach, and nobody from
-        outside.
-        """
+        """Listen on a free port of `host`, which must be reachable by the engines only."""
         self._server = await asyncio.start_server(self._serve, host, 0)
         self._listening = asyncio.create_task(self._listen_for_silence())
         port: int = self._server.sockets[0].getsockname()[1]
@@ -80,9 +78,7 @@ class DeltaServer:
         return [incoming.report for incoming in self._connections.values() if incoming.report is not None]
 
     def in_trouble(self, seconds: float) -> list[tuple[str, str]]:
-        """Connections whose replica has said for so long that it cannot answer, and what it
-        says.
-        """
+        """Connections whose replica has reported a problem for that long, and the problem."""
         since = time.monotonic() - seconds
         return [
             (connection, incoming.report.problem)
@@ -120,7 +116,7 @@ class DeltaServer:
             writer.close()
 
     async def _greet(self, reader: asyncio.StreamReader) -> bytes | None:
-        """The connection's name, if it shows the token in time; of a witness', whom it speaks for
+        """The connection's name, if the token arrives in time; for a witness, its replica's name
         and OF_A_WITNESS.
         """
         with suppress(TimeoutError, asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
@@ -131,7 +127,7 @@ class DeltaServer:
         return None
 
     async def _hear_witness(self, connection: str, reader: asyncio.StreamReader) -> None:
-        """Until it, or the connection that it speaks of, ends."""
+        """Until it, or the connection that it vouches for, ends."""
         with suppress(asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
             while connection in self._connections:
                 self._connections[connection].num_unwitnessed_turns = 0
@@ -158,6 +154,6 @@ class DeltaServer:
 class _Incoming:
     writer: asyncio.StreamWriter
     num_silent_turns: int = 0
-    num_unwitnessed_turns: int = 0  # in which neither the replica nor its witness said a word
+    num_unwitnessed_turns: int = 0  # in which neither the replica nor its witness sent anything
     report: EngineReport | None = None
     well: float = field(default_factory=time.monotonic)  # when it last was

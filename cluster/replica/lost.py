@@ -1,10 +1,8 @@
-"""How a request and the engine replica that had it part."""
+"""The ways in which a request can lose its engine replica."""
 
 
 class EngineLost(Exception):
-    """The engine replica that a request was on is gone, or sent something that cannot be; `reason`
-    is one line.
-    """
+    """The request's engine replica is gone, or sent something impossible; `reason` is one line."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -12,14 +10,12 @@ class EngineLost(Exception):
 
 
 class EngineRefused(EngineLost):
-    """The replica is there, but its engine has stopped: it will answer so until it is replaced."""
+    """The replica exists, but its engine has stopped; it refuses until it is replaced."""
 
 
 class RequestMoved(EngineLost):
-    """The replica is told to stop, and gives the request back."""
+    """The replica is being stopped, and hands the request back."""
 
 
 class OtherArithmetic(RequestMoved):
-    """The replica would go on with other tokens than the one that the request's tokens came
-    from.
-    """
+    """The replica has another fingerprint than the one that the request's tokens came from."""

@@ -1,4 +1,4 @@
-"""The requests on an engine replica, as far as their deltas go: each is some gateway's."""
+"""The requests on an engine replica, and the gateways that their deltas go to."""
 
 import asyncio
 
@@ -8,12 +8,12 @@ from engine.outputs import RequestOutput
 
 
 class Running:
-    """A request on this replica, as far as its deltas go."""
+    """A request on this replica, and where its deltas go."""
 
     def __init__(self, gateway: GatewayAddress) -> None:
         self.gateway = gateway
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.is_finished = False  # the engine has forgotten it
+        self.is_finished = False  # the engine has no state of it any more
         self._has_prompt = False
 
     def finish(self, error: SquadronError | None = None) -> None:
@@ -63,7 +63,7 @@ class RunningRequests:
             if running is None:
                 continue
             if delta.error is not None and delta.error_code is None and not is_alive:
-                running.finish(EngineDead(delta.error))  # not for the client to hear: another replica may go on
+                running.finish(EngineDead(delta.error))  # not for the client: another replica may continue
                 continue
             running.trim(delta)
             by_gateway.setdefault(running.gateway, []).append(delta)
@@ -78,11 +78,11 @@ class RunningRequests:
                 running.fail(EngineDead("the connection to the gateway ended"))
 
     def fail_all(self, error: SquadronError) -> None:
-        """The gateways hear of it; the engine still has the requests."""
+        """Fail all calls; the engine still has the requests."""
         for running in self._requests.values():
             running.fail(error)
 
     def finish_all(self, error: SquadronError) -> None:
-        """The engine has forgotten them."""
+        """The engine has no state of them any more."""
         for running in self._requests.values():
             running.finish(error)

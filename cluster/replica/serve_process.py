@@ -1,4 +1,4 @@
-"""What an engine replica knows of its process, and of what Serve and Ray have in mind for it."""
+"""An engine replica's process, as Serve and Ray see it."""
 
 import ctypes
 import signal
@@ -19,11 +19,10 @@ def actor_name() -> str:
 
 
 def end_at_sigterm() -> None:
-    """Have SIGTERM end this process at once: what runs on it goes on elsewhere.
-
-    Ray's own handler waits until every call has ended. It takes new calls meanwhile and never
-    begins them, so new requests would wait for the longest stream. Python sets handlers from the
-    main thread only, and that thread is Ray's.
+    """Let SIGTERM end this process at once; other replicas continue its requests. Ray's own handler
+    waits until every call has ended. Meanwhile it accepts new calls and never starts them, so new
+    requests would wait for the longest stream. Python sets handlers from the main thread only, and
+    that thread is Ray's.
     """
     set_handler = ctypes.CDLL(None).signal
     set_handler.argtypes, set_handler.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
@@ -38,9 +37,9 @@ def node_id() -> str:
 def is_being_stopped() -> bool:
     """Whether Serve has told this process' replica to stop.
 
-    A deployment hears of it (by `__del__`) only once its requests have ended, which is what should
-    come of it. Serve keeps the knowledge to itself, so it is looked up where Serve has it; not
-    found, the replica is killed after its grace, and its requests go on elsewhere all the same.
+    A deployment is told (by `__del__`) only after its requests have ended, but they should end
+    because of it. Serve has no API for this, so Serve's internal flag is read. If it is not found,
+    the replica is killed after its grace period, and its requests continue elsewhere all the same.
     """
     for actor in ray._private.worker.global_worker.actors.values() if ray.is_initialized() else ():
         if getattr(getattr(actor, "_replica_impl", None), "_shutting_down", False):

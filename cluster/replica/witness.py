@@ -1,14 +1,14 @@
-"""A small process beside an engine replica that tells gateways that the replica's process is there,
-and not stopped.
+"""A small process beside an engine replica that tells gateways that the replica's process exists
+and is not stopped.
 
-A replica can be silent for seconds without being dead: whatever holds the interpreter's lock keeps
-its event loop from reporting. Its witness shares nothing with it but the machine. It sees in /proc
-that the process exists and that no signal has stopped it, and says a word (an empty frame of the
-delta channel) to each gateway several times a second.
+A replica can be silent for seconds without being dead: anything that holds the interpreter lock
+keeps its event loop from reporting. Its witness shares only the machine with it. It sees in /proc
+that the process exists and is not stopped by a signal, and sends an empty frame of the delta
+channel to each gateway several times a second.
 
-Over a pipe it is told of gateways, a line each: host, port and the greeting in hexadecimal. It ends
-with the pipe. Of ours it imports only what needs no installed package, so that it starts in some
-ten milliseconds and is small.
+Over a pipe it gets one line per gateway: host, port and the greeting in hexadecimal. It exits when
+the pipe is closed. It imports only modules of ours that need no installed package, so that it is
+small and starts in some ten milliseconds.
 """
 
 import os
@@ -30,23 +30,21 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Witness:
-    """The replica's end, which keeps one such process there."""
+    """The replica's end, which keeps one such process running."""
 
     def __init__(self) -> None:
-        self._gateways: dict[bytes, bytes] = {}  # what it was told, by the greeting
+        self._gateways: dict[bytes, bytes] = {}  # the lines it was sent, by greeting
         self._process: subprocess.Popen[bytes] | None = None  # once there is a gateway
 
     def vouch(self, host: str, port: int, greeting: bytes) -> None:
-        """Speak for this process to the gateway there from now on, until it closes the
-        connection.
-        """
+        """Vouch for this process to that gateway from now on, until it closes the connection."""
         self._gateways[greeting] = f"{host} {port} {greeting.hex()}\n".encode()
         if self._process is None:
             self._process = _start()
         _tell(self._process, self._gateways[greeting])
 
     def forget(self, greeting: bytes) -> None:
-        """The gateway that was greeted so has gone."""
+        """The gateway with that greeting is gone."""
         del self._gateways[greeting]
 
     def renew(self) -> None:
@@ -72,7 +70,7 @@ def _start() -> "subprocess.Popen[bytes]":
         env={"PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         bufsize=0,
-        start_new_session=True,  # Ctrl-C in a terminal is not for it
+        start_new_session=True,  # so that Ctrl-C in a terminal does not reach it
     )
 
 
@@ -83,12 +81,12 @@ def _is_mute(process: "subprocess.Popen[bytes]") -> bool:
 
 def _tell(process: "subprocess.Popen[bytes]", line: bytes) -> None:
     assert process.stdin is not None
-    with suppress(BrokenPipeError):  # it has ended: `renew` tells the next one
+    with suppress(BrokenPipeError):  # it has ended: `renew` starts another
         process.stdin.write(line)
 
 
 def main() -> None:
-    """The process: until its pipe ends."""
+    """The process: runs until its pipe is closed."""
     pid = int(sys.argv[1])
     start_time = read_start_time(pid)
     for line in sys.stdin:
@@ -99,8 +97,8 @@ def main() -> None:
 
 
 def _speak(pid: int, start_time: int | None, host: str, port: int, greeting: bytes) -> None:
-    """To one gateway; each has a thread, so that one which does not answer keeps no word from
-    another.
+    """Vouch to one gateway; each has a thread, so that a stuck gateway does not delay the
+    others.
     """
     with suppress(OSError), create_connection((host, port), CONNECT_SECONDS) as gateway:
         gateway.sendall(frame(greeting))

@@ -1,5 +1,5 @@
-"""What ranks compute with: one backend at one level, the best that all of them can, or a refusal
-that names who cannot.
+"""Chooses what all ranks compute with: one backend at one level, the best that all of them support,
+or an error that names the rank that does not.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ from engine.fingerprint import Offer
 
 
 def agree(offers: Sequence[Offer], nodes: Sequence[str], before: str | None) -> str:
-    """The level for all ranks; `before`: the one that the engine's results have been computed at.
-    Raises InvalidConfig.
+    """The level for all ranks; `before`: the level of the engine's earlier epochs. Raises
+    InvalidConfig.
     """
     backends = {offer.backend for offer in offers}
     if len(backends) > 1:
@@ -32,7 +32,7 @@ def agree(offers: Sequence[Offer], nodes: Sequence[str], before: str | None) -> 
 
 
 def common_arithmetic(arithmetics: Sequence[Mapping[str, str]], nodes: Sequence[str]) -> Mapping[str, str]:
-    """What all ranks say of their results; raises InvalidConfig if they do not say the same."""
+    """The arithmetic that all ranks report; raises InvalidConfig if they differ."""
     first = arithmetics[0]
     for rank, other in enumerate(arithmetics):
         for name in first:

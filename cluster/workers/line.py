@@ -1,9 +1,9 @@
-"""The line between the driver and a worker's process, and the words on it; it lasts as long as the
-process.
+"""The line: the connection between the driver and a worker's process, which lasts as long as the
+process, and its messages.
 
-A worker says an empty word several times a second: it is alive. The driver says `Abort`, or asks
-for a `Look` at another process of the worker's machine, which the driver cannot see from its own;
-`Stopped` is the answer, silence is the other one.
+A worker sends an empty message several times a second: it is alive. The driver sends `Abort`, or
+asks by `Look` about another process of the worker's machine, which it cannot see from its own. The
+answer is `Stopped`, or nothing if the process is not stopped.
 """
 
 import os
@@ -16,18 +16,18 @@ import msgspec
 from cluster.workers.channel import ChannelError, Connection
 from cluster.workers.process_state import is_stopped
 
-WORD_SECONDS = 0.2  # between two words of a worker
+WORD_SECONDS = 0.2  # between a worker's signs of life
 ALIVE = b""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
-    """Get out of whatever collective of that epoch you are in."""
+    """Leave any collective of that epoch."""
 
     epoch: int
 
 
 class Look(msgspec.Struct, frozen=True, tag=True):
-    """Say so if a signal has stopped this process."""
+    """Answer if a signal has stopped this process."""
 
     pid: int
     start_time: int
@@ -58,8 +58,8 @@ def decode_word(frame: bytearray) -> Abort | Look | Stopped:
 
 
 def hold_line(line: Connection, abort: Callable[[int], None]) -> None:
-    """The worker's end, held by a thread of its own, which calls `abort`; the process ends with the
-    line.
+    """The worker's end, in a thread of its own, which calls `abort`; the process exits when the
+    line ends.
     """
     threading.Thread(target=_hold, args=(line, abort), name="line", daemon=True).start()
 

@@ -1,12 +1,12 @@
-"""The messages of the step channel, and their form on the wire: a msgpack header, then the arrays'
-bytes as they are.
+"""The messages of the step channel, and their wire format: a msgpack header, then the arrays' bytes
+as they are.
 
 Any dataclass of ints, strings, bools, numpy arrays and such dataclasses can be a message. The
 header is [class name, the dtype codes of its arrays, their shapes, its other fields]. `StepDone`,
-which most answers are, is no more than its numbers behind a header of no length. Nothing on the
-wire is ever executed.
+the most frequent answer, is only its numbers after a header of length 0. Nothing on the wire is
+ever executed.
 
-Every rank of a node reads a header a step, with cold caches: hence one flat loop.
+Every rank of a node reads a header per step, with cold caches: hence one flat loop.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from engine.step import ExecuteModelRequest
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A rank that has no output of its own has done a step."""
+    """A rank without an output of its own has finished a step."""
 
     epoch: int
     step: int
@@ -34,8 +34,8 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class StepFailed:
-    """A step raised on a rank. `is_collective`: in a collective, so that it may be another rank's
-    death that shows here.
+    """A step raised on a rank. `is_collective`: in a collective, so that the cause may be another
+    rank's death.
     """
 
     epoch: int
@@ -48,7 +48,7 @@ Message = ExecuteModelRequest | SamplerOutput | StepDone | StepFailed
 
 _DTYPES = [np.dtype(kind) for kind in (np.int32, np.float32, np.int64, np.uint64, np.bool_)]
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
-_EMPTY = [np.empty(0, dtype) for dtype in _DTYPES]  # of every message: there is nothing in them to share
+_EMPTY = [np.empty(0, dtype) for dtype in _DTYPES]  # of every message: they have no references to track
 _HEADER_LENGTH = struct.Struct("<I")
 _STEP_DONE = struct.Struct("<Iiqq")  # 0, epoch, step, execute_ns
 _ALIGNMENT = 8
@@ -58,7 +58,7 @@ _decoder = msgspec.msgpack.Decoder(list)
 
 
 class _Layout:
-    """How a kind of message is taken apart and put together."""
+    """How a kind of message is flattened and rebuilt."""
 
     def __init__(self, kind: type) -> None:
         self.name = kind.__name__
@@ -70,7 +70,7 @@ class _Layout:
         is_array = [kind is np.ndarray for kind in self._types]
         self.num_arrays = sum(is_array)
         self.other_types = [kind for kind in self._types if kind is not np.ndarray]
-        # What is taken apart is arrays first; a value's place in that, in the order of the fields.
+        # The flat values are arrays first; this is each field's place among them, in field order.
         taken = sorted(range(len(is_array)), key=lambda index: not is_array[index])
         self.take = attrgetter(*(self._paths[index] for index in taken))
         self._in_order = itemgetter(*(taken.index(index) for index in range(len(taken))))
@@ -83,8 +83,8 @@ class _Layout:
         return cast(Message, values[0])
 
     def _add(self, kind: Any, prefix: str) -> int:
-        """Add a dataclass' fields, those of dataclasses within in their places; the number of its
-        own.
+        """Add a dataclass' fields, with those of nested dataclasses in their places; returns the
+        number of its own.
         """
         start, count = len(self._types), 0
         for part in dataclasses.fields(kind):

@@ -14,8 +14,7 @@ from engine.errors import InvalidConfig
 
 logger = logging.getLogger("squadron.executor")
 
-# Of a node's logical CPUs: a fraction, so that a laptop of two cores takes four workers and what
-# serves them.
+# A fraction of a logical CPU, so that four workers and their gateway fit on a laptop of two cores.
 CPUS_PER_WORKER = 0.25
 DRIVER_CPUS = 0.25
 PLACEMENT_SECONDS = 300  # an autoscaler may have to start machines
@@ -29,15 +28,15 @@ class Placement:
     """The resources of all ranks: a group, and each rank's bundle in it."""
 
     group: PlacementGroup
-    is_own: bool  # made here, and to be removed here
+    is_own: bool  # created here, so also removed here
     num_cpus: float  # of each worker
     num_gpus: int
     bundles: list[int]
 
 
 def has_gpus(config: EngineConfig) -> bool:
-    """Whether workers get a GPU each: if that is asked for, or nothing is and the cluster has
-    enough of them.
+    """Whether workers get a GPU each: if configured, or with device=auto if the cluster has enough
+    of them.
     """
     if config.device != "auto":
         return config.device == "cuda"
@@ -45,8 +44,8 @@ def has_gpus(config: EngineConfig) -> bool:
 
 
 def make_bundles(config: EngineConfig) -> dict[str, Any]:
-    """Options for a Serve deployment of the engine, with which its replica owns its workers'
-    resources too.
+    """Options for the engine's Serve deployment, so that a replica owns its workers' resources
+    too.
     """
     num_gpus = int(has_gpus(config))
     if config.runs_in_process:
@@ -61,8 +60,8 @@ def make_bundles(config: EngineConfig) -> dict[str, Any]:
 def place(
     config: EngineConfig, *, cpus_per_worker: float = CPUS_PER_WORKER, timeout: int = PLACEMENT_SECONDS
 ) -> Placement:
-    """Bundles for every rank: of the group that this process has from `make_bundles`, or else of a
-    new one.
+    """Bundles for every rank: of the group that this process has from `make_bundles`, or of a new
+    one.
 
     Raises InvalidConfig if the cluster has no room for a new one within `timeout` seconds.
     """
@@ -83,14 +82,14 @@ def place(
 
 
 def is_placed(placement: Placement) -> bool:
-    """Whether all bundles are on nodes, as far as Ray knows; it takes a while to know that a node
-    is gone.
+    """Whether all bundles are on nodes, as far as Ray knows: it notices a lost node with a
+    delay.
     """
     return bool(placement_group_table(placement.group)["state"] == "CREATED")
 
 
 def give_back(placement: Placement) -> None:
-    """Remove the group, and whatever still runs in it, if it was made here."""
+    """Remove the group, with whatever still runs in it, if it was created here."""
     if placement.is_own:
         remove_placement_group(placement.group)
 
@@ -112,5 +111,5 @@ def _wait_for_room(group: PlacementGroup, bundles: list[Bundle], timeout: int) -
 
 
 def free_resources() -> Bundle:
-    """CPUs and GPUs of the cluster that nobody has taken."""
+    """Unused CPUs and GPUs of the cluster."""
     return {name: amount for name, amount in ray.available_resources().items() if name in ("CPU", "GPU")}

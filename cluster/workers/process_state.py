@@ -1,12 +1,12 @@
-"""What /proc tells of a process of this machine, its end and its number's next owner considered."""
+"""What /proc says about a process of this machine, even if it has ended or its id was reused."""
 
 from pathlib import Path
 
-STOPPED_SECONDS = 2.4  # that a process may be stopped by a signal: a pause of two seconds is nothing yet
+STOPPED_SECONDS = 2.4  # that a process may be stopped: a pause of two seconds is no loss yet
 
 
 def is_stopped(pid: int, start_time: int) -> bool:
-    """Whether a signal has stopped the process that began then, in ticks since the machine did."""
+    """Whether a signal has stopped the process with that start time, in ticks since boot."""
     try:
         fields = read_stat(pid)
     except OSError:
@@ -15,7 +15,7 @@ def is_stopped(pid: int, start_time: int) -> bool:
 
 
 def read_start_time(pid: int) -> int | None:
-    """When the process began, in ticks since the machine did; None if there is none."""
+    """The process' start time in ticks since boot; None if there is no such process."""
     try:
         return int(read_stat(pid)[19])
     except OSError:
@@ -23,7 +23,7 @@ def read_start_time(pid: int) -> int | None:
 
 
 def read_stat(pid: int) -> list[str]:
-    """The fields of proc(5)'s stat behind the process' name: state (T: stopped by a signal),
-    parent, ...; raises OSError.
+    """The fields of proc(5)'s stat after the process' name: state (T: stopped by a signal), parent,
+    ...; raises OSError.
     """
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""What Ray says of a worker's failed call, as one of our own errors."""
+"""Turns Ray's exceptions for a worker's failed call into our own."""
 
 from typing import Any
 
@@ -19,17 +19,17 @@ def result_of(rank: int, call: Any) -> Any:
 
 
 def cause_of(rank: int, error: RayError) -> SquadronError:
-    """What a call to a rank's actor failed of."""
+    """Why a call to a rank's actor failed."""
     if isinstance(error, RayTaskError) and isinstance(error.cause, InvalidConfig):
         return InvalidConfig(str(error.cause))
     return WorkerLost(rank, reason_of(error))
 
 
 def reason_of(error: Exception) -> str:
-    """In one line, what Ray or a call to it raised."""
+    """One line for what Ray or a call to it raised."""
     if isinstance(error, RayTaskError):
         return in_a_line(error.cause)
     if isinstance(error, RayActorError) and error.actor_init_failed:
-        # A traceback follows, and what was raised is its last line.
+        # The message is a traceback; the exception is its last line.
         return str(error).strip().splitlines()[-1]
     return in_a_line(error)

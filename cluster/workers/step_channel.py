@@ -1,5 +1,5 @@
-"""The driver's end of the step channel: one epoch's connections, who reads them, and the first sign
-of trouble.
+"""The driver's end of the step channel: one epoch's connections, who reads them, and the first
+failure.
 """
 
 import contextlib
@@ -21,25 +21,25 @@ from engine.step import ExecuteModelRequest
 
 logger = logging.getLogger("squadron.executor")
 
-# A rank's death shows as a failed collective on its peers too, perhaps first: so long its own sign
-# is waited for.
+# A rank's death also fails its peers' collectives, perhaps before it is noticed itself: wait that
+# long for the real cause.
 _ROOT_CAUSE_SECONDS = 0.3
-_TICK_SECONDS = 0.5  # between two looks at the deadline
+_TICK_SECONDS = 0.5  # between checks of the deadline
 
 
 class _StepFuture(Future[SamplerOutput]):
-    """Whoever waits for it reads the answers: to be handed them by a thread that did would cost
-    another 100 µs.
+    """The thread that waits for it reads the answers itself: a hand-over from another thread would
+    cost 100 µs.
     """
 
     def __init__(self, read_until: Callable[[Future[SamplerOutput]], None]) -> None:
         super().__init__()
         self._read_until = read_until
-        self.set_running_or_notify_cancel()  # a step cannot be taken back
+        self.set_running_or_notify_cancel()  # a step cannot be cancelled
 
     def result(self, timeout: float | None = None) -> SamplerOutput:
-        """`timeout` counts from when there is nobody left who could answer: a deadline of the
-        channel's own comes first.
+        """`timeout` starts when no answer can come any more; before that the channel's own deadline
+        applies.
         """
         if not self.done():
             self._read_until(self)
@@ -50,8 +50,8 @@ class StepChannel:
     """Broadcasts steps, gathers answers. `connections` and `nodes` (their nodes' names, for the
     log) are in rank order.
 
-    The thread that waits for a step reads the sockets; a thread of the channel's own does while
-    nobody waits.
+    The thread that waits for a step reads the sockets; while none waits, a thread of the channel
+    does.
     """
 
     def __init__(self, connections: list[Connection], nodes: list[str], deadline: StepDeadline) -> None:
@@ -60,7 +60,7 @@ class StepChannel:
         self._in_flight = StepsInFlight(len(connections), deadline)
         self._submitting = threading.Lock()
         self._suspected = False
-        self._reading = threading.Lock()  # of what is polled, and when to look at the deadline again
+        self._reading = threading.Lock()  # of the polled sockets, and of the time of the next deadline check
         self._next_look = 0.0
         self._poll = select.epoll()
         self._wake_reader, self._woken = socket.socketpair()
@@ -68,7 +68,7 @@ class StepChannel:
         self._open = {connection.fileno(): rank for rank, connection in enumerate(connections)}
         for descriptor in self._open:
             self._poll.register(descriptor, select.EPOLLIN)
-        self._attended = False  # somebody has waited for a step of late
+        self._attended = False  # a thread has waited for a step recently
         self._closing = threading.Event()
         self._reader = threading.Thread(target=self._read_unattended, name="steps", daemon=True)
         self._reader.start()
@@ -85,17 +85,17 @@ class StepChannel:
         return future
 
     def lose(self, rank: int, reason: str) -> None:
-        """Fail every step in flight, and all later ones; the first call counts, and none after
-        `stop`.
+        """Fail every step in flight and all later ones; only the first call has an effect, and none
+        after `stop`.
         """
         self._end(WorkerLost(rank, reason, self._in_flight.oldest_unanswered(rank)), is_news=True)
 
     def stop(self) -> None:
-        """Take no more steps, and think nothing of workers that go away from now on."""
+        """Accept no more steps; from now on workers may disconnect."""
         self._end(WorkerLost(0, "the workers were stopped"), is_news=False)
 
     def close(self) -> None:
-        """Stop, and end every connection, upon which its worker leaves its loop."""
+        """Stop, and end every connection, which makes its worker leave its loop."""
         self.stop()
         self._closing.set()
         for connection in self._connections:
@@ -117,11 +117,11 @@ class StepChannel:
         for future in futures:
             future.set_exception(failure)
         if futures:
-            self._wake_reader.send(b"\0")  # who waits for one of them is reading
+            self._wake_reader.send(b"\0")  # a thread that waits for one of them is reading
 
     def _post(self, frame: bytes) -> None:
-        """Send a frame to every rank without waiting; what a socket does not take now, and its end,
-        is left to the reader.
+        """Send a frame to every rank without blocking; the reader sends what a socket does not take
+        now, and notices its end.
         """
         has_more = False
         for connection in self._connections:
@@ -153,14 +153,14 @@ class StepChannel:
                     self._read_once()
 
     def _read_once(self) -> None:
-        """Take answers, and send what the sockets did not take at once."""
+        """Read answers, and send what the sockets did not take at once."""
         began = time.monotonic()
         ready = self._poll.poll(_TICK_SECONDS)
         for descriptor, events in ready:
             rank = self._open.get(descriptor)
             if rank is None:
                 self._woken.recv(64)
-                for each in self._open:  # have it flushed once its socket takes more
+                for each in self._open:  # flush it once the socket takes more
                     self._poll.modify(each, select.EPOLLIN | select.EPOLLOUT)
             elif not self._serve(rank, events):
                 del self._open[descriptor]
@@ -175,7 +175,7 @@ class StepChannel:
                 self.lose(rank, f"it lives, but has not answered step {step} for {seconds:.1f} s")
 
     def _serve(self, rank: int, events: int) -> bool:
-        """Do what a rank's socket is ready for; False if it has ended."""
+        """Read from or write to a rank's socket that is ready; False if it has ended."""
         connection = self._connections[rank]
         try:
             if events & select.EPOLLOUT and not connection.flush():
@@ -186,7 +186,7 @@ class StepChannel:
             return True
         except ConnectionEnded:
             self.lose(rank, "its process ended")
-        except Exception as error:  # whatever it is, steps must not wait for this thread for ever
+        except Exception as error:  # of any kind: steps must not wait forever for this thread
             self.lose(rank, in_a_line(error))
         return False
 
@@ -204,7 +204,7 @@ class StepChannel:
                 raise ChannelError(f"a worker sent {type(other).__name__}")
 
     def _suspect(self, failure: StepRaised) -> None:
-        """A peer's trouble or this rank's own: believe it unless a better reason comes soon."""
+        """The cause may be this rank or a peer: use it unless a better one arrives soon."""
         if not self._suspected:
             self._suspected = True
             timer = threading.Timer(_ROOT_CAUSE_SECONDS, self._end, (failure,), {"is_news": True})

@@ -16,7 +16,7 @@ logger = logging.getLogger("squadron.worker")
 
 
 class StepWorker(Protocol):
-    """What the loop needs of a worker."""
+    """What the loop needs from a worker."""
 
     @property
     def is_asynchronous(self) -> bool:
@@ -34,10 +34,10 @@ class StepWorker(Protocol):
         """Wait for the step that was launched the longest ago, in another thread."""
 
     def blames_peer(self, error: Exception) -> bool:
-        """Whether an error of a step may be another rank's doing."""
+        """Whether another rank may have caused a step's error."""
 
     def is_beyond_repair(self, error: Exception) -> bool:
-        """Whether no later step can succeed in this process after an error of a step."""
+        """Whether no later step can succeed in this process after that error."""
 
 
 def serve_steps(connection: Connection, worker: StepWorker) -> None:
@@ -59,23 +59,22 @@ def serve_steps(connection: Connection, worker: StepWorker) -> None:
 
 
 class StepLoop:
-    """Steps in, answers out, in order: one for each step up to the first that fails.
+    """Takes steps and sends answers, in order: one per step up to the first that fails.
 
-    A worker that runs beside its host gets a step while a thread of the loop's own waits for the
-    one before.
+    An asynchronous worker gets a step while a thread of the loop waits for the previous one.
     """
 
     def __init__(self, connection: Connection, worker: StepWorker) -> None:
         self._connection = connection
         self._worker = worker
         self._waiting = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outputs")
-        self._has_failed = False  # a step that failed has left the ranks at odds: none after it can be right
+        self._has_failed = False  # a failed step leaves the ranks in different states: no later step can be right
         self._has_told = False  # of that step
         self._fatal: Exception | None = None
         self._free_since_ns = 0  # when the last step that was answered had ended
 
     def take(self, request: ExecuteModelRequest) -> None:
-        """Run a step, or begin to."""
+        """Run a step, or launch it."""
         started_ns = time.perf_counter_ns()
         if self._has_failed:
             return
@@ -91,9 +90,7 @@ class StepLoop:
         self._waiting.submit(self._answer, request, started_ns, lambda: self._worker.finish(launched.result()))
 
     def close(self) -> None:
-        """Close the connection once no step is under way. Raises the error that is beyond
-        repair.
-        """
+        """Close the connection once no step is running. Raises the error that is beyond repair."""
         self._waiting.shutdown()
         self._connection.close()
         if self._fatal is not None:
@@ -102,7 +99,9 @@ class StepLoop:
     def _answer(
         self, request: ExecuteModelRequest, started_ns: int, finish: Callable[[], SamplerOutput | None]
     ) -> None:
-        """Whatever goes wrong for good ends the connection, and so wakes who receives from it."""
+        """An error beyond repair ends the connection, which wakes the thread that receives from
+        it.
+        """
         try:
             if not self._has_told:
                 self._connection.send(encode(self._answer_of(request, started_ns, finish)))

@@ -1,4 +1,4 @@
-"""The steps that not every rank has answered yet, and how long the oldest of them takes."""
+"""The steps that not every rank has answered yet, and how long the oldest has taken."""
 
 import dataclasses
 import threading
@@ -30,11 +30,11 @@ class StepsInFlight:
         self._deadline = deadline
         self._lock = threading.Lock()  # of all below
         self._steps: dict[int, _Step] = {}  # by number
-        self._oldest_since = 0.0  # when the oldest one became that
+        self._oldest_since = 0.0  # when the oldest became the oldest
         self._failure: StepFailure | None = None
 
     def add(self, step: int, num_tokens: int, future: Future[SamplerOutput]) -> bool:
-        """Whether the step may be sent; after a failure it has failed, too."""
+        """Whether the step may be sent; after a failure it fails at once."""
         with self._lock:
             if self._failure is not None:
                 future.set_exception(self._failure)
@@ -45,7 +45,9 @@ class StepsInFlight:
             return True
 
     def answer(self, rank: int, step: int, execute_ns: int, output: SamplerOutput | None) -> None:
-        """A rank has done a step, which ends with the last one. Raises ChannelError."""
+        """A rank has finished a step; the step ends with the last rank's answer. Raises
+        ChannelError.
+        """
         with self._lock:
             if self._failure is not None:
                 return
@@ -66,8 +68,8 @@ class StepsInFlight:
         entry.future.set_result(dataclasses.replace(entry.output, execute_ns=times))
 
     def fail(self, failure: StepFailure) -> list[Future[SamplerOutput]] | None:
-        """Take no more steps; the futures of those in flight, which are the caller's to end. None
-        if they have failed before.
+        """Accept no more steps; returns the futures of those in flight, which the caller must end.
+        None if they have failed before.
         """
         with self._lock:
             if self._failure is not None:
@@ -77,13 +79,13 @@ class StepsInFlight:
         return [entry.future for entry in steps.values()]
 
     def oldest_unanswered(self, rank: int) -> int | None:
-        """The step that a rank is at."""
+        """The step that a rank is computing."""
         with self._lock:
             return min((step for step, entry in self._steps.items() if rank not in entry.execute_ns), default=None)
 
     def find_overdue(self, slept: float) -> tuple[int, int, float] | None:
         """The first rank that has not answered the oldest step in time, that step, and the seconds
-        it has taken; `slept`: seconds that its reader overslept, which do not count.
+        it has taken; `slept`: seconds by which the reader woke late, which do not count.
         """
         with self._lock:
             self._oldest_since += max(slept, 0.0)

@@ -1,13 +1,13 @@
-"""Which worker processes are alive: one thread of the driver that listens to the lines of all of
-them, at any time.
+"""Watches which worker processes are alive: one thread of the driver listens to all their lines.
 
-Every worker says a word on its line several times a second, from a thread of its own, whether it
-loads, computes or idles. Its process is lost when the line ends; when it has been stopped by a
-signal for STOPPED_SECONDS (a pause of two seconds is none yet); or when nothing was heard for
-SILENT_SECONDS. Whether it is stopped can be seen on its own machine only: elsewhere another process
-of ours there is asked, a lookout where there is no other. A worker that is merely starved of
-processor time says its words late, but is neither stopped nor silent for that long. What the driver
-itself sleeps through does not count: it hears what was said meanwhile before it judges.
+Every worker sends a sign of life on its line several times a second, from a thread of its own,
+whether it loads, computes or idles. Its process is lost when the line ends; when it has been
+stopped by a signal for STOPPED_SECONDS (a pause of two seconds does not count yet); or when nothing
+was heard for SILENT_SECONDS. Whether it is stopped can be seen only on its own machine: on other
+machines we ask another of our processes there, a lookout if there is no other. A worker that merely
+lacks processor time sends its signs late, but is neither stopped nor silent for that long. Time
+during which the driver itself was stopped does not count: it reads what arrived meanwhile before it
+judges.
 """
 
 import math
@@ -23,15 +23,15 @@ from cluster.workers.process import WorkerProcess
 from cluster.workers.process_state import STOPPED_SECONDS
 
 TICK_SECONDS = 0.2
-DOUBT_SECONDS = 0.3  # of silence, upon which a neighbour is asked
-ANSWER_SECONDS = 0.6  # that what it says holds
+DOUBT_SECONDS = 0.3  # of silence, after which a neighbour is asked
+ANSWER_SECONDS = 0.6  # for which its answer is valid
 SILENT_SECONDS = 10.0
-LOADING_SECONDS = 120.0  # reading a large tensor keeps a worker's other threads from running
+LOADING_SECONDS = 120.0  # reading a large tensor blocks a worker's other threads
 
 
 @dataclass(slots=True)
 class Watched:
-    """What is known of a process; times are of `time.monotonic()`."""
+    """What is known about a process; times are of `time.monotonic()`."""
 
     process: WorkerProcess
     heard: float
@@ -100,7 +100,7 @@ class Watch:
 
 
 def _believe(selector: selectors.BaseSelector, neighbour: WorkerProcess, word: object, now: float) -> None:
-    """Take down what a process says of another one of its machine."""
+    """Record what a process says about another one of its machine."""
     if isinstance(word, Stopped):
         for watched in _all(selector):
             facts = watched.process.facts
@@ -109,7 +109,7 @@ def _believe(selector: selectors.BaseSelector, neighbour: WorkerProcess, word: o
 
 
 def _ask_neighbour(selector: selectors.BaseSelector, doubtful: WorkerProcess, now: float) -> None:
-    """Have a process of the same machine that has just been heard look at the doubtful one."""
+    """Ask a process of the same machine, heard from just now, to look at the doubtful one."""
     for watched in _all(selector):
         is_neighbour = watched.process.facts.machine == doubtful.facts.machine
         if is_neighbour and now - watched.heard < DOUBT_SECONDS:
@@ -118,7 +118,9 @@ def _ask_neighbour(selector: selectors.BaseSelector, doubtful: WorkerProcess, no
 
 
 def _judge_all(selector: selectors.BaseSelector, now: float, slept: float) -> None:
-    """Lose those that are stopped or silent; `slept`: seconds by which this thread woke late."""
+    """Give up processes that are stopped or silent; `slept`: seconds by which this thread woke
+    late.
+    """
     for watched in _all(selector):
         if slept > TICK_SECONDS:
             watched.heard = min(watched.heard + slept, now)
@@ -127,12 +129,12 @@ def _judge_all(selector: selectors.BaseSelector, now: float, slept: float) -> No
         reason = reason_to_lose(watched, now)
         if reason is not None:
             watched.process.lose(reason, is_our_doing=watched.stopped_since is None)
-            if not watched.process.is_on_this_machine:  # there the end of the line may be long in coming
+            if not watched.process.is_on_this_machine:  # there the end of the line may take long to be noticed
                 _drop(selector, watched)
 
 
 def reason_to_lose(watched: Watched, now: float) -> str | None:
-    """Why the process is of no more use; None if it is all right, as far as can be told."""
+    """Why the process is lost; None if it is healthy as far as is known."""
     silence = now - watched.heard
     if watched.process.is_stopped or now - watched.seen_stopped <= ANSWER_SECONDS:
         if watched.stopped_since is None:
