@@ -64,6 +64,9 @@ class WorkerPool:
                 self._attach_all(processes)
                 if not any(process.is_lost for process in processes):
                     return processes
+            for process in processes:
+                if process.introduction in waiting:
+                    process.doubt()
             now = time.monotonic()
             if now > started + (START_SECONDS if is_placed(self._placement) else timeout):
                 missing = len(waiting) or sum(process.is_lost for process in processes)
@@ -179,6 +182,8 @@ class WorkerPool:
         torch.
         """
         try:
+            while not ray.wait([spare.introduction], timeout=LOOK_SECONDS)[0]:
+                spare.doubt()
             self._attach(spare)
         except (RayError, OSError) as error:
             spare.lose(f"it did not start: {reason_of(error)}")

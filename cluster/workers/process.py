@@ -20,6 +20,7 @@ from cluster.workers.channel import Connection, ConnectionEnded
 from cluster.workers.exit_status import wait_for_exit_signal
 from cluster.workers.line import Abort, Look, encode_word
 from cluster.workers.listener import Listener
+from cluster.workers.newborn import end_if_frozen
 from cluster.workers.placement import Placement
 from cluster.workers.process_state import STOPPED_SECONDS, is_stopped, read_start_time
 
@@ -28,6 +29,7 @@ logger = logging.getLogger("squadron.executor")
 CONNECT_SECONDS = 30.0
 LINE_SECONDS = 10.0  # for the line of a process that has introduced itself: after such a silence it would be lost, too
 LOOK_SECONDS = 0.2  # between two looks whether the process that is to connect has died
+DOUBT_SECONDS = 5.0  # without a first word, upon which it is looked at, and again
 EXIT_SECONDS = 0.5  # for a process whose line has ended to be gone
 
 Role = Literal["worker", "spare", "lookout"]
@@ -56,6 +58,7 @@ class WorkerProcess:
         )
         self.actor: Any = options.remote()
         self.introduction: Any = self.actor.introduce.remote()  # ready when the process is
+        self._doubted = time.monotonic()
         self.facts: Facts
         self.line: Connection
         self._pidfd: int | None = None
@@ -65,6 +68,14 @@ class WorkerProcess:
         self._is_lost = False
         self._is_our_doing = False
         self._exit_signal: int | None = None
+
+    def doubt(self) -> None:
+        """Call it while the introduction is waited for: a process that is stopped meanwhile would
+        never say a word.
+        """
+        if time.monotonic() > self._doubted + DOUBT_SECONDS:
+            end_if_frozen(self.actor)
+            self._doubted = time.monotonic()
 
     def attach(self) -> bool:
         """Wait for the process and lay the line; False if that was done before. Raises RayError or
