@@ -27,6 +27,7 @@ from engine.errors import (
 MAX_MESSAGE = 1000  # characters
 MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1, 120  # seconds; the openai client gives up where it is told more
 OVERLOAD_RETRY_AFTER, RESTART_RETRY_AFTER = 2.0, 5.0  # at least
+SHUTDOWN_RETRY_AFTER = 10.0
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
@@ -73,6 +74,14 @@ class Unavailable(ApiError):
         retry_after: float,
     ) -> None:
         super().__init__(503, message, code=code, retry_after=retry_after)
+
+
+class ShuttingDown(Unavailable):
+    """For good: the client's next connection may reach another server."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down", code="shutting_down", retry_after=SHUTDOWN_RETRY_AFTER)
+        self.headers["connection"] = "close"
 
 
 # What the service may raise on purpose; anything else is a mistake of ours, and leaves a trace in

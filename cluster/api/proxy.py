@@ -11,7 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cluster.api.edge.connection import Connection
 from cluster.api.edge.lost_gateway import LostGateways
 from cluster.api.edge.middleware import check_size, safe_headers
-from cluster.api.errors import ApiError, error_response
+from cluster.api.edge.server import ProxyServer, is_closing
+from cluster.api.errors import ApiError, ShuttingDown, error_response
 
 # Serve's proxies call the function of this name as they start. They have the environment of Serve's
 # controller, which replaces a proxy that fails three checks in a row: a dead one is noticed in 1.5
@@ -42,9 +43,10 @@ _logger = logging.getLogger("ray.serve")
 
 
 def set_up() -> list[Middleware]:
-    """Have uvicorn, in this process, make connections of ours; the middlewares for all requests,
-    the inner one first.
+    """Have uvicorn, in this process, be a server and make connections of ours; the middlewares for
+    all requests, the inner one first.
     """
+    uvicorn.Server = ProxyServer  # type: ignore[misc]
     uvicorn.protocols.http.auto.AutoHTTPProtocol = Connection
     return [Middleware(LostGateways), Middleware(ProxyEdge)]
 
@@ -60,6 +62,8 @@ class ProxyEdge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             try:
+                if is_closing(scope):
+                    raise ShuttingDown
                 check_size(scope["headers"])
                 if scope["path"].endswith(ROUTES_PATH):
                     raise ApiError(404, "There is nothing at this URL", code="unknown_url")

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
-from cluster.api.errors import Unavailable
+from cluster.api.errors import ShuttingDown
 from cluster.gateway.attempts import Attempts
 from cluster.gateway.history import Asked, History
 from cluster.gateway.journal import Journal
@@ -25,8 +25,6 @@ from engine.outputs import RequestOutput
 from engine.request import Request
 
 logger = logging.getLogger("squadron.gateway")
-
-SHUTDOWN_RETRY_AFTER = 10.0  # seconds
 
 
 class Gateway:
@@ -73,7 +71,7 @@ class Gateway:
                     await self._all_ended.wait()
         except TimeoutError:
             for journal in self._journals.values():
-                journal.fail(_shutting_down())
+                journal.fail(ShuttingDown())
 
     async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
         """See `Service`. Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while
@@ -81,7 +79,7 @@ class Gateway:
         attempt is left.
         """
         if self._is_draining:
-            raise _shutting_down()
+            raise ShuttingDown()
         own = _as_engines_know(request, f"{self._name}-{next(self._count)}")
         journal = self._journals[own.id] = Journal(request.id, own)
         asked = self._history.add(request.id, own.id)
@@ -215,7 +213,3 @@ def _as_engines_know(request: Request, own_id: str) -> Request:
     if params.seed is None and params.beam_width is None:
         params = replace(params, seed=secrets.randbits(63))
     return replace(request, id=own_id, params=params)
-
-
-def _shutting_down() -> Unavailable:
-    return Unavailable("the server is shutting down", code="shutting_down", retry_after=SHUTDOWN_RETRY_AFTER)

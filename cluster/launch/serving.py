@@ -4,8 +4,7 @@ import contextlib
 import logging
 import re
 import socket
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +17,15 @@ from cluster import owner
 from cluster.api import proxy
 from cluster.gateway.stream_store import end_journal
 from cluster.launch.app import APP_NAME
-from cluster.launch.ray_processes import attempt
+from cluster.launch.proxies import Proxies
+from cluster.launch.ray_processes import answers, attempt
 from cluster.replica.deployment import EngineDeployment
 from engine.errors import ClusterLost, InvalidConfig
 
 DRAIN_SECONDS = 20.0  # for requests that run when everything is to end
-LINGER_SECONDS = 1.0  # for the last bytes of answers, which gateways have ended and Serve's proxy still sends
 STOP_SECONDS = 5.0  # for engines and their workers
+CLOSE_SECONDS = 5.0  # for Serve's proxies, which still send what gateways have ended
+SERVE_SECONDS = 5.0  # for Serve itself
 _OUR_EXCEPTION = re.compile(r"[\w.]+\.(InvalidConfig|WorkerLost): ")
 
 
@@ -45,12 +46,14 @@ def serving(
         http_options={"host": host, "port": port},
         controller_options=proxy.CONTROLLER_OPTIONS,
     )
-    steps = [_end_serve] if ends_serve else []
+    proxies = Proxies()
+    steps: list[Callable[[], None]] = []
     try:
         gateways = _run(application)
         replicas = _Replicas(gateways, serve.get_deployment_handle(EngineDeployment.__name__, APP_NAME))
-        steps = [replicas.drain, replicas.stop, *steps]
+        steps = [replicas.drain, replicas.stop]
         replicas.meet()
+        proxies.meet()
         yield gateways
     except ClusterLost:
         steps = [replicas.drain]  # engines that end would wait for Ray; they are killed soon
@@ -60,7 +63,11 @@ def serving(
             # Of a cluster of our own the port: what has begun can be finished after the death of
             # Ray's GCS.
             needed = ray.get_runtime_context().gcs_address if ends_serve else f"{host}:{port}"
-            attempt(steps, DRAIN_SECONDS + 2 * STOP_SECONDS, needed=needed)
+            attempt(steps, DRAIN_SECONDS + STOP_SECONDS, needed=needed)
+            if ends_serve:
+                attempt([lambda: _end_serve(proxies)], CLOSE_SECONDS + SERVE_SECONDS, needed=needed)
+            elif answers(needed):
+                attempt([proxies.close], CLOSE_SECONDS)
 
 
 def _run(application: serve.Application) -> DeploymentHandle[Any]:
@@ -87,21 +94,20 @@ class _Replicas:
                 call.results(timeout_s=STOP_SECONDS, return_exceptions=True)
 
     def drain(self) -> None:
-        """Have the gateways finish what they have begun and refuse the rest.
-
-        They go on refusing until the whole cluster ends, or Serve: where Serve has no application
-        any more, it tells clients that the page does not exist.
+        """Have the gateways finish what they have begun and refuse the rest, until the proxies do
+        so.
         """
         response = self.gateways.broadcast("drain", owner.this_process(), DRAIN_SECONDS)
         response.results(timeout_s=DRAIN_SECONDS + 2, return_exceptions=True)
-        time.sleep(LINGER_SECONDS)
 
     def stop(self) -> None:
         """Have the engines end their workers."""
         self.engines.broadcast("stop", owner.this_process()).results(timeout_s=STOP_SECONDS, return_exceptions=True)
 
 
-def _end_serve() -> None:
+def _end_serve(proxies: Proxies) -> None:
+    if serve.status().applications.keys() <= {APP_NAME}:
+        proxies.close()  # before Serve tells clients that the page does not exist
     serve.delete(APP_NAME)
     end_journal(APP_NAME)
     if not serve.status().applications:

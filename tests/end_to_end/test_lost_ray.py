@@ -1,5 +1,5 @@
-"""What `squadron serve` does when Ray's own processes die: the short form of the harness'
-scenarios.
+"""What `squadron serve` does at SIGTERM, and when Ray's own processes die: the short form of the
+harness' scenarios.
 """
 
 import json
@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 400
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("scenario", ["raylet", "gcs"])
+@pytest.mark.parametrize("scenario", ["T11", "raylet", "gcs"])
 def test_what_has_begun_is_finished_and_nothing_is_left(tmp_path: Path, scenario: str) -> None:
     command = [sys.executable, "-m", "tests.end_to_end.chaos", scenario, "--quick", "--output", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)

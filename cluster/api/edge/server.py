@@ -1,0 +1,75 @@
+"""The HTTP server of one of Serve's proxies: uvicorn's, which can be closed without a broken
+connection.
+"""
+
+import asyncio
+import ctypes
+import socket
+import struct
+from typing import ClassVar
+
+import uvicorn
+from starlette.types import Scope
+
+ACCEPT_SECONDS = 0.3  # for a connection to be made, once begun
+LINGER_SECONDS = 1.0
+_SO_ATTACH_FILTER = 26  # Linux: which packets a socket takes
+# A program of the kernel's packet filter: byte 13 of a TCP header has the flags; take the packet if
+# ACK is among them, which all have but the first of a connection.
+_BEGIN_NOTHING = [(0x30, 0, 0, 13), (0x45, 0, 1, 0x10), (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0)]
+_CLOSING = "squadron.closing"  # in the state that uvicorn gives to every request
+
+
+class ProxyServer(uvicorn.Server):
+    """Of a request that comes while it is being closed, `is_closing` is true.
+
+    uvicorn closes the port and all connections on which nothing runs at once: who has just
+    connected, or sends the next request of a connection, gets a reset.
+    """
+
+    in_this_process: ClassVar[list["ProxyServer"]] = []
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_closed = False
+        self.in_this_process.append(self)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Returns when the last connection has ended."""
+        self.lifespan.state[_CLOSING] = True
+        for listener in sockets or []:
+            _begin_no_connection(listener)
+        await asyncio.sleep(ACCEPT_SECONDS)
+        for server in self.servers:
+            server.close()
+        await self.linger()
+        await super().shutdown(sockets)
+        self.is_closed = True
+
+    async def linger(self) -> None:
+        """Stay for the requests of those who are connected."""
+        await asyncio.sleep(LINGER_SECONDS)
+
+
+def _begin_no_connection(listener: socket.socket) -> None:
+    """The kernel makes connections by itself, and resets those that nobody has accepted when the
+    port is closed. From now on it drops a client's first packet; the second, a second later, will
+    be refused.
+    """
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in _BEGIN_NOTHING))
+    address = struct.pack("HL", len(_BEGIN_NOTHING), ctypes.addressof(program))
+    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, address)
+
+
+def is_closing(scope: Scope) -> bool:
+    return _CLOSING in scope.get("state", {})
+
+
+def close_servers(_proxy: object) -> None:
+    """Begin to close the servers of this process, as `__ray_call__` of a proxy's actor calls it."""
+    for server in ProxyServer.in_this_process:
+        server.should_exit = True
+
+
+def are_servers_closed(_proxy: object) -> bool:
+    return all(server.is_closed for server in ProxyServer.in_this_process)

@@ -1,0 +1,51 @@
+"""Serve's proxies, which listen: found, and closed in order before they are killed."""
+
+import contextlib
+import time
+from typing import Any
+
+import ray
+from ray import serve
+from ray.actor import ActorHandle
+from ray.serve._private.constants import SERVE_NAMESPACE, SERVE_PROXY_NAME
+from ray.serve._private.utils import format_actor_name
+
+from cluster.api.edge.server import are_servers_closed, close_servers
+
+CALL_SECONDS = 2.0
+POLL_SECONDS = 0.05
+
+
+class Proxies:
+    """Known by handles, which reach them even when Ray's GCS has died."""
+
+    def __init__(self) -> None:
+        self._actors: list[ActorHandle[Any]] = []
+
+    def meet(self) -> None:
+        """Learn who they are, while there is somebody to tell."""
+        self._actors = []
+        for node in serve.status().proxies:
+            with contextlib.suppress(ValueError):  # it has just died
+                name = format_actor_name(SERVE_PROXY_NAME, node)
+                self._actors.append(ray.get_actor(name, namespace=SERVE_NAMESPACE))
+        self._call(are_servers_closed)  # which connects this process to theirs
+
+    def close(self) -> None:
+        """Have them answer what is on its way with 503, and close the port and every connection;
+        returns when they have.
+        """
+        if len(self._call(close_servers)) < len(self._actors):  # another one has taken its place
+            self.meet()
+            self._call(close_servers)
+        while not all(self._call(are_servers_closed)):
+            time.sleep(POLL_SECONDS)
+
+    def _call(self, function: Any) -> list[Any]:
+        """What the function returns in each proxy's process; of those that have died, nothing."""
+        calls = [actor.__ray_call__.remote(function) for actor in self._actors]
+        answers = []
+        for call in calls:
+            with contextlib.suppress(ray.exceptions.RayActorError):
+                answers.append(ray.get(call, timeout=CALL_SECONDS))
+        return answers
