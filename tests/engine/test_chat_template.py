@@ -1,25 +1,14 @@
-"""Chat templates render as in transformers, are found where it finds them, and cannot take more
-than is allowed.
-"""
+"""Chat templates render as in transformers, and are found where it finds them."""
 
-import json
-import threading
 from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
 
-from engine import template_process
 from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.tokenizer import Tokenizer
-from tests.engine.workloads import DEMO
+from tests.engine.tokenizers import MESSAGES, write_settings, write_tokenizer
 
-MESSAGES = [
-    {"role": "system", "content": 'Be <brief> & "kind".'},
-    {"role": "user", "content": "  Hi 🐟\n"},
-    {"role": "assistant", "content": "Hello!"},
-    {"role": "user", "content": "What is 2 + 3?"},
-]
 TEMPLATES = {
     "generation": """{% for m in messages %}
 {% if m.role == 'assistant' %}{% generation %}{{ m.content }}{{ eos_token }}{% endgeneration %}
@@ -34,35 +23,13 @@ TEMPLATES = {
     "variables": "{{ tools is defined }}{{ tools is none }}{{ documents is none }}{{ bos_token is defined }}"
     "{{ pad_token }}{{ add_generation_prompt }}",
 }
-BOMBS = {
-    "time": "{% set r = range(90000) | list %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}",
-    "size": "{% for a in range(90000) %}{{ 'x' * 100000 }}{% endfor %}",
-    "memory": "{% set ns = namespace(x='x' * 1000) %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-    "constant": "{{ 'x' * 10 ** 12 }}",
-}
-WHY = {
-    "time": f"was ended after {template_process.MAX_CPU_SECONDS} s of computing",
-    "size": f"makes more than {template_process.MAX_RENDERED_BYTES} bytes",
-    "memory": f"takes more than {template_process.MAX_MEMORY_BYTES} bytes of memory",
-    "constant": f"takes more than {template_process.MAX_MEMORY_BYTES} bytes of memory",
-}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A tokenizer's, without a template."""
-    (tmp_path / "tokenizer.json").write_bytes((Path(DEMO) / "tokenizer.json").read_bytes())
-    (tmp_path / "config.json").write_bytes((Path(DEMO) / "config.json").read_bytes())
-    write_settings(tmp_path, None)
+    write_tokenizer(tmp_path)
     return tmp_path
-
-
-def write_settings(folder: Path, chat_template: object) -> None:
-    settings = json.loads((Path(DEMO) / "tokenizer_config.json").read_text())
-    settings.pop("chat_template", None)
-    if chat_template is not None:
-        settings["chat_template"] = chat_template
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
 def theirs(folder: Path) -> str:
@@ -130,55 +97,3 @@ def test_what_a_template_trips_over_is_its_requests_own_trouble(folder: Path) ->
     (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] / 2 }}")
     with pytest.raises(InputProcessingError, match="the chat template failed: TypeError"):
         Tokenizer(str(folder)).encode_chat(MESSAGES)
-
-
-@pytest.mark.parametrize("name", BOMBS)
-def test_a_template_that_takes_too_much_fails_its_request_alone(folder: Path, name: str) -> None:
-    (folder / "chat_template.jinja").write_text(f"{{% if messages | length > 1 %}}{BOMBS[name]}{{% endif %}}ok")
-    tokenizer = Tokenizer(str(folder))
-    failures: list[str] = []
-
-    def bomb() -> None:
-        with pytest.raises(InputProcessingError) as caught:
-            tokenizer.render_chat(MESSAGES)
-        failures.append(str(caught.value))
-
-    thread = threading.Thread(target=bomb)
-    thread.start()
-    assert tokenizer.render_chat(MESSAGES[:1]) == "ok"
-    thread.join()
-    assert tokenizer.render_chat(MESSAGES[:1]) == "ok"
-    assert len(failures) == 1 and WHY[name] in failures[0]
-
-
-def test_a_process_that_was_killed_is_replaced(folder: Path) -> None:
-    (folder / "chat_template.jinja").write_text("ok")
-    tokenizer = Tokenizer(str(folder))
-    assert tokenizer.render_chat(MESSAGES) == "ok"
-    renderer = tokenizer._renderer
-    assert renderer is not None
-    renderer._idle[0]._process.kill()
-    renderer._idle[0]._process.wait()
-    assert tokenizer.render_chat(MESSAGES) == "ok"
-
-
-def test_a_process_may_be_there_before_the_first_conversation(folder: Path) -> None:
-    (folder / "chat_template.jinja").write_text("ok")
-    tokenizer = Tokenizer(str(folder))
-    tokenizer.start()
-    renderer = tokenizer._renderer
-    assert renderer is not None
-    (process,) = renderer._idle
-    assert tokenizer.render_chat(MESSAGES) == "ok"
-    assert renderer._idle == [process]
-
-
-def test_processes_end_with_their_tokenizer(folder: Path) -> None:
-    (folder / "chat_template.jinja").write_text("ok")
-    tokenizer = Tokenizer(str(folder))
-    tokenizer.render_chat(MESSAGES)
-    assert tokenizer._renderer is not None
-    process = tokenizer._renderer._idle[0]._process
-    assert process.poll() is None
-    del tokenizer
-    assert process.returncode is not None

@@ -192,6 +192,15 @@ def run(engine: LLMEngine, requests: list[Request], rng: random.Random | None = 
     return results
 
 
+def finish(engine: LLMEngine) -> dict[str, RequestOutput]:
+    """Step until nothing is left; the answers whole."""
+    joined: dict[str, Accumulator] = {}
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            joined.setdefault(output.request_id, Accumulator()).add(output)
+    return {request_id: total.last for request_id, total in joined.items() if total.last is not None}
+
+
 def refused(request: Request, error: InvalidRequest) -> RequestOutput:
     return RequestOutput(request.request_id, 0, request.prompt, [], finished=True, error=error.message)
 
