@@ -4,7 +4,11 @@ backend, a sampling step.
 
 import importlib.util
 import inspect
+import json
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -25,8 +29,11 @@ from tests.parallel.ranks import run_ranks
 from tests.parallel.spec.saved import VOCAB, Saved, logits_in_steps, make, prompts, save
 from tests.test_layers import breaches
 
-PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "CONTRIBUTING.md"
 BLOCK = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Lines that go into a file there is, below the first of its lines that begins so.
+INSERTION = re.compile(r"^# (\S+\.py), below `([^`]+)`[^\n]*\n((?:(?!#|```).*\n)+)", re.MULTILINE)
 
 
 def example(path: str, folder: Path) -> ModuleType:
@@ -136,6 +143,51 @@ def test_the_sampling_step_bans_what_is_far_below(tmp_path: Path) -> None:
         assert torch.equal(alone[0], changed[row])
     with pytest.raises(ValueError, match=r"margin has shape \[4\], not \[5\]"):
         apply_margin(logits, margin[:4])
+
+
+def with_insertions(root: Path, section: str) -> set[str]:
+    """Make the section's insertions in the tree; the files that these are in."""
+    changed = set()
+    for path, anchor, lines in INSERTION.findall(section):
+        file = root / path
+        before, start, after = re.split(
+            rf"^(\s*{re.escape(anchor)}.*\n)", file.read_text(encoding="utf-8"), maxsplit=1, flags=re.MULTILINE
+        )
+        file.write_text(before + start + lines + after, encoding="utf-8")
+        assert path.startswith("tests/") or breaches(path, file.read_text(encoding="utf-8")) == []
+        changed.add(path)
+    return changed
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository's packages, to be changed."""
+    root = tmp_path_factory.mktemp("tree")
+    for name in ("cluster", "engine", "ops", "parallel", "tests"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    (root / "configs").symlink_to(ROOT / "configs")
+    return root
+
+
+def test_the_sampling_step_is_a_field_of_http_and_changes_the_engines_answers(tree: Path) -> None:
+    """All that the page says to write, written; seven files, with the test of the function."""
+    section = PAGE.read_text(encoding="utf-8").partition("## Adding a sampling step")[2].partition("\n## ")[0]
+    (path, source), *others = BLOCK.findall(section)
+    assert others == []
+    (tree / path).write_text(source, encoding="utf-8")
+    assert len({path, *with_insertions(tree, section)}) == 6
+    command = [sys.executable, "-m", "tests.worked_step"]
+    run = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    said = json.loads(run.stdout.splitlines()[-1])
+    assert said["folder"] == str(tree)
+    tokens = said["tokens"]
+    assert tokens["margin 0"] == tokens["greedy"]
+    assert tokens["margin 100"] == tokens["without"]
+    assert tokens["margin 3"] not in (tokens["greedy"], tokens["without"])
+    assert said["is_exact"]
+    assert said["is_a_kind"]
+    assert [text is not None and "margin" in text for text in said["refusals"]] == 4 * [True]
 
 
 def test_what_the_page_names_is_there() -> None:

@@ -30,17 +30,15 @@ class Step:
     columns: tuple[str, ...]  # of `SamplingColumns`
 
 
+_PENALTIES = (
+    *("history_starts", "history_ids", "history_num_prompt"),
+    *("presence_penalty", "frequency_penalty", "repetition_penalty"),
+)
 # In this order. Bad words and min_tokens are biases of -inf.
 STEPS = (
     Step(apply_allowed, ("allowed_starts", "allowed_ids")),
     Step(apply_bias, ("bias_starts", "bias_ids", "bias_values")),
-    Step(
-        "apply_penalties",
-        (
-            *("history_starts", "history_ids", "history_num_prompt"),
-            *("presence_penalty", "frequency_penalty", "repetition_penalty"),
-        ),
-    ),
+    Step("apply_penalties", _PENALTIES),
 )
 DRAW = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "position")  # as `Ops.sample` takes them
 _RAGGED = {
