@@ -3,7 +3,6 @@ one of them is lost.
 """
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -14,16 +13,15 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from cluster.sockets import LOOPBACK
+from cluster.workers.accepting import accept_ranks
 from cluster.workers.actor import Loaded, Seat
 from cluster.workers.agreement import agree, common_arithmetic
-from cluster.workers.channel import Connection
 from cluster.workers.deadline import StepDeadline
 from cluster.workers.listener import Listener
-from cluster.workers.process import CONNECT_SECONDS, WorkerProcess, accept_from
+from cluster.workers.process import WorkerProcess
 from cluster.workers.ray_errors import reason_of, result_of
 from cluster.workers.step_channel import StepChannel
 from engine.config import EngineConfig
-from engine.errors import WorkerLost
 from engine.executor import Capacity, smallest
 
 logger = logging.getLogger("squadron.executor")
@@ -89,7 +87,7 @@ class WorkerGroup:
             for rank, process in enumerate(self.processes):
                 self._calls[rank] = process.actor.run.remote(listener.address, listener.token, rank)
             runs = [self._calls[rank] for rank in range(len(self.processes))]
-            self.steps = StepChannel(_accept(listener, runs), nodes, self._deadline)
+            self.steps = StepChannel(accept_ranks(listener, runs), nodes, self._deadline)
         finally:
             listener.close()
         for rank, process in enumerate(self.processes):
@@ -160,20 +158,6 @@ class WorkerGroup:
         except RayError:
             return False
         return True
-
-
-def _accept(listener: Listener, runs: list[Any]) -> list[Connection]:
-    """A connection of each rank, in order of rank."""
-    connections: dict[int, Connection] = {}
-    deadline = time.monotonic() + CONNECT_SECONDS
-    while len(connections) < len(runs):
-        try:
-            name, connection = accept_from(listener, runs, deadline, lambda run: result_of(runs.index(run), run))
-            connections[int(name)] = connection
-        except TimeoutError:
-            missing = min(set(range(len(runs))) - connections.keys())
-            raise WorkerLost(missing, f"it did not connect within {CONNECT_SECONDS:.0f} s") from None
-    return [connections[rank] for rank in range(len(runs))]
 
 
 def _ignore(reason: str) -> None:

@@ -5,30 +5,28 @@ lives, and its end.
 import contextlib
 import functools
 import logging
-import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from cluster.workers.accepting import LOOK_SECONDS, accept_from
 from cluster.workers.actor import Facts, LookoutActor, WorkerActor, read_facts
 from cluster.workers.channel import Connection, ConnectionEnded
-from cluster.workers.exit_status import wait_for_exit_signal
 from cluster.workers.line import Abort, Look, encode_word
 from cluster.workers.listener import Listener
+from cluster.workers.local_process import LocalProcess
 from cluster.workers.newborn import end_if_frozen
 from cluster.workers.placement import Placement
-from cluster.workers.process_state import STOPPED_SECONDS, is_stopped, read_start_time
+from cluster.workers.process_state import STOPPED_SECONDS
 
 logger = logging.getLogger("squadron.executor")
 
-CONNECT_SECONDS = 30.0
 LINE_SECONDS = 10.0  # for the line of a process that has introduced itself: after such a silence it would be lost, too
-LOOK_SECONDS = 0.2  # between two looks whether the process that is to connect has died
 DOUBT_SECONDS = 5.0  # without a first word, upon which it is looked at, and again
 EXIT_SECONDS = 0.5  # for a process whose line has ended to be gone
 
@@ -61,9 +59,8 @@ class WorkerProcess:
         self._doubted = time.monotonic()
         self.facts: Facts
         self.line: Connection
-        self._pidfd: int | None = None
+        self._local: LocalProcess | None = None  # if it is of this machine
         self._attaching = threading.Lock()
-        self._closing = threading.Lock()
         self.is_attached = False
         self._is_lost = False
         self._is_our_doing = False
@@ -87,7 +84,8 @@ class WorkerProcess:
             self.facts = ray.get(self.introduction)
             is_on_this_node = self.facts.node_id == ray.get_runtime_context().get_node_id()
             listener = Listener(None if is_on_this_node else ray.util.get_node_ip_address())
-            self._pidfd = _open_pidfd(self.facts)
+            if self.facts.machine == read_facts("", "").machine:
+                self._local = LocalProcess.find(self.facts.pid, self.facts.start_time)
             try:
                 # The call's end is not waited for: once the line is there, the watch sees whatever
                 # becomes of the process.
@@ -120,12 +118,10 @@ class WorkerProcess:
         """Of a process that laid no line: it is killed, and whoever waits for its end would wait
         for the line's.
         """
-        with self._closing:
-            if self._pidfd is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-                os.close(self._pidfd)
-                self._pidfd = None
+        if self._local is not None:
+            self._local.kill()
+            self._local.close()
+            self._local = None
 
     @property
     def is_lost(self) -> bool:
@@ -133,12 +129,13 @@ class WorkerProcess:
 
     @property
     def is_on_this_machine(self) -> bool:
-        return self._pidfd is not None
+        return self._local is not None
 
     @property
     def is_stopped(self) -> bool:
         """Whether a signal has stopped it: certain, but known of processes of this machine only."""
-        return self.is_on_this_machine and is_stopped(self.facts.pid, self.facts.start_time)
+        local = self._local
+        return local is not None and local.is_stopped
 
     @property
     def was_killed(self) -> bool:
@@ -182,23 +179,19 @@ class WorkerProcess:
     def kill(self) -> None:
         """At once where the process is on this machine: Ray sees it end. Elsewhere by Ray."""
         self._is_lost = True
-        with self._closing:
-            if self._pidfd is not None:
-                if not self.ended.is_set():
-                    with contextlib.suppress(ProcessLookupError):
-                        signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-                return
-        self._end_by_ray()
+        local = self._local  # which another thread may forget
+        if local is not None:
+            local.kill()
+        else:
+            self._end_by_ray()
 
     def close(self) -> None:
         """After its end: give the descriptors back."""
         self.line.close()
-        if self._pidfd is not None and not self.ended.is_set():
-            self._exit_signal = wait_for_exit_signal(self._pidfd, EXIT_SECONDS)
-        with self._closing:
-            if self._pidfd is not None and not self.ended.is_set():
-                os.close(self._pidfd)
-            self.ended.set()
+        if self._local is not None and not self.ended.is_set():
+            self._exit_signal = self._local.wait_for_exit_signal(EXIT_SECONDS)
+            self._local.close()
+        self.ended.set()
 
     def _say(self, word: Abort | Look) -> None:
         with contextlib.suppress(ConnectionEnded):
@@ -222,38 +215,3 @@ def _as_actor(plain: type) -> Any:
 
 def warn_of_loss(reason: str) -> None:
     logger.warning("a worker without a rank was lost: %s", reason)
-
-
-def accept_from(
-    listener: Listener, calls: Sequence[Any], deadline: float, result: Callable[[Any], object]
-) -> tuple[str, Connection]:
-    """The next connection that one of these calls to actors makes, and its name.
-
-    Raises what `result` makes of the first call that has failed instead, or TimeoutError at
-    `deadline` (time.monotonic).
-    """
-    while True:
-        try:
-            return listener.accept(min(time.monotonic() + LOOK_SECONDS, deadline))
-        except TimeoutError:
-            ended, _ = ray.wait(list(calls), timeout=0)
-            if ended:
-                result(ended[0])
-            if time.monotonic() > deadline:
-                raise
-
-
-def _open_pidfd(facts: Facts) -> int | None:
-    """A handle of the process, if it is one of this machine; it stays the process', should the
-    number be used again.
-    """
-    if facts.machine != read_facts("", "").machine:
-        return None
-    try:
-        pidfd = os.pidfd_open(facts.pid)
-    except OSError:
-        return None
-    if read_start_time(facts.pid) == facts.start_time:
-        return pidfd
-    os.close(pidfd)
-    return None

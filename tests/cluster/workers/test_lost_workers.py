@@ -17,6 +17,7 @@ from ray.exceptions import RayActorError
 from ray.experimental.internal_kv import _internal_kv_list
 
 from cluster.workers.executor import RayExecutor
+from cluster.workers.local_process import LocalProcess
 from cluster.workers.placement import give_back, place
 from cluster.workers.pool import WorkerPool
 from cluster.workers.process import WorkerProcess
@@ -167,7 +168,7 @@ def test_a_frozen_worker_is_found_and_replaced(
     s.
     """
     if is_elsewhere:
-        monkeypatch.setattr("cluster.workers.process._open_pidfd", lambda facts: None)
+        monkeypatch.setattr(LocalProcess, "find", lambda pid, start_time: None)
     with started(make_config(pipeline_parallel_size=2, num_spare_workers=0)) as executor:
         frozen, other = executor.worker_pids
         os.kill(frozen, signal.SIGSTOP)
@@ -179,7 +180,7 @@ def test_a_frozen_worker_is_found_and_replaced(
 
 
 def test_a_frozen_worker_alone_on_another_machine_is_seen_by_a_lookout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.workers.process._open_pidfd", lambda facts: None)
+    monkeypatch.setattr(LocalProcess, "find", lambda pid, start_time: None)
     monkeypatch.setattr("cluster.workers.executor.STOCK_SECONDS", 0.1)
     with started(make_config(num_spare_workers=0)) as executor:
         assert executor._stocking is not None and executor._pool is not None

@@ -1,0 +1,57 @@
+"""A process of this machine that is nobody's child here, held by a descriptor: it stays that
+process', should the number be used again.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+from typing import Self
+
+from cluster.workers.exit_status import wait_for_exit_signal
+from cluster.workers.process_state import is_stopped, read_start_time
+
+
+class LocalProcess:
+    """From any thread, until it is closed and after."""
+
+    def __init__(self, pidfd: int, pid: int, start_time: int) -> None:
+        self._pidfd: int | None = pidfd
+        self._pid = pid
+        self._start_time = start_time
+        self._lock = threading.Lock()  # a closed descriptor's number may be another file's next
+
+    @classmethod
+    def find(cls, pid: int, start_time: int) -> Self | None:
+        """The process of that number which began then, in ticks since the machine did, if it is
+        there.
+        """
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            return None
+        if read_start_time(pid) == start_time:
+            return cls(pidfd, pid, start_time)
+        os.close(pidfd)
+        return None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped it."""
+        return is_stopped(self._pid, self._start_time)
+
+    def kill(self) -> None:
+        with self._lock, contextlib.suppress(ProcessLookupError):
+            if self._pidfd is not None:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def wait_for_exit_signal(self, seconds: float) -> int | None:
+        """See `exit_status`. None, too, once it is closed. Not while another thread closes it."""
+        return None if self._pidfd is None else wait_for_exit_signal(self._pidfd, seconds)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        with self._lock:
+            if self._pidfd is not None:
+                os.close(self._pidfd)
+                self._pidfd = None
