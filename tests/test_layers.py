@@ -33,6 +33,12 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "chaos": ("commands",),
         "cli": ("bench", "chaos", "commands"),
     },
+    "cluster/workers": {
+        "steps": (),
+        "processes": ("steps",),
+        "group": ("processes", "steps"),
+        "executor": ("group", "processes", "steps"),
+    },
     "cluster/api": {
         "edge": (),
         "requests": (),
@@ -143,7 +149,7 @@ def test_imports_point_down(path: Path) -> None:
         ("engine/scheduler.py", "from engine import worker"),
         ("engine/scheduler.py", "from ops import tree"),
         ("engine/detokenizer.py", "from transformers import AutoTokenizer"),
-        ("engine/worker/worker.py", "from cluster.workers.actor import WorkerActor"),
+        ("engine/worker/worker.py", "from cluster.workers.processes.actor import WorkerActor"),
         ("engine/worker/worker.py", "import torch.distributed as dist"),
         ("parallel/linear.py", "from torch import distributed"),
         ("parallel/groups/group.py", "from torch._C._distributed_c10d import Store"),
@@ -151,9 +157,9 @@ def test_imports_point_down(path: Path) -> None:
         ("parallel/linear.py", "import triton"),
         ("ops/interface.py", "from parallel.groups.group import Group"),
         ("ops/interface.py", "from . import tree"),
-        ("cluster/workers/actor.py", "from parallel.decoder import build"),
+        ("cluster/workers/processes/actor.py", "from parallel.decoder import build"),
         ("parallel/spec/read.py", "import torch"),
-        ("cluster/workers/pool.py", "from cluster.replica.deployment import EngineDeployment"),
+        ("cluster/workers/processes/pool.py", "from cluster.replica.deployment import EngineDeployment"),
         ("cluster/replica/deployment.py", "from cluster import gateway"),
         ("cluster/progress.py", "from cluster.api.errors import ApiError"),
         ("cluster/api/requests/chat.py", "from cluster.api.responses.generation import run"),
@@ -164,8 +170,8 @@ def test_imports_point_down(path: Path) -> None:
         ("engine/worker/pending.py", "from torch import cuda"),
         ("engine/worker/pending.py", "def is_on_gpu(device):\n    return device.type == 'cuda'"),
         ("parallel/linear.py", "import torch\nif torch.cuda.is_available():\n    pass"),
-        ("cluster/workers/actor.py", "def start():\n    import ray"),
-        ("cluster/workers/actor.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass"),
+        ("cluster/workers/processes/actor.py", "def start():\n    import ray"),
+        ("cluster/workers/processes/actor.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass"),
     ],
 )
 def test_a_breach_is_seen(path: str, source: str) -> None:
@@ -181,4 +187,4 @@ def test_what_is_allowed_is_not_a_breach() -> None:
         "parallel/groups/torch_group.py", "import torch.distributed as dist\nfrom ops.tree import add_tree"
     )
     assert not breaches("engine/worker/device/cuda.py", "import torch\nevent = torch.cuda.Event()\nname = 'cuda'")
-    assert not breaches("cluster/workers/actor.py", "import ray\nfrom engine.worker.worker import Worker")
+    assert not breaches("cluster/workers/processes/actor.py", "import ray\nfrom engine.worker.worker import Worker")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import ray
 
-from cluster.workers.process_state import read_stat
+from cluster.workers.processes.process_state import read_stat
 from engine.errors import ClusterLost
 
 MARK = "SQUADRON_RAY_CLUSTER"  # in the environment of every process of a cluster: which one it is of

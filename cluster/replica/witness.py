@@ -21,7 +21,7 @@ from pathlib import Path
 from socket import create_connection
 
 from cluster.sockets import frame
-from cluster.workers.process_state import is_stopped, read_start_time, read_stat
+from cluster.workers.processes.process_state import is_stopped, read_start_time, read_stat
 
 WORD_SECONDS = 0.2
 CONNECT_SECONDS = 5.0

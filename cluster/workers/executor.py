@@ -9,11 +9,11 @@ from concurrent.futures import Future
 
 import ray
 
-from cluster.workers.deadline import StepDeadline
 from cluster.workers.group import WorkerGroup
 from cluster.workers.placement import CPUS_PER_WORKER, PLACEMENT_SECONDS, Placement, give_back, has_gpus, place
-from cluster.workers.pool import NoPlace, WorkerPool
-from cluster.workers.step_channel import StepChannel
+from cluster.workers.processes.pool import NoPlace, WorkerPool
+from cluster.workers.steps.deadline import StepDeadline
+from cluster.workers.steps.step_channel import StepChannel
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig, WorkerLost
 from engine.executor import Capacity, Executor

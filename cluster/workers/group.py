@@ -13,14 +13,14 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from cluster.sockets import LOOPBACK
-from cluster.workers.accepting import accept_ranks
-from cluster.workers.actor import Loaded, Seat
+from cluster.sockets.listener import Listener
 from cluster.workers.agreement import agree, common_arithmetic
-from cluster.workers.deadline import StepDeadline
-from cluster.workers.listener import Listener
-from cluster.workers.process import WorkerProcess
+from cluster.workers.processes.accepting import accept_ranks
+from cluster.workers.processes.actor import Loaded, Seat
+from cluster.workers.processes.process import WorkerProcess
 from cluster.workers.ray_errors import reason_of, result_of
-from cluster.workers.step_channel import StepChannel
+from cluster.workers.steps.deadline import StepDeadline
+from cluster.workers.steps.step_channel import StepChannel
 from engine.config import EngineConfig
 from engine.executor import Capacity, smallest
 

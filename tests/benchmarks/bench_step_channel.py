@@ -11,10 +11,10 @@ import time
 
 import numpy as np
 
-from cluster.workers.deadline import StepDeadline
-from cluster.workers.listener import Listener, connect
-from cluster.workers.step_channel import StepChannel
-from cluster.workers.step_loop import serve_steps
+from cluster.sockets.listener import Listener, connect
+from cluster.workers.steps.deadline import StepDeadline
+from cluster.workers.steps.step_channel import StepChannel
+from cluster.workers.steps.step_loop import serve_steps
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest
 from tests.engine.worker.steps import decode_step, make_output

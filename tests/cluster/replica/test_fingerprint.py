@@ -19,8 +19,8 @@ from cluster.owner import this_process
 from cluster.replica.delta_channel import GatewayAddress
 from cluster.replica.engines import Refusal
 from cluster.replica.lost import EngineLost
-from cluster.workers.actor import WorkerActor
 from cluster.workers.agreement import agree, common_arithmetic
+from cluster.workers.processes.actor import WorkerActor
 from engine.config import EngineConfig
 from engine.errors import FingerprintChanged, InvalidConfig
 from engine.fingerprint import Offer, fingerprint, tokenizer_digest, weights_digest
@@ -192,7 +192,7 @@ def test_ranks_of_mixed_levels_compute_at_the_lower_one(tmp_path: Path, monkeypa
             super().__init__()
 
     folder = str(tmp_path)
-    monkeypatch.setattr("cluster.workers.process.WorkerActor", Mixed)
+    monkeypatch.setattr("cluster.workers.processes.process.WorkerActor", Mixed)
     with started(
         make_config(ops_backend="auto", dtype="bfloat16", tensor_parallel_size=2, num_spare_workers=0)
     ) as executor:

@@ -16,9 +16,9 @@ import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from cluster.workers.actor import Loaded, Seat, WorkerActor
 from cluster.workers.executor import RayExecutor
 from cluster.workers.placement import make_bundles, place
+from cluster.workers.processes.actor import Loaded, Seat, WorkerActor
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import REQUEST_QUARANTINED, InvalidConfig, StepRaised
 from engine.executor import Executor
@@ -141,7 +141,7 @@ class DeadlyActor(WorkerActor):
 
 
 def test_what_kills_its_worker_is_quarantined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.workers.process.WorkerActor", DeadlyActor)
+    monkeypatch.setattr("cluster.workers.processes.process.WorkerActor", DeadlyActor)
     config = make_config(num_gpu_blocks_override=200, tensor_parallel_size=2)
     with engine_on(LocalExecutor(make_config(num_gpu_blocks_override=200)), config) as engine:
         expected = [tokens_and_text(answer) for answer in answers(engine, requests(15))]

@@ -17,10 +17,10 @@ from ray.exceptions import RayActorError
 from ray.experimental.internal_kv import _internal_kv_list
 
 from cluster.workers.executor import RayExecutor
-from cluster.workers.local_process import LocalProcess
 from cluster.workers.placement import give_back, place
-from cluster.workers.pool import WorkerPool
-from cluster.workers.process import WorkerProcess
+from cluster.workers.processes.local_process import LocalProcess
+from cluster.workers.processes.pool import WorkerPool
+from cluster.workers.processes.process import WorkerProcess
 from engine.errors import WorkerLost
 from tests.cluster.workers.ranks import PROMPTS, SECONDS, is_alive, make_config, run, started
 from tests.end_to_end.chaos.processes import SERVING, title_of

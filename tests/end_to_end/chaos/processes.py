@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.workers.process_state import read_stat
+from cluster.workers.processes.process_state import read_stat
 
 WORKER = "ray::WorkerActor"
 SERVING = f"{WORKER}.run"  # one of a rank: Ray adds what an actor is at, and a spare is at nothing

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from cluster.workers.process import WorkerProcess
-from cluster.workers.watch import LOADING_SECONDS, SILENT_SECONDS, STOPPED_SECONDS, Watched, reason_to_lose
+from cluster.workers.processes.process import WorkerProcess
+from cluster.workers.processes.watch import LOADING_SECONDS, SILENT_SECONDS, STOPPED_SECONDS, Watched, reason_to_lose
 
 
 @dataclass

@@ -14,7 +14,7 @@ from ray._private.state import actors
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from cluster.workers.process_state import STOPPED_SECONDS, is_stopped, read_start_time
+from cluster.workers.processes.process_state import STOPPED_SECONDS, is_stopped, read_start_time
 
 logger = logging.getLogger("squadron.executor")
 

@@ -8,8 +8,8 @@ import signal
 import threading
 from typing import Self
 
-from cluster.workers.exit_status import wait_for_exit_signal
-from cluster.workers.process_state import is_stopped, read_start_time
+from cluster.workers.processes.exit_status import wait_for_exit_signal
+from cluster.workers.processes.process_state import is_stopped, read_start_time
 
 
 class LocalProcess:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
-from cluster.workers.channel import ChannelError, Connection, ConnectionEnded
-from cluster.workers.messages import Message, StepDone, StepFailed, decode, encode
+from cluster.sockets.connection import ChannelError, Connection, ConnectionEnded
+from cluster.workers.steps.messages import Message, StepDone, StepFailed, decode, encode
 from engine.errors import in_a_line
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest

@@ -8,10 +8,10 @@ from typing import Any
 
 import ray
 
-from cluster.workers.line import hold_line
-from cluster.workers.listener import connect
-from cluster.workers.process_state import read_start_time
-from cluster.workers.step_loop import serve_steps
+from cluster.sockets.listener import connect
+from cluster.workers.processes.line import hold_line
+from cluster.workers.processes.process_state import read_start_time
+from cluster.workers.steps.step_loop import serve_steps
 from engine.config import EngineConfig
 from engine.fingerprint import Offer
 

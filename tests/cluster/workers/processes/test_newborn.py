@@ -10,8 +10,8 @@ import pytest
 from ray._private.state import actors
 
 from cluster.workers.placement import give_back, place
-from cluster.workers.pool import WorkerPool
-from cluster.workers.process import WorkerProcess
+from cluster.workers.processes.pool import WorkerPool
+from cluster.workers.processes.process import WorkerProcess
 from tests.cluster.workers.ranks import SECONDS, make_config
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("cluster.workers.process.DOUBT_SECONDS", 0.5)
+    monkeypatch.setattr("cluster.workers.processes.process.DOUBT_SECONDS", 0.5)
     placement = place(make_config())
     pool = WorkerPool(placement, 0, on_missing=lambda: None)
     yield pool
@@ -43,7 +43,7 @@ def test_a_worker_that_is_frozen_before_its_first_word_is_replaced(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
 ) -> None:
     if is_elsewhere:
-        monkeypatch.setattr("cluster.workers.newborn._own_node", lambda: "another")
+        monkeypatch.setattr("cluster.workers.processes.newborn._own_node", lambda: "another")
     frozen = pool._replace_lost(0)
     ended = freeze(frozen)
     (process,) = pool.fill(SECONDS)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.workers.local_process import LocalProcess
-from cluster.workers.process_state import read_start_time
+from cluster.workers.processes.local_process import LocalProcess
+from cluster.workers.processes.process_state import read_start_time
 
 SECONDS = 20.0
 

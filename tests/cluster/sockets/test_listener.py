@@ -8,8 +8,8 @@ import time
 import pytest
 
 from cluster.sockets import TOKEN_BYTES
-from cluster.workers.channel import ConnectionEnded
-from cluster.workers.listener import Listener, connect
+from cluster.sockets.connection import ConnectionEnded
+from cluster.sockets.listener import Listener, connect
 
 SECONDS = 30  # more than anything here takes
 

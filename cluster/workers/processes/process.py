@@ -14,15 +14,15 @@ from typing import Any, Literal
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from cluster.workers.accepting import LOOK_SECONDS, accept_from
-from cluster.workers.actor import Facts, LookoutActor, WorkerActor, read_facts
-from cluster.workers.channel import Connection, ConnectionEnded
-from cluster.workers.line import Abort, Look, encode_word
-from cluster.workers.listener import Listener
-from cluster.workers.local_process import LocalProcess
-from cluster.workers.newborn import end_if_frozen
+from cluster.sockets.connection import Connection, ConnectionEnded
+from cluster.sockets.listener import Listener
 from cluster.workers.placement import Placement
-from cluster.workers.process_state import STOPPED_SECONDS
+from cluster.workers.processes.accepting import LOOK_SECONDS, accept_from
+from cluster.workers.processes.actor import Facts, LookoutActor, WorkerActor, read_facts
+from cluster.workers.processes.line import Abort, Look, encode_word
+from cluster.workers.processes.local_process import LocalProcess
+from cluster.workers.processes.newborn import end_if_frozen
+from cluster.workers.processes.process_state import STOPPED_SECONDS
 
 logger = logging.getLogger("squadron.executor")
 

@@ -17,10 +17,10 @@ import threading
 import time
 from dataclasses import dataclass
 
-from cluster.workers.channel import ChannelError
-from cluster.workers.line import Stopped, decode_word
-from cluster.workers.process import WorkerProcess
-from cluster.workers.process_state import STOPPED_SECONDS
+from cluster.sockets.connection import ChannelError
+from cluster.workers.processes.line import Stopped, decode_word
+from cluster.workers.processes.process import WorkerProcess
+from cluster.workers.processes.process_state import STOPPED_SECONDS
 
 TICK_SECONDS = 0.2
 DOUBT_SECONDS = 0.3  # of silence, after which a neighbour is asked

@@ -18,7 +18,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from cluster.workers.channel import ChannelError
+from cluster.sockets.connection import ChannelError
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cluster.workers.channel import ChannelError, Connection, ConnectionEnded
+from cluster.sockets.connection import ChannelError, Connection, ConnectionEnded
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cluster.workers.channel import ChannelError
-from cluster.workers.deadline import StepDeadline
+from cluster.sockets.connection import ChannelError
+from cluster.workers.steps.deadline import StepDeadline
 from engine.errors import StepFailure
 from engine.outputs import SamplerOutput
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cluster.workers.exit_status import wait_for_exit_signal
+from cluster.workers.processes.exit_status import wait_for_exit_signal
 
 LINUX = tuple(int(part) for part in os.uname().release.split(".")[:2])
 SECONDS = 20.0

@@ -11,11 +11,11 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 
-from cluster.workers.deadline import StepDeadline
-from cluster.workers.line import hold_line
-from cluster.workers.listener import Listener, connect
-from cluster.workers.step_channel import StepChannel
-from cluster.workers.step_loop import serve_steps
+from cluster.sockets.listener import Listener, connect
+from cluster.workers.processes.line import hold_line
+from cluster.workers.steps.deadline import StepDeadline
+from cluster.workers.steps.step_channel import StepChannel
+from cluster.workers.steps.step_loop import serve_steps
 from engine.errors import StepRaised, WorkerLost
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest
@@ -76,7 +76,7 @@ def channel(deadline: StepDeadline) -> Iterator[tuple[StepChannel, list[int]]]:
     """Three ranks, each a process; and their process ids."""
     listener = Listener(None)
     context = get_context("forkserver")
-    context.set_forkserver_preload(["tests.cluster.workers.test_step_channel"])
+    context.set_forkserver_preload(["tests.cluster.workers.steps.test_step_channel"])
     processes = [context.Process(target=run_worker, args=(listener.address, listener.token, rank)) for rank in range(3)]
     for process in processes:
         process.start()

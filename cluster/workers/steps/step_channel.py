@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from cluster.workers.channel import ChannelError, Connection, ConnectionEnded
-from cluster.workers.deadline import StepDeadline
-from cluster.workers.messages import StepDone, StepFailed, decode, encode
-from cluster.workers.steps_in_flight import StepsInFlight
+from cluster.sockets.connection import ChannelError, Connection, ConnectionEnded
+from cluster.workers.steps.deadline import StepDeadline
+from cluster.workers.steps.messages import StepDone, StepFailed, decode, encode
+from cluster.workers.steps.steps_in_flight import StepsInFlight
 from engine.errors import StepFailure, StepRaised, WorkerLost, in_a_line
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest

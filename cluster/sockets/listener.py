@@ -13,7 +13,7 @@ import tempfile
 import time
 
 from cluster.sockets import MAX_FRAME_BYTES, TOKEN_BYTES
-from cluster.workers.channel import ChannelError, Connection
+from cluster.sockets.connection import ChannelError, Connection
 
 MAX_NAME_BYTES = 64
 _HELLO_SECONDS = 1.0  # for a connection to show its token; meanwhile the others wait

@@ -6,8 +6,8 @@ from typing import Any
 
 import ray
 
-from cluster.workers.channel import Connection
-from cluster.workers.listener import Listener
+from cluster.sockets.connection import Connection
+from cluster.sockets.listener import Listener
 from cluster.workers.ray_errors import result_of
 from engine.errors import WorkerLost
 

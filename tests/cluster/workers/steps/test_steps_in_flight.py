@@ -5,9 +5,9 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from cluster.workers.channel import ChannelError
-from cluster.workers.deadline import StepDeadline
-from cluster.workers.steps_in_flight import StepsInFlight
+from cluster.sockets.connection import ChannelError
+from cluster.workers.steps.deadline import StepDeadline
+from cluster.workers.steps.steps_in_flight import StepsInFlight
 from engine.errors import WorkerLost
 from engine.outputs import SamplerOutput
 from tests.engine.worker.steps import decode_step, make_output

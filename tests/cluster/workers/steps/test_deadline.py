@@ -1,6 +1,6 @@
 """How long a step may take, by how long steps have taken."""
 
-from cluster.workers.deadline import StepDeadline
+from cluster.workers.steps.deadline import StepDeadline
 
 
 def test_the_limit_follows_the_slowest_steps() -> None:

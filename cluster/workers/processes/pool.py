@@ -12,9 +12,9 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from cluster.workers.placement import Placement, free_resources, is_placed
-from cluster.workers.process import ProcessStopped, WorkerProcess, warn_of_loss
+from cluster.workers.processes.process import ProcessStopped, WorkerProcess, warn_of_loss
+from cluster.workers.processes.watch import Watch
 from cluster.workers.ray_errors import cause_of, reason_of
-from cluster.workers.watch import Watch
 from engine.errors import WorkerLost
 
 logger = logging.getLogger("squadron.executor")

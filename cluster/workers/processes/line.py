@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from cluster.workers.channel import ChannelError, Connection
-from cluster.workers.process_state import is_stopped
+from cluster.sockets.connection import ChannelError, Connection
+from cluster.workers.processes.process_state import is_stopped
 
 WORD_SECONDS = 0.2  # between a worker's signs of life
 ALIVE = b""

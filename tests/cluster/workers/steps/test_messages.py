@@ -6,8 +6,8 @@ import struct
 import numpy as np
 import pytest
 
-from cluster.workers.channel import ChannelError
-from cluster.workers.messages import StepDone, StepFailed, decode, encode
+from cluster.sockets.connection import ChannelError
+from cluster.workers.steps.messages import StepDone, StepFailed, decode, encode
 from engine.step import ExecuteModelRequest
 from tests.engine.worker.steps import decode_step
 

@@ -1,0 +1,1 @@
+"""Steps out to the ranks, and what they answer."""
