@@ -24,6 +24,7 @@ from cluster.api.proxy import BareProxyWarning
 from cluster.gateway import handle
 from cluster.gateway.gateway import Gateway
 from cluster.gateway.reach import BLIND_SECONDS, INTRODUCTION_SECONDS
+from cluster.gateway.stop_signal import has_sigterm_come, note_sigterm
 from cluster.gateway.stream_store import JournalClient
 from cluster.logs import log_beside_serve
 from cluster.owner import Owner
@@ -40,6 +41,10 @@ CONNECT_SECONDS = 3.0  # for every replica to connect to this gateway
 QUESTION_SECONDS = 10.0  # for an operator's question to every replica
 RETRY_AFTER = 5.0  # seconds
 PROBE_SECONDS = 20.0  # for a token; requests that came before are served before
+
+
+class ToldToStop(Exception):
+    """Somebody who is not Serve wants this process to end."""
 
 
 class GatewayDeployment:
@@ -60,6 +65,8 @@ class GatewayDeployment:
         strict_fields: bool,
     ) -> None:
         log_beside_serve()
+        note_sigterm()
+        self._is_told_to_stop = False
         replicas = _ServeEngines(engines)
         self._gateway = _ServeGateway(replicas, max_attempts=max_attempts, patience=patience)
         self._owner = owner
@@ -82,6 +89,14 @@ class GatewayDeployment:
         )
         app.add_middleware(BareProxyWarning)
         return app
+
+    def check_health(self) -> None:
+        """Raises ToldToStop after a SIGTERM: Serve then starts another gateway at once, and ends
+        this one when its last stream has.
+        """
+        self._is_told_to_stop |= has_sigterm_come()
+        if self._is_told_to_stop:
+            raise ToldToStop("this gateway's process got a SIGTERM")
 
     async def generate(self, request: dict[str, Any]) -> dict[str, Any]:
         return await handle.generate(self._gateway, request)

@@ -19,7 +19,7 @@ from ray import serve
 
 from cluster.gateway.deployment import _running
 from cluster.launch.app import APP_NAME, build_app
-from tests.end_to_end.chaos.processes import PROXY, find, is_alive
+from tests.end_to_end.chaos.processes import GATEWAY, PROXY, find, is_alive
 from tests.end_to_end.conftest import ENGINE, LOOPBACK, Server
 
 DEADLINE_SECONDS = 90.0
@@ -133,6 +133,18 @@ def test_a_lost_gateway_is_no_clean_end(server: Server) -> None:
     assert not received.endswith(b"0\r\n\r\n") and b"[DONE]" not in received
     wait_until_healthy(server)
     assert said_by(server, lambda: None)
+
+
+def test_a_gateway_finishes_its_streams_after_sigterm(server: Server) -> None:
+    """And another takes its place."""
+    wait_until_healthy(server)
+    undisturbed = said_by(server, lambda: None)
+    (pid,) = find(GATEWAY)
+    assert said_by(server, lambda: os.kill(pid, signal.SIGTERM)) == undisturbed
+    wait_until(lambda: not is_alive(pid), "the gateway has not ended")
+    wait_until_healthy(server)
+    assert find(GATEWAY) not in ([], [pid])
+    assert said_by(server, lambda: None) == undisturbed
 
 
 def test_a_request_outlives_its_gateway(server: Server) -> None:

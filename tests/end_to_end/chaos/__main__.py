@@ -8,16 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cluster.chaos.report import Report
-from tests.end_to_end.chaos import busy, cache, disk, drops, ends, freezes, kills, nodes, poison, soak, updates
+from tests.end_to_end.chaos import busy, cache, disk, drops, ends, freezes, kills, nodes, poison, soak, terms, updates
 from tests.end_to_end.chaos.options import NotPossibleHere, Options
 
 SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "T1": kills.kill_workers,
     "T4-two": kills.kill_engines,
     "T4-one": kills.kill_only_engine,
+    "T4-term": terms.terminate_engine,
     "T5": kills.kill_gateways,
     "T5-resume": kills.kill_gateways_of_resuming_clients,
     "T5-proxy": kills.kill_proxy,
+    "T5-term": terms.terminate_gateway,
     "T6-worker": freezes.freeze_worker,
     "T6-engine": freezes.freeze_engine,
     "T7": nodes.lose_node,

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 import signal
+import statistics
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -58,11 +59,24 @@ async def disturbed(
             tasks.create_task(deliver_all())
             await client.send_all(requests, concurrency=load.concurrency, streams=streams, stop=delivered)
             done.set()
-        return Report(name, num_faults, faults, streams, expected, tolerated)
+        report = Report(name, num_faults, faults, streams, expected, tolerated)
+        waits = [stream.arrivals[0] - stream.sent for stream in streams if stream.arrivals]
+        report.figures["first tokens, s"] = (
+            f"p50 {statistics.median(waits):.2f}, max {max(waits):.2f}" if waits else "-"
+        )
+        return report
 
 
-def kill_every(seconds: float, title: str, num: int, *, seed: int = 0, spared: frozenset[int] = frozenset()) -> Deliver:
-    """SIGKILL for a process of that title, each as likely as the others but for the `spared`, so
+def kill_every(
+    seconds: float,
+    title: str,
+    num: int,
+    *,
+    seed: int = 0,
+    spared: frozenset[int] = frozenset(),
+    number: signal.Signals = signal.SIGKILL,
+) -> Deliver:
+    """The signal for a process of that title, each as likely as the others but for the `spared`, so
     many times.
     """
     generator = random.Random(seed)
@@ -74,8 +88,8 @@ def kill_every(seconds: float, title: str, num: int, *, seed: int = 0, spared: f
             if pid is None:
                 return
             at = time.monotonic()
-            if send(pid, signal.SIGKILL):
-                faults.append(Fault(f"kill -9 {title} {pid}", at))
+            if send(pid, number):
+                faults.append(Fault(f"{number.name} {title} {pid}", at))
 
     return deliver
 

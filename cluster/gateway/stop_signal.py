@@ -1,0 +1,24 @@
+"""SIGTERM for a gateway's process. Ray's own handler waits until every call has ended, takes new
+calls meanwhile and never begins them: new requests would wait for the longest stream, and then for
+the next gateway.
+"""
+
+import ctypes
+import signal
+
+
+def note_sigterm() -> None:
+    """Have SIGTERM note that it came, and end this process 15 s later unless somebody looks.
+
+    Python sets handlers from the main thread only, which is Ray's, and a handler may do next to
+    nothing. `alarm` may be one: it is called with the number of the signal, which is 15, and sets
+    the alarm to as many seconds.
+    """
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    libc.signal(signal.SIGTERM, ctypes.cast(libc.alarm, ctypes.c_void_p))
+
+
+def has_sigterm_come() -> bool:
+    """Whether the alarm is set; it is no more from then on."""
+    return signal.setitimer(signal.ITIMER_REAL, 0)[0] > 0

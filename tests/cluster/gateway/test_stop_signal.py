@@ -1,0 +1,34 @@
+"""SIGTERM in a process of its own."""
+
+import signal
+import subprocess
+import sys
+
+PROGRAM = """if True:
+    import signal, sys, time
+    from cluster.gateway.stop_signal import has_sigterm_come, note_sigterm
+
+    note_sigterm()
+    print(has_sigterm_come(), flush=True)
+    sys.stdin.readline()
+    print([has_sigterm_come(), has_sigterm_come(), signal.getitimer(signal.ITIMER_REAL)[0]], flush=True)
+    sys.stdin.readline()
+    print(15 >= signal.getitimer(signal.ITIMER_REAL)[0] > 0, flush=True)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    sys.stdin.readline()
+"""
+
+
+def test_sigterm_is_noted_once_and_ends_a_process_that_does_not_look() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        said = [process.stdout.readline()]
+        for _ in range(2):
+            process.send_signal(signal.SIGTERM)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            said.append(process.stdout.readline())
+        assert said == ["False\n", "[True, False, 0.0]\n", "True\n"]
+        assert process.wait() == -signal.SIGALRM
