@@ -25,26 +25,26 @@ from ops.interface import Ops, Quantization
 MODULES = {"reference": "ops.reference", "cpu": "ops.cpu", "triton": "ops.kernels"}
 DEVICES = {"cpu": "cpu", "triton": "cuda"}  # backends for one type of device only
 FASTEST = {"cpu": "cpu", "cuda": "triton"}  # by type of device
-# Embedding tables and the head lose more by four bits than their bytes are worth.
+# Four bits would cost embedding tables and the head more accuracy than the memory is worth.
 EMBEDDING_QUANTIZATION: Quantization = "int8"
-# Backends whose forward pass launches the same kernels whatever is in the batch and never waits for
-# one, by their NAME: a graph can hold it.
+# Backends, by NAME, whose forward pass launches the same kernels for every batch and never waits
+# for one, so that a graph can hold it.
 CAPTURABLE = ("triton", "triton-fast", "cpu")
 FLOAT8_CAPABILITY = (8, 9)  # of CUDA: conversions to float8, and tensor cores that multiply it
-INEXACT = {"triton": "ops.kernels.fast"}  # what is faster still, if results need not be exact
+INEXACT = {"triton": "ops.kernels.fast"}  # faster variants, if results need not be exact
 
 
 class UnavailableBackend(ValueError):
-    """A backend was asked for that cannot run here; the message says why and what can."""
+    """The requested backend cannot run here; the message says why and which can."""
 
 
 def select(name: str, device: torch.device, quantization: Quantization | None = None, *, exact: bool = True) -> Ops:
-    """The backend called `name` for `device`; its NAME says which it is. Its prepare_* quantize
-    weights as is said.
+    """The backend called `name` for `device`; its NAME says which it is. Its prepare_* functions
+    quantize weights with `quantization`.
 
     "auto" is the fastest one that can run (`unavailable_reason` says why it is not a faster one);
-    any other name is that backend or `UnavailableBackend`. With exact=False a backend that has a
-    faster form whose results are not exact takes it.
+    any other name is that backend or `UnavailableBackend`. With exact=False a faster variant whose
+    results are not exact is used, if there is one.
     """
     if name == "auto":
         fastest = FASTEST.get(device.type, "reference")
@@ -61,8 +61,8 @@ def select(name: str, device: torch.device, quantization: Quantization | None = 
 
 
 def levels(backend: Ops, device: torch.device) -> tuple[str, ...]:
-    """What results of the backend may differ by on this kind of device, the best that this one can
-    do first.
+    """The levels between which the backend's results differ on this kind of device, those that this
+    one supports, best first.
     """
     if backend.NAME == "cpu":
         return cpu_library.usable_levels()
@@ -72,8 +72,8 @@ def levels(backend: Ops, device: torch.device) -> tuple[str, ...]:
 
 
 def use_level(level: str) -> None:
-    """Have this process' cpu backend compute at one of its levels; of other backends a device has
-    only one.
+    """Make this process' cpu backend compute at one of its levels; other backends have only one per
+    device.
     """
     if level in cpu_build.LEVELS:
         try:
@@ -83,8 +83,8 @@ def use_level(level: str) -> None:
 
 
 def arithmetic(backend: Ops, device: torch.device) -> str:
-    """All that the backend's results depend on beside its arguments: what computes, at which level,
-    made of which sources.
+    """Everything that the backend's results depend on beside its arguments: backend, level, and
+    digest of the sources.
     """
     if backend.NAME == "cpu":
         return f"{cpu_build.library_name(cpu_library.isa()).removesuffix('.so')}, torch {torch.__version__}"
@@ -101,9 +101,7 @@ def _sources_digest(backend: Ops) -> str:
 
 
 def unquantized_reason(backend: Ops, quantization: Quantization, device: torch.device) -> str | None:
-    """Why the backend does not compute with weights that are quantized so on `device`; None if it
-    does.
-    """
+    """Why the backend does not support that quantization on `device`; None if it does."""
     if quantization not in backend.QUANTIZATIONS:
         return f"is not computed by the {backend.NAME} backend"
     if quantization == "fp8" and backend.NAME == "triton":
@@ -112,9 +110,7 @@ def unquantized_reason(backend: Ops, quantization: Quantization, device: torch.d
 
 
 def no_float8_reason(device: torch.device) -> str | None:
-    """Why kernels cannot use float8 on a device; None if they can, as where they are
-    interpreted.
-    """
+    """Why kernels cannot use float8 on a device; None if they can, as in the interpreter."""
     if device.type != "cuda":
         return None
     version = torch.cuda.get_device_capability(device)
@@ -124,7 +120,7 @@ def no_float8_reason(device: torch.device) -> str | None:
 
 
 def quantizing(backend: Any, quantization: Quantization) -> Ops:
-    """The backend's functions, every prepare_* told how to store weights."""
+    """The backend's functions, with `quantization` bound in every prepare_*."""
     functions = {name: getattr(backend, name) for name in backend.__all__}
     for name in functions:
         if name.startswith("prepare_"):

@@ -1,5 +1,5 @@
-"""Checks of arguments that every backend makes: each raises ValueError naming what does not fit,
-and gives the sizes.
+"""Argument checks for every backend: each raises ValueError naming the mismatch, and returns the
+sizes.
 """
 
 import torch

@@ -7,18 +7,20 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-# A weight in whatever layout a backend wants; made once by prepare_*, read by the matching op only.
+# A weight in a backend's own layout; made once by prepare_*, read only by the matching op.
 Prepared = Any
 
 # How prepare_* store a weight. int8, int4: codes and a scale for each group of inputs, activations
-# as they are (ops/reference/quantization.py). fp8: codes and a scale for each output and leaf; what
-# it is multiplied with likewise, for each row (ops/reference/float8.py). None: as it is.
+# as they are (ops/reference/quantization.py). fp8: codes and a scale for each output and leaf;
+# inputs likewise, for each row (ops/reference/float8.py). None: as it is.
 Quantization = Literal["int8", "int4", "fp8"]
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionMetadata:
-    """Who attends to what in one step: a flat batch of prefill and decode rows of S sequences."""
+    """What each row attends to in one step: a flat batch of prefill and decode rows of S
+    sequences.
+    """
 
     query_starts: Tensor  # [S + 1] int32: sequence s owns token rows query_starts[s]:query_starts[s + 1]
     context_lens: Tensor  # [S] int32: tokens in the cache, this step's included; the last query row sees them all
@@ -29,14 +31,14 @@ class AttentionMetadata:
 
 
 class Ops(Protocol):
-    """A backend. Every function takes and returns contiguous tensors on one device and checks what
-    it is given.
+    """A backend. Every function takes and returns contiguous tensors on one device and checks its
+    arguments.
     """
 
     NAME: str
     EXACT: bool  # results of a row depend on neither the rows beside it nor the tensor-parallel size
-    QUANTIZATIONS: tuple[Quantization, ...]  # those that it computes
-    HEAD_DIMS: Container[int]  # those that paged_attention takes
+    QUANTIZATIONS: tuple[Quantization, ...]  # those that it supports
+    HEAD_DIMS: Container[int]  # those that paged_attention supports
 
     def prepare_linear(self, weight: Tensor, quantization: Quantization | None = None) -> Prepared:
         """weight [out, in] dtype. If quantized, the ops compute with what the codes stand for."""
@@ -225,7 +227,7 @@ def check_shape(name: str, tensor: Tensor, shape: tuple[int | None, ...], dtype:
     """
     if tensor.shape != shape and not _fits(
         tensor.shape, shape
-    ):  # several times an op: a whole shape is compared at once
+    ):  # called several times per op: compare the whole shape at once
         raise ValueError(f"{name} has shape {list(tensor.shape)}, not {list(shape)}")
     if dtype is not None and tensor.dtype != dtype:
         raise ValueError(f"{name} is {tensor.dtype}, not {dtype}")

@@ -1,5 +1,5 @@
-"""A decoder-only language model, one rank's shard of it. Architectures differ in what their
-config.json makes of the layers.
+"""A decoder-only language model, one rank's shard of it. Architectures differ in the layers that
+their config.json describes.
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ class Decoder:
             self._load(checkpoint)
 
     def load_dummy_weights(self, seed: int) -> None:
-        """Random ones, the same model whatever the sharding."""
+        """Random weights, the same model for every sharding."""
         self._load(Dummy(seed, self.config.shapes(), self.dtype, self.device))
 
     def _load(self, weights: Weights) -> None:

@@ -8,12 +8,12 @@ from parallel.groups.group import Group
 from parallel.linear import share
 from parallel.weights import Weights
 
-PADDING = 64  # the vocabulary is padded to a multiple of it, so that any allowed number of ranks divides it
+PADDING = 64  # the vocabulary is padded to a multiple of this, which any allowed number of ranks divides
 
 
 class VocabShard:
-    """A share of a matrix with a row a token, `weight` (of prepare_embedding); padding rows are
-    zeros.
+    """This rank's rows of a matrix with one row per token, `weight` (of prepare_embedding); padding
+    rows are zeros.
     """
 
     def __init__(self, vocab_size: int, *, ops: Ops, group: Group) -> None:

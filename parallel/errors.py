@@ -1,8 +1,8 @@
-"""What a checkpoint or a sharding can be refused for. Each message says what would work."""
+"""Errors for checkpoints and shardings. Each message says what would work."""
 
 
 class UnsupportedModel(ValueError):
-    """config.json asks for something that no model here computes."""
+    """config.json describes something that no model here supports."""
 
 
 class InvalidSharding(ValueError):
@@ -10,7 +10,7 @@ class InvalidSharding(ValueError):
 
 
 class InvalidCheckpoint(ValueError):
-    """A weight file is missing, damaged, or holds other tensors than config.json promises."""
+    """A weight file is missing or damaged, or its tensors do not match config.json."""
 
 
 class GroupError(RuntimeError):

@@ -34,12 +34,12 @@ class RMSNorm:
 class DecoderLayer:
     """Attention and MLP (or experts), each behind a norm, each adding to the residual stream.
 
-    What a layer adds last is handed on as `update`, for the next norm to add in the same pass.
+    A layer's last sum is passed on as `update`, which the next norm adds in the same pass.
     """
 
     def __init__(self, shape: LayerShape, moe: MoEShape | None, *, num_leaves: int, ops: Ops, group: Group) -> None:
-        """moe: what this layer has in the place of an MLP; num_leaves: virtual shards of what is
-        summed over ranks.
+        """moe: the experts of this layer instead of an MLP; num_leaves: the leaves of sums over
+        ranks.
         """
         num_heads, num_kv_heads, head_dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
         self.input_norm = RMSNorm(shape.norm_eps, ops=ops)

@@ -11,7 +11,7 @@ from parallel.weights import Weights
 
 
 def share(size: int, group: Group) -> slice:
-    """This rank's part of `size` things that are dealt out evenly, neighbours together."""
+    """This rank's part of `size` items that are divided evenly, neighbours together."""
     assert size % group.size == 0, f"{size} over {group.size} ranks"
     part = size // group.size
     return slice(group.rank * part, (group.rank + 1) * part)
@@ -77,9 +77,9 @@ class MergedColumnParallelLinear:
 class RowParallelLinear:
     """Reads a share of the inputs; the ranks' float32 partial sums are added.
 
-    The inputs are cut into `num_leaves` virtual shards, whatever the number of ranks, and their
-    products meet in one balanced binary tree: a rank adds the subtree of the neighbouring leaves
-    that it has, `all_reduce` the rest. So the sum has the same bits on 1, 2, 4 ranks, if the
+    The inputs are cut into `num_leaves` leaves, whatever the number of ranks, and their products
+    are added in one balanced binary tree: a rank adds the subtree of the neighbouring leaves that
+    it has, `all_reduce` adds the rest. So the sum has the same bits on 1, 2, 4 ranks, if the
     backend's products have.
     """
 

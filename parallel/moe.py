@@ -1,10 +1,10 @@
-"""Mixture of experts, dealt out over the ranks of a group: an expert is whole on one rank.
+"""Mixture of experts, divided over the ranks of a group: each expert is whole on one rank.
 
 Every rank routes every row, which takes one small linear, and computes those of its experts that
 were chosen. The sum over a row's experts is taken in one order whatever the number of ranks, as
 RowParallelLinear's is: the experts are cut into `num_leaves` leaves of neighbours; within a leaf
-they are added in order of id, the leaves meet in one balanced binary tree, of which a rank adds the
-subtree that it has and `all_reduce` the rest. What a layer exchanges is what a dense one does.
+they are added in order of id, leaves are added in one balanced binary tree, of which a rank adds
+the subtree that it has and `all_reduce` the rest. A layer exchanges as much as a dense one.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ class MoE:
         )
 
     def load(self, weights: Weights, prefix: str) -> None:
-        # Never quantized: small, and what is chosen by it is chosen for good.
+        # Never quantized: it is small, and its errors would change which experts are chosen.
         self.router = self.ops.prepare_linear(weights.read(f"{prefix}.gate.weight", slice(None)), quantization=None)
         experts = self._read_experts(weights, f"{prefix}.experts")
         self.experts = self.ops.prepare_experts(experts, self.part.start, self.num_leaves)

@@ -35,7 +35,7 @@ def inverse_frequencies(rope: Rope, head_dim: int) -> tuple[Tensor, float]:
 
 
 def _llama3(plain: Tensor, parameters: dict[str, Any]) -> Tensor:
-    """Short waves stay, waves longer than the original context are stretched, those between are
+    """Short waves are kept, waves longer than the original context are stretched, those between are
     blended (Llama 3.1).
     """
     low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]

@@ -1,6 +1,4 @@
-"""Where weights come from: safetensors files, of which each rank reads its own slices, or a
-seed.
-"""
+"""Sources of weights: safetensors files, of which each rank reads its own slices, or a seed."""
 
 import json
 from collections.abc import Mapping, Set
@@ -38,9 +36,9 @@ class Checkpoint:
     """The safetensors files of a folder in Hugging Face layout: one file, or several and an index.
 
     `shapes` are the tensors that the model has; those in `unused` may also be there. `digests` are
-    the SHA-256 of some tensors' bytes, in hexadecimal: those that are read are hashed meanwhile,
-    and judged when the context ends without another error. Raises InvalidCheckpoint naming file and
-    tensor if one is missing, unknown, of another shape, not of floating point, not finite, or
+    the SHA-256 of some tensors' bytes, in hexadecimal: tensors that are read are hashed meanwhile,
+    and compared when the context ends without another error. Raises InvalidCheckpoint naming file
+    and tensor if one is missing, unknown, of another shape, not of floating point, not finite, or
     changed.
     """
 
@@ -100,17 +98,17 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Where a tensor is, and what it is said to be."""
+    """Where a tensor is, and its shape and dtype according to the header."""
 
     path: Path
     file: Any  # of safe_open
     shape: tuple[int, ...]
-    dtype: str  # as safetensors has it
+    dtype: str  # in safetensors' notation
 
 
 class Dummy:
-    """Random weights, a function of seed and name alone: the same values however they are cut.
-    Norms are ones.
+    """Random weights, a function of seed and name only: the same values for every sharding. Norms
+    are ones.
     """
 
     def __init__(self, seed: int, shapes: Shapes, dtype: torch.dtype, device: torch.device) -> None:
@@ -181,7 +179,9 @@ def _check(name: str, tensor: StoredTensor, shapes: Shapes) -> None:
 
 
 def _check_one_half_type(tensors: Mapping[str, StoredTensor]) -> None:
-    """bf16 read as fp16 is finite nonsense; nobody mixes them on purpose."""
+    """Reject a mix of bf16 and fp16: nobody mixes them on purpose, and one read as the other is
+    finite nonsense.
+    """
     halves = {kind: [name for name, tensor in tensors.items() if tensor.dtype == kind] for kind in ("F16", "BF16")}
     rare, usual = sorted(halves, key=lambda kind: len(halves[kind]))
     if halves[rare]:
@@ -192,9 +192,7 @@ def _check_one_half_type(tensors: Mapping[str, StoredTensor]) -> None:
 
 
 def _is_finite(values: Tensor) -> bool:
-    """One pass at the speed of memory, with no copy: NaN is both the least and the greatest of its
-    like.
-    """
+    """One pass at memory bandwidth, without a copy: a NaN becomes both minimum and maximum."""
     if not values.numel():
         return True
     least, greatest = values.aminmax()
@@ -202,6 +200,6 @@ def _is_finite(values: Tensor) -> bool:
 
 
 def _digest(file: Any, name: str) -> str:
-    """SHA-256 of a tensor's bytes, in hexadecimal; leaves Python to other threads."""
+    """SHA-256 of a tensor's bytes, in hexadecimal; releases the interpreter lock."""
     data = file.get_tensor(name).reshape(-1).view(torch.uint8)
     return sha256(data.numpy()).hexdigest()

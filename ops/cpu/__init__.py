@@ -3,8 +3,8 @@ exact.
 
 Exact: an element is computed by the same operations in the same order whatever rows, sequences,
 threads and tensor-parallel ranks there are beside it. ISA is the level in use; bits may differ
-between levels. Penalties and moves of blocks are not worth a kernel: those functions are the
-reference's.
+between levels. Penalties and block moves are not worth a kernel: they are the reference's
+functions.
 """
 
 from ops.cpu.activation import silu_and_mul
@@ -34,7 +34,7 @@ QUANTIZATIONS = ("int8", "int4")
 
 
 def __getattr__(name: str) -> str:
-    """ISA, found when it is asked for: finding it may mean compiling."""
+    """ISA is computed on first access, because that may compile the kernels."""
     if name == "ISA":
         return isa()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

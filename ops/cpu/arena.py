@@ -1,5 +1,5 @@
-"""Memory for packed weights: pieces of large mappings of huge pages, since a step reads all of it
-and pages cost it time.
+"""Memory for packed weights: pieces of large mappings with huge pages, because a step reads all of
+it and small pages cost time.
 """
 
 import mmap
@@ -14,9 +14,7 @@ _ALIGNMENT = 64
 
 
 class Arena:
-    """Cuts pieces from chunks; a chunk goes when the last of its pieces does. Any thread may take
-    one.
-    """
+    """Cuts pieces from chunks; a chunk is freed with its last piece. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,7 +22,7 @@ class Arena:
         self._num_taken = 0  # bytes of the chunk
 
     def take(self, num_bytes: int) -> Tensor:
-        """[num_bytes] uint8, whose first byte lies on a cache line. Its contents are undefined."""
+        """[num_bytes] uint8, aligned to a cache line, uninitialized."""
         wanted = _rounded(num_bytes)
         with self._lock:
             if self._num_taken + wanted > self._chunk.numel():
@@ -35,7 +33,7 @@ class Arena:
         return piece
 
     def give_back(self, piece: Tensor) -> None:
-        """What nobody will use: others get it, unless somebody has taken a piece since."""
+        """Return an unused piece; of effect only if no other piece was taken since."""
         wanted = _rounded(piece.numel())
         with self._lock:
             if piece.data_ptr() + wanted == self._chunk.data_ptr() + self._num_taken:
@@ -47,7 +45,7 @@ def _rounded(num_bytes: int) -> int:
 
 
 def _map(num_bytes: int) -> Tensor:
-    # One page more, so that a whole number of them can begin where a huge page does.
+    # One more page, so that the chunk can be aligned to huge pages.
     size = -(-num_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
     pages = mmap.mmap(-1, size + _HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     pages.madvise(mmap.MADV_HUGEPAGE)

@@ -1,8 +1,8 @@
 """Compiles the kernels: one shared library for each instruction-set level, from the same sources.
 
 Needs the standard library and a C++ compiler only, so that setup.py can run it too. A library's
-name carries a digest of the sources and of the compiler's flags: one that does not fit the sources
-beside it is never loaded.
+name has a digest of the sources and of the compiler's flags, so that a library of other sources is
+never loaded.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from pathlib import Path
 SOURCES = Path(__file__).resolve().parent / "src"
 COMMON_FLAGS = (
     "-std=c++17 -O3 -ffp-contract=off -fopenmp -fPIC -fvisibility=hidden -Wall -Wextra -Wno-psabi"
-    " -Wno-uninitialized -Wno-maybe-uninitialized"  # GCC 12 warns of its own headers
+    " -Wno-uninitialized -Wno-maybe-uninitialized"  # GCC 12 warns about its own headers
 ).split()
 
 
@@ -27,7 +27,7 @@ COMMON_FLAGS = (
 class Level:
     """An instruction set that the sources are compiled for."""
 
-    cpu_flags: frozenset[str]  # as /proc/cpuinfo names what it needs
+    cpu_flags: frozenset[str]  # the flags that it needs, as in /proc/cpuinfo
     compiler_flags: tuple[str, ...]
 
 
@@ -50,7 +50,7 @@ class BuildError(Exception):
 
 
 def compilable_levels() -> list[str]:
-    """Levels that mean anything to this kind of machine, best first."""
+    """Levels of this machine's architecture, best first."""
     return list(LEVELS) if platform.machine() in ("x86_64", "AMD64") else ["portable"]
 
 
@@ -83,8 +83,8 @@ def build(level: str, target: Path) -> None:
 
 
 def build_once(level: str, folder: Path) -> Path:
-    """The level's library in `folder`, compiled unless it is there; one process compiles, others
-    wait for it.
+    """The level's library in `folder`, compiled if it is missing; one process compiles, others wait
+    for it.
     """
     target = folder / library_name(level)
     try:

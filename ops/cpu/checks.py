@@ -1,4 +1,4 @@
-"""Quick checks of arguments: a launcher's own time counts where a step makes two hundred calls."""
+"""Fast argument checks: a launcher's own time matters when a step makes two hundred calls."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from ops.interface import check_shape
 
 
 def sizes(name: str, tensor: Tensor, dims: int) -> torch.Size:
-    """The tensor's sizes, of which there are `dims`; ValueError unless so, and contiguous."""
+    """The tensor's sizes; ValueError unless it has `dims` dimensions and is contiguous."""
     if tensor.dim() != dims or not tensor.is_contiguous():
         check_shape(name, tensor, (None,) * dims)
     return tensor.shape

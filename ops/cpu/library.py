@@ -1,4 +1,4 @@
-"""The compiled kernels: which level, found or built, loaded, and their C signatures."""
+"""Finds or builds the compiled kernels of a level, loads them, and declares their C signatures."""
 
 import ctypes
 import functools
@@ -73,7 +73,7 @@ def library() -> Any:
 
 @contextmanager
 def calls_go_to(stand_in: Any) -> Iterator[None]:
-    """What is called in `library()` in this thread is called in `stand_in`."""
+    """In this thread, `library()` returns `stand_in`."""
     before, _local.stand_in = _local.stand_in, stand_in
     try:
         yield
@@ -102,10 +102,9 @@ def usable_levels() -> tuple[str, ...]:
 
 
 def use(level: str) -> None:
-    """Have this process compute at this level, as ranks agreed that can do different ones. Raises
-    KernelsUnavailable.
-
-    To be called before anything has been computed: tensors are packed for a level.
+    """Make this process compute at this level, on which ranks of different processors have agreed.
+    Raises KernelsUnavailable. Must be called before anything is computed, because tensors are
+    packed for a level.
     """
     if isa() != level:
         os.environ["SQUADRON_CPU_ISA"] = level
@@ -125,7 +124,7 @@ def unavailable_reason() -> str | None:
 
 
 def dtype_number(tensor: Tensor) -> int:
-    """How the kernels number the tensor's dtype; ValueError for one that they do not compute in."""
+    """The kernels' number of the tensor's dtype; ValueError if they do not support it."""
     number = _DTYPES.get(tensor.dtype)
     if number is None:
         raise ValueError(f"the cpu backend computes in float32 and bfloat16, not in {tensor.dtype}")
@@ -134,8 +133,8 @@ def dtype_number(tensor: Tensor) -> int:
 
 @functools.cache
 def _find() -> tuple[str, ctypes.CDLL]:
-    """The best level that there are kernels for, beside the sources or in the user's cache, or that
-    can be built there.
+    """The best level with kernels beside the sources or in the user's cache, or for which they can
+    be built there.
     """
     reasons = []
     for level in _allowed_levels():
@@ -150,8 +149,8 @@ def _find() -> tuple[str, ctypes.CDLL]:
 
 
 def _allowed_levels() -> list[str]:
-    """What this processor runs, best first; only the one that SQUADRON_CPU_ISA names, if it names
-    one.
+    """The levels that this processor runs, best first; only that of SQUADRON_CPU_ISA, if it is
+    set.
     """
     levels = build.runnable_levels()
     wanted = os.environ.get("SQUADRON_CPU_ISA")

@@ -43,7 +43,7 @@ class PackedWeight:
     out_features: int
     in_features: int
     num_leaves: int
-    padding: int  # zeros behind each leaf: bfloat16 is multiplied in pairs, and codes are stored by fours
+    padding: int  # zeros after each leaf: bfloat16 is multiplied in pairs, and codes are stored in fours
     data: Tensor  # owns the memory
     address: int  # of `description`
     description: _PackedWeight
@@ -162,8 +162,8 @@ def _pack(weight: Tensor, num_leaves: int, quantization: Quantization | None, *,
 
 
 def _pack_as(description: _PackedWeight, source: Tensor) -> Tensor | None:
-    """The data as the description has it; None if that cannot be, as of what has too many exponents
-    to be compact.
+    """The data packed as described; None if that is impossible, for example if it has too many
+    exponents to be compact.
     """
     address = ctypes.addressof(description)
     data = _arena.take(library().squadron_packed_bytes(address))

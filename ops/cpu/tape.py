@@ -1,9 +1,8 @@
-"""A forward pass as a tape of the kernels' calls: noted down once, then made again by one call into
-C++.
+"""A forward pass as a tape of kernel calls: recorded once, then replayed by one call into C++.
 
-A decode step of a small model is two hundred calls, each of them checked and handed over in some
-ten microseconds of Python. A tape is to them what a CUDA graph is to launches: the pointers and
-sizes are those of the first time, what lies there is read anew.
+A decode step of a small model is two hundred calls, each of which takes some ten microseconds of
+Python. A tape is for them what a CUDA graph is for launches: pointers and sizes are those of the
+recording, the data there is read anew.
 """
 
 import ctypes
@@ -18,11 +17,11 @@ from ops.cpu.library import calls_go_to, kernels
 _MAX_ARGUMENTS = 18  # of src/tape.h
 _ALL_SUCCEED = -1
 _ALLOCATIONS = ("aten::empty", "aten::empty_like")
-_CONSTANTS = ("aten::lift_fresh",)  # torch.tensor: what it has made is nobody's to keep
+_CONSTANTS = ("aten::lift_fresh",)  # torch.tensor: the result is a constant and need not be kept
 
 
 class NotOnTape(RuntimeError):
-    """Something else than a kernel of the forward pass was to compute."""
+    """Something other than a kernel of the forward pass was called."""
 
 
 class _Call(ctypes.Structure):
@@ -32,11 +31,10 @@ class _Call(ctypes.Structure):
 
 
 def capture(compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """What computes compute() anew each time, into the one tensor that it returns, from what its
-    inputs then hold.
-
-    The inputs stay where they are. Nothing is computed now. Raises NotOnTape; a replay raises what
-    compute() would. What compute() does around torch, by numpy say, is not seen.
+    """A function that repeats compute() from the current contents of its inputs, and always returns
+    the same tensor. The inputs must stay where they are. Nothing is computed now. Raises NotOnTape;
+    a replay raises what compute() would. Work that compute() does outside torch, for example in
+    numpy, is not recorded.
     """
     recorder, tensors = _Recorder(), _Tensors()
     with calls_go_to(recorder), tensors:
@@ -48,7 +46,7 @@ class _Tape:
     def __init__(
         self, compute: Callable[[], Tensor], calls: list[_Call], tensors: list[Tensor], output: Tensor
     ) -> None:
-        """tensors: what the calls write to beside the inputs of compute, which holds those."""
+        """tensors: what the calls write to, beside the inputs, which compute keeps alive."""
         assert ctypes.sizeof(_Call) == kernels().squadron_tape_call_bytes()
         self._compute = compute
         self._calls = (_Call * len(calls))(*calls)
@@ -61,13 +59,13 @@ class _Tape:
         if failed == _ALL_SUCCEED:
             return self._output
         with calls_go_to(_Recorder(failed, returned.value)):
-            self._compute()  # whose own checks say what is wrong
+            self._compute()  # its own checks raise the error
         raise AssertionError(f"call {failed} of a tape returned {returned.value}, and nobody objects")
 
 
 class _Recorder:
-    """In the place of the kernels: notes their calls down. All seem to succeed but, if there is
-    one, the failed one.
+    """Stands in for the kernels and records their calls. All calls appear to succeed, except the
+    failed one, if there is one.
     """
 
     def __init__(self, failed: int | None = None, returned: int = 0) -> None:
@@ -91,8 +89,8 @@ class _Recorder:
 
 
 class _Tensors(TorchDispatchMode):  # type: ignore[misc]
-    """Keeps the tensors that are made. Else torch may give views only, since no replay asks it for
-    anything.
+    """Keeps the tensors that are allocated. Otherwise torch may only return views, because a replay
+    does not call it.
     """
 
     def __init__(self) -> None:
@@ -101,8 +99,8 @@ class _Tensors(TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing here is compiled by torch: else it would import its compiler, for seconds, in the
-        first decode step.
+        """Nothing here is compiled by torch. Without this, the first decode step would import its
+        compiler, which takes seconds.
         """
         return False
 

@@ -1,10 +1,10 @@
-"""A sum over the ranks of a node through memory that each can read of the others, in the order of
-ops.tree.
+"""A sum over the ranks of a node, in the order of ops.tree, through memory that each rank can read
+of the others.
 
 Every rank has a buffer of one layout: flags, then two halves, each with room for what a rank gives
-and for sums. A call uses the half that the call before did not, so one meeting a call keeps a slow
-reader's numbers whole. Nothing is kept on the host: a CUDA graph may be replayed. What waits for a
-rank that does not come ends when the host says so, or after so many looks.
+and for sums. Calls alternate between the halves, so that one synchronization per call is enough to
+protect a slow reader. No state is kept on the host: a CUDA graph may be replayed. Waiting for a
+missing rank ends when the host says so, or after a number of checks.
 """
 
 import torch
@@ -12,11 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PROGRAMS = 32  # of every call, so that their counts of calls are one
+PROGRAMS = 32  # the same for every call, so that their counts of calls agree
 BLOCK = 1024
 PHASES = 2
 STOPPED, TIMED_OUT = tl.constexpr(1), tl.constexpr(2)
-LOOKS_BETWEEN = tl.constexpr(256)  # looks at flags between two at the host's word, which is far away
+LOOKS_BETWEEN = tl.constexpr(256)  # checks of flags between two checks of the host's flag, which is slow to read
 
 
 @triton.jit
@@ -27,7 +27,7 @@ def _buffers(peers, RANKS: tl.constexpr):
 
 @triton.jit
 def _meet(peers, stopped, looks, call, phase, RANK: tl.constexpr, RANKS: tl.constexpr, PROGRAMS: tl.constexpr):
-    """Return when this program of every rank has come so far; what they wrote before can be read
+    """Return when this program has arrived on every rank; what they wrote before can be read
     then.
     """
     tl.debug_barrier()
@@ -39,7 +39,7 @@ def _meet(peers, stopped, looks, call, phase, RANK: tl.constexpr, RANKS: tl.cons
     num_looks = 0
     is_waiting = 1
     while is_waiting != 0:
-        # A difference, since counts start over; of every rank, for some are ahead.
+        # A difference, because counts wrap around; for every rank, because some are ahead.
         behind = call - tl.atomic_add(mine, tl.zeros([RANKS], tl.int32), sem="acquire", scope="sys")
         is_waiting = (tl.max(behind, 0) > 0).to(tl.int32)
         if (is_waiting != 0) & (num_looks % LOOKS_BETWEEN == 0):
@@ -65,8 +65,8 @@ def all_reduce_kernel(
     x,
     output,
     peers,  # [RANKS] int64: addresses of the buffers
-    calls,  # [PROGRAMS] int32: how many there have been
-    stopped,  # one int32 of the host: not 0 if nobody is to be waited for
+    calls,  # [PROGRAMS] int32: number of earlier calls
+    stopped,  # one int32 on the host: not 0 to stop waiting
     size,
     looks,
     RANK: tl.constexpr,
@@ -137,8 +137,8 @@ def all_reduce(
 
     peers [ranks] int64 are the buffers' addresses, in order of rank; calls [PROGRAMS] int32 and
     stopped [1] int32 (in pinned memory, where there is a GPU) begin as zeros and are this rank's.
-    Once stopped[0] is not 0, results are of no use; a rank that has looked so many times for one
-    that does not come makes it TIMED_OUT.
+    Once stopped[0] is not 0, results are undefined; a rank that has checked that many times for a
+    missing rank sets it to TIMED_OUT.
     """
     num_ranks = len(peers)
     if num_ranks not in (2, 4, 8):

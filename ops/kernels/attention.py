@@ -4,8 +4,8 @@ rows a tile at a time.
 A sequence with one query row is decoded: each split of its keys is an item of its own, whose
 results a second kernel folds. Of any other sequence a tile of query rows is an item, which folds
 its splits itself. All heads that share a key-value head are rows of one product. Grids have a fixed
-size; what there is to do is read from the metadata on the device, so nothing waits for the host and
-a CUDA graph stays right when the batch changes. Both kernels take their arithmetic from `softmax`.
+size; the work is read from the metadata on the device, so nothing waits for the host and a CUDA
+graph stays valid when the batch changes. Both kernels take their arithmetic from `softmax`.
 """
 
 import math
@@ -20,10 +20,10 @@ from ops.kernels.device import capability, check_float8, num_processors
 from ops.kernels.softmax import SPLIT, attend_split, combine
 
 HEAD_DIMS = (16, 32, 64, 128)
-TENSOR_CORE_ROWS = 64  # what Hopper's tensor cores take at once
-LEAST_SEQUENCES = 128  # that a program looks over at once, one a thread: for fewer, it would be compiled anew
-ALL_REGISTERS = {"maxnreg": 255}  # else ptxas spills a few, to run more programs at once
-MOST_KEPT = tl.constexpr(512)  # sequences whose items are counted once: for more there are not registers enough
+TENSOR_CORE_ROWS = 64  # the width of Hopper's tensor cores
+LEAST_SEQUENCES = 128  # that a program reads at once, one per thread: fewer would need another compilation
+ALL_REGISTERS = {"maxnreg": 255}  # otherwise ptxas spills a few registers to run more programs at once
+MOST_KEPT = tl.constexpr(512)  # sequences whose items are counted once: more would not fit into registers
 
 
 @triton.jit(do_not_specialize=["num_sequences", "table_width", "max_splits"])

@@ -1,7 +1,7 @@
 """Moves of whole blocks. Host memory that is pinned is read and written by the same kernel, so no
 move waits for the host.
 
-Moves are launched in the current stream; what has to wait for them is the caller's to see to.
+Moves are launched in the current stream; the caller must make other streams wait for them.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""What a launcher needs to know of the device."""
+"""What launchers need to know about the device."""
 
 from functools import cache
 
@@ -13,7 +13,7 @@ INTERPRETED_CAPABILITY = (9, 0)
 
 @cache
 def num_processors(device: torch.device) -> int:
-    """Streaming multiprocessors: what a grid that fills the device counts in."""
+    """Streaming multiprocessors: the unit of grids that fill the device."""
     if device.type == "cpu":
         return NUM_INTERPRETED_PROGRAMS
     return int(torch.cuda.get_device_properties(device).multi_processor_count)

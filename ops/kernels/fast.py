@@ -1,7 +1,7 @@
 """The GPU backend with cuBLAS's matrix products, the order of whose sums depends on the number of
 rows: it is not exact.
 
-All that is not a product is `ops.kernels`'. Gate and up are cast before the activation.
+Everything but products is from `ops.kernels`. Gate and up are cast before the activation.
 """
 
 import torch

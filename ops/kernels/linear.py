@@ -1,7 +1,7 @@
 """Linear layers whose elements are each summed in one order, whatever the number of rows.
 
-A tile is `products`'. A leaf of a tree linear is a program's whole sum; leaves meet in a second
-kernel, as a balanced tree.
+`products` computes a tile. A leaf of a tree linear is one program's whole sum; a second kernel adds
+leaves as a balanced tree.
 """
 
 from dataclasses import dataclass
@@ -44,8 +44,8 @@ def linear_kernel(
     OUT_TILES: tl.constexpr = (NUM_OUT + OUTS - 1) // OUTS
     tile, leaf = tl.program_id(0), tl.program_id(1)
     row_tiles = tl.cdiv(num_rows, ROWS)
-    # Eight tiles of rows at a time go through all the weights: what programs read at once stays in
-    # the cache.
+    # Eight tiles of rows at a time go through all weights, so that what concurrent programs read
+    # stays in the cache.
     band = tile // (8 * OUT_TILES)
     band_rows = tl.minimum(row_tiles - 8 * band, 8)
     within = tile % (8 * OUT_TILES)
@@ -70,8 +70,8 @@ def linear_kernel(
 
 @triton.jit(do_not_specialize=["size"])
 def add_leaves_kernel(leaves, output, size, NUM_LEAVES: tl.constexpr, BLOCK: tl.constexpr):
-    """leaves [NUM_LEAVES, size] float32 -> [size]: neighbours first. A sum of two has one order
-    only.
+    """leaves [NUM_LEAVES, size] float32 -> [size]: neighbours first. A sum of two has only one
+    order.
     """
     cells = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     leaf_ids = tl.arange(0, NUM_LEAVES)

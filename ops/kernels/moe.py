@@ -1,7 +1,7 @@
-"""Experts: products in which each has its own rows, and sums in a fixed order.
+"""Experts: products in which each expert has its own rows, and sums in a fixed order.
 
 Rows are sorted by expert on the device, and grids have the size of the worst case: nothing waits
-for the host, and a CUDA graph stays right when rows go to other experts. Products are those of
+for the host, and a CUDA graph stays valid when rows go to other experts. Products are those of
 `linear`, one launch for all experts; an element's bits do not depend on how many rows go to its
 expert.
 """

@@ -117,8 +117,8 @@ def _of_integers(
     acc = tl.zeros([OUTS, ROWS], tl.float32)
     up_acc = tl.zeros([OUTS, ROWS], tl.float32)
     for group in tl.range(0, GROUPS, num_stages=STAGES):
-        # A scale is read one turn before it is used: so small a read is not moved ahead by the
-        # compiler.
+        # A scale is read one iteration before it is used: the compiler does not hoist such small
+        # reads.
         following = tl.minimum(group + 1, GROUPS - 1) * NUM_ROWS
         next_scale = tl.load(scales + group_rows + following)
         low, high = _group_of_x(x_rows + group * GROUP, LEAF - group * GROUP, GROUPS * GROUP == LEAF, IS_INT4)

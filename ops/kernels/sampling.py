@@ -1,5 +1,5 @@
-"""A token for each row of logits, as the reference defines it, in six kernels that never ask the
-host.
+"""A token for each row of logits, as the reference defines it, in six kernels that never wait for
+the host.
 
 Thresholds (the k-th largest logit; the mass down to which top_p is filled) are found digit by digit
 in an order-preserving integer: each pass over the row counts, or adds up, what lies above three
@@ -205,7 +205,7 @@ def draw_kernel(
         tl.load(sums + row * (NUM_CHUNKS * CHUNK // BLOCK) + blocks, blocks < NUM_CHUNKS * CHUNK // BLOCK, 0.0) > 0
     )
     block = tl.sum((filled <= target).to(tl.int32), 0)
-    # Nothing is in a block without mass, wherever the last bits of running sums would have it.
+    # A block without mass holds no token, even if rounding of the running sums points there.
     block = tl.maximum(tl.max(tl.where(has_mass & (blocks <= block), blocks, -1), 0), 0)
     before = tl.sum(tl.where(blocks == block - 1, filled, 0.0), 0)
     offsets = tl.arange(0, BLOCK)

@@ -1,4 +1,4 @@
-"""Plain torch: the specification that every other backend is held against, on any device.
+"""Plain torch: the specification that every other backend is tested against, on any device.
 
 Products and sums are float32 and each result is cast once. EXACT is false because torch's matrix
 products take their sums in an order that depends on the number of rows, and of threads: a row's

@@ -37,14 +37,14 @@ def paged_attention(
         tables = metadata.block_tables[sequences, :num_blocks].long()
         keys, values = _gather(key_cache, tables), _gather(value_cache, tables)
         beyond = torch.arange(values.shape[2], device=query.device) >= context_lens[:, None]
-        values.transpose(1, 2)[beyond] = 0.0  # were it NaN (a block's last owner's), weight 0 would not silence it
+        values.transpose(1, 2)[beyond] = 0.0  # a NaN, left by a block's last owner, would stay NaN with weight 0
         queries = query[rows].view(len(group), query_len, *query.shape[1:])
         output[rows] = _attend(queries, keys, values, context_lens, scale).flatten(0, 1).to(query.dtype)
     return output
 
 
 def _groups(query_lens: list[int], context_lens: list[int], width: int) -> list[list[int]]:
-    """Sequences to do at once: as many query rows each, contexts within a factor of two,
+    """Sequences to compute at once: as many query rows each, contexts within a factor of two,
     MAX_ELEMENTS of keys in all.
     """
     alike: dict[tuple[int, int], list[int]] = {}

@@ -1,4 +1,5 @@
-"""float8 (e4m3): what the weights and inputs of a product stand for, to the bit on every backend.
+"""float8 (e4m3): the numbers that weights and inputs of a product represent, to the bit on every
+backend.
 
 A row, of a weight or of activations, is cut into leaves, and each becomes codes and one scale, by
 which its largest magnitude is 448. So a row is encoded alike whatever rows are beside it, and
@@ -9,12 +10,12 @@ import torch
 from torch import Tensor
 
 LARGEST = 448.0  # of float8_e4m3fn
-SMALLEST_PEAK = 1e-30  # a leaf of less becomes zeros
+SMALLEST_PEAK = 1e-30  # leaves of smaller magnitude become zeros
 
 
 def encode(rows: Tensor, num_leaves: int) -> tuple[Tensor, Tensor]:
-    """rows [R, in] -> codes [R, in] float8_e4m3fn, scales [R, num_leaves] float32. What is not
-    finite becomes NaN.
+    """rows [R, in] -> codes [R, in] float8_e4m3fn, scales [R, num_leaves] float32. Numbers that are
+    not finite become NaN.
     """
     leaves = rows.float().view(rows.shape[0], num_leaves, rows.shape[1] // num_leaves)
     scales = quotient(leaves.abs().amax(2).clamp(min=SMALLEST_PEAK), LARGEST)
@@ -23,7 +24,7 @@ def encode(rows: Tensor, num_leaves: int) -> tuple[Tensor, Tensor]:
 
 
 def decode(codes: Tensor, scales: Tensor) -> Tensor:
-    """What codes [R, in] stand for, float32."""
+    """The numbers that codes [R, in] represent, float32."""
     return (codes.float().view(*scales.shape, codes.shape[1] // scales.shape[1]) * scales[..., None]).view_as(codes)
 
 

@@ -1,8 +1,8 @@
 """Linear layers: weights are kept as float32, so that products of any model dtype are summed in
 float32.
 
-Quantized weights are kept as the numbers that their codes stand for. What meets a weight of float8
-is rounded likewise.
+Quantized weights are kept as the numbers that their codes represent. Inputs of a float8 weight are
+rounded likewise.
 """
 
 from dataclasses import dataclass

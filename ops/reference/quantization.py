@@ -1,5 +1,5 @@
-"""What a weight quantized to integers stands for: the arithmetic that every backend shares, to the
-bit.
+"""The numbers that a weight quantized to integers represents: arithmetic that every backend shares,
+to the bit.
 
 A row is cut into groups of GROUP inputs; none straddles a leaf, the last one of a leaf may be
 shorter. So a row is quantized alike however its weight is cut over ranks. A number becomes its
@@ -19,8 +19,8 @@ INT4_DIVISORS = [7.0 + 0.5 * step for step in range(8)]
 
 
 def quantize(weight: Tensor, quantization: Quantization | None, num_leaves: int = 1) -> Tensor:
-    """weight [rows, in] -> what it is stored as, [rows, in] float32, contiguous; `in` is cut into
-    num_leaves equal leaves.
+    """weight [rows, in] -> the numbers it is stored as, [rows, in] float32, contiguous; `in` is cut
+    into num_leaves equal leaves.
 
     A group that holds a NaN or an infinity becomes NaN.
     """
@@ -80,8 +80,8 @@ def _codes(groups: Tensor, scale: Tensor, lowest: float, highest: float) -> Tens
 
 
 def _sum_of_squares(x: Tensor) -> Tensor:
-    """Over the last dimension, in an order that no library decides: four rows of sixteen, then
-    halves.
+    """Over the last dimension, in an order that does not depend on a library: four rows of sixteen,
+    then halves.
     """
     squares = (x * x).unflatten(-1, (4, 16))
     total = squares[..., 0, :] + squares[..., 1, :] + squares[..., 2, :] + squares[..., 3, :]

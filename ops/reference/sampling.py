@@ -7,9 +7,7 @@ from ops.checks import sample_sizes
 from ops.reference.philox import uniform
 
 BLOCK = 64
-FIRST_WIDTH = (
-    256  # how many of the most likely tokens are looked at first for top_p; 16 times as many if they fall short
-)
+FIRST_WIDTH = 256  # number of most likely tokens sorted first for top_p; 16 times as many if they are not enough
 
 
 def sample(
@@ -68,8 +66,8 @@ def exp_blocks(logits: Tensor, temperature: Tensor | None = None) -> Tensor:
 
 
 def block_sums(blocks: Tensor) -> Tensor:
-    """[R, N, 64] -> [R, N] float32, added in halves (32 + 32, 16 + 16, ...): an order that any
-    machine can keep.
+    """[R, N, 64] -> [R, N] float32, added in halves (32 + 32, 16 + 16, ...): an order that every
+    machine can follow.
     """
     while blocks.shape[2] > 1:
         blocks = blocks[..., : blocks.shape[2] // 2] + blocks[..., blocks.shape[2] // 2 :]
@@ -84,7 +82,9 @@ def running_sums(blocks: Tensor) -> Tensor:
 
 
 def _mass(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """Unnormalised probabilities of what may be sampled, [R, N, 64] float32; 0 elsewhere."""
+    """Unnormalised probabilities of the tokens that may be sampled, [R, N, 64] float32; 0
+    elsewhere.
+    """
     blocks = exp_blocks(logits, temperature)
     mass = blocks.view(logits.shape[0], -1)
     _keep_top_k(mass, logits, top_k)

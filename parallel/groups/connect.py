@@ -1,8 +1,8 @@
-"""This rank's groups: by what its ranks exchange.
+"""Makes this rank's groups, over the best transport that its ranks have.
 
-CPU ranks of one machine meet in shared memory where they can (`shm_group`), else by gloo
-(`torch_group`); CUDA ranks by NCCL, and add small things through memory that they map of each other
-(`symmetric`). Ranks that share a GPU exchange through the host's memory (`staged_group`).
+CPU ranks of one machine use shared memory if they can (`shm_group`), otherwise gloo
+(`torch_group`); CUDA ranks use NCCL, and add small tensors through memory that they map of each
+other (`symmetric`). Ranks that share a GPU exchange through the host's memory (`staged_group`).
 """
 
 import threading
@@ -33,8 +33,8 @@ def connect(
 
     `store` is how the ranks find each other (`open_store`; None for a rank alone); `hostname` an
     address of this machine that they can reach; `timeout` bounds every collective. Once `aborted`
-    is set, nobody waits here any longer for ranks that have not come, where the ranks are to share
-    memory. If any two ranks share a GPU, all of them exchange through host memory.
+    is set, ranks that are to share memory stop waiting here for missing ranks. If any two ranks
+    share a GPU, all of them exchange through host memory.
     """
     if mesh.size == 1:
         return SingleGroup(), SingleGroup()

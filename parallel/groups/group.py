@@ -1,4 +1,4 @@
-"""Collectives between ranks: what layers ask of a group, and a group of one."""
+"""Collectives between ranks: the interface that layers use, and a group of one rank."""
 
 from typing import Protocol
 
@@ -16,7 +16,7 @@ class Group(Protocol):
 
     @property
     def is_capturable(self) -> bool:
-        """By a graph (of CUDA; on the CPU a tape), once each of the collectives in it has been
+        """Whether a CUDA graph (on the CPU a tape) can capture its collectives, once each has been
         called.
         """
 
@@ -26,29 +26,28 @@ class Group(Protocol):
         """
 
     def all_gather(self, x: Tensor, dim: int) -> Tensor:
-        """The ranks' x, one after the other along `dim`."""
+        """The ranks' x, concatenated along `dim`."""
 
     def send(self, x: Tensor, dst: int) -> None:
-        """Start to send; returns before the other side has it, so nobody may write to x
+        """Start to send; returns before the other side has it, so x must not be written to
         afterwards.
         """
 
     def recv(self, shape: tuple[int, ...], dtype: torch.dtype, src: int) -> Tensor:
-        """What rank `src` sends next; the shape and dtype must be its own."""
+        """The tensor that rank `src` sends next; shape and dtype must match it."""
 
     def barrier(self) -> None:
         """Return once every rank has called."""
 
     def check(self) -> None:
-        """To be called when the device has computed what it was asked: GroupError if a collective
-        may have given anything.
+        """Must be called when the device has finished: raises GroupError if a collective's result
+        may be wrong.
         """
 
     def abort(self) -> None:
-        """From any thread: whoever waits in a collective of the group gets a GroupError, and it is
-        of no more use.
-
-        On any rank where ranks share memory; on this one, at least, where they do not.
+        """From any thread: every thread that waits in a collective of the group gets a GroupError,
+        and the group becomes unusable. This reaches all ranks if they share memory, otherwise at
+        least this one.
         """
 
 

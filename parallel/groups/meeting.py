@@ -1,4 +1,4 @@
-"""Where ranks find each other before they have a group: a store of keys and values."""
+"""The key-value store by which ranks find each other before they have a group."""
 
 import socket
 import threading
@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Protocol, cast
 
 from torch._C._distributed_c10d import PrefixStore
-from torch._C._distributed_c10d import Store as Store  # and for those who are not to know torch.distributed
+from torch._C._distributed_c10d import Store as Store  # and for modules that may not import torch.distributed
 from torch._C._distributed_c10d import TCPStore as TCPStore
 
 from parallel.errors import GroupError
@@ -16,7 +16,7 @@ POLL_SECONDS = 0.002
 
 
 class Meeting(Protocol):
-    """Of torch.distributed's stores, two methods."""
+    """Two methods of torch.distributed's stores."""
 
     def set(self, key: str, value: str | bytes) -> None: ...
 
@@ -25,7 +25,7 @@ class Meeting(Protocol):
 
 
 class AbortableStore:
-    """A store whose `get` can be got out of: torch's own waits until its time limit."""
+    """A store whose `get` can be aborted: torch's own waits until its time limit."""
 
     def __init__(self, store: Store, aborted: threading.Event, timeout: timedelta) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class AbortableStore:
         return AbortableStore(PrefixStore(prefix, self._store), self._aborted, self._timeout)
 
     def set(self, key: str, value: str | bytes) -> None:
-        self._store.set(key, cast(str, value))  # bytes as well, which its type does not know
+        self._store.set(key, cast(str, value))  # bytes too, which its type annotation lacks
 
     def get(self, key: str) -> bytes:
         """Raises GroupError."""
@@ -53,13 +53,13 @@ class AbortableStore:
 
 
 def open_store(host: str, port: int, is_master: bool, timeout: timedelta) -> TCPStore:
-    """The meeting point at host:port; one rank (rank 0) is its master and keeps it for as long as
-    the groups live.
+    """The meeting point at host:port; rank 0 is its master and keeps it as long as the groups
+    live.
     """
     try:
         if not is_master:
             return TCPStore(host, port, timeout=timeout, wait_for_workers=False)
-        # A listener of our own: the store's would take connections on every address of the machine.
+        # A listener of our own: the store's would listen on every address of the machine.
         listener = socket.create_server((host, port))
         port = listener.getsockname()[1]
         return TCPStore(

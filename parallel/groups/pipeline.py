@@ -1,4 +1,4 @@
-"""A pipeline stage: which it is of how many, and the one thing that stages exchange, the residual
+"""A pipeline stage: its number, the number of stages, and what stages exchange, the residual
 stream.
 """
 
@@ -29,7 +29,9 @@ class Stage:
         return self.rank == self.size - 1
 
     def send(self, residual: Tensor) -> None:
-        """The residual stream [T, D] to the next stage; nobody may write to it afterwards."""
+        """Send the residual stream [T, D] to the next stage; it must not be written to
+        afterwards.
+        """
         assert self.group is not None and not self.is_last
         self.group.send(residual, self.rank + 1)
 

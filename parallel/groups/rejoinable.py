@@ -1,4 +1,4 @@
-"""A group that outlives its ranks' processes: layers keep it while ranks part and meet again."""
+"""A group that outlives its ranks' processes: layers keep it while ranks leave and join again."""
 
 import torch
 from torch import Tensor
@@ -8,8 +8,8 @@ from parallel.groups.group import Group
 
 
 class RejoinableGroup:
-    """A group whose ranks may part and meet again, some of them in other processes: layers keep
-    this one all the while.
+    """A group whose ranks may leave and join again, some of them in other processes; layers keep
+    this object.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -18,12 +18,12 @@ class RejoinableGroup:
         self._group: Group | None = None
 
     def join(self, group: Group) -> None:
-        """Use `group` from now on; the one before is left."""
+        """Use `group` from now on, instead of the previous one."""
         assert (group.rank, group.size) == (self.rank, self.size)
         self._group = group
 
     def leave(self) -> None:
-        """Leave the group, so that nobody waits for this rank in it; no collective may be under way
+        """Leave the group, so that no rank waits for this one; no collective may be running
         here.
         """
         self._group = None

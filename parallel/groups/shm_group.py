@@ -1,10 +1,9 @@
 """Collectives between CPU ranks of one machine through shared memory: tens of times faster than a
 loopback socket.
 
-The ranks map one file, which has no name by the time they use it: nothing stays behind, however
-they end. Only what dies between the two leaves a file, until the next group begins. A rank that
-dies is noticed within a tenth of a second, and so is an abort; a rank that is frozen, at the time
-limit.
+The ranks map one file, which is unlinked before they use it, so that nothing stays behind however
+they end. Only ranks that die before that leave a file, until the next group starts. A rank's death
+and an abort are noticed within a tenth of a second; a frozen rank at the time limit.
 """
 
 import contextlib
@@ -36,13 +35,13 @@ class ShmGroup:
 
     def __init__(self, rank: int, size: int, file: int, timeout: timedelta) -> None:
         """file: descriptor of the shared file, opened by this rank itself; the group closes it,
-        also if it cannot be made.
+        also if this fails.
         """
         self.rank = rank
         self.size = size
         self._milliseconds = int(timeout / timedelta(milliseconds=1))
         self._file = file
-        self._kernels = kernels()  # for what may happen at any time, also while another group's calls are recorded
+        self._kernels = kernels()  # for calls at any time, also while another group's are recorded
         self._memory = self._kernels.squadron_shm_join(file, rank, size)
         if not self._memory:
             os.close(file)
@@ -88,13 +87,13 @@ class ShmGroup:
         self._check(library().squadron_shm_barrier(self._memory, self._milliseconds))
 
     def check(self) -> None:
-        """A collective that fails says so itself."""
+        """Does nothing: a failed collective raises by itself."""
 
     def abort(self) -> None:
         self._kernels.squadron_shm_abort(self._memory)
 
     def _check(self, status: int) -> None:
-        """Raise GroupError unless the call succeeded (src/api.h tells what it returns)."""
+        """Raise GroupError unless the call succeeded (src/api.h documents what it returns)."""
         if status == 0:
             return
         if status == _NO_ROOM:
@@ -109,10 +108,8 @@ class ShmGroup:
 
 
 def join(rank: int, size: int, store: Meeting, timeout: timedelta) -> ShmGroup | None:
-    """This rank's group, or None on every rank: where not all are on one machine, have the kernels,
-    and room in /dev/shm.
-
-    Every rank must call it with the same store, which holds nothing else.
+    """This rank's group; None on every rank unless all are on one machine and have the kernels and
+    room in /dev/shm. Every rank must call it with the same store, used for nothing else.
     """
     store.set(f"machine.{rank}", _machine())
     machines = {store.get(f"machine.{peer}") for peer in range(size)}
@@ -145,8 +142,8 @@ def _meet(group: ShmGroup, store: Meeting) -> ShmGroup:
 
 
 def _machine() -> str:
-    """What is the same on ranks that share memory and different on others; empty on one that cannot
-    share any.
+    """A string that is equal on ranks that can share memory, and differs on others; empty if this
+    rank cannot share any.
     """
     if unavailable_reason() is not None or not FOLDER.is_dir():
         return ""
@@ -169,20 +166,18 @@ def _create_file(size: int) -> tuple[int, Path] | None:
 
 
 def _create_locked() -> tuple[int, Path]:
-    """An empty file that is known by its lock not to be abandoned."""
+    """An empty file, locked so that it is not taken for an abandoned one."""
     while True:
         path = FOLDER / f"{PREFIX}{secrets.token_hex(8)}"
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file).st_nlink:
             return file, path
-        os.close(file)  # taken for an abandoned one before it was locked
+        os.close(file)  # another rank took it for abandoned before it was locked
 
 
 def _remove_abandoned() -> None:
-    """Remove files whose rank 0 died before it had removed their names: the locks on them went with
-    it.
-    """
+    """Remove files whose rank 0 died before it unlinked them: its locks on them are gone."""
     for path in FOLDER.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # another user's, locked, or gone
             file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Ranks that share a GPU: NCCL refuses them, so what they exchange goes through host memory. Slow;
+"""A group of ranks that share a GPU: NCCL rejects them, so data goes through host memory. Slow;
 made for tests on one GPU.
 """
 

@@ -1,7 +1,7 @@
 """Sums over a node's CUDA ranks in one kernel and in the tree's order, through memory that they map
 of each other.
 
-Where ranks cannot map each other's memory (several nodes, no peer access, no Triton) there is none,
+If ranks cannot map each other's memory (several nodes, no peer access, no Triton) it is not used,
 and the log says why.
 """
 
@@ -22,11 +22,11 @@ from parallel.groups.meeting import Meeting
 
 logger = logging.getLogger(__name__)
 
-ONE_SHOT_BYTES = 256 << 10  # up to here each rank reads everything: one meeting instead of two, for more bytes
-CAPACITY_BYTES = 8 << 20  # what is larger is bound by bandwidth, and NCCL's
-LOOKS_PER_SECOND = 4_000_000  # at a flag, at most: what a time limit is counted in
-# torch takes ranks for sharing a GPU if each calls its own device 0, as it does where it is shown
-# no other.
+ONE_SHOT_BYTES = 256 << 10  # up to here each rank reads everything: one synchronization instead of two, for more bytes
+CAPACITY_BYTES = 8 << 20  # larger tensors are limited by bandwidth, and left to NCCL
+LOOKS_PER_SECOND = 4_000_000  # checks of a flag, at most: time limits are counted in checks
+# torch assumes that ranks share a GPU if each calls its own device 0, as it does if it sees only
+# one.
 HIDDEN_DEVICES = ("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1")
 _names = itertools.count()
 
@@ -35,8 +35,8 @@ class SymmetricMemory:
     """This rank's and its peers' buffers."""
 
     def __init__(self, rank: int, peers: Tensor, stopped: Tensor, timeout: timedelta, memory: Any) -> None:
-        """peers [ranks] int64: the buffers' addresses; stopped [1] int32 on the host; memory: what
-        the buffers live in.
+        """peers [ranks] int64: the buffers' addresses; stopped [1] int32 on the host; memory: the
+        objects that own the buffers.
         """
         self._kernels = importlib.import_module("ops.kernels.all_reduce")
         self._rank = rank
@@ -51,7 +51,7 @@ class SymmetricMemory:
         return x.nbytes <= CAPACITY_BYTES
 
     def all_reduce(self, x: Tensor) -> Tensor:
-        """x float32 -> the ranks' x added as a balanced binary tree; once stopped, anything."""
+        """x float32 -> the ranks' x added as a balanced binary tree; undefined once stopped."""
         result: Tensor = self._kernels.all_reduce(
             x, self._peers, self._calls, self._stopped,
             rank=self._rank, capacity=CAPACITY_BYTES // 4, is_two_shot=x.nbytes > ONE_SHOT_BYTES, looks=self._looks,
@@ -59,27 +59,25 @@ class SymmetricMemory:
         return result
 
     def stop(self) -> None:
-        """From any thread: whoever waits on this rank's device waits no longer."""
+        """From any thread: kernels that wait on this rank's device stop waiting."""
         self._word[0] = self._kernels.STOPPED.value
 
     def is_stopped(self) -> bool:
-        """Whether results may be wrong: someone called stop, or a rank did not come in time."""
+        """Whether results may be wrong: stop was called, or a rank did not arrive in time."""
         return bool(self._word[0])
 
 
 class RendezvousStore(Store):
-    """What torch meets by. It numbers what it asks over a process' life; here numbers count from
-    the first that was asked.
-
-    So a rank that has met others before and one whose process is new ask for the same. Whatever
-    waits, waits as `meeting` does.
+    """The store for torch's rendezvous. torch numbers its keys over a process' life; here numbers
+    count from the first key asked for, so that an old process and a new one ask for the same keys.
+    Waits as `meeting` does.
     """
 
     def __init__(self, meeting: Meeting, store: Store) -> None:
         super().__init__()
         self._meeting = meeting
         self._store = store
-        self._first: dict[str, int] = {}  # by what is before the number
+        self._first: dict[str, int] = {}  # by the part before the number
 
     def set(self, key: str, value: str | bytes) -> None:
         self._meeting.set(self._renumbered(key), value)
@@ -104,8 +102,8 @@ class RendezvousStore(Store):
 def join(
     rank: int, size: int, meeting: Meeting, store: Store, device: torch.device, timeout: timedelta
 ) -> SymmetricMemory | None:
-    """This rank's part, or None on every rank where not all can. Every rank must call it with the
-    same stores of its own.
+    """This rank's part, or None on every rank unless all can. Every rank must call it with the same
+    stores, used for nothing else.
     """
     meeting.set(f"machine.{rank}", Path("/proc/sys/kernel/random/boot_id").read_text())
     meeting.set(f"reason.{rank}", _unavailable_reason(size, device))
@@ -139,11 +137,11 @@ def _unavailable_reason(size: int, device: torch.device) -> str:
 def _map(
     rank: int, size: int, meeting: Meeting, store: Store, device: torch.device, timeout: timedelta
 ) -> tuple[SymmetricMemory | None, str]:
-    """The mapped memory, or why there is none. A rank that fails here keeps its peers waiting for
-    as long as `meeting` does.
+    """The mapped memory, or why there is none. If a rank fails here, its peers wait as long as
+    `meeting` does.
     """
     kernels = importlib.import_module("ops.kernels.all_reduce")
-    name = f"squadron.{next(_names)}"  # of this process alone; the ranks meet by the store
+    name = f"squadron.{next(_names)}"  # of this process only; ranks find each other through the store
     num_words = kernels.buffer_size(size, CAPACITY_BYTES // 4)
     os.environ.setdefault(*HIDDEN_DEVICES)
     rendezvous_store = RendezvousStore(meeting, store)

@@ -1,10 +1,10 @@
 """torch.distributed's process groups as a `Group`: gloo between CPU ranks, NCCL between CUDA ranks.
 
-NCCL's collectives are only asked for by the host, so a rank that is gone shows nowhere until the
-device is waited for, and what an aborted one leaves is no sum. So an abort is written down before
-it is done, and `check` reads it after each step: a step that may have met it is an error. NCCL's
-own watchdog, at the time limit, ends the process without letting the device go on; a lost process
-is made up for as any other.
+NCCL's collectives are only enqueued by the host, so a lost rank is not noticed until the device is
+waited for, and an aborted collective leaves a wrong sum. So an abort is recorded before it is done,
+and `check` reads the record after each step: a step that it may have affected is an error. NCCL's
+own watchdog ends the process at the time limit without letting the device continue; the process is
+then replaced like any lost one.
 """
 
 import os
@@ -25,18 +25,18 @@ from parallel.groups.meeting import Meeting
 from parallel.groups.symmetric import SymmetricMemory
 
 # Read by NCCL's process groups when they are made. 3: at the time limit, or when NCCL reports an
-# error, the process ends and communicators are left alone; to clean them up first would let the
-# device go on with what is no sum.
+# error, the process ends and communicators are left alone; cleaning them up first would let the
+# device continue with wrong sums.
 NCCL_ENVIRONMENT = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_BLOCKING_WAIT": "0"}
 
 
 class TorchGroup:
-    """A process group of its own, none of torch's global state."""
+    """A separate process group, independent of torch's global state."""
 
     def __init__(
         self, rank: int, size: int, device: torch.device, process_group: Any, memory: SymmetricMemory | None
     ) -> None:
-        """memory: for sums of what it has room for."""
+        """memory: for sums that fit into it."""
         self.rank = rank
         self.size = size
         self.device = device
@@ -47,8 +47,8 @@ class TorchGroup:
         self._is_aborted = False
 
     def all_reduce(self, x: Tensor) -> Tensor:
-        """Else an all-gather and the same local tree on every rank: a ring's order would depend on
-        the number of ranks.
+        """Without it, an all-gather and the same local tree on every rank: the order of a ring
+        would depend on the number of ranks.
         """
         assert x.dtype == torch.float32, f"partial sums are float32, not {x.dtype}"
         if self._memory is None or not self._memory.has_room(x):
@@ -60,7 +60,7 @@ class TorchGroup:
         return torch.cat(self._gather(x), dim)
 
     def send(self, x: Tensor, dst: int) -> None:
-        """One transfer may be under way while the next step is computed; an older one is waited for
+        """One transfer may be running while the next step is computed; an older one is waited for
         first.
         """
         while self._sending:
@@ -75,7 +75,7 @@ class TorchGroup:
     def barrier(self) -> None:
         options = dist.BarrierOptions()
         if self.device.type == "cuda":
-            options.device_ids = [self.device.index]  # else NCCL takes the device whose number is the rank's
+            options.device_ids = [self.device.index]  # otherwise NCCL takes the device with the rank's number
         self._finish(self._start(self._process_group.barrier, options))
 
     def check(self) -> None:
@@ -84,9 +84,8 @@ class TorchGroup:
             raise GroupError(f"rank {self.rank} of {self.size}: a rank did not come to a sum within the time limit")
 
     def abort(self) -> None:
-        """NCCL's wakes this rank's device, and each rank is to be aborted.
-
-        gloo has none that wakes who waits: it waits for a rank that lives until the time limit.
+        """NCCL's abort wakes this rank's device only, so each rank must be aborted. gloo has no
+        abort that wakes waiters: it waits for a live rank until the time limit.
         """
         self._is_aborted = True
         if self._memory is not None:
@@ -112,7 +111,7 @@ class TorchGroup:
             raise self._error(error) from error
 
     def _refuse_if_aborted(self) -> None:
-        """An aborted process group would begin anew, and wait for ranks that do not."""
+        """An aborted process group would start again, and wait for ranks that do not."""
         if self._is_aborted:
             raise self._error("the group was aborted")
 
@@ -131,14 +130,12 @@ def join(
     *,
     adds: bool,
 ) -> TorchGroup:
-    """This rank's group; every rank must call it with the same stores, one under the other, which
-    hold nothing else.
-
-    meeting: what can be got out of while a rank has not come; adds: whether the ranks will ask for
-    sums.
+    """This rank's group; every rank must call it with the same stores, of which one wraps the
+    other, used for nothing else. meeting: the abortable one, used to wait for ranks; adds: whether
+    the ranks will compute sums.
     """
     if device.type != "cuda":
-        gloo: Any = dist.ProcessGroupGloo  # whose type knows no options
+        gloo: Any = dist.ProcessGroupGloo  # whose type annotation lacks options
         gloo_options = gloo._Options()
         gloo_options._devices = [gloo.create_device(hostname=hostname)]
         gloo_options._timeout = timeout

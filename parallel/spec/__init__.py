@@ -1,5 +1,5 @@
-"""What a model is, from config.json alone: its layers, its tensors, how it can be cut. Needs no
-torch.
+"""Describes a model from config.json alone: its layers, its tensors, how it can be sharded. Needs
+no torch.
 
 Workers build their layers from it (`parallel.decoder`); the planner computes weights and cache from
 it before anything starts.
@@ -12,7 +12,7 @@ from parallel.errors import UnsupportedModel
 from parallel.spec import qwen2, qwen2_moe, qwen3, qwen3_moe
 from parallel.spec.decoder import DecoderConfig
 
-# An architecture's name in config.json -> what reads the rest of it.
+# An architecture's name in config.json -> the function that reads config.json.
 MODELS: dict[str, Callable[[dict[str, Any]], DecoderConfig]] = {
     "Qwen2ForCausalLM": qwen2.read,
     "Qwen2MoeForCausalLM": qwen2_moe.read,

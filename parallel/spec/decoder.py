@@ -1,6 +1,4 @@
-"""What a decoder is made of, before it is cut: its sizes, its tensors, and how many ranks can share
-it.
-"""
+"""A decoder before it is sharded: its sizes, its tensors, and how many ranks can share it."""
 
 import math
 from dataclasses import dataclass
@@ -18,8 +16,8 @@ MAX_LEAVES = 8
 
 @dataclass(frozen=True, slots=True)
 class DecoderConfig:
-    """What the layers need of config.json. With experts, those layers have them whose number, from
-    1, sparse_step divides.
+    """What the layers need from config.json. If the model has experts, the layers whose number,
+    counted from 1, sparse_step divides have them.
     """
 
     vocab_size: int
@@ -33,13 +31,13 @@ class DecoderConfig:
     dense_layers: frozenset[int]  # layers without experts, whatever sparse_step says
 
     def moe_of(self, index: int) -> MoEShape | None:
-        """What layer `index` has in the place of an MLP."""
+        """The experts of layer `index`; None if it has an MLP."""
         return None if index in self.dense_layers or (index + 1) % self.sparse_step else self.moe
 
     @property
     def dealt_out(self) -> dict[str, int]:
-        """How many there are of each thing that every rank must get an equal share of; key-value
-        heads may be shared.
+        """The counts that the number of ranks must divide; key-value heads may instead be shared by
+        ranks.
         """
         moe = self.moe
         counts = {"attention heads": self.layer.num_heads}
@@ -53,8 +51,8 @@ class DecoderConfig:
 
     @property
     def num_leaves(self) -> int:
-        """Virtual shards of the row-parallel linears and of the experts: the largest power of two
-        up to 8 that divides all.
+        """The number of leaves of row-parallel linears and of experts: the largest power of two up
+        to 8 that divides all counts.
         """
         leaves = MAX_LEAVES
         while any(count % leaves for count in self.dealt_out.values()):
@@ -63,14 +61,14 @@ class DecoderConfig:
 
     @property
     def head_layers(self) -> float:
-        """What the head costs in layers, where every other row is sampled: in decode all are, in
-        prefill hardly any.
+        """The head's cost in layers, assuming that every other row is sampled: in decode all are,
+        in prefill hardly any.
         """
         layers = [math.prod(shape) for name, shape in self.shapes().items() if name.startswith("model.layers.")]
         return self.vocab_size * self.layer.hidden_size * self.num_layers / sum(layers) / 2
 
     def check_sharding(self, tp_size: int, pp_size: int) -> None:
-        """Raise InvalidSharding unless heads, MLP, experts and layers can be dealt out so."""
+        """Raise InvalidSharding unless heads, MLP, experts and layers can be divided like that."""
         leaves, kv_heads = self.num_leaves, self.layer.num_kv_heads
         sizes = [
             size
@@ -95,7 +93,7 @@ class DecoderConfig:
 
     @property
     def unused(self) -> frozenset[str]:
-        """Tensors that a checkpoint may hold too: a tied head, and the rotary frequencies, which
+        """Tensors that a checkpoint may also have: a tied head, and the rotary frequencies, which
         follow from config.json.
         """
         unused = {f"model.layers.{index}.self_attn.rotary_emb.inv_freq" for index in range(self.num_layers)}
@@ -116,7 +114,7 @@ class DecoderConfig:
 
 
 def _attention_shapes(layer: LayerShape) -> Shapes:
-    """Norms are counted in."""
+    """Includes the norms."""
     hidden, queries, keys = layer.hidden_size, layer.num_heads * layer.head_dim, layer.num_kv_heads * layer.head_dim
     shapes: Shapes = {
         "input_layernorm.weight": (hidden,),

@@ -1,11 +1,11 @@
-"""What a decoder layer is made of, before it is cut."""
+"""The parts of a decoder layer, before it is sharded."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """Attention, and an MLP unless experts are in its place."""
+    """Attention, and an MLP unless the layer has experts."""
 
     hidden_size: int
     intermediate_size: int
@@ -19,10 +19,10 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class MoEShape:
-    """What is in the place of a layer's MLP."""
+    """The experts that a layer has instead of an MLP."""
 
     num_experts: int
     num_chosen: int  # experts a row goes to
     intermediate_size: int  # of an expert
     normalizes: bool  # the chosen ones' probabilities are divided by their sum
-    shared_intermediate_size: int  # of the expert that every row goes to as well; 0: there is none
+    shared_intermediate_size: int  # of the shared expert, which computes every row; 0: there is none

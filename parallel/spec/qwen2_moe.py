@@ -1,5 +1,5 @@
-"""Qwen2-MoE: Qwen2's attention, and experts in the place of the MLP, of which every row goes to a
-few and to a shared one.
+"""Qwen2-MoE: Qwen2's attention, and experts instead of the MLP: each row goes to a few and to a
+shared one.
 """
 
 from typing import Any

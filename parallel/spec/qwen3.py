@@ -1,11 +1,13 @@
-"""Qwen3: heads of a size of their own, queries and keys normed head by head, no biases."""
+"""Qwen3: head size independent of the hidden size, RMS norm of each query and key head, no
+biases.
+"""
 
 from typing import Any
 
 from parallel.spec.decoder import DecoderConfig
 from parallel.spec.read import Supported, read_decoder, require_integers
 
-SUPPORTED: Supported = {"attention_bias": (False, None)}  # it would also be one on the output
+SUPPORTED: Supported = {"attention_bias": (False, None)}  # it would also add one to the output
 
 
 def read(hf_config: dict[str, Any]) -> DecoderConfig:

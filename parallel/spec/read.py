@@ -1,5 +1,5 @@
-"""Reads what architectures share of config.json; a refusal names the field, its value and what is
-supported.
+"""Reads the parts of config.json that architectures share; errors name the field, its value and
+what is supported.
 """
 
 from typing import Any
@@ -18,8 +18,7 @@ REQUIRED = (
     "vocab_size",
 )
 
-# Fields that change what is computed, and the values that are computed here; the first is also
-# meant if it is absent.
+# Fields that change what is computed, and the supported values; the first is the default.
 Supported = dict[str, tuple[Any, ...]]
 SUPPORTED: Supported = {
     "hidden_act": ("silu",),
@@ -38,7 +37,7 @@ def read_decoder(
     moe: MoEShape | None = None,
 ) -> DecoderConfig:
     """From config.json as a dictionary; raises UnsupportedModel. `supported`: of this architecture,
-    beside SUPPORTED.
+    in addition to SUPPORTED.
     """
     require_integers(hf_config, REQUIRED)
     for name, values in (SUPPORTED | (supported or {})).items():

@@ -1,4 +1,4 @@
-"""How positions become angles: the kinds of rotary embedding that config.json may ask for."""
+"""How positions become angles: the kinds of rotary embedding that config.json may name."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +7,7 @@ from parallel.errors import UnsupportedModel
 
 DEFAULT_THETA = 10000.0
 
-# The keys that each kind may bring, beside its name and theta; False: it may also be left out.
+# The keys of each kind, beside its name and theta; False: optional.
 KINDS: dict[str, dict[str, bool]] = {
     "default": {},
     "linear": {"factor": True},
@@ -71,6 +71,6 @@ def read_rope(hf_config: dict[str, Any]) -> Rope:
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise UnsupportedModel(f"rope type {kind!r}: {key}={value!r} is no positive number")
     if kind == "yarn" and is_given:
-        # As Qwen's model cards have it, which leave max_position_embeddings as it was.
+        # As in Qwen's model cards, which leave max_position_embeddings unchanged.
         max_positions = int(parameters["factor"] * parameters["original_max_position_embeddings"])
     return Rope(kind, float(theta), parameters, max_positions)

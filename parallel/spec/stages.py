@@ -1,9 +1,9 @@
-"""Which layers a pipeline stage has."""
+"""The layers of a pipeline stage."""
 
 
 def stage_layers(num_layers: int, pp_rank: int, pp_size: int, head_layers: float) -> range:
-    """The layers of a stage; the last one has the head too, as much work as `head_layers` layers,
-    and so fewer of them.
+    """The layers of a stage; the last one also has the head, which costs as much as `head_layers`
+    layers, and so has fewer of them.
     """
     assert 0 <= pp_rank < pp_size <= num_layers, f"stage {pp_rank} of {pp_size} over {num_layers} layers"
     if pp_size == 1:
