@@ -88,13 +88,13 @@ class _Recorder:
         return note
 
 
-class _Tensors(TorchDispatchMode):  # type: ignore[misc]
+class _Tensors(TorchDispatchMode):
     """Keeps the tensors that are allocated. Otherwise torch may only return views, because a replay
     does not call it.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        TorchDispatchMode.__init__(self)  # torch's, untyped: mypy is told to let these be called
         self.made: list[Tensor] = []
 
     @classmethod

@@ -63,6 +63,7 @@ def gate_up_silu(x: Tensor, weight: Tensor) -> Tensor:
 
 def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
     """x [T, in] dtype -> [T, out] float32, in whatever order."""
+    assert isinstance(weight.weight, Tensor), "weights are not quantized here"
     return linear_float32(x, weight.weight)
 
 

@@ -7,6 +7,7 @@ weight does.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import triton
@@ -70,14 +71,14 @@ def store(weight: Tensor, quantization: Quantization | None, num_leaves: int = 1
     parts = [_pack(part, quantization, num_leaves) for part in weight.split(ROWS_AT_ONCE)]
     all_codes, all_scales = zip(*parts, strict=True)
     codes, scales = torch.cat(all_codes, dim=0 if quantization == "fp8" else 1), torch.cat(all_scales, dim=1)
-    return QuantizedWeight(codes, scales, quantization, tuple(weight.shape), weight.dtype)
+    return QuantizedWeight(codes, scales, quantization, (weight.shape[0], weight.shape[1]), weight.dtype)
 
 
 def stack(weights: Sequence[Weight]) -> Weight:
     """Weights of one shape, one after the other."""
     first = weights[0]
     if isinstance(first, Tensor):
-        return torch.stack(weights)
+        return torch.stack(cast("list[Tensor]", weights))
     codes, scales = (torch.stack([getattr(each, name) for each in weights]) for name in ("codes", "scales"))
     return QuantizedWeight(codes, scales, first.kind, first.shape, first.dtype)
 

@@ -51,4 +51,4 @@ def row_largest(chunk_largest, row, NUM_CHUNKS: tl.constexpr, CHUNKS: tl.constex
 
 def chunk_size(vocab_size: int) -> int:
     """Logits that a program takes at once: a power of two, a block at least."""
-    return min(MAX_CHUNK, max(BLOCK.value, triton.next_power_of_2(vocab_size)))
+    return int(min(MAX_CHUNK, max(BLOCK.value, triton.next_power_of_2(vocab_size))))

@@ -83,7 +83,7 @@ def _sum_of_squares(x: Tensor) -> Tensor:
     """Over the last dimension, in an order that does not depend on a library: four rows of sixteen,
     then halves.
     """
-    squares = (x * x).unflatten(-1, (4, 16))
+    squares: Tensor = (x * x).unflatten(-1, (4, 16))
     total = squares[..., 0, :] + squares[..., 1, :] + squares[..., 2, :] + squares[..., 3, :]
     while total.shape[-1] > 1:
         half = total.shape[-1] // 2

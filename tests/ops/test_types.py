@@ -1,0 +1,36 @@
+"""mypy lets functions of `ops.kernels` go without types, for those that Triton compiles: here, that
+all others have them.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+KERNELS = sorted((Path(__file__).parents[2] / "ops" / "kernels").glob("*.py"))
+
+
+def untyped(source: str) -> list[str]:
+    """Functions of Python that lack the type of an argument or of their result."""
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    return [each.name for each in functions if not is_compiled(each) and not is_typed(each)]
+
+
+def is_compiled(function: ast.FunctionDef) -> bool:
+    return any(ast.unparse(decorator).startswith("triton.jit") for decorator in function.decorator_list)
+
+
+def is_typed(function: ast.FunctionDef) -> bool:
+    arguments = function.args
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return function.returns is not None and all(argument.annotation is not None for argument in named)
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
+def test_what_python_runs_is_typed(path: Path) -> None:
+    assert untyped(path.read_text(encoding="utf-8")) == []
+
+
+def test_what_is_not_typed_is_seen() -> None:
+    assert untyped("def f(x):\n    pass") == untyped("def f(x: int):\n    pass") == ["f"]
+    assert untyped("@triton.jit\ndef f(x):\n    pass\n\ndef g(x: int) -> int:\n    return x") == []
