@@ -11,10 +11,8 @@ import pytest
 
 pytest.importorskip("triton")
 HERE = Path(__file__).parent
-FILES = [
-    HERE / f"test_{name}.py"
-    for name in "activation attention blocks float8 linear logits logprobs moe norm quantization rotary select".split()
-]
+NAMES = "activation attention blocks float8 linear logprobs moe norm penalties quantization rotary select"
+FILES = [HERE / f"test_{name}.py" for name in NAMES.split()]
 SLOW = "more_decode_rows or chunks_of_any_size"  # sizes that would take the interpreter minutes
 
 
