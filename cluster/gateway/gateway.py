@@ -119,7 +119,7 @@ class Gateway:
 
     async def trace(self) -> dict[str, Any]:
         """The last steps of every replica, each a process of the trace."""
-        traces = await self._engines.trace()
+        traces = await self._engines.ask("trace")
         events = [event | {"pid": pid} for pid, trace in enumerate(traces) for event in trace["traceEvents"]]
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
@@ -128,7 +128,8 @@ class Gateway:
         is not known (any more).
         """
         asked = self._history.find(request_id)
-        seconds = await self._engines.why(asked.own_id) if asked is not None else None
+        answers: list[dict[str, float] | None] = await self._engines.ask("why", asked.own_id) if asked else []
+        seconds = next((answer for answer in answers if answer is not None), None)
         if asked is None or seconds is None or asked.seconds_lost == 0:
             return seconds
         return {"earlier attempts": asked.seconds_lost} | seconds

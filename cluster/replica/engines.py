@@ -96,8 +96,7 @@ class Engines(Protocol):
     async def probe(self) -> list[str]:
         """Have every replica generate a token; what went wrong, a line each."""
 
-    async def trace(self) -> list[dict[str, Any]]:
-        """A Chrome trace of each replica."""
-
-    async def why(self, request_id: str) -> dict[str, float] | None:
-        """Seconds by phase, of the replica that knows the request last."""
+    async def ask(self, question: str, *args: Any) -> list[Any]:
+        """What each replica answers to a question of `EngineDeployment` (`trace`, `why`); raises
+        Unavailable.
+        """

@@ -17,7 +17,7 @@ import pytest
 import ray
 from ray import serve
 
-from cluster.gateway.deployment import _running
+from cluster.gateway.serve_engines import running_replicas
 from cluster.launch.app import APP_NAME, build_app
 from tests.end_to_end.chaos.processes import GATEWAY, PROXY, find, is_alive
 from tests.end_to_end.conftest import ENGINE, LOOPBACK, Server
@@ -49,7 +49,7 @@ def test_serve_tells_which_replicas_run_as_they_call_themselves(server: Server) 
     engines = serve.get_deployment_handle("EngineDeployment", "squadron")
     engines.broadcast("stats").results(timeout_s=DEADLINE_SECONDS)  # from now on it is told of them
     wait_until_healthy(server)
-    wait_until(lambda: _running(engines) == {engine(server)["replica"]}, "it tells of others, or of none")
+    wait_until(lambda: running_replicas(engines) == {engine(server)["replica"]}, "it tells of others, or of none")
 
 
 def test_a_stream_outlives_its_engine_replica(server: Server, undisturbed: Any) -> None:

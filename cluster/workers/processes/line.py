@@ -69,11 +69,15 @@ def _hold(line: Connection, abort: Callable[[int], None]) -> None:
         while True:
             line.post(ALIVE)
             if select.select([line], [], [], WORD_SECONDS)[0]:
-                for frame in line.receive():
-                    match decode_word(frame):
-                        case Abort(epoch=epoch):
-                            abort(epoch)
-                        case Look(pid=pid, start_time=start_time) if is_stopped(pid, start_time):
-                            line.post(encode_word(Stopped(pid, start_time)))
+                _hear(line, abort)
     except BaseException:
         os._exit(1)
+
+
+def _hear(line: Connection, abort: Callable[[int], None]) -> None:
+    for frame in line.receive():
+        match decode_word(frame):
+            case Abort(epoch=epoch):
+                abort(epoch)
+            case Look(pid=pid, start_time=start_time) if is_stopped(pid, start_time):
+                line.post(encode_word(Stopped(pid, start_time)))

@@ -113,11 +113,13 @@ class Replicas:
     async def kill(self, replica: str) -> None:
         self.killed.append(replica)
 
-    async def trace(self) -> list[dict[str, Any]]:
-        return [{"traceEvents": [{"name": "step", "pid": 0}]} for _ in self.replicas]
-
-    async def why(self, request_id: str) -> dict[str, float] | None:
-        return {"decode": 1.0} if request_id == self.replicas[-1].requests[-1].id else None
+    async def ask(self, question: str, *args: Any) -> list[Any]:
+        if question == "trace":
+            return [{"traceEvents": [{"name": "step", "pid": 0}]} for _ in self.replicas]
+        return [
+            {"decode": 1.0} if replica.requests and args == (replica.requests[-1].id,) else None
+            for replica in self.replicas
+        ]
 
 
 @pytest.fixture

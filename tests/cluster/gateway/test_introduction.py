@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cluster.gateway.deployment import _ServeEngines
 from cluster.gateway.gateway import Gateway
+from cluster.gateway.serve_engines import ServeEngines
 from cluster.replica.delta_channel import GatewayAddress
 from cluster.replica.delta_client import DeltaClient
 from tests.cluster.gateway.test_gateway import report
@@ -59,7 +59,7 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., 
     started: list[tuple[Gateway, Handle]] = []
 
     async def start_one(handle: Handle) -> Gateway:
-        gateway = Gateway(_ServeEngines(handle), max_attempts=1, patience=SECONDS)
+        gateway = Gateway(ServeEngines(handle), max_attempts=1, patience=SECONDS)
         started.append((gateway, handle))
         await gateway.start("127.0.0.1")
         return gateway

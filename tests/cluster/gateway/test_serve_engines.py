@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError
 
-from cluster.gateway import deployment
-from cluster.gateway.deployment import _ServeEngines
+from cluster.gateway import serve_engines
+from cluster.gateway.serve_engines import ServeEngines
 
 MODEL = {"vocab_size": 8}
 
@@ -52,7 +52,7 @@ class Left(Exception):
     """In place of the process' end."""
 
 
-class Engines(_ServeEngines):
+class Engines(ServeEngines):
     def __init__(self, handle: Handle, *, running: tuple[bool, ...]) -> None:
         """`running`: what Serve's controller says, each time that it is asked; the last one for
         ever.
@@ -69,8 +69,8 @@ class Engines(_ServeEngines):
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployment, "BLIND_SECONDS", 0.05)
-    monkeypatch.setattr(deployment, "INTRODUCTION_SECONDS", 0.0)
+    monkeypatch.setattr(serve_engines, "BLIND_SECONDS", 0.05)
+    monkeypatch.setattr(serve_engines, "INTRODUCTION_SECONDS", 0.0)
 
 
 async def test_a_gateway_that_hears_of_no_replica_that_runs_is_replaced() -> None:

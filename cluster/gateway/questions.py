@@ -1,0 +1,31 @@
+"""An operator's questions to every replica of a deployment."""
+
+from typing import Any
+
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from cluster.api.errors import Unavailable
+from cluster.workers.ray_errors import reason_of
+
+ANSWER_SECONDS = 10.0
+RETRY_AFTER = 5.0  # seconds
+
+
+async def ask_all(replicas: DeploymentHandle[Any], method: str, *args: Any) -> list[Any]:
+    """What each replica answers, without those that have died; raises Unavailable if another one
+    does not answer.
+    """
+    try:
+        answers = await replicas.broadcast(method, *args).results_async(
+            timeout_s=ANSWER_SECONDS, return_exceptions=True
+        )
+    except (RayServeException, TimeoutError):
+        message = f"Not every replica answered within {ANSWER_SECONDS:.0f} s"
+        raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER) from None
+    for answer in answers:
+        if isinstance(answer, Exception) and not isinstance(answer, RayActorError):
+            message = f"A replica could not answer: {reason_of(answer)}"
+            raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER)
+    return [answer for answer in answers if not isinstance(answer, Exception)]
