@@ -194,7 +194,7 @@ class LLMEngine:
         return [told for _, told in news]
 
     def _remove(self, group: SequenceGroup) -> None:
-        del self._groups[group.request_id]
+        del self._groups[group.request.id]
         group.is_over = True
         self.scheduler.finish(group)
         self.recorder.finished(group)
@@ -213,7 +213,7 @@ class LLMEngine:
             return
         self.recorder.recovered(self.scheduler.requeue_all(self._adopt(capacity), lost))
         if verdict is not None:
-            self.fail_request(verdict.group.request_id, verdict.message, verdict.code)
+            self.fail_request(verdict.group.request.id, verdict.message, verdict.code)
 
     def _end_what_outgrew_the_cache(self, lanes: list[Lane]) -> None:
         """It is less since workers were replaced: whoever needs more than all of it can never go
@@ -222,7 +222,7 @@ class LLMEngine:
         for lane in lanes:
             if not lane.group.is_over:
                 message = cache_size.outgrown_message(lane, self.scheduler.blocks)
-                self.fail_request(lane.group.request_id, message, CACHE_TOO_SMALL)
+                self.fail_request(lane.group.request.id, message, CACHE_TOO_SMALL)
 
     def _give_up(self, reason: str) -> None:
         """No workers, no hope: every request ends with the reason, and none is taken any more."""

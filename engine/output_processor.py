@@ -47,7 +47,7 @@ class OutputProcessor:
             if entry.seq.finish_reason is not None or plan.step < entry.seq.first_valid_step:
                 self.num_discarded_rows += entry.num_samples
             elif not is_finite and entry.seq.has_found_blocks:
-                logger.warning("request %s is computed again: not finite, on found blocks", entry.group.request_id)
+                logger.warning("request %s is computed again: not finite, on found blocks", entry.group.request.id)
                 scheduler.start_over(entry.group, entry.seq)
             elif row > first_row:
                 self._apply(entry, rows, first_row, gained, scheduler, is_finite=is_finite)
@@ -153,7 +153,7 @@ class OutputProcessor:
 def _trouble(group: SequenceGroup, error: Exception) -> str:
     """What a request is told that failed by itself; the log is told, too."""
     message = str(error) if isinstance(error, SquadronError) else f"{type(error).__name__}: {error}"
-    logger.warning("request %s failed: %s", group.request_id, message)
+    logger.warning("request %s failed: %s", group.request.id, message)
     return message
 
 
@@ -163,9 +163,10 @@ def _request_output(group: SequenceGroup, gained: list[CompletionOutput]) -> Req
         prompt_logprobs = group.prompt_logprobs or [None]
         group.prompt_logprobs_sent = True
     group.is_over = group.finished
+    request = group.request
     return RequestOutput(
-        group.request_id,
-        group.request.resume.attempt,
+        request.id,
+        request.resume.attempt,
         group.prompt_token_ids,
         gained,
         group.finished,

@@ -71,7 +71,7 @@ class Recorder:
         return StepRecord(
             step=plan.step,
             epoch=request.epoch,
-            request_ids=[entry.group.request_id for entry in plan.scheduled],
+            request_ids=[entry.group.request.id for entry in plan.scheduled],
             choices=[entry.seq.choice for entry in plan.scheduled],
             starts=request.context_lens - num_tokens,
             num_tokens=num_tokens,
@@ -79,7 +79,7 @@ class Recorder:
             num_swapped_out=len(plan.blocks_to_swap_out),
             num_swapped_in=len(plan.blocks_to_swap_in),
             num_copied=len(plan.blocks_to_copy),
-            preempted=[lane.group.request_id for lane in plan.preempted],
+            preempted=[lane.group.request.id for lane in plan.preempted],
             schedule_start=started,
             submitted=submitted,
         )
@@ -105,7 +105,7 @@ class Recorder:
 
     def finished(self, group: SequenceGroup) -> None:
         group.metrics.finish(time.monotonic())
-        self._finished[group.request_id] = group.metrics
+        self._finished[group.request.id] = group.metrics
         if len(self._finished) > NUM_FINISHED_KEPT:
             self._finished.popitem(last=False)
 

@@ -116,7 +116,7 @@ class Recovery:
         else:
             verdict = Verdict(group, f"each step with this request failed ({failure.reason})", STEP_FAILED)
         self._recorder.num_quarantined += 1
-        self._recorder.tell(f"request {group.request_id} ended: {verdict.message}")
+        self._recorder.tell(f"request {group.request.id} ended: {verdict.message}")
         return verdict
 
 

@@ -172,10 +172,6 @@ class SequenceGroup:
     may_pass: bool = False  # be admitted while others stand trial: has had a token, or is one of them (engine.suspects)
 
     @property
-    def request_id(self) -> str:
-        return self.request.id
-
-    @property
     def live(self) -> list[Sequence]:
         """The sequences that go on."""
         return [seq for seq in self.seqs if seq.finish_reason is None]

@@ -21,7 +21,7 @@ def insert(queue: list[Lane], lane: Lane) -> None:
 def remove(queue: list[Lane], lane: Lane) -> None:
     """Take a lane out of a queue that it is in, without asking each of the others."""
     index = bisect_left(queue, lane.order, key=_order)
-    assert queue[index] is lane, f"request {lane.group.request_id} is not in this queue"
+    assert queue[index] is lane, f"request {lane.group.request.id} is not in this queue"
     del queue[index]
 
 

@@ -100,7 +100,7 @@ def test_an_abort_of_the_one_on_trial_lets_the_next_one_go() -> None:
     for request in requests:
         add_request(engine, request.request_id, request.prompt, request.params, is_suspect=True)
     (tried,) = engine.scheduler.queues.waiting.admissible()
-    engine.abort_request(tried.group.request_id)
+    engine.abort_request(tried.group.request.id)
     (next_one,) = engine.scheduler.queues.waiting.admissible()
     assert next_one is not tried
 
@@ -115,8 +115,8 @@ def test_newcomers_wait_while_a_trial_goes_on_and_those_with_a_token_do_not() ->
     engine.executor.raise_at = {engine.scheduler.step}
     engine.executor.raising = {POISON}
     engine.step()
-    assert [lane.group.request_id for lane in engine.scheduler.queues.waiting] == ["proved", "tried", "newcomer"]
-    assert [lane.group.request_id for lane in engine.scheduler.queues.waiting.admissible()] == ["proved", "tried"]
+    assert [lane.group.request.id for lane in engine.scheduler.queues.waiting] == ["proved", "tried", "newcomer"]
+    assert [lane.group.request.id for lane in engine.scheduler.queues.waiting.admissible()] == ["proved", "tried"]
     answers = finish(engine)
     assert answers["tried"].error_code == STEP_FAILED
     assert essence(answers["newcomer"]) == alone([newcomer])["r1"] and answers["proved"].error is None
