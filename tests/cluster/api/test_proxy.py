@@ -30,7 +30,7 @@ def test_serve_reads_what_its_controller_is_given() -> None:
     """
     environment = os.environ | CONTROLLER_OPTIONS["runtime_env"]["env_vars"]
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert done.stdout.split() == ["cluster.api.proxy:set_up", "0.5", "5.0"], done.stderr
+    assert done.stdout.split() == ["cluster.api.proxy:set_up", "0.2", "5.0"], done.stderr
 
 
 async def nothing(*_: object) -> None:
