@@ -1,5 +1,5 @@
-"""The choices of a request: they share the prompt, take turns where there is no room for all, and
-give up what they leave.
+"""Who is in a step, and with how many tokens. The choices of a request share the prompt, take turns
+where there is no room for all, and give up what they leave.
 """
 
 import pytest
@@ -18,6 +18,55 @@ def choices(n, max_tokens=60, prompt=PROMPT, **fields):
 def computed(engine):
     """Tokens, those that a preemption had computed again included."""
     return sum(int(record.num_tokens.sum()) for record in engine.timeline.records)
+
+
+def parts(engine):
+    """The next step, scheduled and not executed: for each sequence the request, its first position,
+    how many tokens, and how many are sampled.
+    """
+    plan = engine.scheduler.schedule()
+    return [(part.group.request_id, part.start, part.num_tokens, part.num_samples) for part in plan.scheduled]
+
+
+def test_prefill_chunks_and_decode_are_one_rule():
+    engine = make_engine(Knobs(depth=2, runs_ahead=True, overrides={"max_num_batched_tokens": 32}))
+    params = SamplingParams(max_tokens=2, ignore_eos=True)
+    add_request(engine, "a", [1] * 20, params)
+    add_request(engine, "b", [2] * 30, params)
+    assert parts(engine) == [("a", 0, 20, 1), ("b", 0, 12, 0)]
+    assert parts(engine) == [("a", 20, 1, 1), ("b", 12, 18, 1)]
+    assert parts(engine) == [("b", 30, 1, 1)], "both tokens of the first one are on their way"
+    assert parts(engine) == [], "those of the second, too"
+
+
+def test_a_token_that_is_not_known_is_waited_for():
+    engine = make_engine(Knobs(depth=2, runs_ahead=False))
+    add_request(engine, "a", [1] * 20, SamplingParams(max_tokens=2))
+    assert parts(engine) == [("a", 0, 20, 1)]
+    step = engine.scheduler.step
+    assert engine.scheduler.schedule().is_empty and engine.scheduler.step == step
+
+
+@pytest.mark.parametrize(("num_tokens", "is_admitted"), [(80, True), (81, False)])
+def test_newcomers_leave_the_watermark_to_those_who_run(num_tokens, is_admitted):
+    """Of ten blocks three are taken and two are for those who run."""
+    engine = make_engine(Knobs(num_blocks=11, overrides={"watermark": 0.2}))
+    add_request(engine, "runs", [1] * 48, SamplingParams(max_tokens=2))
+    assert parts(engine) == [("runs", 0, 48, 1)]
+    add_request(engine, "new", [2] * num_tokens, SamplingParams(max_tokens=2))
+    assert parts(engine) == ([("new", 0, num_tokens, 1)] if is_admitted else [])
+
+
+def test_whoever_is_swapped_out_comes_back_before_newcomers_are_admitted():
+    engine = make_engine(Knobs(num_blocks=11, num_cpu_blocks=11, depth=2, runs_ahead=True))
+    add_request(engine, "big", [1] * 100, SamplingParams(max_tokens=2))
+    engine.scheduler.schedule()
+    (lane,) = engine.scheduler.queues.running
+    engine.scheduler.queues.swap_out(lane)
+    lane.seqs[0].num_pending = 0
+    lane.seqs[0].token_ids.append(7)
+    add_request(engine, "new", [2] * 30, SamplingParams(max_tokens=2))
+    assert parts(engine) == [("big", 100, 1, 1), ("new", 0, 30, 1)]
 
 
 @pytest.mark.parametrize("swap_seconds", [0.0, float("inf")])

@@ -1,0 +1,36 @@
+"""A step is arrays of the types and shapes that it says, also if it only moves blocks."""
+
+from dataclasses import fields
+
+import numpy as np
+
+from engine.batch import build_request
+from engine.plan import SchedulerOutputs
+from engine.sampling_params import SamplingParams
+from engine.step import ExecuteModelRequest
+from tests.engine.arrivals import add_request
+from tests.engine.workloads import Knobs, make_engine
+
+
+def arrays(request: ExecuteModelRequest) -> dict[str, np.ndarray]:
+    values = {field.name: getattr(request, field.name) for field in fields(request)}
+    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+
+def test_every_array_is_of_32_bit_integers() -> None:
+    engine = make_engine(Knobs())
+    add_request(engine, "r", [1] * 20, SamplingParams())
+    request = build_request(engine.scheduler.schedule(), engine.scheduler.blocks, 0)
+    assert {array.dtype for array in arrays(request).values()} == {np.dtype(np.int32)}
+
+
+def test_a_step_that_only_moves_blocks_has_no_rows() -> None:
+    plan = SchedulerOutputs(3, max_tokens=8, blocks_to_swap_out=[(1, 0), (2, 1)])
+    request = build_request(plan, make_engine(Knobs()).scheduler.blocks, 0)
+    assert {name: array.shape for name, array in arrays(request).items()} == {
+        **dict.fromkeys(("input_ids", "positions", "slot_mapping", "context_lens", "sampled_rows"), (0,)),
+        **dict.fromkeys(("carried_rows", "blocks_to_swap_in", "blocks_to_copy"), (0, 2)),
+        "query_starts": (1,),
+        "block_tables": (0, 0),
+        "blocks_to_swap_out": (2, 2),
+    }
