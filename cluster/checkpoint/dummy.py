@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cluster.checkpoint.shapes import ARCHITECTURES, Shape
+from cluster.checkpoint.shapes import CLASS_NAMES, Shape
 from engine.errors import InvalidConfig
 from parallel.spec import read
 
@@ -134,7 +134,7 @@ def _hf_config(shape: Shape) -> dict[str, Any]:
     experts = {} if shape.experts is None else asdict(shape.experts) | {"decoder_sparse_step": 1, "mlp_only_layers": []}
     optional = {"head_dim": shape.head_dim, **experts}
     return {
-        "architectures": [ARCHITECTURES[shape.model_type]],
+        "architectures": [CLASS_NAMES[shape.model_type]],
         "model_type": shape.model_type,
         "hidden_size": shape.hidden_size,
         "num_hidden_layers": shape.num_hidden_layers,

@@ -45,7 +45,8 @@ SHAPES = {
     # Not a published model: experts for machines on which the others do not fit.
     "qwen3-moe-small": Shape(1024, 12, 16, 4, 3072, 32000, True, 64, True, Experts(32, 4, 512, True)),
 }
-ARCHITECTURES = {
+# By model_type, the name of the class in config.json.
+CLASS_NAMES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen2_moe": "Qwen2MoeForCausalLM",
     "qwen3": "Qwen3ForCausalLM",

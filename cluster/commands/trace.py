@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     if options.why is not None:
-        for line in explain(_get(options, f"/debug/why/{quote(options.why, safe='')}")["seconds"]):
+        for line in breakdown(_get(options, f"/debug/why/{quote(options.why, safe='')}")["seconds"]):
             print(line)
         return
     trace = _get(options, "/debug/trace")
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
     print(f"{options.output}: {steps} steps; open it in ui.perfetto.dev or chrome://tracing")
 
 
-def explain(seconds: dict[str, float]) -> list[str]:
+def breakdown(seconds: dict[str, float]) -> list[str]:
     """One line per phase with its share, and the sum."""
     total = sum(seconds.values())
     lines = [f"{phase:<16} {value:9.4f} s {value / total:6.1%}" for phase, value in seconds.items()]

@@ -18,7 +18,7 @@ from cluster.gateway.gateway import Gateway
 from cluster.gateway.questions import ask_all
 from cluster.gateway.serve_engines import ServeEngines
 from cluster.gateway.stop_signal import has_sigterm_come, note_sigterm
-from cluster.gateway.stream_store import JournalClient
+from cluster.gateway.stream_store import StreamStoreClient
 from cluster.logs import log_beside_serve
 from cluster.owner import Owner
 
@@ -54,7 +54,7 @@ class GatewayDeployment:
         self._api_keys = api_keys
         self._allowed_hosts = allowed_hosts
         self._strict_fields = strict_fields
-        self._streams = JournalClient(serve.get_replica_context().app_name) if stream_resume else None
+        self._streams = StreamStoreClient(serve.get_replica_context().app_name) if stream_resume else None
         self._model = await replicas.model_info()
         await self._gateway.start(ray.util.get_node_ip_address())
 

@@ -1,10 +1,10 @@
-"""The streams that clients may come back to, remembered by an actor that outlives every gateway
-(see `cluster/api/responses/resume`).
+"""Stores streams that clients may resume, in an actor that outlives every gateway (see
+`cluster/api/responses/resume`).
 
 Each Serve application has an actor of its own.
 
-A gateway writes what it has told in batches, and waits for the first of a stream only. What is
-remembered is bounded in bytes and in age; what is forgotten cannot be resumed.
+A gateway writes in batches, and waits only for the first write of a stream. The store is bounded in
+bytes and in age; what it has dropped cannot be resumed.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ NAMESPACE = "serve"  # where Serve names its actors too
 BATCH_SECONDS = 0.1
 ANSWER_SECONDS = 3.0
 MAX_BYTES = 64 << 20
-TOKEN_BYTES, RECORD_BYTES = 72, 1024  # what they take in memory, about
-OPEN_SECONDS, CLOSED_SECONDS = 3600.0, 120.0  # without news, of streams that somebody reads or nobody
-IDLE_SECONDS = 600.0  # without a word of any gateway: then the actor ends
+TOKEN_BYTES, RECORD_BYTES = 72, 1024  # their approximate size in memory
+OPEN_SECONDS, CLOSED_SECONDS = 3600.0, 120.0  # without news: for streams that are being read, and for others
+IDLE_SECONDS = 600.0  # without a write from any gateway, after which the actor ends
 SWEEP_SECONDS = 5.0
-_TROUBLES = (RayError, ValueError, TimeoutError)  # with an actor: ValueError is Ray's word for one that is not there
+_TROUBLES = (RayError, ValueError, TimeoutError)  # with an actor: Ray raises ValueError if it does not exist
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Told:
 
 @dataclass(slots=True)
 class Batch:
-    """What a gateway has to say: new streams, tokens, streams that nobody reads any more."""
+    """A gateway's writes: new streams, tokens, streams that are no longer read."""
 
     opened: dict[str, StreamRecord] = field(default_factory=dict)
     told: list[Told] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Batch:
 
 
 class StreamRecords:
-    """What is remembered, the longest unheard of first. `now` is any clock that goes on."""
+    """The stored streams, least recently written first. `now` is of any monotonic clock."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -84,13 +84,13 @@ class StreamRecords:
         return self._records.get(request_id) if self._until.get(request_id, now) > now else None
 
     def sweep(self, now: float) -> None:
-        """Forget what is too old."""
+        """Drop what is too old."""
         for request_id in [request_id for request_id, until in self._until.items() if until <= now]:
             self._forget(request_id)
 
     def _tell(self, told: Told, now: float) -> None:
-        """Take tokens that go on from those there are; two that tell the same stream tell the same
-        of it.
+        """Append tokens that continue the stored ones; two gateways that write the same stream
+        write the same.
         """
         record = self._records.get(told.request_id)
         if record is None or told.first_index > len(record.token_ids):
@@ -116,9 +116,9 @@ def _size(record: StreamRecord) -> int:
     return RECORD_BYTES + TOKEN_BYTES * len(record.token_ids)
 
 
-class StreamJournal:
-    """The actor. It ends when no gateway has said a word for long: they are gone, and nobody else
-    knows of it.
+class StreamStoreActor:
+    """The actor. It ends when no gateway has written for long: they are gone, and no one else knows
+    it.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class StreamJournal:
         self._sweeping: asyncio.Task[None] | None = None
 
     async def write(self, batch: Batch) -> None:
-        """An empty batch is a gateway's word that it is there."""
+        """An empty batch means that the gateway still exists."""
         self._heard = time.monotonic()
         self._records.write(batch, self._heard)
         if self._sweeping is None:
@@ -143,15 +143,15 @@ class StreamJournal:
         ray.kill(ray.get_runtime_context().current_actor)
 
 
-class JournalClient:
-    """A gateway's way to the actor: a `StreamStore`. Lives in one event loop."""
+class StreamStoreClient:
+    """A gateway's client of the actor: a `StreamStore`. Lives in one event loop."""
 
     def __init__(self, app_name: str) -> None:
         self._app_name = app_name
         self._actor: Any = None
         self._batch = Batch()
         self._news, self._haste = asyncio.Event(), asyncio.Event()
-        self._written = asyncio.Event()  # set anew for each batch, once it is written
+        self._written = asyncio.Event()  # one event per batch, set once it is written
         self._writing = asyncio.create_task(self._write())
 
     async def open(self, request_id: str, record: StreamRecord) -> None:
@@ -186,8 +186,8 @@ class JournalClient:
         return record
 
     async def _write(self) -> None:
-        """Batch after batch; one that fails twice is lost: its streams go on, and cannot be taken
-        up again.
+        """Write batch after batch; one that fails twice is lost: its streams continue, but cannot
+        be resumed.
         """
         while True:
             with contextlib.suppress(TimeoutError):
@@ -196,7 +196,7 @@ class JournalClient:
             self._haste.clear()
             batch, written = self._batch, self._written
             self._batch, self._written = Batch(), asyncio.Event()
-            for _ in range(2):  # an actor that has ended is known by the first question to it
+            for _ in range(2):  # that an actor has ended shows at the first call
                 try:
                     await self._ask("write", batch)
                     break
@@ -207,7 +207,7 @@ class JournalClient:
                 await asyncio.wait_for(self._haste.wait(), BATCH_SECONDS)
 
     async def _ask(self, method: str, *arguments: Any) -> Any:
-        """The actor's answer, of another actor the next time if it has none."""
+        """The actor's answer; after a failure the next call goes to a new actor."""
         try:
             if self._actor is None:
                 self._actor = await asyncio.to_thread(_start, self._app_name)
@@ -217,7 +217,7 @@ class JournalClient:
             raise
 
 
-def end_journal(app_name: str) -> None:
+def end_stream_store(app_name: str) -> None:
     """End the application's actor, if there is one."""
     with contextlib.suppress(ValueError):
         ray.kill(ray.get_actor(actor_name(app_name), namespace=NAMESPACE))
@@ -229,16 +229,16 @@ def actor_name(app_name: str) -> str:
 
 
 def _start(app_name: str) -> Any:
-    """The actor that an application's gateways have in common, made by the first of them, on
-    another node where there is one.
+    """The actor that an application's gateways share, made by the first of them, on another node if
+    there is one.
 
-    Tied to that node: Ray takes a soft wish as fulfilled by the node that hears of it first. If the
-    node dies, so does the actor, and the next question makes another.
+    Bound to that node: Ray treats a soft affinity as met by the first node that gets the request.
+    If the node dies, so does the actor, and the next call makes another.
     """
     here = ray.get_runtime_context().get_node_id()
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
     return (
-        ray.remote(StreamJournal)
+        ray.remote(StreamStoreActor)
         .options(
             name=actor_name(app_name),
             namespace=NAMESPACE,

@@ -76,7 +76,7 @@ class RayProcesses:
         """End them all, in order if that is still possible; returns when they have gone."""
         if self._stderr is not None:  # lost: Ray in this process would wait for answers
             self._kill()
-        attempt([ray.shutdown], _SHUTDOWN_SECONDS)
+        do_within([ray.shutdown], _SHUTDOWN_SECONDS)
         self._kill()
         for pidfd in self._vital:
             os.close(pidfd)
@@ -116,19 +116,19 @@ class RayProcesses:
         return found
 
 
-def attempt(steps: Sequence[Callable[[], object]], seconds: float, *, needed: str | None = None) -> None:
-    """Do the steps in a thread of their own, left alone after `seconds`, or once nothing listens at
-    `needed` any more.
+def do_within(steps: Sequence[Callable[[], object]], seconds: float, *, needed: str | None = None) -> None:
+    """Run the steps in a thread of their own, which is abandoned after `seconds`, or once nothing
+    listens at `needed` any more.
 
-    `needed` is host:port. No step begins without a connection to Ray: Ray would connect to whatever
-    other cluster it finds on the machine.
+    `needed` is host:port. No step starts without a connection to Ray: Ray would connect to any
+    other cluster that it finds on the machine.
     """
     is_wanted = True
 
     def run() -> None:
         for step in steps:
             if is_wanted and ray.is_initialized():
-                with contextlib.suppress(Exception):  # of whatever kind: Ray's way of saying that the cluster ends
+                with contextlib.suppress(Exception):  # of any kind: Ray reports the cluster's end like that
                     step()
 
     thread = threading.Thread(target=run, name="ending", daemon=True)

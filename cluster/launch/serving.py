@@ -15,10 +15,10 @@ from ray.serve.handle import DeploymentHandle
 
 from cluster import owner
 from cluster.api import proxy
-from cluster.gateway.stream_store import end_journal
+from cluster.gateway.stream_store import end_stream_store
 from cluster.launch.app import APP_NAME
 from cluster.launch.proxies import Proxies
-from cluster.launch.ray_processes import answers, attempt
+from cluster.launch.ray_processes import answers, do_within
 from cluster.replica.deployment import EngineDeployment
 from engine.errors import ClusterLost, InvalidConfig
 
@@ -63,11 +63,11 @@ def serving(
             # Of a cluster of our own the port: what has begun can be finished after the death of
             # Ray's GCS.
             needed = ray.get_runtime_context().gcs_address if ends_serve else f"{host}:{port}"
-            attempt(steps, DRAIN_SECONDS + STOP_SECONDS, needed=needed)
+            do_within(steps, DRAIN_SECONDS + STOP_SECONDS, needed=needed)
             if ends_serve:
-                attempt([lambda: _end_serve(proxies)], CLOSE_SECONDS + SERVE_SECONDS, needed=needed)
+                do_within([lambda: _end_serve(proxies)], CLOSE_SECONDS + SERVE_SECONDS, needed=needed)
             elif answers(needed):
-                attempt([proxies.close], CLOSE_SECONDS)
+                do_within([proxies.close], CLOSE_SECONDS)
 
 
 def _run(application: serve.Application) -> DeploymentHandle[Any]:
@@ -109,7 +109,7 @@ def _end_serve(proxies: Proxies) -> None:
     if serve.status().applications.keys() <= {APP_NAME}:
         proxies.close()  # before Serve tells clients that the page does not exist
     serve.delete(APP_NAME)
-    end_journal(APP_NAME)
+    end_stream_store(APP_NAME)
     if not serve.status().applications:
         serve.shutdown()
 

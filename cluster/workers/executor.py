@@ -140,7 +140,7 @@ class RayExecutor:
 
     def _restart(self) -> Capacity:
         phases = Phases()
-        if self._pool is None:  # an attempt with fewer ranks has found no place
+        if self._pool is None:  # a restart with fewer ranks found no place
             return self._start_group(self._place(PLACEMENT_SECONDS), None, phases)
         before = self._group.capacity if self._group is not None else None
         self._dissolve(self._pool)

@@ -1,15 +1,15 @@
-"""For Ray Serve's proxy: a request whose gateway was lost before its answer began is asked again,
-of another gateway.
+"""For Ray Serve's proxy: a request whose gateway was lost before its answer began is sent to
+another gateway.
 
-The request can be sent twice because the first attempt ends with its gateway, and because nobody
-has had any of its answer.
+The request can be sent twice because the first try ended with its gateway, and no one has received
+any of its answer.
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.api.errors import Unavailable, error_response
 
-MAX_ATTEMPTS = 3
+MAX_TRIES = 3
 MAX_KEPT_BYTES = 1 << 20  # of a request's body
 RETRY_AFTER = 1.0  # seconds
 
@@ -27,7 +27,7 @@ class LostGateways:
             await self._app(scope, receive, send)
             return
         exchange = _Exchange(receive, send)
-        for _ in range(MAX_ATTEMPTS):
+        for _ in range(MAX_TRIES):
             await self._app(dict(scope), exchange.receive, exchange.send)  # a copy, since the proxy writes into it
             if exchange.is_over:
                 return
@@ -45,8 +45,8 @@ class _Exchange:
         self._send = send
         self._kept: list[Message] = []
         self._num_bytes = 0
-        self._num_read = 0  # of the kept messages, by the current attempt
-        self.is_over = False  # the answer has begun, or the client has gone
+        self._num_read = 0  # of the kept messages, in the current try
+        self.is_over = False  # the answer has begun, or the client has disconnected
 
     async def receive(self) -> Message:
         if self._num_read < len(self._kept):
@@ -66,8 +66,6 @@ class _Exchange:
         await self._send(message)
 
     def rewind(self) -> bool:
-        """Have the next attempt read from the beginning; False if the body was too long to be
-        kept.
-        """
+        """Let the next try read from the beginning; False if the body was too long to be kept."""
         self._num_read = 0
         return self._num_bytes <= MAX_KEPT_BYTES

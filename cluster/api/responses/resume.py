@@ -1,12 +1,11 @@
-"""Streams that outlive their connection, and the gateway they came from: a client that comes back
-gets the rest.
+"""Streams that outlive their connection and their gateway: a client that reconnects gets the rest.
 
-Where a store of streams is given, every event of a stream of one choice has an id, `<request
-id>:<number>`. A client whose connection broke sends its request again with the last id it had as
-`Last-Event-ID`, to whichever gateway, and is sent the events after it, to the byte as they would
-have been: results are exact, and such a stream has an event for each token, never two tokens joined
-because the client was slow. So a few numbers, and the tokens so far, are all that has to be
-remembered; what the store has not heard of is computed again.
+With a stream store, every event of a stream of one choice has an id, `<request id>:<number>`. A
+client whose connection broke sends its request again, to any gateway, with the last id it received
+as `Last-Event-ID`. It receives the events after it, byte for byte as they would have been: results
+are exact, and such a stream has one event per token, never two tokens joined because the client was
+slow. So only a few numbers and the tokens so far must be stored; tokens that the store did not get
+are computed again.
 """
 
 import hashlib
@@ -39,25 +38,25 @@ Events = Callable[[Call, Model, AsyncGenerator[Update, None]], AsyncGenerator[by
 
 @dataclass(slots=True)
 class StreamRecord:
-    """What is remembered of a stream."""
+    """What is stored of a stream."""
 
-    request: bytes  # SHA-256 of who asked for what: whoever comes back must know it
+    request: bytes  # SHA-256 of request and key: a client that reconnects must send the same
     created: int
     seed: int | None
     num_cached_tokens: int = 0
     max_tokens: int | None = None  # as fixed with the first token
     token_ids: list[int] = field(default_factory=list)
-    num_events: list[int] = field(default_factory=list)  # for each token, how many events came before it
-    fingerprint: str | None = None  # of the engine that it came from: remembered before its first event is sent
+    num_events: list[int] = field(default_factory=list)  # for each token, the number of events before it
+    fingerprint: str | None = None  # of the engine that it came from: stored before its first event is sent
 
 
 class StreamStore(Protocol):
-    """Remembers streams for all gateways; what it forgets, or is told too late, costs time or a
-    404, never a wrong byte.
+    """Stores streams for all gateways; what it drops, or gets too late, costs time or a 404, never
+    a wrong byte.
     """
 
     async def open(self, request_id: str, record: StreamRecord) -> None:
-        """Remember a stream from now on, as the record has it."""
+        """Store a stream from now on, beginning with the record."""
 
     def told(
         self,
@@ -68,17 +67,19 @@ class StreamStore(Protocol):
         num_cached: int,
         max_tokens: int | None,
     ) -> None:
-        """The stream's tokens from number `first_index` on are next, after so many events."""
+        """Append the stream's tokens from number `first_index` on, which come after `num_events`
+        events.
+        """
 
     def close(self, request_id: str) -> None:
-        """Nobody reads the stream any more; it may be taken up for a while."""
+        """The stream is no longer read; it can be resumed for a while."""
 
     async def find(self, request_id: str) -> StreamRecord | None:
-        """The stream, if it is known (any more); raises ApiError where nobody can tell."""
+        """The stream, if it is still stored; raises ApiError if the store does not answer."""
 
 
 class Resumable:
-    """The streams of an application; without a store none can be taken up again."""
+    """The streams of an application; without a store none can be resumed."""
 
     def __init__(self, service: Service, model: Model, store: StreamStore | None) -> None:
         self._service = service
@@ -86,8 +87,8 @@ class Resumable:
         self._store = store
 
     async def events(self, request: Request, call: Call, events: Events) -> AsyncGenerator[bytes, None]:
-        """The call's events, or the rest of them where the request names the last one it had;
-        raises ApiError.
+        """The call's events, or those after the last one that the request names; raises
+        ApiError.
         """
         last_event_id = request.headers.get("last-event-id")
         if self._store is None or not _has_one_choice(call):
@@ -113,23 +114,21 @@ class Resumable:
     ) -> AsyncGenerator[bytes, None]:
         """The events after number `last`, with their ids."""
         assert self._store is not None
-        tape = _Tape(self._service, self._store, call, record, _num_known(call, record, last))
+        stream = _NumberedStream(self._service, self._store, call, record, _num_known(call, record, last))
         try:
-            async with aclosing(events(call, self._model, tape.updates())) as parts:
+            async with aclosing(events(call, self._model, stream.updates())) as parts:
                 async for part in parts:
-                    told = b"".join(event for number, event in tape.number(part) if number > last)
+                    told = b"".join(event for number, event in stream.number(part) if number > last)
                     if told:
                         yield told
-            if last > tape.num_events:
-                raise _unknown_stream(f"{call.id}:{last}", f"it has {tape.num_events} events")
+            if last > stream.num_events:
+                raise _unknown_stream(f"{call.id}:{last}", f"it has {stream.num_events} events")
         finally:
             self._store.close(call.id)
 
 
-class _Tape:
-    """A stream's updates, as they go to the events and to the store, and the numbers of the events
-    that are made of them.
-    """
+class _NumberedStream:
+    """A stream's updates on their way to the events and to the store, and the events' numbers."""
 
     def __init__(self, service: Service, store: StreamStore, call: Call, record: StreamRecord, num_known: int) -> None:
         self._service = service
@@ -137,12 +136,12 @@ class _Tape:
         self._call = call
         self._record = record
         self._known = record.token_ids[:num_known]
-        self._is_known = num_known > 0  # what is made into events now, which the client has
+        self._is_known = num_known > 0  # the events made now are ones that the client has
         self.num_events = record.num_events[num_known] if num_known else 0
         self._num_cached = record.num_cached_tokens if record.token_ids else None
 
     async def updates(self) -> AsyncGenerator[Update, None]:
-        """The known tokens at once, then those that the service has."""
+        """The known tokens at once, then the service's."""
         if self._is_known:
             known = CompletionOutput(0, "", self._known)
             yield Update(
@@ -165,7 +164,7 @@ class _Tape:
                         self._num_cached,
                         output.max_tokens,
                     )
-                # As the first attempt had it: the usage is told in the stream.
+                # As in the first connection: the usage is part of the stream.
                 output.num_cached_tokens = self._num_cached
                 yield Update(index, output)
 
@@ -183,7 +182,7 @@ class _Tape:
 
 
 def _has_one_choice(call: Call) -> bool:
-    """Several come in an order that depends on who else is served."""
+    """The order of several choices' events depends on other requests."""
     return len(call.requests) == 1 and call.params.num_samples == 1 and call.params.beam_width is None
 
 
@@ -191,10 +190,10 @@ def _digest(call: Call, key: str) -> bytes:
     return hashlib.sha256(msgspec.json.encode([call.kind, call.digest, key])).digest()
 
 
-def _unknown_stream(last_event_id: str, why: str = "it is not known, or no more") -> ApiError:
+def _unknown_stream(last_event_id: str, why: str = "it is unknown or has expired") -> ApiError:
     return ApiError(
         404,
-        f"No stream of this request with the event {as_brief_json(last_event_id)} can be taken up: {why}",
+        f"No stream of this request with the event {as_brief_json(last_event_id)} can be resumed: {why}",
         code="unknown_stream",
         param="Last-Event-ID",
     )
@@ -207,8 +206,10 @@ def _as_recorded(call: Call, request_id: str, record: StreamRecord) -> Call:
 
 
 def _num_known(call: Call, record: StreamRecord, last: int) -> int:
-    """How many tokens need not be computed again: all events before the next one have been told."""
+    """How many tokens need not be computed again: those whose events the client has all
+    received.
+    """
     if call.params.logprobs is not None or call.echo:
-        return 0  # a part of what such events say depends on the events before
+        return 0  # such events depend on the events before them
     reached = bisect_right(record.num_events, last)
     return bisect_left(record.num_events, record.num_events[reached - 1]) if reached else 0

@@ -24,5 +24,5 @@ def add_routes(router: APIRouter, service: Service) -> None:
         request_id = request.path_params["request_id"]
         seconds = await service.why(request_id)
         if seconds is None:
-            raise ApiError(404, f"No request {as_brief_json(request_id)} is known (any more)", code="unknown_request")
+            raise ApiError(404, f"Request {as_brief_json(request_id)} is unknown or forgotten", code="unknown_request")
         return json_response(msgspec.json.encode({"request_id": request_id, "seconds": seconds}))

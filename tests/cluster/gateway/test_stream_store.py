@@ -10,7 +10,7 @@ import ray
 
 from cluster.api.errors import Unavailable
 from cluster.api.responses.resume import StreamRecord
-from cluster.gateway.stream_store import NAMESPACE, JournalClient, actor_name, end_journal
+from cluster.gateway.stream_store import NAMESPACE, StreamStoreClient, actor_name, end_stream_store
 from tests.cluster.workers.ranks import ROOT
 from tests.cluster.workers.test_node_lost import NODE, SECONDS, cluster
 
@@ -19,12 +19,12 @@ __all__ = ["cluster"]  # the fixture
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's: see there
 
 
-async def test_gateways_share_a_journal_on_another_node_and_begin_anew_without_it(cluster: Any) -> None:
+async def test_gateways_share_a_store_on_another_node_and_begin_anew_without_it(cluster: Any) -> None:
     other = cluster.add_node(num_cpus=1, **NODE)
     ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)
     ray.get(ray.remote(num_cpus=1)(lambda: None).remote())  # which only the other node can: now it is known to be there
     async with asyncio.timeout(SECONDS):
-        gateway, another = JournalClient(APP), JournalClient(APP)
+        gateway, another = StreamStoreClient(APP), StreamStoreClient(APP)
         await gateway.open("one", StreamRecord(b"who", 5, 7))
         assert await another.find("one") == StreamRecord(b"who", 5, 7)
         gateway.told("one", 0, [11], 0, 3, 40)
@@ -45,13 +45,13 @@ async def test_gateways_share_a_journal_on_another_node_and_begin_anew_without_i
         assert await another.find("three") == StreamRecord(b"who", 7, 9)
 
 
-async def check_that_applications_share_nothing(gateway: JournalClient) -> None:
-    """Nor does the end of the one's journal touch the other's."""
-    stranger = JournalClient("another")
+async def check_that_applications_share_nothing(gateway: StreamStoreClient) -> None:
+    """Nor does the end of the one's store touch the other's."""
+    stranger = StreamStoreClient("another")
     assert await stranger.find("one") is None
     await stranger.open("foreign", StreamRecord(b"who", 6, 8))
     assert await gateway.find("foreign") is None
-    end_journal("another")
+    end_stream_store("another")
     await _forgotten(stranger, "foreign")
     assert await gateway.find("one") is not None
 
@@ -62,8 +62,8 @@ def _place() -> Any:
     return ray._private.state.actors()[actor._actor_id.hex()]["Address"]["NodeID"]
 
 
-async def _forgotten(client: JournalClient, request_id: str) -> None:
-    """Return once a journal that knows nothing of it answers: the end of the one before takes a
+async def _forgotten(client: StreamStoreClient, request_id: str) -> None:
+    """Return once a store that knows nothing of it answers: the end of the one before takes a
     while to arrive.
     """
     while True:

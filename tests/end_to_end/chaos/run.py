@@ -99,11 +99,11 @@ async def some_process(title: str, generator: random.Random, spared: frozenset[i
     for long.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
-    for attempt in itertools.count():
+    for num_failed in itertools.count():
         pids = set(await asyncio.to_thread(find, title)) - spared
         if pids:
             return generator.choice(sorted(pids))
         if time.monotonic() > deadline:
             return None
-        await asyncio.sleep(POLL_SECONDS * min(attempt + 1, 25))
+        await asyncio.sleep(POLL_SECONDS * min(num_failed + 1, 25))
     return None

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cluster.api.edge.lost_gateway import MAX_ATTEMPTS, MAX_KEPT_BYTES, LostGateways
+from cluster.api.edge.lost_gateway import MAX_KEPT_BYTES, MAX_TRIES, LostGateways
 from tests.cluster.api.scripted import listening
 
 
@@ -46,7 +46,7 @@ def client_of(proxy: Proxy) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize("reads", [True, False], ids=["after its body was read", "before"])
-@pytest.mark.parametrize("num_lost", range(MAX_ATTEMPTS))
+@pytest.mark.parametrize("num_lost", range(MAX_TRIES))
 def test_a_lost_gateways_request_is_asked_again(num_lost: int, reads: bool) -> None:
     proxy = Proxy(num_lost, reads=reads)
     with client_of(proxy) as client:
@@ -56,13 +56,13 @@ def test_a_lost_gateways_request_is_asked_again(num_lost: int, reads: bool) -> N
 
 
 def test_after_some_attempts_the_client_is_told_to_come_back() -> None:
-    proxy = Proxy(MAX_ATTEMPTS)
+    proxy = Proxy(MAX_TRIES)
     with client_of(proxy) as client:
         response = client.post("/v1", content=b"one")
     error = response.json()["error"]
     assert (response.status_code, error["type"], error["code"]) == (503, "server_error", "gateway_lost")
     assert response.headers["retry-after"] == "1"
-    assert len(proxy.paths) == MAX_ATTEMPTS
+    assert len(proxy.paths) == MAX_TRIES
 
 
 def test_openais_client_sends_it_again() -> None:
@@ -74,13 +74,13 @@ def test_openais_client_sends_it_again() -> None:
             if len(self.paths) > self.num_lost:
                 await Response(b'{"object": "list", "data": []}', media_type="application/json")(scope, receive, send)
 
-    proxy = Models(MAX_ATTEMPTS)
+    proxy = Models(MAX_TRIES)
     with (
         listening(LostGateways(proxy)) as port,
         openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="any", max_retries=1) as client,
     ):
         assert client.models.list().data == []
-    assert len(proxy.paths) == MAX_ATTEMPTS + 1
+    assert len(proxy.paths) == MAX_TRIES + 1
 
 
 def test_a_body_too_long_to_keep_is_not_sent_again() -> None:
@@ -93,7 +93,7 @@ def test_a_body_too_long_to_keep_is_not_sent_again() -> None:
 
 
 async def test_nobody_is_asked_for_a_client_that_has_gone() -> None:
-    proxy = Proxy(MAX_ATTEMPTS)
+    proxy = Proxy(MAX_TRIES)
 
     async def receive() -> dict[str, object]:
         return {"type": "http.disconnect"}

@@ -2,7 +2,7 @@
 
 import httpx
 
-from cluster.commands.trace import explain
+from cluster.commands.trace import breakdown
 
 
 def test_the_trace_is_passed_on(server):
@@ -24,7 +24,7 @@ def test_deep_health(server):
 def test_why_tells_seconds_by_phase(server):
     answer = httpx.get(f"{server.url}/debug/why/known").json()
     assert answer == {"request_id": "known", "seconds": {"queue": 0.25, "decode": 0.75}}
-    assert explain(answer["seconds"])[-1].split() == ["sum", "1.0000", "s"]
+    assert breakdown(answer["seconds"])[-1].split() == ["sum", "1.0000", "s"]
 
 
 def test_why_of_an_unknown_request_is_404(server):
