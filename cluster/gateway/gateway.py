@@ -16,11 +16,12 @@ from cluster.gateway.attempts import Attempts
 from cluster.gateway.history import Asked, History
 from cluster.gateway.journal import Journal
 from cluster.gateway.reach import INTRODUCTION_SECONDS, Reach
+from cluster.gateway.stranded import Stranded
 from cluster.replica.delta_channel import EngineReport, GatewayAddress
 from cluster.replica.delta_server import DeltaServer
 from cluster.replica.engines import EngineCall, Engines, Refusal
 from cluster.replica.lost import EngineLost
-from engine.errors import EngineDead
+from engine.errors import EngineDead, FingerprintChanged
 from engine.outputs import RequestOutput
 from engine.request import Request
 
@@ -40,6 +41,7 @@ class Gateway:
         self._journals: dict[str, Journal] = {}  # by the gateway's own request id
         self._history = History()
         self._server = DeltaServer(self._on_deltas, self._on_lost, self._on_silent)
+        self._stranded = Stranded(engines, self._server.reports)
         self._name = secrets.token_hex(8)
         self._count = itertools.count()
         self._last_turn = asyncio.Lock()  # of the one request that makes its last attempt
@@ -157,7 +159,9 @@ class Gateway:
             journal.fail(lost)
             return
         if isinstance(result, Refusal):
-            journal.fail(result.to_exception())
+            is_foreign = result.reason == "other_arithmetic"
+            is_stranded = is_foreign and await self._stranded.is_stranded(journal.fingerprint)
+            journal.fail(_nobody_is_left(result) if is_stranded else result.to_exception())
         elif self._server.is_connected(result):
             journal.source = result
         else:
@@ -214,3 +218,9 @@ def _as_engines_know(request: Request, own_id: str) -> Request:
     if params.seed is None and params.beam_width is None:
         params = replace(params, seed=secrets.randbits(63))
     return replace(request, id=own_id, params=params)
+
+
+def _nobody_is_left(refusal: Refusal) -> FingerprintChanged:
+    return FingerprintChanged(
+        f"the request has tokens, and every engine replica computes otherwise than theirs did: {refusal.message}"
+    )

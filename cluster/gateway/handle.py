@@ -28,6 +28,7 @@ An answer is a dict with the keys
     finished          bool: True in the last answer
     error             None, or {"message": str, "type": str, "param": str or None, "code": str}, as
                       in the HTTP API
+    system_fingerprint  as in the HTTP API; None if the request reached no engine
 
 A choice is a dict with the keys
 
@@ -142,6 +143,7 @@ def _answer(output: RequestOutput) -> dict[str, Any]:
         "outputs": [_choice(choice) for choice in output.outputs],
         "finished": output.finished,
         "error": error,
+        "system_fingerprint": output.fingerprint,
     }
 
 
@@ -164,4 +166,11 @@ def _logprobs(position: PositionLogprobs) -> dict[int, list[Any]]:
 def _failed(request_id: str, error: SquadronError) -> dict[str, Any]:
     told = as_api_error(error)
     body = {"message": told.message, "type": told.type, "param": told.param, "code": told.code}
-    return {"request_id": request_id, "prompt_token_ids": [], "outputs": [], "finished": True, "error": body}
+    return {
+        "request_id": request_id,
+        "prompt_token_ids": [],
+        "outputs": [],
+        "finished": True,
+        "error": body,
+        "system_fingerprint": None,
+    }

@@ -13,6 +13,7 @@ from ray.exceptions import RayActorError, RayError
 from ray.serve._private.common import ReplicaState
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
+from ray.serve.schema import DeploymentStatus, DeploymentStatusOverview
 
 from cluster.gateway.questions import ask_all
 from cluster.gateway.reach import BLIND_SECONDS, INTRODUCTION_SECONDS
@@ -72,13 +73,24 @@ class ServeEngines:
         """As Serve's controller says: requests go by what this process was told of its changes, as
         long as it was.
         """
+        status = await self._status()
+        return status is not None and bool(status.replica_states.get(ReplicaState.RUNNING, 0))
+
+    async def num_settled(self) -> int | None:
+        status = await self._status()
+        if status is None or status.status != DeploymentStatus.HEALTHY:
+            return None
+        num_running: int = status.replica_states.get(ReplicaState.RUNNING, 0)
+        return num_running if sum(status.replica_states.values()) == num_running else None
+
+    async def _status(self) -> DeploymentStatusOverview | None:
+        """None if Serve's controller does not answer."""
         try:
             asking = asyncio.get_running_loop().run_in_executor(self._asking, serve.status)
             status = await asyncio.wait_for(asking, CONNECT_SECONDS)
-            engines = status.applications[self._engines.app_name].deployments[self._engines.deployment_name]
+            return status.applications[self._engines.app_name].deployments[self._engines.deployment_name]
         except (RayError, RayServeException, TimeoutError, KeyError):
-            return False
-        return bool(engines.replica_states.get(ReplicaState.RUNNING, 0))
+            return None
 
     async def leave(self) -> None:
         os._exit(1)

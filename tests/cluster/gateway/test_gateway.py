@@ -92,6 +92,7 @@ class Replicas:
         self.killed: list[str] = []
         self.reached = True
         self.running = True
+        self.settled: int | None = None
         self.left = asyncio.Event()
         self.num_introductions = 0
 
@@ -106,6 +107,9 @@ class Replicas:
 
     async def are_running(self) -> bool:
         return self.running
+
+    async def num_settled(self) -> int | None:
+        return self.settled
 
     async def leave(self) -> None:
         self.left.set()

@@ -9,7 +9,7 @@ import pytest
 from cluster.gateway import handle
 from engine.request import ChatPrompt
 from engine.sampling_params import SamplingParams
-from tests.cluster.api.scripted import MODEL, PROMPT_IDS, ScriptedService, running
+from tests.cluster.api.scripted import FINGERPRINT, MODEL, PROMPT_IDS, ScriptedService, running
 
 USER = {"role": "user", "content": "Hello?"}
 
@@ -29,6 +29,13 @@ async def test_a_streams_first_answer_alone_has_the_prompts_ids(service: Scripte
     answers = [answer async for answer in handle.stream(service, {"prompt": "x"})]
     assert [answer["prompt_token_ids"] for answer in answers] == [PROMPT_IDS, [], []]
     assert (await handle.generate(service, {"prompt": "x"}))["prompt_token_ids"] == PROMPT_IDS
+
+
+async def test_an_answer_says_what_its_tokens_depend_on(service: ScriptedService) -> None:
+    answers = [await handle.generate(service, {"prompt": "x"})]
+    answers += [answer async for answer in handle.stream(service, {"prompt": "x"})]
+    assert {answer["system_fingerprint"] for answer in answers} == {FINGERPRINT}
+    assert (await handle.generate(service, {"prompt": "x", "n": 0}))["system_fingerprint"] is None
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,9 @@ class Replicas:
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> None:
         pass
 
+    async def num_settled(self) -> None:
+        return None
+
 
 @pytest.fixture
 async def replicas() -> AsyncIterator[list[Replica]]:

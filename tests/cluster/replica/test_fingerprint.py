@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from engine.request import Request, Resume
 from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
 from ops.cpu import build
-from tests.cluster.gateway.test_gateway import REFERENCE, SECONDS, Replica, make_gateway, tokens
+from tests.cluster.gateway.test_gateway import REFERENCE, SECONDS, Replica, make_gateway, report, tokens
 from tests.cluster.replica.test_deployment import CONFIG, DEMO, PARAMS, Replicas
 from tests.cluster.replica.test_deployment import Replica as EngineReplica
 from tests.cluster.workers.ranks import make_config, run, started
@@ -74,6 +75,28 @@ async def test_where_no_such_replica_comes_the_client_is_told(make_gateway) -> N
     assert heard == REFERENCE[:5]
     told = as_api_error(raised.value)
     assert (told.status, told.code) == (503, "fingerprint_changed")
+
+
+async def test_the_client_is_told_at_once_where_all_replicas_compute_otherwise(make_gateway) -> None:
+    """And none starts, which might not: until then the request waits."""
+    replicas = Replica(dies_after=5), Replica(fingerprint="fp_two"), Replica(fingerprint="fp_three")
+    gateway = await make_gateway(*replicas, max_attempts=3)
+    heard = asyncio.create_task(tokens(gateway))
+    async with asyncio.timeout(SECONDS):
+        while not replicas[2].requests:
+            await asyncio.sleep(0.01)
+    for replica in replicas[1:]:
+        await replica.client.connect(gateway._address)
+        replica.client.report(replace(report(replica.fingerprint), fingerprint=replica.fingerprint))
+    assert not heard.done()
+    gateway._engines.settled = 3  # one more runs, which has not told its fingerprint yet
+    async with asyncio.timeout(SECONDS):
+        while gateway._stranded._num_settled != 3:
+            await asyncio.sleep(0.01)
+    assert not heard.done()
+    gateway._engines.settled = 2
+    with pytest.raises(FingerprintChanged, match="every engine replica computes otherwise than theirs did: it compu"):
+        await asyncio.wait_for(heard, SECONDS)
 
 
 async def test_a_stream_taken_up_again_is_bound_from_the_start(make_gateway) -> None:
