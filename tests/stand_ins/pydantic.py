@@ -20,6 +20,13 @@ def Field(default: Any = ..., **_limits: object) -> Any:
     return FieldInfo(default)
 
 
+class BeforeValidator:
+    """Of an annotation, which nobody here reads."""
+
+    def __init__(self, function: object) -> None:
+        self.function = function
+
+
 def ConfigDict(**options: object) -> dict[str, object]:
     return options
 

@@ -1,0 +1,43 @@
+"""A machine with GPUs that has no ray and no pydantic: the tests for it are found there, and the
+engine starts.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MISSING = ("fastapi", "msgspec", "pydantic_core", "ray", "uvicorn")
+# A pytest whose process is such a machine's: what it lacks is not found, whatever is installed.
+PYTEST = f"""
+import sys
+from importlib.machinery import PathFinder
+
+class Lacking:
+    def find_spec(name, path=None, target=None):
+        if name.split(".")[0] in {MISSING}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        return PathFinder.find_spec(name, ["tests/stand_ins"]) if name == "pydantic" else None
+
+sys.meta_path.insert(0, Lacking)
+import pytest
+sys.exit(pytest.main(["-c", "tests/gpu.ini", "--rootdir=.", "-q", "-p", "no:cacheprovider", *sys.argv[1:]]))
+"""
+
+
+def run(*arguments: str) -> str:
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-c", PYTEST, *arguments]
+    child = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert child.returncode == 0, child.stdout[-5_000:] + child.stderr[-2_000:]
+    return child.stdout
+
+
+def test_tests_for_gpus_are_found() -> None:
+    assert "test_swaps_in_a_stream_of_their_own_leave_the_caches_as_swaps_at_once" in run("--collect-only")
+
+
+def test_a_worker_runs() -> None:
+    chunks = "tests/engine/worker/test_worker.py::test_chunks_and_neighbours_change_no_token"
+    assert "1 passed" in run("-m", "not gpu", chunks)
