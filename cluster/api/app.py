@@ -8,7 +8,8 @@ from cluster.api.errors import HANDLERS
 from cluster.api.model import Model
 from cluster.api.requests.body import Bodies
 from cluster.api.requests.read import Reader
-from cluster.api.responses.resume import Resumable, StreamStore
+from cluster.api.responses.resume import Resumable
+from cluster.api.responses.streams import StreamStore
 from cluster.api.routes import about, debug, generation, health, models
 from cluster.api.service import Service
 

@@ -3,16 +3,13 @@
 
 Each Serve application has an actor of its own.
 
-A gateway writes in batches, and waits only for the first write of a stream. The store is bounded in
-bytes and in age; what it has dropped cannot be resumed.
+A gateway writes in batches, and waits only for the first write of a stream.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -20,7 +17,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster.api.errors import Unavailable
-from cluster.api.responses.resume import StreamRecord
+from cluster.api.responses.streams import StreamRecord, Told
+from cluster.gateway.stream_records import Batch, StreamRecords
 from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")
@@ -28,92 +26,9 @@ logger = logging.getLogger("squadron.gateway")
 NAMESPACE = "serve"  # where Serve names its actors too
 BATCH_SECONDS = 0.1
 ANSWER_SECONDS = 3.0
-MAX_BYTES = 64 << 20
-TOKEN_BYTES, RECORD_BYTES = 72, 1024  # their approximate size in memory
-OPEN_SECONDS, CLOSED_SECONDS = 3600.0, 120.0  # without news: for streams that are being read, and for others
 IDLE_SECONDS = 600.0  # without a write from any gateway, after which the actor ends
 SWEEP_SECONDS = 5.0
 _TROUBLES = (RayError, ValueError, TimeoutError)  # with an actor: Ray raises ValueError if it does not exist
-
-
-@dataclass(slots=True)
-class Told:
-    """Tokens of a stream and the events before them; see `StreamStore.told`."""
-
-    request_id: str
-    first_index: int
-    token_ids: list[int]
-    num_events: int
-    num_cached: int
-    max_tokens: int | None
-
-
-@dataclass(slots=True)
-class Batch:
-    """A gateway's writes: new streams, tokens, streams that are no longer read."""
-
-    opened: dict[str, StreamRecord] = field(default_factory=dict)
-    told: list[Told] = field(default_factory=list)
-    closed: list[str] = field(default_factory=list)
-
-
-class StreamRecords:
-    """The stored streams, least recently written first. `now` is of any monotonic clock."""
-
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._num_bytes = 0
-        self._records: OrderedDict[str, StreamRecord] = OrderedDict()
-        self._until: dict[str, float] = {}
-
-    def write(self, batch: Batch, now: float) -> None:
-        for request_id, record in batch.opened.items():
-            self._forget(request_id)
-            self._records[request_id] = record
-            self._num_bytes += _size(record)
-            self._until[request_id] = now + OPEN_SECONDS
-        for told in batch.told:
-            self._tell(told, now)
-        for request_id in batch.closed:
-            if request_id in self._until:
-                self._until[request_id] = now + CLOSED_SECONDS
-        while self._num_bytes > self._max_bytes:
-            self._forget(next(iter(self._records)))
-
-    def find(self, request_id: str, now: float) -> StreamRecord | None:
-        return self._records.get(request_id) if self._until.get(request_id, now) > now else None
-
-    def sweep(self, now: float) -> None:
-        """Drop what is too old."""
-        for request_id in [request_id for request_id, until in self._until.items() if until <= now]:
-            self._forget(request_id)
-
-    def _tell(self, told: Told, now: float) -> None:
-        """Append tokens that continue the stored ones; two gateways that write the same stream
-        write the same.
-        """
-        record = self._records.get(told.request_id)
-        if record is None or told.first_index > len(record.token_ids):
-            return
-        before = len(record.token_ids)
-        if before == 0:
-            record.num_cached_tokens, record.max_tokens = told.num_cached, told.max_tokens
-        new = told.token_ids[before - told.first_index :]
-        record.token_ids += new
-        record.num_events += [told.num_events] * len(new)
-        self._num_bytes += len(new) * TOKEN_BYTES
-        self._records.move_to_end(told.request_id)
-        self._until[told.request_id] = now + OPEN_SECONDS
-
-    def _forget(self, request_id: str) -> None:
-        record = self._records.pop(request_id, None)
-        if record is not None:
-            self._num_bytes -= _size(record)
-            del self._until[request_id]
-
-
-def _size(record: StreamRecord) -> int:
-    return RECORD_BYTES + TOKEN_BYTES * len(record.token_ids)
 
 
 class StreamStoreActor:
@@ -161,16 +76,8 @@ class StreamStoreClient:
         self._haste.set()
         await written.wait()
 
-    def told(
-        self,
-        request_id: str,
-        first_index: int,
-        token_ids: list[int],
-        num_events: int,
-        num_cached: int,
-        max_tokens: int | None,
-    ) -> None:
-        self._batch.told.append(Told(request_id, first_index, token_ids, num_events, num_cached, max_tokens))
+    def told(self, told: Told) -> None:
+        self._batch.told.append(told)
         self._news.set()
 
     def close(self, request_id: str) -> None:

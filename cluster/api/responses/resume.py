@@ -13,10 +13,9 @@ import hmac
 import re
 import secrets
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import replace
 
 import msgspec
 from starlette.requests import Request
@@ -26,56 +25,13 @@ from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.fields import as_brief_json
 from cluster.api.responses.generation import Update, run
+from cluster.api.responses.numbered_stream import NumberedStream
+from cluster.api.responses.streams import StreamRecord, StreamStore
 from cluster.api.service import Service
-from engine.outputs import CompletionOutput, RequestOutput
-from engine.request import Resume
 
-_END = b"\n\n"  # of an event
 _EVENT_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 Events = Callable[[Call, Model, AsyncGenerator[Update, None]], AsyncGenerator[bytes, None]]
-
-
-@dataclass(slots=True)
-class StreamRecord:
-    """What is stored of a stream."""
-
-    request: bytes  # SHA-256 of request and key: a client that reconnects must send the same
-    created: int
-    seed: int | None
-    num_cached_tokens: int = 0
-    max_tokens: int | None = None  # as fixed with the first token
-    token_ids: list[int] = field(default_factory=list)
-    num_events: list[int] = field(default_factory=list)  # for each token, the number of events before it
-    fingerprint: str | None = None  # of the engine that it came from: stored before its first event is sent
-
-
-class StreamStore(Protocol):
-    """Stores streams for all gateways; what it drops, or gets too late, costs time or a 404, never
-    a wrong byte.
-    """
-
-    async def open(self, request_id: str, record: StreamRecord) -> None:
-        """Store a stream from now on, beginning with the record."""
-
-    def told(
-        self,
-        request_id: str,
-        first_index: int,
-        token_ids: list[int],
-        num_events: int,
-        num_cached: int,
-        max_tokens: int | None,
-    ) -> None:
-        """Append the stream's tokens from number `first_index` on, which come after `num_events`
-        events.
-        """
-
-    def close(self, request_id: str) -> None:
-        """The stream is no longer read; it can be resumed for a while."""
-
-    async def find(self, request_id: str) -> StreamRecord | None:
-        """The stream, if it is still stored; raises ApiError if the store does not answer."""
 
 
 class Resumable:
@@ -114,7 +70,7 @@ class Resumable:
     ) -> AsyncGenerator[bytes, None]:
         """The events after number `last`, with their ids."""
         assert self._store is not None
-        stream = _NumberedStream(self._service, self._store, call, record, _num_known(call, record, last))
+        stream = NumberedStream(self._service, self._store, call, record, _num_known(call, record, last))
         try:
             async with aclosing(events(call, self._model, stream.updates())) as parts:
                 async for part in parts:
@@ -125,60 +81,6 @@ class Resumable:
                 raise _unknown_stream(f"{call.id}:{last}", f"it has {stream.num_events} events")
         finally:
             self._store.close(call.id)
-
-
-class _NumberedStream:
-    """A stream's updates on their way to the events and to the store, and the events' numbers."""
-
-    def __init__(self, service: Service, store: StreamStore, call: Call, record: StreamRecord, num_known: int) -> None:
-        self._service = service
-        self._store = store
-        self._call = call
-        self._record = record
-        self._known = record.token_ids[:num_known]
-        self._is_known = num_known > 0  # the events made now are ones that the client has
-        self.num_events = record.num_events[num_known] if num_known else 0
-        self._num_cached = record.num_cached_tokens if record.token_ids else None
-
-    async def updates(self) -> AsyncGenerator[Update, None]:
-        """The known tokens at once, then the service's."""
-        if self._is_known:
-            known = CompletionOutput(0, "", self._known)
-            yield Update(
-                0, RequestOutput(self._call.id, 0, [], [known], finished=False, fingerprint=self._record.fingerprint)
-            )
-            self._is_known = False
-        async with aclosing(run(self._service, self._rest())) as updates:
-            async for index, output in updates:
-                if self._record.fingerprint is None:
-                    self._record = replace(self._record, fingerprint=output.fingerprint)
-                    await self._store.open(self._call.id, self._record)
-                if self._num_cached is None:
-                    self._num_cached = output.num_cached_tokens
-                for delta in output.outputs:
-                    self._store.told(
-                        self._call.id,
-                        delta.first_index,
-                        delta.token_ids,
-                        self.num_events,
-                        self._num_cached,
-                        output.max_tokens,
-                    )
-                # As in the first connection: the usage is part of the stream.
-                output.num_cached_tokens = self._num_cached
-                yield Update(index, output)
-
-    def _rest(self) -> Call:
-        """The call, from after the known tokens."""
-        (request,) = self._call.requests
-        resume = Resume(output_ids=[self._known] if self._known else (), fingerprint=self._record.fingerprint)
-        return replace(self._call, requests=(replace(request, resume=resume),))
-
-    def number(self, part: bytes) -> Iterator[tuple[int, bytes]]:
-        """Each new event of the part, with its id in it."""
-        for event in part.split(_END)[:-1] if not self._is_known else ():
-            self.num_events += 1
-            yield self.num_events, b"id: %s:%d\n%s%s" % (self._call.id.encode(), self.num_events, event, _END)
 
 
 def _has_one_choice(call: Call) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from cluster.api.errors import Unavailable
-from cluster.api.responses.resume import StreamRecord
+from cluster.api.responses.streams import StreamRecord, Told
 from cluster.gateway.stream_store import NAMESPACE, StreamStoreClient, actor_name, end_stream_store
 from tests.cluster.workers.ranks import ROOT
 from tests.cluster.workers.test_node_lost import NODE, SECONDS, cluster
@@ -27,8 +27,8 @@ async def test_gateways_share_a_store_on_another_node_and_begin_anew_without_it(
         gateway, another = StreamStoreClient(APP), StreamStoreClient(APP)
         await gateway.open("one", StreamRecord(b"who", 5, 7))
         assert await another.find("one") == StreamRecord(b"who", 5, 7)
-        gateway.told("one", 0, [11], 0, 3, 40)
-        gateway.told("one", 1, [12], 1, 0, 40)
+        gateway.told(Told("one", 0, [11], 0, 3, 40))
+        gateway.told(Told("one", 1, [12], 1, 0, 40))
         while (known := await another.find("one")) is not None and len(known.token_ids) < 2:
             await asyncio.sleep(0.05)
         assert known == StreamRecord(b"who", 5, 7, 3, 40, [11, 12], [0, 1])

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cluster.api.responses.resume import StreamRecord
-from cluster.gateway.stream_store import Batch, StreamRecords, Told
+from cluster.api.responses.streams import StreamRecord, Told
+from cluster.gateway.stream_records import Batch, StreamRecords
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, Running, Script, running
 
 SCRIPT = Script(["Hello", "", "", " wörld", "", "!", " Bye"])
@@ -35,9 +35,8 @@ class Streams:
     async def open(self, request_id: str, record: StreamRecord) -> None:
         self.records.write(Batch(opened={request_id: record}), 0.0)
 
-    def told(self, request_id: str, first_index: int, token_ids: list[int], *how: int | None) -> None:
+    def told(self, told: Told) -> None:
         if not self.is_deaf:
-            told = Told(request_id, first_index, token_ids, *how)
             self.records.write(Batch(told=[told]), 0.0)
 
     def close(self, request_id: str) -> None:
@@ -164,43 +163,3 @@ def test_without_a_store_there_are_no_ids_and_nothing_to_come_back_to() -> None:
         events = events_of(ask(server, "/v1/completions", {}))
         assert all(event.startswith(b"data: ") for event in events)
         assert ask(server, "/v1/completions", {}, "cmpl-1:1").json()["error"]["code"] == "unknown_stream"
-
-
-def record() -> StreamRecord:
-    return StreamRecord(b"", 0, 0)
-
-
-def test_what_is_remembered_is_bounded_in_bytes() -> None:
-    records = StreamRecords(max_bytes=10_000)
-    for number in range(5):
-        records.write(Batch(opened={f"s{number}": record()}), now=0.0)
-    records.write(Batch(told=[Told("s1", 0, [7] * 30, 1, 0, 99), Told("s0", 0, [7] * 60, 1, 0, 99)]), now=1.0)
-    assert [number for number in range(5) if records.find(f"s{number}", 1.0) is not None] == [0, 1, 4]
-
-
-def test_what_is_remembered_is_bounded_in_age() -> None:
-    records = StreamRecords()
-    records.write(Batch(opened={"open": record(), "closed": record()}), now=0.0)
-    records.write(Batch(closed=["closed"]), now=10.0)
-    assert records.find("closed", 129.0) is not None and records.find("closed", 130.0) is None
-    records.write(Batch(told=[Told("open", 0, [1], 0, 0, 99)]), now=100.0)
-    records.sweep(3600.0)
-    assert records.find("open", 3699.0) is not None
-    records.sweep(3700.0)
-    assert records.find("open", 0.0) is None
-
-
-def test_tokens_are_taken_once_and_in_order() -> None:
-    records = StreamRecords()
-    records.write(Batch(opened={"s": record()}), now=0.0)
-    batches = [
-        Told("s", 0, [5, 6], 1, 3, 40),
-        Told("s", 3, [9], 9, 0, 50),
-        Told("s", 1, [6, 7], 2, 0, 50),
-        Told("t", 0, [1], 0, 0, 50),
-    ]
-    records.write(Batch(told=batches), now=0.0)
-    known = records.find("s", 0.0)
-    assert known is not None
-    assert (known.token_ids, known.num_events, known.num_cached_tokens) == ([5, 6, 7], [1, 1, 2], 3)
-    assert known.max_tokens == 40
