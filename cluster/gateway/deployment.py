@@ -11,6 +11,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from cluster.api.app import build
+from cluster.api.edge.lost_gateway import TellTaken
 from cluster.api.model import Model
 from cluster.api.proxy import BareProxyWarning
 from cluster.gateway import handle
@@ -50,6 +51,7 @@ class GatewayDeployment:
         replicas = ServeEngines(engines)
         self._gateway = _ServeGateway(replicas, max_attempts=max_attempts, patience=patience)
         self._owner = owner
+        self._patience = patience
         self._model_name = model_name
         self._api_keys = api_keys
         self._allowed_hosts = allowed_hosts
@@ -68,6 +70,7 @@ class GatewayDeployment:
             strict_fields=self._strict_fields,
         )
         app.add_middleware(BareProxyWarning)
+        app.add_middleware(TellTaken, patience=self._patience)
         return app
 
     def check_health(self) -> None:

@@ -5,12 +5,22 @@ import signal
 import threading
 from typing import Any
 
+import httpx
 import ray
+from ray import serve
 from ray.serve._private.router import SingletonThreadRouter
 
-from tests.end_to_end.chaos.processes import CONTROLLER, find
-from tests.end_to_end.conftest import Server
-from tests.end_to_end.test_replica_lost import actor_of, engine, said_by, wait_until, wait_until_healthy
+from cluster.launch.app import APP_NAME, build_app
+from tests.end_to_end.chaos.processes import CONTROLLER, GATEWAY, find
+from tests.end_to_end.conftest import ENGINE, Server
+from tests.end_to_end.test_replica_lost import (
+    DEADLINE_SECONDS,
+    actor_of,
+    engine,
+    said_by,
+    wait_until,
+    wait_until_healthy,
+)
 
 
 def test_streams_outlive_serves_controller(server: Server) -> None:
@@ -35,6 +45,25 @@ def test_a_gateway_that_has_lost_sight_of_serve_is_replaced(server: Server) -> N
     wait_until(lambda: actor_of_or_none("GatewayDeployment") not in (name, None), "the gateway is not replaced")
     wait_until_healthy(server)
     assert said_by(server, lambda: None) == undisturbed
+
+
+def test_a_request_that_no_gateway_takes_ends(server: Server) -> None:
+    """After the patience of the gateway that was there before; a frozen controller starts no
+    other.
+    """
+    serve.run(build_app({"engine": ENGINE, "patience": 2.0}), name=APP_NAME, route_prefix="/")
+    wait_until_healthy(server)
+    (controller,), (gateway,) = find(CONTROLLER), find(GATEWAY)
+    os.kill(controller, signal.SIGSTOP)
+    try:
+        os.kill(gateway, signal.SIGKILL)
+        response = httpx.post(f"{server.url}/v1/completions", json={"prompt": "once"}, timeout=DEADLINE_SECONDS)
+    finally:
+        os.kill(controller, signal.SIGCONT)
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "not_ready")
+    assert response.json()["error"]["message"].startswith("No gateway took the request within 2 s")
+    serve.run(build_app({"engine": ENGINE}), name=APP_NAME, route_prefix="/")
+    wait_until_healthy(server)
 
 
 def actor_of_or_none(deployment: str) -> str | None:

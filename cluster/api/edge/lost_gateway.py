@@ -1,9 +1,17 @@
 """For Ray Serve's proxy: a request whose gateway was lost before its answer began is sent to
-another gateway.
+another gateway, and one that no gateway takes does not wait forever.
 
 The request can be sent twice because the first try ended with its gateway, and no one has received
 any of its answer.
+
+Serve does not tell whether a replica has a request. So a gateway says that it has taken one by an
+ASGI message of ours, which is for this middleware alone, and which also tells the patience that its
+application has.
 """
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -12,6 +20,8 @@ from cluster.api.errors import Unavailable, error_response
 MAX_TRIES = 3
 MAX_KEPT_BYTES = 1 << 20  # of a request's body
 RETRY_AFTER = 1.0  # seconds
+PATIENCE_SECONDS = 300.0  # until a gateway has told its own
+TAKEN = "squadron.taken"  # the message's type; and among a scope's `extensions`: somebody waits for it
 
 
 class LostGateways:
@@ -21,20 +31,33 @@ class LostGateways:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._patience = PATIENCE_SECONDS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         exchange = _Exchange(receive, send)
+        error = await self._ask(scope, exchange)
+        self._patience = exchange.patience or self._patience
+        if error is not None:
+            await error_response(error)(scope, receive, send)
+
+    async def _ask(self, scope: Scope, exchange: "_Exchange") -> Unavailable | None:
+        """What the client is told if nobody has answered."""
+        extended = {**scope, "extensions": {**scope.get("extensions", {}), TAKEN: {}}}
         for _ in range(MAX_TRIES):
-            await self._app(dict(scope), exchange.receive, exchange.send)  # a copy, since the proxy writes into it
+            with exchange.bounded(self._patience):
+                await self._app(dict(extended), exchange.receive, exchange.send)  # a copy: the proxy writes into it
             if exchange.is_over:
-                return
+                return None
+            if exchange.has_given_up:
+                message = f"No gateway took the request within {self._patience:g} s; it can be sent again"
+                return Unavailable(message, code="not_ready", retry_after=RETRY_AFTER)
             if not exchange.rewind():
                 break
         message = "The gateway that had this request was lost before the answer began; the request can be sent again"
-        await error_response(Unavailable(message, code="gateway_lost", retry_after=RETRY_AFTER))(scope, receive, send)
+        return Unavailable(message, code="gateway_lost", retry_after=RETRY_AFTER)
 
 
 class _Exchange:
@@ -46,13 +69,39 @@ class _Exchange:
         self._kept: list[Message] = []
         self._num_bytes = 0
         self._num_read = 0  # of the kept messages, in the current try
+        self._timer: asyncio.TimerHandle | None = None  # of the current try, which nobody has taken
+        self._end = asyncio.Event()  # of the time to wait for a gateway
         self.is_over = False  # the answer has begun, or the client has disconnected
+        self.patience: float | None = None  # of the gateway that has taken it
+
+    @property
+    def has_given_up(self) -> bool:
+        return self._end.is_set()
+
+    @contextmanager
+    def bounded(self, seconds: float) -> Iterator[None]:
+        """A try, which a gateway is to take in so many seconds; then its application is told
+        that the client has gone, and heard no more.
+        """
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._end.set)
+        try:
+            yield
+        finally:
+            self._timer.cancel()
 
     async def receive(self) -> Message:
         if self._num_read < len(self._kept):
             self._num_read += 1
             return self._kept[self._num_read - 1]
-        message = await self._receive()
+        receiving, ending = asyncio.create_task(self._next()), asyncio.create_task(self._end.wait())
+        try:
+            await asyncio.wait([receiving, ending], return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():
+                return {"type": "http.disconnect"}
+            message = receiving.result()
+        finally:
+            receiving.cancel()
+            ending.cancel()
         self.is_over |= message["type"] == "http.disconnect"
         self._num_bytes += len(message.get("body", b""))
         if not self.is_over and self._num_bytes <= MAX_KEPT_BYTES:
@@ -60,7 +109,17 @@ class _Exchange:
             self._num_read += 1
         return message
 
+    async def _next(self) -> Message:
+        return await self._receive()
+
     async def send(self, message: Message) -> None:
+        if self.has_given_up:
+            return
+        assert self._timer is not None
+        self._timer.cancel()
+        if message["type"] == TAKEN:
+            self.patience = message["patience"]
+            return
         self.is_over = True
         self._kept.clear()
         await self._send(message)
@@ -69,3 +128,18 @@ class _Exchange:
         """Let the next try read from the beginning; False if the body was too long to be kept."""
         self._num_read = 0
         return self._num_bytes <= MAX_KEPT_BYTES
+
+
+class TellTaken:
+    """ASGI middleware of a gateway: tells the proxy that it has a request, and how long requests
+    may wait.
+    """
+
+    def __init__(self, app: ASGIApp, patience: float) -> None:
+        self._app = app
+        self._patience = patience
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if TAKEN in scope.get("extensions", {}):
+            await send({"type": TAKEN, "patience": self._patience})
+        await self._app(scope, receive, send)

@@ -2,6 +2,8 @@
 Serve's does.
 """
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,8 +14,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cluster.api.edge.lost_gateway import MAX_KEPT_BYTES, MAX_TRIES, LostGateways
+from cluster.api.edge.lost_gateway import MAX_KEPT_BYTES, MAX_TRIES, TAKEN, LostGateways, TellTaken
 from tests.cluster.api.scripted import listening
+
+SECONDS = 30.0
 
 
 class Proxy:
@@ -90,6 +94,53 @@ def test_a_body_too_long_to_keep_is_not_sent_again() -> None:
         assert (response.status_code, response.json()["error"]["code"]) == (503, "gateway_lost")
         assert len(proxy.paths) == 1
         assert len(client.post("/v1", content=b"x" * (MAX_KEPT_BYTES + 1)).content) == MAX_KEPT_BYTES + 1
+
+
+class Waiting(Proxy):
+    """Waits for a gateway until the client has gone, as Serve's proxy does; when `may_take` is set,
+    one takes the request, and answers once `may_answer` is.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.may_take, self.may_answer = threading.Event(), threading.Event()
+        self.were_given_up: list[bool] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert TAKEN in scope["extensions"]
+        assert (await receive())["body"] == b"one"
+        gone = asyncio.create_task(self._gone(receive))
+        taken = asyncio.create_task(asyncio.to_thread(self.may_take.wait, SECONDS))
+        await asyncio.wait([gone, taken], return_when=asyncio.FIRST_COMPLETED)
+        self.were_given_up.append(gone.done())
+        if not gone.done():
+            await TellTaken(self._answer, patience=0.01)(scope, receive, send)
+        gone.cancel()
+        self.may_take.set()
+
+    async def _gone(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.to_thread(self.may_answer.wait, SECONDS)
+        await Response(b"answer")(scope, receive, send)
+
+
+def test_a_request_that_no_gateway_takes_ends_with_their_patience() -> None:
+    """Which the first that takes one tells; a request that was taken is not bounded here."""
+    proxy = Waiting()
+    with client_of(proxy) as client:
+        proxy.may_take.set()
+        threading.Timer(0.1, proxy.may_answer.set).start()
+        assert client.post("/v1", content=b"one").text == "answer"
+        proxy.may_take.clear()
+        response = client.post("/v1", content=b"one")
+        error = response.json()["error"]
+        assert (response.status_code, error["type"], error["code"]) == (503, "server_error", "not_ready")
+        assert error["message"].startswith("No gateway took the request within 0.01 s")
+        assert response.headers["retry-after"] == "1"
+    assert proxy.were_given_up == [False, True]
 
 
 async def test_nobody_is_asked_for_a_client_that_has_gone() -> None:
