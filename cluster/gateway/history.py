@@ -1,4 +1,4 @@
-"""What a gateway remembers of requests, for those who ask why one took so long."""
+"""What a gateway remembers of requests, to tell where their time went."""
 
 import time
 from collections import OrderedDict
@@ -11,17 +11,17 @@ NUM_REQUESTS_REMEMBERED = 4096
 class Asked:
     """One request."""
 
-    own_id: str  # by which the engine knows it
+    own_id: str  # the request's id in the engine
     arrived: float = field(default_factory=time.monotonic)
-    seconds_lost: float = 0.0  # on replicas that were lost or handed it back, and waiting for the one that has it
+    seconds_lost: float = 0.0  # on replicas that were lost or handed it back, and waiting for the current one
 
     def begin_again(self) -> None:
-        """All until now was lost."""
+        """The time until now was lost."""
         self.seconds_lost = time.monotonic() - self.arrived
 
 
 class History:
-    """The last requests; of several with one id the last one."""
+    """The last requests; of several with the same id the last one."""
 
     def __init__(self) -> None:
         self._asked: OrderedDict[str, Asked] = OrderedDict()
@@ -33,5 +33,5 @@ class History:
         return asked
 
     def find(self, request_id: str) -> Asked | None:
-        """By the client's id; None if it is not known (any more)."""
+        """By the client's id; None if it is unknown or forgotten."""
         return self._asked.get(request_id)

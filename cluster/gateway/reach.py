@@ -1,5 +1,5 @@
-"""Whether the gateway reaches the engine replicas that run: a gateway that does not for long ends,
-for another in its place may.
+"""Checks that the gateway reaches the running engine replicas. One that cannot for long exits,
+because its replacement may.
 """
 
 import logging
@@ -10,12 +10,14 @@ from cluster.replica.engines import Engines
 
 logger = logging.getLogger("squadron.gateway")
 
-INTRODUCTION_SECONDS = 1.0  # between two looks for replicas that are not connected
-BLIND_SECONDS = 10.0  # that replicas run and none can be reached from here: Serve, or our part of it, is not well
+INTRODUCTION_SECONDS = 1.0  # between checks for replicas that are not connected
+BLIND_SECONDS = (
+    10.0  # during which replicas run but none can be reached: Serve, or its part in this process, has failed
+)
 
 
 class Reach:
-    """One gateway's."""
+    """One gateway's check."""
 
     def __init__(self, engines: Engines, address: GatewayAddress) -> None:
         self._engines = engines
@@ -23,10 +25,9 @@ class Reach:
         self._blind_since: float | None = None
 
     async def look(self, connected: set[str], *, is_served: bool) -> None:
-        """Have replicas that are not `connected` connect, and end the process if none that runs
-        could be reached for BLIND_SECONDS.
-
-        `is_served`: a replica answers a request now. To be called every INTRODUCTION_SECONDS.
+        """Make replicas that are not `connected` connect, and end the process if no running one
+        could be reached for BLIND_SECONDS. `is_served`: a replica is answering a request now. Must
+        be called every INTRODUCTION_SECONDS.
         """
         is_reached = await self._engines.introduce(self._address, connected)
         if is_reached or is_served or not await self._engines.are_running():

@@ -1,6 +1,6 @@
-"""SIGTERM for a gateway's process. Ray's own handler waits until every call has ended, takes new
-calls meanwhile and never begins them: new requests would wait for the longest stream, and then for
-the next gateway.
+"""SIGTERM for a gateway's process. Ray's own handler waits until every call has ended; meanwhile it
+accepts new calls and never starts them, so new requests would wait for the longest stream, and then
+for the next gateway.
 """
 
 import ctypes
@@ -8,7 +8,8 @@ import signal
 
 
 def note_sigterm() -> None:
-    """Have SIGTERM note that it came, and end this process 15 s later unless somebody looks.
+    """Make SIGTERM set an alarm, which ends this process 15 s later unless `has_sigterm_come` is
+    called before.
 
     Python sets handlers from the main thread only, which is Ray's, and a handler may do next to
     nothing. `alarm` may be one: it is called with the number of the signal, which is 15, and sets
@@ -20,5 +21,5 @@ def note_sigterm() -> None:
 
 
 def has_sigterm_come() -> bool:
-    """Whether the alarm is set; it is no more from then on."""
+    """Whether the alarm was set; clears it."""
     return signal.setitimer(signal.ITIMER_REAL, 0)[0] > 0

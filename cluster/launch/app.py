@@ -22,8 +22,8 @@ from engine.errors import InvalidConfig
 
 APP_NAME = "squadron"
 PACKAGES = ("engine", "parallel", "ops", "cluster")
-MAX_ONGOING_REQUESTS = 100_000  # admission is the engine's: Serve's own refusals are not what clients expect
-ENGINE_GRACE_SECONDS = 10.0  # for an engine that is replaced: its requests go on elsewhere after its step
+MAX_ONGOING_REQUESTS = 100_000  # admission is up to the engine: Serve's own errors are not what clients expect
+ENGINE_GRACE_SECONDS = 10.0  # for a replaced engine: its requests continue elsewhere after its step
 
 
 class AppConfig(BaseModel):
@@ -34,10 +34,10 @@ class AppConfig(BaseModel):
     engine: dict[str, Any]  # of an EngineConfig; a relative `model` is looked for in the repository's folder
     num_engines: int = Field(1, ge=1)
     num_gateways: int = Field(1, ge=1)
-    max_attempts: int = Field(3, ge=1)  # engine replicas lost in a row under a request, before its client hears of it
-    patience: float = Field(300, gt=0)  # seconds that a request waits for a replica: what a new one needs to start
-    stream_resume: bool = False  # whether a client may come back to a stream that broke, by the last event it had
-    strict_fields: bool = False  # whether a request with a field that nobody knows is refused; else the answer names it
+    max_attempts: int = Field(3, ge=1)  # consecutive losses of engine replicas before a request fails
+    patience: float = Field(300, gt=0)  # seconds that a request waits for a replica: enough for a new one to start
+    stream_resume: bool = False  # whether a client may resume a broken stream, by the last event it received
+    strict_fields: bool = False  # whether a request with an unknown field is rejected; otherwise the answer names it
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
     api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: everybody may ask
     allowed_hosts: tuple[str, ...] = (ANY,)  # names by which clients may ask, *.NAME for those below one, * for any
@@ -65,13 +65,11 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         EngineDeployment,
         num_replicas=config.num_engines,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
-        max_constructor_retry_count=1,  # what stops it once stops it again
-        logging_config=LoggingConfig(
-            enable_access_log=False
-        ),  # a line for each call, of which there are several a second
+        max_constructor_retry_count=1,  # a start that failed once would fail again
+        logging_config=LoggingConfig(enable_access_log=False),  # no log line per call: there are several per second
         health_check_period_s=0.5,
-        # Three in a row have to fail. Gateways find the dead much sooner; this must not end one
-        # that they know to be busy.
+        # Three consecutive checks have to fail. Gateways notice dead replicas much sooner; this
+        # must not end one that they know to be busy.
         health_check_timeout_s=BUSY_TURNS * TURN_SECONDS / 3,
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=ENGINE_GRACE_SECONDS,
@@ -99,8 +97,8 @@ def build_app(args: dict[str, Any]) -> serve.Application:
 
 
 def check_packages() -> None:
-    """Raises InvalidConfig unless `engine`, `parallel`, `ops` and `cluster` are all ours: the names
-    are common ones.
+    """Raises InvalidConfig unless `engine`, `parallel`, `ops` and `cluster` are all ours: other
+    packages may have these common names.
     """
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)

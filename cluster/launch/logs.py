@@ -1,4 +1,4 @@
-"""Ray's temporary folder, into which its processes and ours write their logs; they are kept after a
+"""Ray's temporary folder, to which its processes and ours write logs; they are kept after a
 failure.
 """
 
@@ -19,16 +19,16 @@ SESSION_LOGS = Path(RAY) / "session_latest" / "logs"
 
 
 def silence_deaths() -> None:
-    """Of workers, on this process' console: Ray tells each in a page about memory, and replacing
-    them is our business.
+    """Hide Ray's messages about dead workers on this process' console: Ray prints a page about
+    memory for each, and we replace them.
     """
     stdout_deduplicator.skip_re = re.compile(r"^A worker died or was killed while executing a task")
 
 
 @dataclass(frozen=True, slots=True)
 class KeptLogs:
-    """Where a command keeps them at its end; without a folder only after a failure, in a new one of
-    /tmp.
+    """Where a command keeps logs when it ends; without a folder only after a failure, in a new
+    folder of /tmp.
     """
 
     folder: Path | None = None
@@ -41,7 +41,7 @@ class KeptLogs:
                 raise InvalidConfig(f"log_dir={self.folder} cannot be made: {error.strerror}") from None
 
     def take(self, logs: Path, *, has_failed: bool) -> None:
-        """Copy them and tell where they are, if they are to be kept."""
+        """Copy them and print where they are, if they are to be kept."""
         if (self.folder is None and not has_failed) or not logs.exists():
             return
         folder = self.folder or Path(tempfile.mkdtemp(prefix="squadron-logs-", dir="/tmp"))
@@ -51,8 +51,8 @@ class KeptLogs:
 
 @dataclass(frozen=True, slots=True)
 class RayFolder:
-    """Around Ray's own, which Ray opens to everybody, one that only this user can enter: removed at
-    the end of the context, when nobody writes to it any more.
+    """A folder that only this user can enter, around Ray's own, which Ray makes accessible to
+    everyone. Removed at the end of the context, when nothing writes to it any more.
     """
 
     path: Path

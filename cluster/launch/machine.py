@@ -1,5 +1,5 @@
-"""Whether this machine has the GPUs and the memory that a configuration takes: asked before
-anything starts on it.
+"""Checks that this machine has the GPUs and the memory that a configuration needs, before anything
+starts.
 """
 
 import re
@@ -13,8 +13,8 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 
 CGROUP = Path("/sys/fs/cgroup")
-# On CPU, bfloat16 weights may be kept in twelve bits each: what is refused for want of memory is
-# refused for certain.
+# On CPU, bfloat16 weights may take only twelve bits each: a configuration is rejected only if it
+# certainly does not fit.
 LEAST_WEIGHT_SHARE = 0.75
 
 
@@ -36,8 +36,8 @@ class Need:
 
 
 def check_machine(config: EngineConfig, plan: Plan, num_engines: int = 1) -> Need | None:
-    """What is needed of the memory, None where GPUs compute. Raises InvalidConfig if this machine
-    has not what is asked for.
+    """The memory needed; None if GPUs compute. Raises InvalidConfig if this machine does not have
+    what the configuration needs.
     """
     wanted, there = num_engines * config.world_size, num_gpus()
     if config.device == "cuda" and there < wanted:
@@ -57,7 +57,7 @@ def check_machine(config: EngineConfig, plan: Plan, num_engines: int = 1) -> Nee
 
 
 def num_gpus() -> int:
-    """That Ray would find here, those that CUDA_VISIBLE_DEVICES hides left out."""
+    """The GPUs that Ray would find here, without those that CUDA_VISIBLE_DEVICES hides."""
     manager = get_accelerator_manager_for_resource("GPU")
     visible = manager.get_current_process_visible_accelerator_ids()
     found: int = manager.get_current_node_num_accelerators()
@@ -65,8 +65,8 @@ def num_gpus() -> int:
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = CGROUP) -> int:
-    """Bytes that new processes may use: what the machine has to spare, or the container if that is
-    less.
+    """Bytes that new processes may use: the machine's available memory, or the container's if that
+    is less.
     """
     available = _number(meminfo, r"MemAvailable: +(\d+) kB") or 0
     limit = _number(cgroup / "memory.max", r"(\d+)")
@@ -78,7 +78,7 @@ def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = CGROU
 
 
 def _number(path: Path, pattern: str) -> int | None:
-    """None if the file does not say."""
+    """None if the file has no number."""
     try:
         found = re.search(f"^{pattern}$", path.read_text(encoding="ascii"), re.MULTILINE)
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""What keeps a Ray cluster of this machine alone to its user, beside the folder it is in: a token,
-and loopback.
+"""Keeps other users and machines out of a Ray cluster of this machine: a token, and loopback
+(beside its private folder).
 """
 
 import contextlib
@@ -12,18 +12,18 @@ from pathlib import Path
 from ray._private import ray_constants
 
 AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-# Ray's own switch, made for systems where a firewall asks about every socket: a cluster that has no
+# Ray's own switch for systems whose firewall asks about every socket: it makes a cluster without
 # other nodes.
 LOOPBACK_ONLY = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
 
 
 @contextlib.contextmanager
 def token_authentication(folder: Path) -> Iterator[dict[str, str]]:
-    """A token for a new cluster; what another process of this user needs in its environment to be
-    let in.
+    """Make a token for a new cluster; returns the environment that another process of this user
+    needs to connect.
 
-    The token is kept in `folder`, which nobody else can enter. Nothing is done where the
-    environment has its own idea of authentication.
+    The token is stored in `folder`, which other users cannot enter. Nothing is done if the
+    environment already configures authentication.
     """
     if not os.environ.keys().isdisjoint(AUTHENTICATION):
         yield {}
@@ -33,8 +33,8 @@ def token_authentication(folder: Path) -> Iterator[dict[str, str]]:
     path.write_text(_process_token())
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
     try:
-        # Not in our own environment: Ray has read the mode when it was imported, and sets it itself
-        # if it finds none.
+        # Not in our own environment: Ray read the mode when it was imported, and sets it itself if
+        # there is none.
         yield {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)}
     finally:
         for name in AUTHENTICATION:
@@ -43,16 +43,14 @@ def token_authentication(folder: Path) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def starting_on_loopback() -> Iterator[None]:
-    """A cluster that is started within listens on loopback; other processes find it under
-    LOOPBACK_ONLY.
-
-    But for one socket of each of Serve's replicas, which wants the token.
+    """A cluster that is started within the context listens on loopback; other processes connect to
+    it with LOOPBACK_ONLY. The exception is one socket per Serve replica, which requires the token.
     """
     (name,) = LOOPBACK_ONLY
     before = os.environ.get(name)
-    os.environ.update(LOOPBACK_ONLY)  # which the cluster's processes inherit
+    os.environ.update(LOOPBACK_ONLY)  # inherited by the cluster's processes
     was_enabled = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False  # what this process has read when it imported Ray
+    ray_constants.ENABLE_RAY_CLUSTER = False  # what this process read when it imported Ray
     try:
         yield
     finally:
@@ -64,5 +62,5 @@ def starting_on_loopback() -> Iterator[None]:
 
 @functools.cache
 def _process_token() -> str:
-    """One for all clusters of this process: Ray reads it once."""
+    """One for all clusters of this process, because Ray reads it once."""
     return secrets.token_hex(32)

@@ -1,4 +1,4 @@
-"""Serve's proxies, which listen: found, and closed in order before they are killed."""
+"""Finds Serve's proxies, which listen, and closes them in order before they are killed."""
 
 import contextlib
 import time
@@ -17,22 +17,22 @@ POLL_SECONDS = 0.05
 
 
 class Proxies:
-    """Known by handles, which reach them even when Ray's GCS has died."""
+    """Holds Ray handles, which reach the proxies even when Ray's GCS has died."""
 
     def __init__(self) -> None:
         self._actors: list[ActorHandle[Any]] = []
 
     def meet(self) -> None:
-        """Learn who they are, while there is somebody to tell."""
+        """Find them, while Ray's GCS can still be asked."""
         self._actors = []
         for node in serve.status().proxies:
-            with contextlib.suppress(ValueError):  # it has just died
+            with contextlib.suppress(ValueError):  # the proxy has just died
                 name = format_actor_name(SERVE_PROXY_NAME, node)
                 self._actors.append(ray.get_actor(name, namespace=SERVE_NAMESPACE))
-        self._call(are_servers_closed)  # which connects this process to theirs
+        self._call(are_servers_closed)  # the call connects this process to theirs
 
     def close(self) -> None:
-        """Have them answer what is on its way with 503, and close the port and every connection;
+        """Let them answer requests on their way with 503, and close the port and every connection;
         returns when they have.
         """
         if len(self._call(close_servers)) < len(self._actors):  # another one has taken its place
@@ -42,7 +42,7 @@ class Proxies:
             time.sleep(POLL_SECONDS)
 
     def _call(self, function: Any) -> list[Any]:
-        """What the function returns in each proxy's process; of those that have died, nothing."""
+        """The function's results in each proxy's process, without those that have died."""
         calls = [actor.__ray_call__.remote(function) for actor in self._actors]
         answers = []
         for call in calls:

@@ -1,4 +1,4 @@
-"""A Ray cluster of this machine alone, or a connection to one that is there."""
+"""Starts a Ray cluster of this machine alone, or connects to a running one."""
 
 import contextlib
 import logging
@@ -24,16 +24,16 @@ from cluster.workers.placement import CPUS_PER_WORKER
 from engine.errors import InvalidConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-CPUS_BESIDE_WORKERS = 1  # logical ones, of gateways and drivers
-GRPC_SECONDS = 15.0  # for a server at --ray-address to greet us
+CPUS_BESIDE_WORKERS = 1  # Ray's logical CPUs for gateways and drivers
+GRPC_SECONDS = 15.0  # for a server at --ray-address to answer
 OBJECT_STORE_BYTES = 128 << 20  # weights come from disk and steps travel over sockets
-# What Ray and its processes read from the environment when they start; what is set already stays.
+# Environment variables that Ray and its processes read when they start; existing values are kept.
 RAY_ENVIRONMENT = {
-    "RAY_worker_niceness": "0",  # else workers run at nice 15
+    "RAY_worker_niceness": "0",  # otherwise workers run at nice 15
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without GPUs keeps CUDA_VISIBLE_DEVICES as it is
-    # Of use to a dashboard only, which such a cluster has not.
+    # Useful only to a dashboard, which such a cluster does not have.
     "RAY_enable_metrics_collection": "0",
     "RAY_task_events_report_interval_ms": "0",
     # glibc's: each of some forty threads would have a heap of its own, which never shrinks below
@@ -44,15 +44,15 @@ RAY_ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class RayCluster:
-    """Where a cluster is, and what in a process' environment lets it in."""
+    """A cluster's address, and the environment that a process needs to connect to it."""
 
     address: str
     environment: dict[str, str]
     logs: Path  # its folder of logs, on each node
-    processes: RayProcesses | None  # its own; None where the cluster was there before
+    processes: RayProcesses | None  # Ray's own processes; None if the cluster was running before
 
     def wait(self) -> None:
-        """Wait until it is lost, which raises ClusterLost; for ever where the cluster was there
+        """Wait until it is lost, then raise ClusterLost; wait forever if the cluster was running
         before.
         """
         if self.processes is None:
@@ -68,9 +68,9 @@ def ray_cluster(
     """A connection to the Ray cluster at `address`, or to a new one of this machine alone, which
     ends with the context.
 
-    A new one has room for `num_workers`, whatever the machine has: a worker's CPUs are Ray's
-    logical ones. It is for this machine and this user alone (`privacy`). Its logs go with it unless
-    they are to be `kept_logs`.
+    A new one has room for `num_workers` on any machine, because a worker's CPUs are Ray's logical
+    ones. It is for this machine and this user alone (`privacy`). Its logs are deleted with it,
+    except as `kept_logs` says.
     """
     for name, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -104,14 +104,14 @@ def ray_cluster(
             context = _connect(address, quiet)
             stack.callback(ray.shutdown)
         if callable(handler) and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
+            signal.signal(signal.SIGTERM, handler)  # Ray has replaced it with its own
         logs = Path(context.address_info["session_dir"]) / "logs"
         yield RayCluster(context.address_info["address"], environment, logs, processes)
 
 
 def _start(**options: Any) -> BaseContext:
-    """A cluster of this machine; raises InvalidConfig if Ray gives its own processes up, as it does
-    after half a minute.
+    """A cluster of this machine; raises InvalidConfig if Ray's own processes do not start within
+    Ray's limit of half a minute.
     """
     try:
         return ray.init(address="local", **options)
@@ -121,7 +121,7 @@ def _start(**options: Any) -> BaseContext:
 
 
 def _connect(address: str, options: dict[str, Any]) -> BaseContext:
-    """Raises InvalidConfig, soon where nothing listens, or something that is not Ray: Ray would try
+    """Raises InvalidConfig, quickly if nothing listens there or it is not Ray: Ray itself would try
     for minutes.
     """
     server = address.removeprefix("ray://")
@@ -143,7 +143,7 @@ def _connect(address: str, options: dict[str, Any]) -> BaseContext:
 
 
 def _speaks_grpc(server: str) -> bool:
-    """Whether the server at host:port greets us as Ray's do, before any word of tokens."""
+    """Whether the server at host:port answers like gRPC, before any authentication."""
     with init_grpc_channel(server, [("grpc.enable_http_proxy", 0)]) as channel:  # as Ray's own connections
         try:
             grpc.channel_ready_future(channel).result(timeout=GRPC_SECONDS)

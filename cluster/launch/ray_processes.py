@@ -1,5 +1,5 @@
-"""Ray's own processes, where this one has started them: their death is noticed, they are out of the
-way of signals to our group, and gone when we go.
+"""Ray's own processes, if this process started them: notices their death, keeps signals to our
+process group from them, and ends them with this process.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ import ray
 from cluster.workers.processes.process_state import read_stat
 from engine.errors import ClusterLost
 
-MARK = "SQUADRON_RAY_CLUSTER"  # in the environment of every process of a cluster: which one it is of
-_VITAL = {"raylet": "raylet", "gcs_server": "GCS"}  # programs without which nothing can be repaired, and their names
-_STDERR = 2  # where Ray's library writes, whatever Python has put in place of sys.stderr
+MARK = "SQUADRON_RAY_CLUSTER"  # in the environment of every process of a cluster: identifies the cluster
+_VITAL = {"raylet": "raylet", "gcs_server": "GCS"}  # programs without which nothing can be replaced, and their names
+_STDERR = 2  # where Ray's library writes, even if Python replaced sys.stderr
 _POLL_SECONDS = 0.2
 _CONNECT_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 10.0
@@ -36,14 +36,13 @@ class RayProcesses:
         self._mark = secrets.token_hex(8)
         self._groups: set[int] = set()  # of processes
         self._vital: dict[int, tuple[str, int]] = {}  # by pidfd: the program, its process id
-        self._stderr: int | None = None  # kept while Ray's is silenced, once the cluster is lost
+        self._stderr: int | None = None  # our stderr, kept while Ray's is silenced after the cluster was lost
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """Every child begun within leads a process group of its own.
-
-        A signal to our group (`timeout` sends one, and a terminal) is for us alone: without Ray
-        nothing can be ended in order.
+        """Every child started within the context leads a process group of its own. A signal to our
+        group (from `timeout` or a terminal) then reaches only us: without Ray nothing could be
+        ended in order.
         """
         is_open = True
         os.register_at_fork(after_in_child=lambda: os.setpgid(0, 0) if is_open else None)
@@ -57,11 +56,10 @@ class RayProcesses:
             self._groups = {os.getpgid(pid) for pid in self._find()} - {os.getpgrp()}
 
     def wait_for_loss(self) -> ClusterLost:
-        """Wait until a process has died without which no other one can be replaced.
-
-        The others serve on: they need each other, and neither Ray's GCS nor its raylet. But a GCS
-        whose raylet is dead would in a few seconds tell everybody that this whole node is, so it is
-        killed: what has begun can be finished.
+        """Wait until a process has died without which none can be replaced. Our processes keep
+        serving: they need neither Ray's GCS nor its raylet. But a GCS whose raylet is dead would
+        declare the whole node dead within seconds, so it is killed, and running requests can be
+        finished.
         """
         dead, *_ = select.select(self._vital, [], [])[0]
         self._silence()
@@ -73,8 +71,8 @@ class RayProcesses:
         return ClusterLost(f"Ray's {_VITAL[name]} (process {pid}) has died")
 
     def shutdown(self) -> None:
-        """End them all, in order if that is still possible; returns when they have gone."""
-        if self._stderr is not None:  # lost: Ray in this process would wait for answers
+        """End them all, in order if that is still possible; returns when they are gone."""
+        if self._stderr is not None:  # lost: Ray's library in this process would wait for answers
             self._kill()
         do_within([ray.shutdown], _SHUTDOWN_SECONDS)
         self._kill()
@@ -85,7 +83,7 @@ class RayProcesses:
             os.close(self._stderr)
 
     def _silence(self) -> None:
-        """Ray's library in this process would go on telling stderr of every call that fails."""
+        """Otherwise Ray's library in this process would report every failed call on stderr."""
         self._stderr = os.dup(_STDERR)
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), _STDERR)
@@ -99,15 +97,14 @@ class RayProcesses:
             time.sleep(_POLL_SECONDS / 10)
 
     def _find(self) -> list[int]:
-        """Processes of this cluster that have not ended, those included whose parent has.
-
-        A worker has a group of its own, and the mark; Ray's agents have overwritten it with their
-        title, and are in the raylet's group.
+        """Processes of this cluster that have not ended, including those whose parent has. Workers
+        have process groups of their own, and the mark; Ray's agents have overwritten the mark with
+        their title, and are in the raylet's group.
         """
         line = f"{MARK}={self._mark}".encode()
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # it has just gone, or is another user's
+            with contextlib.suppress(OSError):  # it has just ended, or belongs to another user
                 pid = int(folder.name)
                 state, _, group = read_stat(pid)[:3]
                 is_ours = int(group) in self._groups or line in (folder / "environ").read_bytes().split(b"\0")
@@ -148,7 +145,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def _program(pid: int) -> str:
-    """The name of the file that a process runs."""
+    """The file name of a process' program."""
     try:
         return Path(f"/proc/{pid}/exe").readlink().name
     except OSError:

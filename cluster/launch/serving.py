@@ -1,4 +1,4 @@
-"""The application on a cluster: started, ready, and ended in order."""
+"""Starts the application on a cluster, and ends it in order."""
 
 import contextlib
 import logging
@@ -22,7 +22,7 @@ from cluster.launch.ray_processes import answers, do_within
 from cluster.replica.deployment import EngineDeployment
 from engine.errors import ClusterLost, InvalidConfig
 
-DRAIN_SECONDS = 20.0  # for requests that run when everything is to end
+DRAIN_SECONDS = 20.0  # for running requests, at the end
 STOP_SECONDS = 5.0  # for engines and their workers
 CLOSE_SECONDS = 5.0  # for Serve's proxies, which still send what gateways have ended
 SERVE_SECONDS = 5.0  # for Serve itself
@@ -34,12 +34,12 @@ def serving(
     application: serve.Application, *, host: str, port: int, ends_serve: bool = False
 ) -> Iterator[DeploymentHandle[Any]]:
     """The application on host:port, ready, for as long as the context lasts; raises InvalidConfig
-    if it does not start.
-
-    `ends_serve`: leave no Serve behind, for a cluster that lasts longer; the next one may listen
-    elsewhere.
+    if it does not start. `ends_serve`: stop Serve too, on a cluster that outlives the application,
+    so that the next one may listen elsewhere.
     """
-    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # it warns of every answer that took a tenth of a second
+    logging.getLogger("ray.serve").setLevel(
+        logging.ERROR
+    )  # it would warn about every answer that takes a tenth of a second
     _check_that_serve_is_ours_to_start()
     serve.start(
         proxy_location="HeadOnly",
@@ -56,12 +56,12 @@ def serving(
         proxies.meet()
         yield gateways
     except ClusterLost:
-        steps = [replicas.drain]  # engines that end would wait for Ray; they are killed soon
+        steps = [replicas.drain]  # ending engines would wait for Ray; they will be killed soon
         raise
     finally:
         if ray.is_initialized():
-            # Of a cluster of our own the port: what has begun can be finished after the death of
-            # Ray's GCS.
+            # On a cluster of our own the HTTP port: running requests can be finished after the
+            # death of Ray's GCS.
             needed = ray.get_runtime_context().gcs_address if ends_serve else f"{host}:{port}"
             do_within(steps, DRAIN_SECONDS + STOP_SECONDS, needed=needed)
             if ends_serve:
@@ -79,7 +79,7 @@ def _run(application: serve.Application) -> DeploymentHandle[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Replicas:
-    """Handles of the application's deployments, with which it can be ended in order even when Ray's
+    """Handles of the application's deployments, by which it can be ended in order even when Ray's
     GCS has died.
     """
 
@@ -87,14 +87,14 @@ class _Replicas:
     engines: DeploymentHandle[Any]
 
     def meet(self) -> None:
-        """Learn who the replicas are, while there is somebody to tell."""
+        """Find the replicas, while Ray's GCS can still be asked."""
         for call in (self.gateways.broadcast("why_here", ""), self.engines.broadcast("stats")):
-            # A replica that has just died is replaced, by one that is not known.
+            # A replica that has just died will be replaced by one that is not known here.
             with contextlib.suppress(TimeoutError, RayServeException):
                 call.results(timeout_s=STOP_SECONDS, return_exceptions=True)
 
     def drain(self) -> None:
-        """Have the gateways finish what they have begun and refuse the rest, until the proxies do
+        """Have the gateways finish running requests and reject new ones, until the proxies do
         so.
         """
         response = self.gateways.broadcast("drain", owner.this_process(), DRAIN_SECONDS)
@@ -107,7 +107,7 @@ class _Replicas:
 
 def _end_serve(proxies: Proxies) -> None:
     if serve.status().applications.keys() <= {APP_NAME}:
-        proxies.close()  # before Serve tells clients that the page does not exist
+        proxies.close()  # before Serve answers 404
     serve.delete(APP_NAME)
     end_stream_store(APP_NAME)
     if not serve.status().applications:
@@ -115,8 +115,8 @@ def _end_serve(proxies: Proxies) -> None:
 
 
 def _check_that_serve_is_ours_to_start() -> None:
-    """Raises InvalidConfig where Serve runs: it listens where it listens, and what it serves is not
-    ours to replace.
+    """Raises InvalidConfig if Serve is running: it would ignore our host and port, and its
+    applications are not ours to replace.
     """
     status = serve.status()
     if status.proxies or status.applications:
@@ -145,8 +145,8 @@ def _why_not_started(text: str) -> str:
 
 
 def last_reason(told: str) -> str:
-    """The last of our own exceptions in what Serve tells, or else its last line: it may go on, that
-    a start took long.
+    """The last of our own exceptions in Serve's message, or its last line: after the exception
+    Serve may add that a start took long.
     """
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     ours = [line for line in lines if _OUR_EXCEPTION.match(line)]

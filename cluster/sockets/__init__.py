@@ -1,9 +1,8 @@
 """What our sockets have in common: loopback, tokens, frames, TCP options.
 
 A frame is its length (4 bytes, big-endian) and as many bytes. The first frame of a connection is
-the token of the one who listens, made anew for each listener, and a name.
-
-Imports no installed package: a witness, which has none, speaks in frames, too.
+the listener's token, new for each listener, and a name. Imports no installed package, because a
+witness, which has none, sends frames too.
 """
 
 import socket
@@ -13,7 +12,7 @@ LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 32
 MAX_FRAME_BYTES = 256 << 20
 LENGTH = struct.Struct(">I")
-# A node that vanishes sends no end of stream: five silent seconds are one.
+# A node that vanishes sends no end of stream: five seconds of silence count as the end.
 _TCP_OPTIONS = {
     socket.TCP_NODELAY: 1,
     socket.TCP_KEEPIDLE: 2,
@@ -28,7 +27,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def set_tcp_options(stream: socket.socket) -> None:
-    """Have a TCP connection send at once, and end when its other end's node has vanished."""
+    """Make a TCP connection send at once, and end when the other end's node has vanished."""
     for option, value in _TCP_OPTIONS.items():
         stream.setsockopt(socket.IPPROTO_TCP, option, value)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,6 +1,5 @@
 """One end of a framed, authenticated, blocking socket between the driver and a worker: of a step
-channel, or of the line to the worker's process. What frames mean is `messages`' and `line`'s
-affair.
+channel, or of the line to the worker's process. `messages` and `line` define what frames mean.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ _CHUNK_BYTES = 256 << 10
 
 
 class ChannelError(Exception):
-    """The other end broke the protocol; the connection is of no more use."""
+    """The other end broke the protocol; the connection is unusable."""
 
 
 class ConnectionEnded(ChannelError):
@@ -54,7 +53,7 @@ class Connection:
             raise ChannelError(f"a frame of {len(payload)} bytes cannot be sent, at most {MAX_FRAME_BYTES} can")
         data = frame(payload)
         with self._sending:
-            if not self._unsent:  # as good as always: no copy
+            if not self._unsent:  # almost always: no copy
                 data = data[self._send_now(data) :]
             self._unsent += data
             return self._flush()
@@ -93,7 +92,7 @@ class Connection:
         return bool(self._unsent)
 
     def _send_now(self, data: bytes | bytearray) -> int:
-        """How much of it the socket took."""
+        """How many bytes the socket took."""
         try:
             return self._stream.send(data, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -102,28 +101,28 @@ class Connection:
             raise ConnectionEnded(str(error)) from None
 
     def wait_for_end(self) -> None:
-        """Until the other end has gone, whatever else comes meanwhile. For a thread of its own."""
+        """Block until the other end has closed, ignoring what it sends. For a thread of its own."""
         poll = select.poll()
         poll.register(self._stream, select.POLLRDHUP)
         poll.poll()
 
     def end(self) -> None:
-        """End both ways: whoever waits here or at the other end gets ConnectionEnded."""
+        """End both directions: callers that wait at either end get ConnectionEnded."""
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End it and give the descriptor back; no other thread may be using it."""
+        """End it and close the descriptor; no other thread may be using it."""
         self.end()
         self._stream.close()
 
     def set_limit(self, limit: int, timeout: float | None) -> None:
-        """The longest frame taken from now on, and the seconds a `receive` may wait."""
+        """The longest frame accepted from now on, and the seconds a `receive` may wait."""
         self._limit = limit
         self._stream.settimeout(timeout)
 
     def _is_one_frame(self, count: int) -> bool:
-        """Whether as many bytes of the chunk are one frame, whole and no longer than allowed."""
+        """Whether that many bytes of the chunk are exactly one frame, no longer than allowed."""
         length = count - LENGTH.size
         return 0 <= length <= self._limit and LENGTH.unpack_from(self._chunk)[0] == length
 

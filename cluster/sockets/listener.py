@@ -1,8 +1,8 @@
-"""How a worker's connection to its driver comes about: the driver listens, the worker connects and
-shows the token it was given.
+"""Connects workers to their driver: the driver listens, the worker connects and sends the token it
+was given.
 
 Addresses are `unix:PATH` (workers on the driver's node) or `tcp:HOST:PORT`. Accept order is not
-rank order: the name behind the token tells.
+rank order: the name after the token identifies the rank.
 """
 
 import hmac
@@ -16,13 +16,11 @@ from cluster.sockets import MAX_FRAME_BYTES, TOKEN_BYTES
 from cluster.sockets.connection import ChannelError, Connection
 
 MAX_NAME_BYTES = 64
-_HELLO_SECONDS = 1.0  # for a connection to show its token; meanwhile the others wait
+_HELLO_SECONDS = 1.0  # for a connection to send its token; meanwhile the others wait
 
 
 class Listener:
-    """The driver's end before its workers have come. `address` and `token` are what they need to
-    know.
-    """
+    """The driver's end before its workers have connected; they need `address` and `token`."""
 
     def __init__(self, host: str | None) -> None:
         """Listen on a free port of `host`, or if it is None on a Unix socket that only this user
@@ -42,7 +40,7 @@ class Listener:
         self._socket.listen(socket.SOMAXCONN)
 
     def accept(self, deadline: float) -> tuple[str, Connection]:
-        """The next connection that shows the token, and its name; raises TimeoutError at `deadline`
+        """The next connection that sends the token, and its name; raises TimeoutError at `deadline`
         (time.monotonic).
         """
         while True:
@@ -55,15 +53,14 @@ class Listener:
             connection.close()
 
     def close(self) -> None:
-        """Take no more connections; those that were accepted stay."""
+        """Accept no more connections; accepted ones stay open."""
         self._socket.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _greet(self, connection: Connection) -> str | None:
-        """The name that came with the right token; None if something else came, or nothing in time.
-
-        What came right behind it is dropped: a line's words mean no more than the next ones.
+        """The name sent with the right token; None for anything else, or nothing in time. Data
+        right after it is dropped: a line's messages are repeated anyway.
         """
         connection.set_limit(TOKEN_BYTES + MAX_NAME_BYTES, _HELLO_SECONDS)
         try:
@@ -78,7 +75,7 @@ class Listener:
 
 
 def connect(address: str, token: bytes, name: str) -> Connection:
-    """Connect to a Listener and say who we are; raises OSError, ValueError for an address of
+    """Connect to a Listener and send token and name; raises OSError, ValueError for an address of
     another kind.
     """
     kind, _, rest = address.partition(":")

@@ -23,10 +23,10 @@ from engine.worker.local_executor import LocalExecutor
 
 logger = logging.getLogger("squadron.executor")
 
-ELASTIC_SECONDS = 20  # for another node to be found, before fewer ranks go on
-STOCK_SECONDS = 10.0  # after the start, whose first answer spares would hold up by importing torch
-RESTOCK_SECONDS = 0.5  # after the loss of a spare; each time in a row twice as long, for something may be against it
-MAX_RESTOCK_SECONDS = 300.0  # losses that are further apart are not in a row
+ELASTIC_SECONDS = 20  # to find another node, before continuing with fewer ranks
+STOCK_SECONDS = 10.0  # after the start: by importing torch, spares would delay the first answer
+RESTOCK_SECONDS = 0.5  # after the loss of a spare; doubled at each consecutive loss, which may have a lasting cause
+MAX_RESTOCK_SECONDS = 300.0  # losses further apart are not consecutive
 
 
 def make_executor(config: EngineConfig) -> Executor:
@@ -35,7 +35,7 @@ def make_executor(config: EngineConfig) -> Executor:
 
 
 class Phases:
-    """Where the time of a start goes, for the log."""
+    """The times of a start's phases, for the log."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -54,15 +54,15 @@ class RayExecutor:
     """An `Executor`. Ray places, starts and ends the workers; steps travel over `StepChannel`. One
     group is one epoch.
 
-    A restart keeps the processes that get out of the lost step by themselves, with their weights;
-    dead ones are replaced by spares. GPU workers are all replaced: a lost peer leaves their device
+    A restart keeps the processes that leave the lost step by themselves, with their weights; spares
+    replace dead ones. GPU workers are all replaced, because a lost peer leaves their device
     waiting.
     """
 
     def __init__(self, config: EngineConfig, *, cpus_per_worker: float = CPUS_PER_WORKER) -> None:
-        """`cpus_per_worker`: logical CPUs of Ray's, not threads."""
+        """`cpus_per_worker`: Ray's logical CPUs, not threads."""
         num_stages = config.pipeline_parallel_size
-        # One stage alone is kept busy by the next step's being there already; several by steps of
+        # A single stage is kept busy by having the next step early; several stages by steps of
         # different sequences.
         self.depth = max(2, num_stages)
         # Tokens are sampled on the last stage and looked up on the first.
@@ -74,10 +74,10 @@ class RayExecutor:
         self._placement: Placement | None = None
         self._pool: WorkerPool | None = None
         self._group: WorkerGroup | None = None
-        self._level: str | None = None  # that the first group agreed on: later ones compute the same
+        self._level: str | None = None  # agreed on by the first group; later ones keep to it
         self._arithmetic: Mapping[str, str] = {}
         self._steps: StepChannel | None = None
-        self._in_use = threading.RLock()  # the pool, by one thread at a time
+        self._in_use = threading.RLock()  # guards the pool: one thread at a time
         self._stocking: threading.Timer | None = None
         self._will_stock = False
         self._lost_spare_at = -math.inf
@@ -85,16 +85,16 @@ class RayExecutor:
 
     @property
     def worker_pids(self) -> list[int]:
-        """The workers' process ids, in order of rank, each of its own node; none before `start` or
-        after `shutdown`.
+        """The workers' process ids, in order of rank, each valid on its own node; none before
+        `start` or after `shutdown`.
         """
         return [process.facts.pid for process in self._group.processes] if self._group is not None else []
 
     def start(self) -> Capacity:
         if not ray.is_initialized():
             raise InvalidConfig("this process is connected to no Ray cluster; call ray.init first")
-        # Each worker could find a device for itself; all must find the same kind, and the one they
-        # were placed for.
+        # Decided here, because all workers must use the same kind of device, the one they were
+        # placed for.
         device = "cuda" if has_gpus(self._config) else "cpu"
         self._config = self._config.model_copy(update={"device": device})
         try:
@@ -155,7 +155,7 @@ class RayExecutor:
             return self._start_group(pool, None, phases)
 
     def _restock(self) -> None:
-        """A spare was lost: have another one started, with those that are lost before it is."""
+        """A spare was lost: start another after a delay, along with any lost meanwhile."""
         before, self._lost_spare_at = self._lost_spare_at, time.monotonic()
         if self._will_stock:
             return
@@ -171,7 +171,7 @@ class RayExecutor:
         self._stocking.start()
 
     def _stock(self) -> None:
-        """Have spares started, in the background."""
+        """Start missing spares, in the background."""
         with self._in_use:
             self._will_stock = False
             if self._pool is not None and self._group is not None and ray.is_initialized():
@@ -182,8 +182,8 @@ class RayExecutor:
         return self._config.elastic and self._config.tensor_parallel_size > 1
 
     def _shrink(self, error: Exception) -> WorkerPool:
-        """Half the tensor-parallel ranks, or half of that, ...: as many as there is room for.
-        Results do not depend on it.
+        """Halve the number of tensor-parallel ranks until there is room for them. Results do not
+        depend on it.
         """
         while self._may_shrink:
             size = self._config.tensor_parallel_size // 2

@@ -1,4 +1,4 @@
-"""One epoch: worker processes that take their seats together, serve steps together, and part when
+"""One epoch: worker processes that take seats together, run steps together, and are released when
 one of them is lost.
 """
 
@@ -26,12 +26,12 @@ from engine.executor import Capacity, smallest
 
 logger = logging.getLogger("squadron.executor")
 
-LEAVE_SECONDS = 2.0  # for a worker to get out of a lost epoch's step
+LEAVE_SECONDS = 2.0  # for a survivor to leave a lost epoch's step
 
 
 class WorkerGroup:
-    """`steps` is the way to the workers, `capacity` what they can hold, `processes` they
-    themselves, in order of rank.
+    """`steps` is the channel to the workers, `capacity` what they can hold, `processes` the workers
+    in order of rank.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class WorkerGroup:
         deadline: StepDeadline,
         level: str | None,
     ) -> None:
-        """Of processes that are up; `load` and `connect` make the group of them. `level`: of the
-        epochs before, if any.
+        """`processes` are running; `load` and `connect` make a group of them. `level`: that of
+        earlier epochs, if any.
         """
         self.level = level
         self.processes = processes
@@ -52,7 +52,7 @@ class WorkerGroup:
         self._config = config
         self._epoch = epoch
         self._deadline = deadline
-        self._calls: dict[int, Any] = {}  # by rank, what Ray was asked for last
+        self._calls: dict[int, Any] = {}  # by rank, the last call through Ray
 
     def load(self, before: Capacity | None) -> Capacity:
         """Seat the processes; `before`: the capacity that those which were seated before have a

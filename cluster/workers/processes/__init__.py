@@ -1,1 +1,1 @@
-"""The processes that ranks are: how they start, how it shows that they live, how they end."""
+"""The ranks' processes: how they start, how the driver knows that they live, how they end."""

@@ -1,4 +1,4 @@
-"""Waiting for workers to connect, as they were called to, while Ray may tell that they cannot."""
+"""Waits for workers to connect, and for failures of the calls that make them connect."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ from cluster.workers.ray_errors import result_of
 from engine.errors import WorkerLost
 
 CONNECT_SECONDS = 30.0
-LOOK_SECONDS = 0.2  # between two looks whether the process that is to connect has died
+LOOK_SECONDS = 0.2  # between checks whether the process that should connect has died
 
 
 def accept_ranks(listener: Listener, runs: list[Any]) -> list[Connection]:
-    """A connection of each rank, in order of rank; `runs` are the calls to their actors. Raises
+    """One connection per rank, in order of rank; `runs` are the calls to their actors. Raises
     InvalidConfig or WorkerLost.
     """
     connections: dict[int, Connection] = {}
@@ -36,7 +36,7 @@ def accept_from(
 ) -> tuple[str, Connection]:
     """The next connection that one of these calls to actors makes, and its name.
 
-    Raises what `result` makes of the first call that has failed instead, or TimeoutError at
+    If one of the calls fails instead, raises what `result` raises for it; TimeoutError at
     `deadline` (time.monotonic).
     """
     while True:

@@ -21,8 +21,8 @@ class Facts:
     """Which process this is, and where."""
 
     pid: int
-    start_time: int  # in the machine's ticks: what tells it from a later process of the same number
-    machine: str  # the same for processes that can see each other in /proc, only
+    start_time: int  # in ticks since boot: distinguishes it from a later process of the same id
+    machine: str  # equal for processes that can see each other in /proc, and only for those
     node_id: str  # Ray's
     address: str  # of the node
 
@@ -33,16 +33,16 @@ class Seat:
 
     epoch: int
     rank: int
-    host: str  # an address of this rank's node that the others can reach
+    host: str  # an address of this rank's node, reachable from the others
     num_ranks_here: int  # on the node
     store_host: str
     store_port: int
-    level: str  # at which all ranks compute: see `cluster.workers.agreement`
+    level: str  # that all ranks compute at: see `cluster.workers.agreement`
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a worker says of itself once it has its weights: see `Worker.report` and
+    """What a worker reports once its weights are loaded: see `Worker.report` and
     `determine_num_available_blocks`.
     """
 
@@ -53,15 +53,15 @@ class Loaded:
 
 
 class LookoutActor:
-    """A process that tells its machine, lives as long as its line to the driver, and sees on it
-    which others are stopped.
+    """A process that reports which machine it is on, lives as long as its line to the driver, and
+    can tell whether other processes of its machine are stopped.
     """
 
     def introduce(self) -> Facts:
         return read_facts(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address())
 
     def hold_line(self, address: str, token: bytes) -> None:
-        """Lay the line that lasts as long as the process: at its end the process exits, even from
+        """Open the line that lasts as long as the process: when it ends the process exits, even in
         the middle of a step.
         """
         hold_line(connect(address, token, "line"), self._abort)
@@ -71,15 +71,15 @@ class LookoutActor:
 
 
 class WorkerActor(LookoutActor):
-    """What Ray places and starts; then it is a spare until it is given a seat.
+    """Placed and started by Ray; a spare until it takes a seat.
 
-    Ray's calls do the start of an epoch (`take_seat`, `initialize_cache`), then `run` lasts as long
-    as the epoch; steps come by the channel. The next epoch begins with `take_seat` again, of the
-    same rank, where only the ranks' groups are made anew.
+    An epoch starts by calls through Ray (`take_seat`, `initialize_cache`); then `run` lasts as long
+    as the epoch, and steps arrive on the step channel. The next epoch begins with `take_seat` of
+    the same rank again, which then only makes the ranks' groups anew.
     """
 
     def __init__(self) -> None:
-        # Not imported above: the driver, which needs this class too, has no need of torch.
+        # Not imported above: the driver needs this class too, but not torch.
         self._module: Any = importlib.import_module("engine.worker.worker")
         self._ranks: Any = importlib.import_module("engine.worker.ranks")
         self._offers: Any = importlib.import_module("engine.worker.device.offer")
@@ -94,7 +94,7 @@ class WorkerActor(LookoutActor):
         return int(self._store.port)
 
     def offer(self, config: EngineConfig) -> Offer:
-        """What it can compute with; once it has a seat, that of its seat only. Raises
+        """What it can compute with; once it has a seat, only the seat's level. Raises
         InvalidConfig.
         """
         if self._offer is None:
@@ -102,8 +102,8 @@ class WorkerActor(LookoutActor):
         return self._offer
 
     def take_seat(self, config: EngineConfig, seat: Seat) -> Loaded:
-        """Meet the other ranks; and load the rank's shard, unless it is there from the epoch
-        before. Raises InvalidConfig.
+        """Meet the other ranks, and load the rank's shard unless it is still there from the
+        previous epoch. Raises InvalidConfig.
         """
         store = self._store if seat.rank == 0 else self._ranks.join_store(seat.store_host, seat.store_port)
         self._epoch = seat.epoch
@@ -118,19 +118,19 @@ class WorkerActor(LookoutActor):
         return Loaded(self._worker.report, self._worker.arithmetic, *self._worker.determine_num_available_blocks())
 
     def initialize_cache(self, num_gpu_blocks: int, num_cpu_blocks: int) -> float:
-        """Seconds to swap a block."""
+        """Make the cache; returns the seconds to swap a block."""
         seconds: float = self._worker.initialize_cache(num_gpu_blocks, num_cpu_blocks)
         return seconds
 
     def run(self, address: str, token: bytes, rank: int) -> None:
-        """Run steps until the driver ends the epoch. Raises what leaves the process of no more
-        use.
+        """Run steps until the driver ends the epoch. Raises errors after which the process is
+        unusable.
         """
         serve_steps(connect(address, token, str(rank)), self._worker)
 
     def _abort(self, epoch: int) -> None:
-        """Called by the line's thread: the driver may give up an epoch while this rank waits for
-        one that is gone.
+        """Called by the line's thread: the driver may abort an epoch while this rank waits for a
+        lost one.
         """
         if epoch == self._epoch and self._worker is not None:
             self._worker.abort()

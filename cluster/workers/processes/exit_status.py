@@ -1,5 +1,5 @@
-"""How a process ended that is nobody's child here: Ray's own process is its parent, and lets it go
-without a look.
+"""How a process ended that is not our child: its parent is Ray's raylet, which does not report
+it.
 """
 
 import fcntl
@@ -16,14 +16,13 @@ _EXIT = 1 << 3
 
 
 def wait_for_exit_signal(pidfd: int, seconds: float) -> int | None:
-    """The number of the signal that a process ended of; 0 if it ended by itself.
-
-    None if it has not ended within `seconds`, or this Linux does not tell.
+    """The number of the signal that ended a process; 0 if it exited by itself. None if it has not
+    ended within `seconds`, or this Linux does not report it.
     """
     poll = select.poll()
-    poll.register(pidfd, 0)  # for POLLHUP alone: the parent has taken note, upon which the rest is told
+    poll.register(pidfd, 0)  # for POLLHUP only: the parent has reaped it, and the exit code is available
     try:
-        _ask(pidfd)  # an older Linux does not know the question, and there is nothing to wait for
+        _ask(pidfd)  # an older Linux does not have the request: do not wait
         if not poll.poll(seconds * 1000):
             return None
         mask, status = _ask(pidfd)
@@ -35,6 +34,6 @@ def wait_for_exit_signal(pidfd: int, seconds: float) -> int | None:
 
 
 def _ask(pidfd: int) -> tuple[int, int]:
-    """What is told, as a mask, and the exit code."""
+    """The mask of what the kernel answered, and the exit code."""
     mask, *_, status = _INFO.unpack(fcntl.ioctl(pidfd, _GET_INFO, _INFO.pack(_EXIT, *[0] * 13)))
     return mask, status

@@ -1,5 +1,5 @@
-"""A process of this machine that is nobody's child here, held by a descriptor: it stays that
-process', should the number be used again.
+"""A process of this machine that is not our child, held by a pidfd, which stays valid if the
+process id is reused.
 """
 
 import contextlib
@@ -13,19 +13,17 @@ from cluster.workers.processes.process_state import is_stopped, read_start_time
 
 
 class LocalProcess:
-    """From any thread, until it is closed and after."""
+    """Thread-safe, also after it is closed."""
 
     def __init__(self, pidfd: int, pid: int, start_time: int) -> None:
         self._pidfd: int | None = pidfd
         self._pid = pid
         self._start_time = start_time
-        self._lock = threading.Lock()  # a closed descriptor's number may be another file's next
+        self._lock = threading.Lock()  # another file may get a closed descriptor's number
 
     @classmethod
     def find(cls, pid: int, start_time: int) -> Self | None:
-        """The process of that number which began then, in ticks since the machine did, if it is
-        there.
-        """
+        """The process with that id and start time (ticks since boot), if it exists."""
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
@@ -50,7 +48,7 @@ class LocalProcess:
         return None if self._pidfd is None else wait_for_exit_signal(self._pidfd, seconds)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         with self._lock:
             if self._pidfd is not None:
                 os.close(self._pidfd)

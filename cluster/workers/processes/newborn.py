@@ -1,5 +1,6 @@
-"""A worker's process that has said nothing yet. Nobody has its line or knows who it is; but Ray has
-its number and its node, and on its own machine it can be seen whether a signal has stopped it.
+"""A worker's process that has not reported yet. It has no line, and the driver does not know which
+process it is; but Ray knows its process id and its node, and on its own machine it can be seen
+whether a signal has stopped it.
 """
 
 import functools
@@ -18,20 +19,19 @@ from cluster.workers.processes.process_state import STOPPED_SECONDS, is_stopped,
 
 logger = logging.getLogger("squadron.executor")
 
-LOOK_SECONDS = 0.2  # between two looks at one that is stopped
-ANSWER_SECONDS = 30.0  # for a node that is asked, which starts a process for it
+LOOK_SECONDS = 0.2  # between checks of a stopped one
+ANSWER_SECONDS = 30.0  # for another node's answer, which takes a new process there
 
 
 def end_if_frozen(actor: Any) -> None:
-    """Kill the actor's process if a signal has stopped it, upon which its calls fail.
-
-    Takes no time where it runs on this node; STOPPED_SECONDS where it is stopped, and a moment more
-    where another node is to look.
+    """Kill the actor's process if a signal has stopped it; its calls then fail. Returns at once if
+    it runs on this node; after STOPPED_SECONDS if it is stopped, and a moment later if another node
+    has to look.
     """
     known = actors(actor._actor_id.hex())
     pid, node_id = known.get("Pid", 0), known.get("Address", {}).get("NodeID", "")
     if not pid or not node_id:
-        return  # it is not placed yet, or Ray still waits for its process, and replaces it if it does not come
+        return  # it is not placed yet, or Ray still waits for its process, and will replace it if it does not start
     if kill_if_stopped(pid) if node_id == _own_node() else _ask(node_id, pid):
         logger.warning("process %d was stopped by a signal before it said a word; it was killed", pid)
 
@@ -53,12 +53,12 @@ def _own_node() -> str:
 
 
 def _ask(node_id: str, pid: int) -> bool:
-    """What `kill_if_stopped` says there; False if nobody answers."""
+    """The result of `kill_if_stopped` there; False if there is no answer."""
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
     look = _as_task().options(num_cpus=0, max_retries=0, scheduling_strategy=there)
     try:
         return bool(ray.get(look.remote(pid), timeout=ANSWER_SECONDS))
-    except RayError:  # the node has gone, or is too busy to look: it is asked again
+    except RayError:  # the node is gone or too busy: it is asked again
         return False
 
 

@@ -1,4 +1,4 @@
-"""The processes that hold the ranks' seats from epoch to epoch, warm spares for those that die, and
+"""The worker processes that keep their ranks' seats over epochs, warm spares to replace them, and
 lookouts.
 """
 
@@ -19,15 +19,15 @@ from engine.errors import WorkerLost
 
 logger = logging.getLogger("squadron.executor")
 
-DISMISSAL_SECONDS = 2.0  # for processes that are told to end
+DISMISSAL_SECONDS = 2.0  # for processes to exit when asked to
 KILL_SECONDS = 10.0
-START_SECONDS = 300.0  # for a process that has a place: an image may have to be fetched first
-LOOK_SECONDS = 0.5  # between two looks for further losses while workers start
-PROGRESS_SECONDS = 5.0  # between two lines in the log on what is waited for
+START_SECONDS = 300.0  # for a placed process to start: an image may have to be fetched first
+LOOK_SECONDS = 0.5  # between checks for further losses while workers start
+PROGRESS_SECONDS = 5.0  # between log lines on what is waited for
 
 
 class NoPlace(WorkerLost):
-    """Ray has found no node with room for a worker in time."""
+    """Ray found no node with room for a worker in time."""
 
 
 class WorkerPool:
@@ -36,24 +36,24 @@ class WorkerPool:
     """
 
     def __init__(self, placement: Placement, num_spares: int, on_missing: Callable[[], None]) -> None:
-        """`on_missing` is called, in any thread, when a spare or a lookout is lost: `stock` has
-        something to do.
+        """`on_missing` is called, in any thread, when a spare or a lookout is lost: `stock` is
+        needed.
         """
         self._placement = placement
         self._num_spares = num_spares
         self._on_missing = on_missing
         self._ranks: dict[int, WorkerProcess] = {}
-        self._spares: list[tuple[str, WorkerProcess]] = []  # with the id of the node that it is to be on
+        self._spares: list[tuple[str, WorkerProcess]] = []  # with the id of the node that it is for
         self._lookouts: dict[str, WorkerProcess] = {}  # by machine
         self._warming: list[threading.Thread] = []
         self._watch = Watch()
 
     def fill(self, timeout: float) -> list[WorkerProcess]:
-        """Processes for all ranks: those there are, spares of the lost one's node, new ones. They
-        are up, and watched.
+        """Processes for all ranks: existing ones, spares of a lost one's node, or new ones. They
+        are running and watched.
 
-        Raises WorkerLost or InvalidConfig if a process does not start, NoPlace if there is none for
-        one for so many seconds.
+        Raises WorkerLost or InvalidConfig if a process does not start, NoPlace if one finds no room
+        for `timeout` seconds.
         """
         started = told = time.monotonic()
         while True:
@@ -88,9 +88,7 @@ class WorkerPool:
             self._post_lookouts()
 
     def end(self, processes: Sequence[WorkerProcess]) -> None:
-        """Kill processes and wait until they are gone, those of this machine; Ray sees to the
-        others.
-        """
+        """Kill processes and wait until those of this machine are gone; Ray ends the others."""
         for process in processes:
             process.kill()
         deadline = time.monotonic() + KILL_SECONDS
@@ -99,7 +97,7 @@ class WorkerPool:
                 logger.warning("process %d is still there %.0f s after it was killed", process.facts.pid, KILL_SECONDS)
 
     def close(self) -> None:
-        """End every process: in order, and by force those that take too long."""
+        """Ask every process to exit, and kill those that take too long."""
         processes = [*self._ranks.values(), *[spare for _, spare in self._spares], *self._lookouts.values()]
         for process in processes:
             process.dismiss()
@@ -113,8 +111,8 @@ class WorkerPool:
         self._watch.close()
 
     def _replace_lost(self, rank: int) -> WorkerProcess:
-        """The rank's process, a new one if the old one is lost: a node's processes may be seen to
-        die one after the other.
+        """The rank's process, or a new one if it is lost: the deaths of a node's processes may be
+        noticed one by one.
         """
         process = self._ranks.get(rank)
         if process is None or process.is_lost:
@@ -130,7 +128,7 @@ class WorkerPool:
                 process.kill()
                 if error.actor_init_failed:
                     raise cause_of(rank, error) from None
-                # Killed as it started, by its node's death perhaps: the next one is placed
+                # Killed as it started, perhaps because its node died: the next one is placed
                 # elsewhere.
                 logger.warning("worker %d died as it started: %s", rank, reason_of(error))
             except ProcessStopped as error:
@@ -141,7 +139,7 @@ class WorkerPool:
                 raise WorkerLost(rank, f"it laid no line to the driver: {error}") from None
 
     def _take_spare(self, lost: WorkerProcess | None) -> WorkerProcess | None:
-        """A spare beside the lost process, perhaps one that is still on its way; None if there is
+        """A spare on the lost process' node, possibly one that is still starting; None if there is
         none.
         """
         if lost is None or not lost.is_attached:
@@ -154,8 +152,8 @@ class WorkerPool:
         return None
 
     def _post_lookouts(self) -> None:
-        """Beside each rank that is alone on its machine, out of sight of the driver: who but a
-        neighbour sees it stopped?
+        """Start a lookout beside each rank that is alone on a machine other than the driver's: only
+        a process of the same machine can see that it is stopped.
         """
         ranks = [process for process in self._ranks.values() if not (process.is_lost or process.is_on_this_machine)]
         num_ranks = Counter(process.facts.machine for process in ranks)
@@ -178,7 +176,7 @@ class WorkerPool:
         self._warming = [*filter(threading.Thread.is_alive, self._warming), thread]
 
     def _warm(self, spare: WorkerProcess) -> None:
-        """Wait, in a thread of its own, until the spare is up: it takes as long as importing
+        """Runs in a thread of its own, until the spare is ready: that takes as long as importing
         torch.
         """
         try:

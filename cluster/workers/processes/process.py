@@ -1,6 +1,4 @@
-"""A worker's process as the driver sees it: its Ray actor, the line to it that lasts as long as it
-lives, and its end.
-"""
+"""A worker's process as the driver sees it: its Ray actor, its line, and how it ended."""
 
 import contextlib
 import functools
@@ -26,36 +24,36 @@ from cluster.workers.processes.process_state import STOPPED_SECONDS
 
 logger = logging.getLogger("squadron.executor")
 
-LINE_SECONDS = 10.0  # for the line of a process that has introduced itself: after such a silence it would be lost, too
-DOUBT_SECONDS = 5.0  # without a first word, upon which it is looked at, and again
-EXIT_SECONDS = 0.5  # for a process whose line has ended to be gone
+LINE_SECONDS = 10.0  # for a started process to open its line: a process that silent would be lost, too
+DOUBT_SECONDS = 5.0  # without a first message, after which it is checked, and again
+EXIT_SECONDS = 0.5  # for a process to be gone after its line has ended
 
 Role = Literal["worker", "spare", "lookout"]
 
 
 class ProcessStopped(OSError):
-    """A signal has stopped a process that was to lay its line."""
+    """A process was stopped by a signal before it opened its line."""
 
 
 class WorkerProcess:
-    """Starts with its actor; `facts` and `line` are there once it is `attach`ed."""
+    """Its actor starts at once; `facts` and `line` exist once it is `attach`ed."""
 
     def __init__(self, placement: Placement, bundle: int, role: Role = "worker") -> None:
-        """Have Ray start it in a bundle of the group, of whose resources only a worker takes any: a
-        spare none, even in use.
+        """Have Ray start it in a bundle of the group. Only workers take the bundle's resources;
+        spares take none, even once they are used.
         """
         self.bundle = bundle
-        self.is_loading = False  # reads weights: it may be silent for longer
+        self.is_loading = False  # is reading weights, and may be silent for longer
         self.is_seated = False  # has a rank, its weights and a cache
         self.ended = threading.Event()
-        self.on_loss: Callable[[str], None] = warn_of_loss  # told once why the process is of no more use
+        self.on_loss: Callable[[str], None] = warn_of_loss  # called once, with the reason, when the process is lost
         options = _as_actor(LookoutActor if role == "lookout" else WorkerActor).options(
             num_cpus=placement.num_cpus if role == "worker" else 0,
             num_gpus=placement.num_gpus if role == "worker" else 0,
             scheduling_strategy=PlacementGroupSchedulingStrategy(placement.group, bundle),
         )
         self.actor: Any = options.remote()
-        self.introduction: Any = self.actor.introduce.remote()  # ready when the process is
+        self.introduction: Any = self.actor.introduce.remote()  # a call that returns when the process is ready
         self._doubted = time.monotonic()
         self.facts: Facts
         self.line: Connection
@@ -67,15 +65,15 @@ class WorkerProcess:
         self._exit_signal: int | None = None
 
     def doubt(self) -> None:
-        """Call it while the introduction is waited for: a process that is stopped meanwhile would
-        never say a word.
+        """Must be called while its introduction is awaited: a process that is stopped meanwhile
+        would never report.
         """
         if time.monotonic() > self._doubted + DOUBT_SECONDS:
             end_if_frozen(self.actor)
             self._doubted = time.monotonic()
 
     def attach(self) -> bool:
-        """Wait for the process and lay the line; False if that was done before. Raises RayError or
+        """Wait for the process and open its line; False if that was done before. Raises RayError or
         OSError.
         """
         with self._attaching:
@@ -87,8 +85,8 @@ class WorkerProcess:
             if self.facts.machine == read_facts("", "").machine:
                 self._local = LocalProcess.find(self.facts.pid, self.facts.start_time)
             try:
-                # The call's end is not waited for: once the line is there, the watch sees whatever
-                # becomes of the process.
+                # Not waited for: once the line is open, the watch notices whatever happens to the
+                # process.
                 self.line = self._accept_line(listener, self.actor.hold_line.remote(listener.address, listener.token))
             except BaseException:
                 self._forget()
@@ -115,8 +113,8 @@ class WorkerProcess:
                     raise
 
     def _forget(self) -> None:
-        """Of a process that laid no line: it is killed, and whoever waits for its end would wait
-        for the line's.
+        """Kill a process that opened no line, and let nobody wait for its end, which only a line
+        would show.
         """
         if self._local is not None:
             self._local.kill()
@@ -133,16 +131,17 @@ class WorkerProcess:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped it: certain, but known of processes of this machine only."""
+        """Whether a signal has stopped it; False for processes of other machines, of which it is
+        not known.
+        """
         local = self._local
         return local is not None and local.is_stopped
 
     @property
     def was_killed(self) -> bool:
-        """Whether a SIGKILL that was not ours ended it, or a SIGSTOP left no choice; known of
-        processes of this machine only.
-
-        Waits a moment for one that is just ending.
+        """Whether it ended by a SIGKILL that was not ours, or was killed by us because of a
+        SIGSTOP; known only of processes of this machine. Waits a moment for one that is just
+        ending.
         """
         if not self.is_on_this_machine:
             return False
@@ -150,18 +149,18 @@ class WorkerProcess:
         return self._exit_signal == signal.SIGKILL and not self._is_our_doing
 
     def abort(self, epoch: int) -> None:
-        """Have it get out of whatever collective of that epoch it is in."""
+        """Tell it to leave any collective of that epoch."""
         self._say(Abort(epoch))
 
     def look_at(self, other: "WorkerProcess") -> None:
-        """Have it say on its line whether a signal has stopped the other process, which is of the
-        same machine.
+        """Ask it, on its line, whether a signal has stopped the other process, which is on the same
+        machine.
         """
         self._say(Look(other.facts.pid, other.facts.start_time))
 
     def lose(self, reason: str, *, is_our_doing: bool = True) -> None:
-        """The process is of no more use: tell why, and see to its end, which is ours unless it has
-        ended or is stopped.
+        """Give the process up: report why, and kill it. `is_our_doing` is False if it had ended or
+        was stopped before.
         """
         if not self._is_lost:
             self._is_lost = True
@@ -170,14 +169,12 @@ class WorkerProcess:
             self.kill()
 
     def dismiss(self) -> None:
-        """Have Ray end it, which takes a moment; nothing is wrong with it, so nobody is told that
-        it died.
-        """
+        """Have Ray end a healthy process, which takes a moment; no loss is reported."""
         self._is_lost = True
         self._end_by_ray()
 
     def kill(self) -> None:
-        """At once where the process is on this machine: Ray sees it end. Elsewhere by Ray."""
+        """At once if the process is on this machine; otherwise through Ray."""
         self._is_lost = True
         local = self._local  # which another thread may forget
         if local is not None:
@@ -186,7 +183,7 @@ class WorkerProcess:
             self._end_by_ray()
 
     def close(self) -> None:
-        """After its end: give the descriptors back."""
+        """After its end: close the descriptors."""
         self.line.close()
         if self._local is not None and not self.ended.is_set():
             self._exit_signal = self._local.wait_for_exit_signal(EXIT_SECONDS)
@@ -198,8 +195,8 @@ class WorkerProcess:
             self.line.post(encode_word(word))
 
     def _end_by_ray(self) -> None:
-        """In the background: `ray.kill` has been seen never to return, for an actor that was dying
-        already.
+        """In the background: `ray.kill` was seen never to return, for an actor that was already
+        dying.
         """
         if ray.is_initialized():
             threading.Thread(target=ray.kill, args=(self.actor,), name="kill", daemon=True).start()
@@ -207,8 +204,8 @@ class WorkerProcess:
 
 @functools.cache
 def _as_actor(plain: type) -> Any:
-    """Of each class the same: Ray keeps every actor class that it is shown, by a random name, for
-    as long as the job lasts.
+    """Cached per class: Ray keeps every actor class that it is given, under a random name, as long
+    as the job lasts.
     """
     return ray.remote(plain)
 
