@@ -1,17 +1,10 @@
-import multiprocessing
-import multiprocessing.connection
-from datetime import timedelta
-
 import pytest
 import torch
 
 from ops.tree import add_tree
 from parallel.errors import GroupError
-from parallel.groups.connect import connect
 from parallel.groups.group import Group, SingleGroup
-from parallel.groups.meeting import open_store
-from parallel.groups.mesh import Mesh
-from tests.parallel.ranks import CPU, run_ranks
+from tests.parallel.ranks import run_ranks
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -75,32 +68,3 @@ def test_a_group_of_one_has_nobody_to_talk_to() -> None:
         group.send(torch.zeros(1), 1)
     with pytest.raises(AssertionError):
         group.recv((1,), torch.float32, 1)
-
-
-def test_two_processes_meet_and_one_outlives_the_other() -> None:
-    timeout = timedelta(seconds=30)
-    store = open_store("127.0.0.1", 0, True, timeout)
-    context = multiprocessing.get_context("spawn")
-    parent, child = context.Pipe()
-    process = context.Process(target=_other_process, args=(store.port, child))
-    process.start()
-    tp, _ = connect(Mesh(2, 1), 0, store, CPU, timeout, "127.0.0.1")
-    assert tp.all_reduce(torch.full((3,), 2.0)).tolist() == [5.0] * 3
-    assert parent.recv() == [5.0] * 3
-    process.kill()
-    process.join()
-    with pytest.raises(GroupError, match="rank 0 of 2"):
-        tp.all_reduce(torch.zeros(3))
-
-
-def _other_process(port: int, pipe: multiprocessing.connection.Connection) -> None:
-    timeout = timedelta(seconds=30)
-    store = open_store("127.0.0.1", port, False, timeout)
-    tp, _ = connect(Mesh(2, 1), 1, store, CPU, timeout, "127.0.0.1")
-    pipe.send(tp.all_reduce(torch.full((3,), 3.0)).tolist())
-    pipe.recv()  # until killed
-
-
-def test_no_meeting_point_is_an_error_that_names_it() -> None:
-    with pytest.raises(GroupError, match=r"no meeting point at 127\.0\.0\.1:1"):
-        open_store("127.0.0.1", 1, False, timedelta(seconds=1))

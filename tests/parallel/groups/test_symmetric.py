@@ -19,35 +19,10 @@ from parallel.groups import symmetric
 from parallel.groups.connect import connect_directly
 from parallel.groups.meeting import AbortableStore, open_store
 from parallel.groups.mesh import Mesh
-from parallel.groups.torch_group import TorchGroup
 from tests.parallel.ranks import CPU
 
 SIZES = [(1, 896), (7, 33), (200, 896), (2048, 896)]  # rows: one shot, one shot, two shots, all that is left to NCCL
 TIMEOUT = timedelta(seconds=20)
-
-
-def gloo_pair(memory: symmetric.SymmetricMemory, timeout: timedelta) -> list[TorchGroup]:
-    """Two ranks, of which the first has memory."""
-    store, groups = dist.HashStore(), {}
-
-    def join(rank: int) -> None:
-        options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
-        options._timeout = timeout
-        process_group = dist.ProcessGroupGloo(store, rank, 2, options)
-        groups[rank] = TorchGroup(rank, 2, CPU, process_group, None if rank else memory)
-
-    ranks = [threading.Thread(target=join, args=(rank,)) for rank in range(2)]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join()
-    return [groups[rank] for rank in range(2)]
-
-
-def memory_of(stopped: torch.Tensor) -> symmetric.SymmetricMemory:
-    pytest.importorskip("triton")
-    return symmetric.SymmetricMemory(0, torch.zeros(2, dtype=torch.int64), stopped, TIMEOUT, None)
 
 
 def test_where_memory_is_not_shared_every_rank_hears_of_it_and_the_log_says_why(
@@ -100,38 +75,6 @@ def test_a_rank_that_waits_for_one_that_does_not_come_is_got_out() -> None:
         aborted.set()
         for waiter in waiting:
             assert isinstance(waiter.exception(), GroupError)
-
-
-def test_small_sums_go_by_shared_memory_and_large_ones_do_not() -> None:
-    memory = memory_of(torch.zeros(1, dtype=torch.int32))
-    assert memory.has_room(torch.empty(symmetric.CAPACITY_BYTES // 4, device="meta"))
-    assert not memory.has_room(torch.empty(symmetric.CAPACITY_BYTES // 4 + 1, device="meta"))
-
-
-def test_an_aborted_group_refuses_whatever_it_is_asked_and_what_it_gave_since() -> None:
-    stopped = torch.zeros(1, dtype=torch.int32)
-    group, _silent = gloo_pair(memory_of(stopped), timedelta(seconds=0.5))
-    group.check()
-    waiting = threading.Event()
-
-    with ThreadPoolExecutor(1) as pool:
-        waiter = pool.submit(lambda: (waiting.set(), group.barrier()))
-        waiting.wait()
-        group.abort()
-        assert isinstance(waiter.exception(), GroupError)
-    assert stopped[0] != 0, "a kernel that waits for a rank would wait on"
-    for ask in (group.check, group.barrier, lambda: group.all_reduce(torch.zeros(3))):
-        with pytest.raises(GroupError, match="rank 0 of 2: the group was aborted"):
-            ask()
-
-
-def test_a_sum_that_a_rank_did_not_come_to_fails_the_step() -> None:
-    stopped = torch.zeros(1, dtype=torch.int32)
-    group, _silent = gloo_pair(memory_of(stopped), TIMEOUT)
-    group.check()
-    stopped[0] = 2
-    with pytest.raises(GroupError, match="a rank did not come to a sum within the time limit"):
-        group.check()
 
 
 def rank_on_gpu(rank: int, port: int, pipe: multiprocessing.connection.Connection) -> None:
@@ -187,3 +130,14 @@ def test_two_ranks_add_on_a_gpu_and_one_that_waits_alone_is_got_out() -> None:
         for process in processes:
             process.kill()
             process.join()
+
+
+def memory_of(stopped: torch.Tensor) -> symmetric.SymmetricMemory:
+    pytest.importorskip("triton")
+    return symmetric.SymmetricMemory(0, torch.zeros(2, dtype=torch.int64), stopped, TIMEOUT, None)
+
+
+def test_small_sums_go_by_shared_memory_and_large_ones_do_not() -> None:
+    memory = memory_of(torch.zeros(1, dtype=torch.int32))
+    assert memory.has_room(torch.empty(symmetric.CAPACITY_BYTES // 4, device="meta"))
+    assert not memory.has_room(torch.empty(symmetric.CAPACITY_BYTES // 4 + 1, device="meta"))

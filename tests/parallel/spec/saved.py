@@ -69,6 +69,26 @@ def make_and_save(name: str, folder: Path) -> Saved:
     return save(model, folder, "1GB")
 
 
+def save_qwen2(folder: Path, *, is_tied: bool) -> Saved:
+    """Tied in one file, else in several."""
+    torch.manual_seed(1)
+    config = transformers.Qwen2Config(
+        vocab_size=VOCAB,
+        hidden_size=128,
+        intermediate_size=96,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=is_tied,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        initializer_range=0.15,
+    )
+    saved = save(transformers.Qwen2ForCausalLM(config).eval(), folder, "50MB" if is_tied else "100KB")
+    assert (folder / "model.safetensors").exists() == is_tied
+    return saved
+
+
 def save(model: transformers.PreTrainedModel, folder: Path, max_shard_size: str) -> Saved:
     """Make its biases and norms random too, and save it."""
     for name, parameter in model.named_parameters():

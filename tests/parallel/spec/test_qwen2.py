@@ -5,15 +5,12 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import save_file
-from torch import Tensor
 
 import ops as backends
-from ops import reference
-from parallel.decoder import build
-from parallel.groups.group import Group, SingleGroup
+from parallel.groups.group import SingleGroup
 from parallel.groups.pipeline import Stage
 from tests.parallel.ranks import CPU, run_ranks
-from tests.parallel.spec.saved import VOCAB, Saved, logits_in_steps, make, prompts, save
+from tests.parallel.spec.saved import Saved, logits_in_steps, make, prompts, save_qwen2
 from tests.parallel.steps import Runner
 
 SINGLE = Stage(0, 1, None)
@@ -21,26 +18,7 @@ SINGLE = Stage(0, 1, None)
 
 @pytest.fixture(scope="module", params=["tied", "untied, in several files"])
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    """A random model as transformers makes and saves it, its biases and norms random too."""
-    is_tied = request.param == "tied"
-    torch.manual_seed(1)
-    config = transformers.Qwen2Config(
-        vocab_size=VOCAB,
-        hidden_size=128,
-        intermediate_size=96,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        tie_word_embeddings=is_tied,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
-        initializer_range=0.15,
-    )
-    model = transformers.Qwen2ForCausalLM(config).eval()
-    folder = tmp_path_factory.mktemp("model")
-    saved = save(model, folder, "50MB" if is_tied else "100KB")
-    assert (folder / "model.safetensors").exists() == is_tied
-    return saved
+    return save_qwen2(tmp_path_factory.mktemp("model"), is_tied=request.param == "tied")
 
 
 @pytest.mark.parametrize("tp_size", [1, 2, 4])
@@ -108,42 +86,6 @@ def test_extended_contexts_are_those_of_transformers(saved: Saved, kind: str) ->
     assert max(map(len, prompts())) > 32
     for prompt, got in zip(prompts(), logits_in_steps(model), strict=True):
         torch.testing.assert_close(got, theirs(torch.tensor([prompt])).logits[0], rtol=1e-4, atol=1e-4)
-
-
-def test_dummy_weights_are_one_model_however_it_is_cut(saved: Saved) -> None:
-    def compute(tp: Group, pp: Group) -> list[Tensor] | None:
-        stage = Stage(pp.rank, pp.size, pp if pp.size > 1 else None)
-        model = build(saved.hf_config, ops=reference, tp=tp, stage=stage, dtype=torch.float32, device=CPU)
-        model.load_dummy_weights(5)
-        return logits_in_steps(model)
-
-    whole = run_ranks(1, compute)[0]
-    cut = run_ranks(2, compute, pp_size=2)[-1]
-    for got, want in zip(cut, whole, strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
-    assert not torch.equal(whole[0], logits_in_steps(make(saved, SingleGroup(), SingleGroup()))[0])
-
-
-def test_a_rank_knows_what_it_holds_before_it_loads(saved: Saved) -> None:
-    model = build(saved.hf_config, ops=reference, tp=SingleGroup(), stage=SINGLE, dtype=torch.float32, device=CPU)
-    assert (model.num_layers, model.num_kv_heads, model.head_dim) == (4, 2, 32)
-
-    def held(tp: Group, pp: Group) -> tuple[int, int]:
-        model = build(
-            saved.hf_config, ops=reference, tp=tp, stage=Stage(pp.rank, 3, pp), dtype=torch.float32, device=CPU
-        )
-        return model.num_layers, model.num_kv_heads
-
-    assert run_ranks(4, held, pp_size=3) == [(2, 1)] * 4 + [(1, 1)] * 8
-
-
-def test_a_rank_holds_its_own_slices_only(saved: Saved) -> None:
-    def held(tp: Group, pp: Group) -> tuple[int, ...]:
-        layers = make(saved, tp, pp).layers
-        down = sum(leaf.numel() for leaf in layers[0].mlp.down.weight.leaves)
-        return len(layers), layers[0].qkv.weight.numel(), down
-
-    assert run_ranks(4, held, pp_size=2) == [(2, (32 + 32 + 32) * 128, 128 * 96 // 4)] * 8
 
 
 def test_the_older_tensors_of_a_tied_checkpoint_are_passed_over(saved: Saved, tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+from typing import Any
+
+import pytest
+
+from parallel.errors import UnsupportedModel
+from parallel.spec.rope import read_rope
+from tests.parallel.spec.ropes import KINDS, hf_config
+
+
+@pytest.mark.parametrize("parameters", KINDS[1:4], ids=lambda each: each["rope_type"])
+def test_the_older_form_means_the_same(parameters: dict[str, Any]) -> None:
+    new = read_rope(hf_config(rope_parameters={**parameters, "rope_theta": 5e5}))
+    rest = {key: value for key, value in parameters.items() if key != "rope_type"}
+    assert read_rope(hf_config(rope_theta=5e5, rope_scaling=parameters)) == new
+    assert read_rope(hf_config(rope_theta=5e5, rope_scaling={"type": parameters["rope_type"], **rest})) == new
+
+
+def test_what_is_absent_is_the_default() -> None:
+    rope = read_rope(hf_config())
+    assert (rope.kind, rope.theta, rope.parameters) == ("default", 10000.0, {})
+    assert read_rope(hf_config(rope_theta=1e6, rope_scaling=None)).theta == 1e6
+
+
+def test_yarn_extends_the_context_that_it_names() -> None:
+    """As Qwen2.5's model cards have it added; where no original context is named, the one that is
+    there is meant.
+    """
+    yarn = {"factor": 4.0, "original_max_position_embeddings": 4096, "type": "yarn"}
+    assert read_rope(hf_config(rope_scaling=yarn)).max_positions == 16384
+    assert read_rope(hf_config(rope_scaling=yarn | {"original_max_position_embeddings": 1024})).max_positions == 4096
+    assert read_rope(hf_config(rope_scaling={"factor": 4.0, "type": "yarn"})).max_positions == 4096
+    assert read_rope(hf_config(rope_scaling={"factor": 4.0, "type": "linear"})).max_positions == 4096
+    assert read_rope(hf_config()).max_positions == 4096
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"rope_type": "dynamic", "factor": 2.0}, "rope type 'dynamic' is not supported; there are default, linear"),
+        ({"rope_type": "linear"}, "rope type 'linear' needs 'factor'"),
+        ({"rope_type": "linear", "factor": 2.0, "surprise": 1}, "takes no 'surprise'; it takes factor"),
+        ({"rope_type": "default", "partial_rotary_factor": 0.5}, "partial_rotary_factor is not supported"),
+        ({"rope_type": "yarn", "factor": "4"}, "rope type 'yarn': factor='4' is no positive number"),
+        ({"rope_type": "linear", "factor": 0}, "rope type 'linear': factor=0 is no positive number"),
+        ("yarn", "rope_scaling='yarn' is no object"),
+    ],
+)
+def test_what_is_not_computed_is_refused(parameters: Any, message: str) -> None:
+    with pytest.raises(UnsupportedModel, match=message):
+        read_rope(hf_config(rope_parameters=parameters))
