@@ -17,7 +17,7 @@ A request is a dict with the keys
     cache_salt    str; requests share cached prefixes only with requests of the same salt
 
 and any field of `engine.sampling_params.SamplingParams`: max_tokens, temperature, top_p, n, seed,
-stop, ... The first five are checked as the HTTP API checks them. None means that a field is left
+stop, ... All are checked as the HTTP API checks them. None means that a field is left
 out (except for `max_tokens`: the rest of the context). Unknown fields are rejected.
 
 An answer is a dict with the keys
@@ -48,21 +48,20 @@ and stop engines (`cluster/owner`).
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from cluster.api.errors import as_api_error
 from cluster.api.requests.call import make_request
 from cluster.api.requests.chat import chat_prompt
 from cluster.api.requests.protocol import HandleRequest
+from cluster.api.requests.sampling import given
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 from cluster.gateway.gateway import Gateway
 from engine.errors import InvalidRequest, SquadronError
 from engine.outputs import Accumulator, CompletionOutput, PositionLogprobs, RequestOutput
 from engine.request import Prompt, Request
 from engine.sampling_params import SamplingParams
-
-_SAMPLING_FIELDS = tuple(field.name for field in fields(SamplingParams))
 
 
 async def generate(gateway: Gateway, request: dict[str, Any]) -> dict[str, Any]:
@@ -109,12 +108,24 @@ def _read(request: Any, request_id: str) -> Request:
     """Raises InvalidRequest."""
     if not isinstance(request, dict):
         raise InvalidRequest(f"a request is a dict, got {type(request).__name__}", code="invalid_type")
-    own = {name: value for name, value in request.items() if name not in _SAMPLING_FIELDS}
-    asked = validate(HandleRequest, own)
-    refuse_unknown(unknown_fields(asked, also_known=_SAMPLING_FIELDS))
-    given = {name: value for name, value in request.items() if name in _SAMPLING_FIELDS}
-    params = SamplingParams(**{n: value for n, value in given.items() if value is not None or n == "max_tokens"})
-    return make_request(asked, request_id, _prompt(asked), params)
+    asked = validate(HandleRequest, {name: _as_json(value) for name, value in request.items()})
+    refuse_unknown(unknown_fields(asked))
+    params: dict[str, Any] = given(asked)
+    params |= {name: getattr(asked, name) for name in ("best_of", "logprobs")}
+    if "max_tokens" in request:
+        params["max_tokens"] = asked.max_tokens
+    return make_request(asked, request_id, _prompt(asked), SamplingParams(**params))
+
+
+def _as_json(value: Any) -> Any:
+    """A value that JSON cannot hold as the HTTP API would be sent it: a tuple, an object with
+    numbers as keys.
+    """
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, dict):
+        return {str(key) if type(key) is int else key: item for key, item in value.items()}
+    return value
 
 
 def _prompt(asked: HandleRequest) -> Prompt:

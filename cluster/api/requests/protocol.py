@@ -60,14 +60,11 @@ ResponseFormat = Annotated[
 ]
 
 
-class GenerationRequest(Unsupported):
-    """What both routes take."""
+class SamplingFields(BaseModel):
+    """What every door takes: both routes, and the application's handle."""
 
     model_config = _STRICT
 
-    model: str | None = Field(None, min_length=1)  # default: the one that is served
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
     max_tokens: int | None = Field(None, ge=1, le=INT64_MAX)
     temperature: float | None = Field(None, ge=0, le=2)
@@ -89,12 +86,20 @@ class GenerationRequest(Unsupported):
     prompt_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
-    use_beam_search: bool | None = None
     beam_width: int | None = Field(None, ge=1, le=MAX_CHOICES)
     length_penalty: float | None = Field(None, ge=-10, le=10, allow_inf_nan=False)
     early_stopping: bool | None = None
     priority: Priority | None = None
     cache_salt: CacheSalt | None = None
+
+
+class GenerationRequest(SamplingFields, Unsupported):
+    """What both routes take."""
+
+    model: str | None = Field(None, min_length=1)  # default: the one that is served
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    use_beam_search: bool | None = None
     response_format: ResponseFormat = None
     # Without effect on the answer.
     user: str | None = None
@@ -165,16 +170,14 @@ class Message(BaseModel):
 _Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True), AtMost(MAX_MESSAGES)]
 
 
-class HandleRequest(BaseModel):
-    """What other Ray jobs send, beside the fields of `SamplingParams`."""
-
-    model_config = _STRICT
+class HandleRequest(SamplingFields):
+    """What other Ray jobs send."""
 
     prompt: OnePrompt | None = None
     messages: _Messages | None = None
     request_id: str | None = None
-    priority: Priority | None = None
-    cache_salt: CacheSalt | None = None
+    best_of: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
 
 
 class ChatRequest(GenerationRequest, UnsupportedInChat):

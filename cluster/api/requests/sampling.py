@@ -7,26 +7,32 @@ from typing import Any, TypeGuard
 
 from cluster.api.model import Model
 from cluster.api.requests.fields import MAX_PROMPTS
-from cluster.api.requests.protocol import GenerationRequest
+from cluster.api.requests.protocol import GenerationRequest, SamplingFields
 from engine.errors import InvalidRequest
 from engine.sampling_params import SamplingParams
 
-_SAME_NAME = [field.name for field in fields(SamplingParams) if field.name in GenerationRequest.model_fields]
+_SAME_NAME = [field.name for field in fields(SamplingParams) if field.name in SamplingFields.model_fields]
 
 
 def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> SamplingParams:
     """The request's parameters, with `own` as the route has them already; raises InvalidRequest."""
     _check_stream(request)
     _check_token_ids(request, model.vocab_size)
-    values = {name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None}
-    if request.logit_bias is not None:
-        values["logit_bias"] = {int(token_id): bias for token_id, bias in request.logit_bias.items()}
+    values = given(request)
     if request.use_beam_search:
         values.setdefault("beam_width", request.n or 1)
     elif request.use_beam_search is False and request.beam_width is not None:
         raise InvalidRequest("beam_width is set, and use_beam_search is false", param="beam_width")
     defaults = {} if "beam_width" in values else model.default_sampling  # beams are not sampled
     return SamplingParams(**{**defaults, **values, **own})
+
+
+def given(request: SamplingFields) -> dict[str, Any]:
+    """The fields that are not left out, as `SamplingParams` takes them."""
+    values = {name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None}
+    if request.logit_bias is not None:
+        values["logit_bias"] = {int(token_id): bias for token_id, bias in request.logit_bias.items()}
+    return values
 
 
 def check_counts(body: dict[str, Any], model: Model) -> None:

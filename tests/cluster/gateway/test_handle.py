@@ -6,10 +6,12 @@ from typing import Any
 import httpx
 import pytest
 
+from cluster.api.requests.protocol import HandleRequest
 from cluster.gateway import handle
 from engine.request import ChatPrompt
 from engine.sampling_params import SamplingParams
-from tests.cluster.api.scripted import FINGERPRINT, MODEL, PROMPT_IDS, ScriptedService, running
+from tests.cluster.api.scripted import FINGERPRINT, MODEL, PROMPT_IDS, VOCAB_SIZE, ScriptedService, running
+from tests.cluster.api.test_bad_input import COMMON, OF_CHAT, OF_COMPLETIONS
 
 USER = {"role": "user", "content": "Hello?"}
 
@@ -64,6 +66,48 @@ async def test_what_http_refuses_the_handle_refuses(
     answer = await handle.chat(service, fields)
     assert answer["error"] == by_http["error"]
     assert answer["finished"] and service.generated == []
+
+
+def by_either_door() -> list[tuple[dict[str, Any], str]]:
+    """What is wrong with a request whoever brings it, and the code: all but what only the engine
+    can refuse, which knows its model.
+    """
+    cases = [({"prompt": "x"} | fields, code) for fields, code, *_ in COMMON + OF_COMPLETIONS]
+    cases += [(fields, code) for fields, code, *_ in OF_CHAT if fields.keys() == {"messages"}]
+    cases = [(fields, code) for fields, code in cases if fields.keys() <= HandleRequest.model_fields.keys()]
+    return [(fields, code) for fields, code in cases if not (is_the_engines(fields, code) or is_of_http(fields))]
+
+
+def is_the_engines(fields: dict[str, Any], code: str) -> bool:
+    has_too_many = any(len(fields.get(name, ())) == VOCAB_SIZE + 1 for name in ("stop_token_ids", "allowed_token_ids"))
+    return code == "context_length_exceeded" or str(VOCAB_SIZE) in str(fields) or has_too_many
+
+
+def is_of_http(fields: dict[str, Any]) -> bool:
+    """Several prompts, or a null for what a handle request may leave out."""
+    prompt = fields.get("prompt")
+    has_several = isinstance(prompt, list) and isinstance(next(iter(prompt), None), str | list)
+    return has_several or None in (fields.get("prompt", ""), fields.get("messages", ""))
+
+
+@pytest.mark.parametrize(("fields", "code"), by_either_door(), ids=lambda case: str(case)[:60])
+async def test_limits_are_those_of_http(
+    service: ScriptedService, http: httpx.Client, fields: dict[str, Any], code: str
+) -> None:
+    route = "/v1/chat/completions" if "messages" in fields else "/v1/completions"
+    by_http = http.post(route, json={"model": MODEL, **fields}).json()["error"]
+    error = (await handle.generate(service, fields))["error"]
+    assert (error["code"], error["param"]) == (code, by_http["param"])
+    assert error == by_http or "prompt" in by_http["param"]
+    assert service.generated == []
+
+
+async def test_values_that_json_cannot_hold(service: ScriptedService) -> None:
+    request = {"prompt": (1, 2), "stop": ("a", "b"), "logit_bias": {3: 1.0, "4": -1.0}, "stop_token_ids": (5,)}
+    assert (await handle.generate(service, request))["error"] is None
+    [generated] = service.generated
+    params = SamplingParams(stop=("a", "b"), logit_bias={3: 1.0, 4: -1.0}, stop_token_ids=(5,))
+    assert (generated.prompt, generated.params) == ([1, 2], params)
 
 
 @pytest.mark.parametrize("priority", [0, 5, 2**31 - 1, None])
