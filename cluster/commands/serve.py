@@ -3,121 +3,26 @@
 import argparse
 import contextlib
 import os
-from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from typing import Any
 
 from cluster.api.edge.hosts import default_hosts, is_loopback
 from cluster.api.edge.keys import API_KEY_VARIABLE, read_api_keys
 from cluster.checkpoint.plan import make_plan
 from cluster.checkpoint.values import check_values
 from cluster.commands.console import told_events
-from cluster.commands.options import add_model, merged_options
+from cluster.commands.options import add_model
+from cluster.commands.server_options import ServerOptions, add_server_options, configure
 from cluster.launch.app import APP_NAME, build_app
 from cluster.launch.logs import KeptLogs
 from cluster.launch.machine import check_machine
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.launch.serving import check_port, serving
-from cluster.sockets import LOOPBACK
-from engine.config import EngineConfig, explain
-from engine.errors import InvalidConfig
-
-
-def _as_tuple(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-def _at_commas(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
-
-
-class ServerOptions(BaseModel):
-    """The options of `squadron serve` in addition to the engine's."""
-
-    host: str = LOOPBACK
-    port: int = Field(8000, ge=0, le=65535)
-    api_key: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
-    api_key_file: str | None = None
-    allowed_hosts: Annotated[tuple[str, ...] | None, BeforeValidator(_at_commas)] = None
-    num_engines: int = Field(1, ge=1)
-    num_gateways: int = Field(1, ge=1)
-    max_attempts: int = Field(3, ge=1)
-    patience: float = Field(300, gt=0)
-    stream_resume: bool = False
-    strict_fields: bool = False
-    ray_address: str | None = None
-    log_dir: Path | None = None
+from engine.config import EngineConfig
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
-    group = parser.add_argument_group("server")
-    suppress: Any = argparse.SUPPRESS
-    group.add_argument("--host", default=suppress, help=f"the address to listen on (default: {LOOPBACK})")
-    group.add_argument("--port", type=int, default=suppress, metavar="N", help="the port to listen on (default: 8000)")
-    group.add_argument(
-        "--api-key",
-        action="append",
-        default=suppress,
-        metavar="KEY",
-        help="key that clients must send; may be given several times. Other users of the machine can see it: prefer "
-        f"the file or the environment variable {API_KEY_VARIABLE} (default: no key is needed)",
-    )
-    group.add_argument(
-        "--api-key-file",
-        default=suppress,
-        metavar="FILE",
-        help="file of API keys, one per line; # begins a comment",
-    )
-    group.add_argument(
-        "--allowed-hosts",
-        default=suppress,
-        metavar="HOST,...",
-        help="host names that the server answers to, without ports; *.NAME: its subdomains, *: any (default: "
-        "loopback's names if --host is loopback, else any)",
-    )
-    group.add_argument("--num-engines", type=int, default=suppress, metavar="N", help="engine replicas (default: 1)")
-    group.add_argument("--num-gateways", type=int, default=suppress, metavar="N", help="gateway replicas (default: 1)")
-    group.add_argument(
-        "--max-attempts",
-        type=int,
-        default=suppress,
-        metavar="N",
-        help="consecutive losses of engine replicas before a request fails (default: 3)",
-    )
-    group.add_argument(
-        "--patience",
-        type=float,
-        default=suppress,
-        metavar="S",
-        help="seconds that a request waits for an engine replica that can continue it, then 503 (default: 300)",
-    )
-    group.add_argument(
-        "--stream-resume",
-        action="store_true",
-        default=suppress,
-        help="give events ids, with which a client can resume a broken stream, from any gateway",
-    )
-    group.add_argument(
-        "--strict-fields",
-        action="store_true",
-        default=suppress,
-        help="reject requests with unknown fields; default: ignore the fields, and say so in the answer",
-    )
-    group.add_argument(
-        "--ray-address",
-        default=suppress,
-        metavar="ADDRESS",
-        help="address of a running Ray cluster; default: start one on this machine",
-    )
-    group.add_argument(
-        "--log-dir",
-        type=Path,
-        default=suppress,
-        metavar="DIR",
-        help="folder to keep the logs of the started cluster in; default: a new folder of /tmp, after a failure only",
-    )
+    add_server_options(parser)
     add_model(parser)
 
 
@@ -168,14 +73,3 @@ def application(config: EngineConfig, server: ServerOptions, api_keys: tuple[str
         "api_keys": api_keys,
         "allowed_hosts": default_hosts(server.host) if server.allowed_hosts is None else server.allowed_hosts,
     }
-
-
-def configure(options: argparse.Namespace) -> tuple[EngineConfig, ServerOptions]:
-    """The configuration of engine and server; raises InvalidConfig."""
-    values = merged_options(options, ServerOptions.model_fields)
-    given = {name: values.pop(name) for name in ServerOptions.model_fields if name in values}
-    config = EngineConfig.create(ServerOptions.model_fields, **values)
-    try:
-        return config, ServerOptions(**given)
-    except ValidationError as error:
-        raise InvalidConfig(explain(error, [])) from None

@@ -53,15 +53,42 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         config = AppConfig(**args)
     except ValidationError as error:
         raise InvalidConfig(explain(error, list(AppConfig.model_fields))) from None
+    engine_config = _engine_config(config)
+    make_plan(engine_config)
+    api_keys = collect_api_keys(config.api_keys, config.api_key_file)
+    AllowedHosts(config.allowed_hosts)
+    return serve.deployment(
+        serve.ingress()(GatewayDeployment),
+        num_replicas=config.num_gateways,
+        max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        ray_actor_options={"num_cpus": 0.1},
+        health_check_period_s=1,
+        graceful_shutdown_wait_loop_s=0.2,
+        graceful_shutdown_timeout_s=config.stream_grace,
+    ).bind(
+        _engines(config, engine_config),
+        owner.this_process(),
+        engine_config.model_name,
+        api_keys,
+        config.allowed_hosts,
+        config.max_attempts,
+        config.patience,
+        config.stream_resume,
+        config.strict_fields,
+    )
+
+
+def _engine_config(config: AppConfig) -> EngineConfig:
+    """Raises InvalidConfig."""
     engine = dict(config.engine)
     if isinstance(engine.get("model"), str):
         path = ROOT / engine["model"]
         engine["model"] = str(path) if path.parent.exists() else engine["model"]
-    engine_config = EngineConfig.create(**engine)
-    make_plan(engine_config)
-    api_keys = collect_api_keys(config.api_keys, config.api_key_file)
-    AllowedHosts(config.allowed_hosts)
-    engines = serve.deployment(
+    return EngineConfig.create(**engine)
+
+
+def _engines(config: AppConfig, engine_config: EngineConfig) -> serve.Application:
+    return serve.deployment(
         EngineDeployment,
         num_replicas=config.num_engines,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
@@ -75,25 +102,6 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         graceful_shutdown_timeout_s=ENGINE_GRACE_SECONDS,
         **make_bundles(engine_config),
     ).bind(engine_config, owner.this_process())
-    return serve.deployment(
-        serve.ingress()(GatewayDeployment),
-        num_replicas=config.num_gateways,
-        max_ongoing_requests=MAX_ONGOING_REQUESTS,
-        ray_actor_options={"num_cpus": 0.1},
-        health_check_period_s=1,
-        graceful_shutdown_wait_loop_s=0.2,
-        graceful_shutdown_timeout_s=config.stream_grace,
-    ).bind(
-        engines,
-        owner.this_process(),
-        engine_config.model_name,
-        api_keys,
-        config.allowed_hosts,
-        config.max_attempts,
-        config.patience,
-        config.stream_resume,
-        config.strict_fields,
-    )
 
 
 def check_packages() -> None:

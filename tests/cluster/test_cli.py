@@ -13,7 +13,8 @@ import pytest
 
 from cluster.cli import _parser, main
 from cluster.commands.options import DESCRIPTIONS, add_engine_options, engine_arguments
-from cluster.commands.serve import application, configure
+from cluster.commands.serve import application
+from cluster.commands.server_options import configure
 from cluster.launch.app import AppConfig
 from cluster.version import VERSION
 from engine.config import EngineConfig

@@ -1,0 +1,100 @@
+"""The options of `squadron serve`, from the command line and a configuration file."""
+
+import argparse
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+
+from cluster.api.edge.keys import API_KEY_VARIABLE
+from cluster.commands.options import merged_options
+from cluster.sockets import LOOPBACK
+from engine.config import EngineConfig, explain
+from engine.errors import InvalidConfig
+
+
+def _as_tuple(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _at_commas(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+class ServerOptions(BaseModel):
+    """The options of `squadron serve` in addition to the engine's."""
+
+    host: str = Field(LOOPBACK, description=f"the address to listen on (default: {LOOPBACK})")
+    port: int = Field(8000, ge=0, le=65535, description="the port to listen on (default: 8000)")
+    api_key: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
+        (),
+        description="key that clients must send; may be given several times. Other users of the machine can see it: "
+        f"prefer the file or the environment variable {API_KEY_VARIABLE} (default: no key is needed)",
+    )
+    api_key_file: str | None = Field(None, description="file of API keys, one per line; # begins a comment")
+    allowed_hosts: Annotated[tuple[str, ...] | None, BeforeValidator(_at_commas)] = Field(
+        None,
+        description="host names that the server answers to, without ports; *.NAME: its subdomains, *: any "
+        "(default: loopback's names if --host is loopback, else any)",
+    )
+    num_engines: int = Field(1, ge=1, description="engine replicas (default: 1)")
+    num_gateways: int = Field(1, ge=1, description="gateway replicas (default: 1)")
+    max_attempts: int = Field(
+        3, ge=1, description="consecutive losses of engine replicas before a request fails (default: 3)"
+    )
+    patience: float = Field(
+        300,
+        gt=0,
+        description="seconds that a request waits for an engine replica that can continue it, then 503 (default: 300)",
+    )
+    stream_resume: bool = Field(
+        False, description="give events ids, with which a client can resume a broken stream, from any gateway"
+    )
+    strict_fields: bool = Field(
+        False, description="reject requests with unknown fields; default: ignore the fields, and say so in the answer"
+    )
+    ray_address: str | None = Field(
+        None, description="address of a running Ray cluster; default: start one on this machine"
+    )
+    log_dir: Path | None = Field(
+        None,
+        description="folder to keep the logs of the started cluster in; default: a new folder of /tmp, after a "
+        "failure only",
+    )
+
+
+# What argparse is told of each option beside its name and description.
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "host": {},
+    "port": {"type": int, "metavar": "N"},
+    "api_key": {"action": "append", "metavar": "KEY"},
+    "api_key_file": {"metavar": "FILE"},
+    "allowed_hosts": {"metavar": "HOST,..."},
+    "num_engines": {"type": int, "metavar": "N"},
+    "num_gateways": {"type": int, "metavar": "N"},
+    "max_attempts": {"type": int, "metavar": "N"},
+    "patience": {"type": float, "metavar": "S"},
+    "stream_resume": {"action": "store_true"},
+    "strict_fields": {"action": "store_true"},
+    "ray_address": {"metavar": "ADDRESS"},
+    "log_dir": {"type": Path, "metavar": "DIR"},
+}
+
+
+def add_server_options(parser: argparse.ArgumentParser) -> None:
+    """An option that is not given is absent from the namespace."""
+    group = parser.add_argument_group("server")
+    for name, field in ServerOptions.model_fields.items():
+        flag = "--" + name.replace("_", "-")
+        group.add_argument(flag, default=argparse.SUPPRESS, help=field.description, **_ARGUMENTS[name])
+
+
+def configure(options: argparse.Namespace) -> tuple[EngineConfig, ServerOptions]:
+    """The configuration of engine and server; raises InvalidConfig."""
+    values = merged_options(options, ServerOptions.model_fields)
+    given = {name: values.pop(name) for name in ServerOptions.model_fields if name in values}
+    config = EngineConfig.create(ServerOptions.model_fields, **values)
+    try:
+        return config, ServerOptions(**given)
+    except ValidationError as error:
+        raise InvalidConfig(explain(error, [])) from None
