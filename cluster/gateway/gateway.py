@@ -1,20 +1,17 @@
-"""The gateway's work: admits requests to an engine replica, keeps their journals, and tries again
-where a replica is lost.
-"""
+"""The gateway's work: puts requests to engine replicas, and tries again where one is lost."""
 
 import asyncio
-import itertools
 import logging
-import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from cluster.api.errors import ShuttingDown
 from cluster.gateway.attempts import Attempts
 from cluster.gateway.history import Asked, History
 from cluster.gateway.journal import Journal
+from cluster.gateway.journals import Journals
 from cluster.gateway.reach import INTRODUCTION_SECONDS, Reach
 from cluster.gateway.stranded import Stranded
 from cluster.replica.delta_channel import EngineReport, GatewayAddress
@@ -38,15 +35,12 @@ class Gateway:
         self._engines = engines
         self._max_attempts = max_attempts
         self._patience = patience
-        self._journals: dict[str, Journal] = {}  # by the gateway's own request id
+        self._journals = Journals()
         self._history = History()
-        self._server = DeltaServer(self._on_deltas, self._on_lost, self._on_silent)
+        self._server = DeltaServer(self._journals.accept, self._on_lost, self._on_silent)
         self._stranded = Stranded(engines, self._server.reports)
-        self._name = secrets.token_hex(8)
-        self._count = itertools.count()
         self._last_turn = asyncio.Lock()  # of the one request that makes its last attempt
         self._is_draining = False
-        self._all_ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._address: GatewayAddress
 
@@ -68,11 +62,9 @@ class Gateway:
         self._is_draining = True
         try:
             async with asyncio.timeout(grace):
-                while self._journals:
-                    self._all_ended.clear()
-                    await self._all_ended.wait()
+                await self._journals.until_all_ended()
         except TimeoutError:
-            for journal in self._journals.values():
+            for journal in self._journals:
                 journal.fail(ShuttingDown())
 
     async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
@@ -82,23 +74,18 @@ class Gateway:
         """
         if self._is_draining:
             raise ShuttingDown()
-        own = _as_engines_know(request, f"{self._name}-{next(self._count)}")
-        journal = self._journals[own.id] = Journal(request.id, own)
-        asked = self._history.add(request.id, own.id)
-        attempts = Attempts(journal, self._max_attempts, self._patience, self._last_turn)
-        try:
+        with self._journals.open(request) as journal:
+            asked = self._history.add(request.id, journal.request.id)
+            attempts = Attempts(journal, self._max_attempts, self._patience, self._last_turn)
             while not journal.is_told:
                 async with attempts.one(), self._call(journal, asked):
                     async for delta in journal:
                         attempts.gained()
                         yield delta
-        finally:
-            del self._journals[own.id]
-            self._all_ended.set()
 
     def abort(self, request_id: str) -> None:
         """End every request of that id; their streams finish with "abort"."""
-        for journal in self._journals.values():
+        for journal in self._journals:
             if journal.request_id == request_id:
                 journal.abort()
 
@@ -167,16 +154,9 @@ class Gateway:
         else:
             journal.fail(EngineLost("its connection ended before the last delta"))
 
-    def _on_deltas(self, deltas: list[RequestOutput], connection: str) -> None:
-        for delta in deltas:
-            journal = self._journals.get(delta.request_id)
-            if journal is not None:
-                journal.accept(delta, connection)
-
     def _on_lost(self, connection: str) -> None:
-        for journal in self._journals.values():
-            if journal.source == connection:
-                journal.fail(EngineLost("its connection ended"))
+        for journal in self._journals.of(connection):
+            journal.fail(EngineLost("its connection ended"))
 
     def _on_silent(self, report: EngineReport, seconds: float) -> None:
         """Its requests go on elsewhere; and it must not come back, nor keep what was sent to it and
@@ -190,7 +170,7 @@ class Gateway:
         while True:
             await asyncio.sleep(INTRODUCTION_SECONDS)
             self._fail_those_in_trouble()
-            is_served = any(journal.source is not None for journal in self._journals.values())
+            is_served = any(journal.source is not None for journal in self._journals)
             await reach.look({report.replica for report in self._server.reports()}, is_served=is_served)
 
     def _fail_those_in_trouble(self) -> None:
@@ -198,26 +178,13 @@ class Gateway:
         would take it.
         """
         for connection, problem in self._server.in_trouble(self._patience):
-            for journal in self._journals.values():
-                if journal.source == connection:
-                    journal.fail(
-                        EngineDead(f"the engine replica could not go on for {self._patience:.0f} s: {problem}")
-                    )
+            for journal in self._journals.of(connection):
+                journal.fail(EngineDead(f"the engine replica could not go on for {self._patience:.0f} s: {problem}"))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _as_engines_know(request: Request, own_id: str) -> Request:
-    """By an id that no other request has, and with a seed, so that the next attempt samples what
-    the first one would have.
-    """
-    params = request.params
-    if params.seed is None and params.beam_width is None:
-        params = replace(params, seed=secrets.randbits(63))
-    return replace(request, id=own_id, params=params)
 
 
 def _nobody_is_left(refusal: Refusal) -> FingerprintChanged:

@@ -131,7 +131,7 @@ async def test_draining_finishes_what_runs_and_refuses_the_rest(make_gateway) ->
     assert (raised.value.status, raised.value.code, raised.value.headers) == (
         503,
         "shutting_down",
-        {"retry-after": "10"},
+        {"retry-after": "10", "connection": "close"},
     )
     assert await gateway.health() == ["the server is shutting down"]
     outputs = [first, *[news async for news in stream]]

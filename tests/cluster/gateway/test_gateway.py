@@ -351,8 +351,7 @@ async def test_the_turn_for_a_last_attempt_is_not_waited_for_without_end(make_ga
     class Dies(Replica):
         async def answer(self, request: Request, address: GatewayAddress) -> Refusal | str:
             await self.take(request, address)
-            journals = gateway._journals.values()
-            while any(journal.source is None for journal in journals):
+            while any(journal.source is None for journal in gateway._journals):
                 await asyncio.sleep(0)
             raise EngineLost("the actor died")
 
