@@ -1,4 +1,4 @@
-"""From a request that has come to the `SequenceGroup` that is queued."""
+"""From an arrived request to the `SequenceGroup` that is queued."""
 
 import hashlib
 import random
@@ -16,33 +16,33 @@ from engine.sequence import Lane, Sequence, SequenceGroup
 from engine.stopping import replay_text
 from engine.tokenizer import Tokenizer
 
-# One level of priority is worth this many arrivals: a request is overtaken by so many later ones at
-# most, so nobody starves.
+# One level of priority is worth this many arrivals: at most that many later requests overtake one,
+# so that none starves.
 ARRIVALS_PER_PRIORITY = 1000
 
 
 class Admission:
-    """Of one engine: which requests may be queued, as what, and in which order."""
+    """Checks an engine's requests, and makes and orders their groups."""
 
-    limits: Limits  # those of the cache that the workers have now
+    limits: Limits  # those of the workers' current cache
 
     def __init__(self, config: EngineConfig, tokenizer: Tokenizer, detokenizer: Detokenizer) -> None:
         self._has_priorities = config.scheduling_policy == "priority"
-        self._shares_prefixes = config.enable_prefix_caching  # a request's own choices share their prompt always
+        self._shares_prefixes = config.enable_prefix_caching  # a request's own choices always share their prompt
         self._tokenizer = tokenizer
         self._detokenizer = detokenizer
         self._seeds = random.Random(config.seed)
         self._num_arrivals = 0
 
     def check(self, request: Request, prompt_token_ids: list[int]) -> int:
-        """See `check_request`. Depends on nothing that changes while the engine runs: any thread
-        may ask.
+        """See `check_request`. Depends on nothing that changes while the engine runs, so any thread
+        may call it.
         """
         return check_request(request, prompt_token_ids, self.limits)
 
     def make_group(self, arrival: Arrival) -> SequenceGroup:
-        """A request's group: a sequence and a lane for each choice, or one lane of beams, which are
-        one sequence to begin with.
+        """A request's group: a sequence and a lane for each choice, or one lane of beams, which
+        begin as one sequence.
 
         Raises InvalidRequest.
         """
@@ -79,13 +79,13 @@ class Admission:
         return group
 
     def _take_place(self, priority: int) -> tuple[int, int]:
-        """The order of the request that comes now."""
+        """The order of the request that arrives now."""
         number = self._num_arrivals
         self._num_arrivals += 1
         return number + (priority * ARRIVALS_PER_PRIORITY if self._has_priorities else 0), number
 
     def _go_on(self, group: SequenceGroup) -> None:
-        """From the tokens that its choices have already."""
+        """Continue from the tokens that its choices already have."""
         for seq in group.seqs:
             replay_text(group, seq, self._detokenizer)
         for seq, cumulative_logprob in zip(group.seqs, group.request.resume.cumulative_logprobs, strict=False):
@@ -112,6 +112,6 @@ def _salt(salt: str | None) -> bytes:
 
 
 def _bad_words(params: SamplingParams, tokenizer: Tokenizer) -> list[list[int]]:
-    """Each word as it stands at the start of a text and after a space."""
+    """The token ids of each word, at the start of a text and after a space."""
     words = {tuple(tokenizer.encode_word(form)) for word in params.bad_words for form in (word, f" {word}")}
     return [list(word) for word in sorted(words) if word]

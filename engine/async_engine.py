@@ -1,6 +1,4 @@
-"""The engine's thread, and its callers' streams: everything that is not the engine talks to it
-through here.
-"""
+"""The engine's thread and its callers' streams: the thread-safe interface to the engine."""
 
 import asyncio
 import gc
@@ -31,8 +29,8 @@ Sink = Callable[[list[RequestOutput]], None]
 
 
 class AsyncEngine:
-    """Owns an `LLMEngine` and the one thread that touches it; callers leave commands, which are
-    done between steps.
+    """Owns an `LLMEngine` and the one thread that touches it; callers post commands, which are
+    executed between steps.
 
     Outputs go to `on_outputs`, called in the engine's thread once a step with the deltas of all
     requests, or, for requests begun by `generate`, to that caller's stream.
@@ -68,7 +66,7 @@ class AsyncEngine:
         self._stats = self._engine.stats()
         self._log = StatsLog(self._stats)
         gc.collect()
-        # what lives now stays: not to be walked again at every collection, which cost a third of a
+        # objects that exist now are permanent: walking them at every collection cost a third of a
         # step's work
         gc.freeze()
         self._thread.start()
@@ -78,7 +76,7 @@ class AsyncEngine:
         return self._engine.recorder.events
 
     def shutdown(self) -> None:
-        """Stop the thread, end what runs with an error, stop the workers. Idempotent."""
+        """Stop the thread, end running requests with an error, stop the workers. Idempotent."""
         self._stopping = True
         self._commands.wake()
         if self._thread.is_alive():
@@ -87,7 +85,7 @@ class AsyncEngine:
         self._executor.shutdown()
 
     def add_request(self, request: Request) -> None:
-        """Tokenize, check and queue, from any thread; its id must be unique among those that run.
+        """Tokenize, check and queue, from any thread; its id must be unique among running requests.
 
         Raises InvalidRequest, InputProcessingError, Overloaded or EngineDead at once.
         """
@@ -98,13 +96,13 @@ class AsyncEngine:
         self._commands.post(partial(self._add, arrival))
 
     def abort(self, request_id: str) -> None:
-        """Forget a request; from any thread, and of no effect on ids that are not there."""
+        """Abort a request; from any thread; unknown ids are ignored."""
         self._commands.post(partial(self._engine.abort_request, request_id))
 
     async def generate(self, request: Request) -> AsyncIterator[RequestOutput]:
         """A request's deltas as they come; closing the iterator aborts it.
 
-        Ids may repeat: two requests of one id know nothing of each other.
+        Ids may repeat: requests with the same id are independent.
         """
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[RequestOutput] = asyncio.Queue()
@@ -120,7 +118,7 @@ class AsyncEngine:
                 yield replace(output, request_id=request.id)
         finally:
             del self._streams[key]
-            # Behind the add, even where the caller went away while it was tokenizing.
+            # After the add, even if the caller left while it was tokenizing.
             adding.add_done_callback(lambda done: self.abort(key) if not done.exception() else None)
 
     def stats(self) -> EngineStats:
@@ -148,7 +146,7 @@ class AsyncEngine:
         return self._stopping or self._engine.dead is not None
 
     def problem(self) -> str | None:
-        """Why no token can come now, a line; None while all is well. From any thread."""
+        """One line on why no token can come now; None if all is well. From any thread."""
         cause = self._engine.recovery.cause
         if cause is not None:
             return f"workers are restarting: {cause}"
@@ -163,7 +161,7 @@ class AsyncEngine:
         while not self._stopping:
             try:
                 self._turn()
-            except Exception as error:  # a mistake of ours: say so loudly, answer everybody, take no more
+            except Exception as error:  # a bug of ours: log it, end all requests, accept no more
                 logger.exception("the engine's turn failed")
                 self._engine.dead = self._engine.dead or f"{type(error).__name__}: {error}"
                 self._deliver(self._engine.abandon(self._engine.dead))
@@ -172,7 +170,7 @@ class AsyncEngine:
         self._deliver(self._engine.abandon(self._engine.dead))
 
     def _turn(self) -> None:
-        """What callers left to do, a step, and rest if there is nothing more."""
+        """Execute commands, run a step, and wait if there is nothing to do."""
         self._commands.do_all()
         if self._engine.has_unfinished_requests():
             self._deliver(self._engine.step())
@@ -185,9 +183,9 @@ class AsyncEngine:
     def _add(self, arrival: Arrival) -> None:
         try:
             self._engine.add_request(arrival)
-        except SquadronError as error:  # it was checked before it was queued, but the engine may have died since
+        except SquadronError as error:  # it was checked before it was queued, but the engine may have stopped since
             self._refuse(arrival, str(error))
-        except Exception as error:  # this request's own trouble, not the others'
+        except Exception as error:  # a failure of this request only
             logger.exception("request %s could not be added", arrival.request.id)
             self._refuse(arrival, f"{type(error).__name__}: {error}")
 

@@ -1,5 +1,5 @@
-"""A plan flattened: `SchedulerOutputs` -> `ExecuteModelRequest`. A few list walks, the rest is
-numpy gathers.
+"""A plan flattened: `SchedulerOutputs` -> `ExecuteModelRequest`. A few loops over lists; the rest
+is numpy gathers.
 """
 
 import numpy as np
@@ -13,8 +13,8 @@ from engine.step import ExecuteModelRequest
 def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> ExecuteModelRequest:
     """The step's arrays; see `ExecuteModelRequest` for shapes.
 
-    Also notes in each sequence which sampled row is its own (`Sequence.sampled_row`), for the step
-    built ahead of its result.
+    Also stores in each sequence which sampled row is its own (`Sequence.sampled_row`), for the next
+    step, which is built before this one's result is known.
     """
     scheduled = plan.scheduled
     num_tokens = np.array([entry.num_tokens for entry in scheduled], np.int32)

@@ -1,8 +1,8 @@
-"""Beam search: the `beam_width` best lines go on, those that end compete for the answer.
+"""Beam search: the `beam_width` best beams continue, finished ones compete for the answer.
 
 The rules are those of transformers' `generate(num_beams=...)` (generation/utils.py,
-`_beam_search`): scores are sums of raw log probabilities; a line that ends counts only if it is
-among the best beam_width of the step; finished lines are ranked by score / length **
+`_beam_search`): scores are sums of raw log probabilities; a beam that ends counts only if it is
+among the best beam_width of the step; finished beams are ranked by score / length **
 length_penalty, the length being that of the output with its end token.
 """
 
@@ -17,8 +17,8 @@ from engine.sampling_params import SamplingParams
 from engine.sequence import Sequence, SequenceGroup
 from engine.tokenizer import Tokenizer
 
-# Of each beam, a step. They are sorted for every row of the step that wants logprobs, whosever it
-# is.
+# Candidates per beam and step. As many are sorted for every row of the step that wants logprobs, of
+# any request.
 MAX_CANDIDATES = 256
 
 
@@ -31,8 +31,8 @@ class Candidate:
 
 
 def num_candidates(params: SamplingParams, stop_token_ids: frozenset[int], vocab_size: int) -> int:
-    """How many continuations of each line are looked at: beam_width would go on even if every stop
-    token were before them.
+    """How many continuations of each beam are considered: enough for beam_width to continue even if
+    every stop token ranks before them.
 
     Raises InvalidRequest if that is more than a step should sort for one request.
     """
@@ -48,7 +48,7 @@ def num_candidates(params: SamplingParams, stop_token_ids: frozenset[int], vocab
 
 
 def advance(group: SequenceGroup, blocks: BlockManager) -> bool:
-    """Once every live line has its candidates, choose the survivors; True when the search is
+    """Once every live beam has its candidates, choose the survivors; True when the search is
     over.
     """
     live = group.live
@@ -73,7 +73,7 @@ def advance(group: SequenceGroup, blocks: BlockManager) -> bool:
 
 
 def results(group: SequenceGroup, tokenizer: Tokenizer) -> list[CompletionOutput]:
-    """The n best finished lines, whole."""
+    """The n best finished beams, complete."""
     return [
         CompletionOutput(
             index=index,
@@ -88,10 +88,8 @@ def results(group: SequenceGroup, tokenizer: Tokenizer) -> list[CompletionOutput
 
 
 def _best(group: SequenceGroup, live: list[Sequence], width: int) -> list[Candidate]:
-    """The best continuations, equals in the order of their lines: as far as the `width`-th of those
-    that do not end.
-
-    Lines bring theirs in order, so that few of them are ever looked at.
+    """The best continuations, ties in order of beam, up to the `width`-th that does not end. Each
+    beam's are already sorted, so that only few are examined.
     """
     at_length = live[0].num_output_tokens + 1 >= group.max_output_tokens
     lines = [_continuations(group, seq, at_length=at_length) for seq in live]
@@ -112,8 +110,8 @@ def _continuations(group: SequenceGroup, seq: Sequence, *, at_length: bool) -> I
 
 
 def _is_over(group: SequenceGroup, best_score: float, length: int) -> bool:
-    """Whether the finished lines cannot be beaten any more, by the estimate that the best score is
-    at today's length.
+    """Whether the finished beams cannot be beaten any more, assuming that scores are best at the
+    current length.
     """
     if len(group.finished_beams) < (group.params.beam_width or 0):
         return False
@@ -128,7 +126,7 @@ def _final_score(group: SequenceGroup, seq: Sequence) -> float:
 
 
 def _finish(candidate: Candidate) -> Sequence:
-    """A finished line keeps its tokens and no blocks."""
+    """A finished beam keeps its tokens but no blocks."""
     parent = candidate.parent
     seq = Sequence(parent.choice, [*parent.token_ids, candidate.token_id], parent.num_prompt_tokens)
     seq.cumulative_logprob = candidate.score
@@ -137,7 +135,7 @@ def _finish(candidate: Candidate) -> Sequence:
 
 
 def _continue(group: SequenceGroup, live: list[Sequence], survivors: list[Candidate], blocks: BlockManager) -> None:
-    """Each surviving continuation becomes a line: a parent's first one takes its place, the others
+    """Each surviving continuation becomes a beam: a parent's first one takes its place, the others
     fork from it.
     """
     parents = {id(candidate.parent) for candidate in survivors}
@@ -159,7 +157,7 @@ def _continue(group: SequenceGroup, live: list[Sequence], survivors: list[Candid
         child.token_ids.append(candidate.token_id)
         child.cumulative_logprob = candidate.score
         child.candidates = None
-    group.seqs[:] = children  # the list of its lane, too
+    group.seqs[:] = children  # also its lane's list
 
 
 def _text(group: SequenceGroup, seq: Sequence, tokenizer: Tokenizer) -> str:

@@ -1,5 +1,5 @@
-"""Block tables: admit, grow, copy-on-write, fork, swap, free. Moves of contents are gathered for
-the next step.
+"""Block tables: admit, grow, copy-on-write, fork, swap, free. Block moves are collected for the
+next step.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ from engine.sequence import Sequence, SequenceGroup
 class BlockManager:
     """Owns which block holds which positions of which sequence.
 
-    Contents only move inside steps, and steps run in order: so a block may be given to a new owner
-    while a step that still reads it is in flight. The moves a step has to make collect in the three
-    lists; `take_moves` empties them.
+    Contents move only inside steps, and steps run in order, so a block may get a new owner while a
+    step that still reads it is in flight. The moves for the next step are in three lists, which
+    `take_moves` empties.
     """
 
     def __init__(
@@ -45,11 +45,9 @@ class BlockManager:
         return -(-num_tokens // self.block_size)
 
     def admit(self, seq: Sequence, salt: bytes | None) -> None:
-        """Give a row to a sequence that has no blocks, and what the prefix cache holds of it
-        (nothing, without a salt).
-
-        A fully cached sequence still computes its last token, so that block is computed again into
-        one of its own.
+        """Give a sequence without blocks a row, and the blocks that the prefix index holds of it
+        (none without a salt). A fully cached sequence still computes its last token, so its last
+        block is computed again, into one of its own.
         """
         assert not seq.block_table and seq.row is None and seq.num_computed_tokens == 0
         seq.row = self._free_rows.pop()
@@ -88,8 +86,8 @@ class BlockManager:
         """Make positions num_computed_tokens..num_tokens - 1 writable: own the block written first,
         append the rest.
 
-        False, and nothing done, if there are not enough free blocks; there never are, if `outgrows`
-        says so.
+        Returns False and changes nothing if there are not enough free blocks; if `outgrows`, there
+        never will be.
         """
         missing = -(-num_tokens // self.block_size) - len(seq.block_table)
         if missing <= 0 and not seq.may_share_tail:
@@ -105,7 +103,7 @@ class BlockManager:
         return True
 
     def outgrows(self, num_tokens: int) -> bool:
-        """Whether a sequence of that length has no place in the whole cache."""
+        """Whether a sequence of that length exceeds the whole cache."""
         return self.num_blocks(num_tokens) > self.max_blocks
 
     def index_full_blocks(self, seq: Sequence, salt: bytes | None) -> None:
@@ -119,15 +117,15 @@ class BlockManager:
         seq.num_indexed_blocks = num_full
 
     def distrust(self, group: SequenceGroup) -> None:
-        """Let no later prompt find what the group's sequences wrote or read, whoever holds it now:
-        the numbers are wrong.
+        """Remove what the group's sequences wrote or read from the prefix index, whoever holds it
+        now: the numbers are wrong.
         """
         for seq in group.seqs:
             for content in seq.block_hashes:
                 self.device.forget(content)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """The child shares all of the parent's blocks, wherever they are; the first to write into
+        """The child shares all of the parent's blocks, on device or host; the first to write into
         the last one copies it.
         """
         if parent.row is not None:
@@ -142,7 +140,7 @@ class BlockManager:
         parent.may_share_tail = child.may_share_tail = True
 
     def free(self, seq: Sequence) -> None:
-        """Give back whatever the sequence holds; its last blocks are reused first."""
+        """Free all blocks of the sequence; its last blocks are reused first."""
         for block in reversed(seq.block_table):
             self.device.release(block)
         for block in reversed(seq.host_block_table):
@@ -154,8 +152,8 @@ class BlockManager:
         return len({block for seq in seqs for block in seq.block_table or seq.host_block_table})
 
     def num_blocks_to_swap_in(self, seqs: list[Sequence], salt: bytes | None) -> int:
-        """Free device blocks that swapped sequences need to come back and compute a token more of
-        each.
+        """Free device blocks that swapped sequences need to be swapped in and compute one more
+        token each.
         """
         kept = {
             host
@@ -192,8 +190,8 @@ class BlockManager:
         self._swap_out += moved.items()
 
     def swap_in(self, seqs: list[Sequence], salt: bytes | None) -> None:
-        """Move the sequences' blocks back to the device, shared as they were; those that are still
-        there are shared again.
+        """Move the sequences' blocks back to the device, shared as before; blocks still in the
+        prefix index are shared again.
 
         Raises OutOfBlocks.
         """
@@ -218,7 +216,7 @@ class BlockManager:
         self._swap_in += moved.items()
 
     def take_moves(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]:
-        """The moves since last time: (swap out, swap in, copy), each a list of (from, to)."""
+        """The moves since the last call: (swap out, swap in, copy), each a list of (from, to)."""
         moves = self._swap_out, self._swap_in, self._copy
         self._swap_out, self._swap_in, self._copy = [], [], []
         return moves
@@ -231,8 +229,8 @@ class BlockManager:
         return [] if salt is None else self.cached_blocks(seq, salt)[:num_full]
 
     def _writes_shared(self, seq: Sequence) -> bool:
-        """Whether the next write falls into a block that others hold too. Cached blocks are full,
-        so never written.
+        """Whether the next write goes into a block that other sequences hold too. Cached blocks are
+        full, so never written.
         """
         index = seq.num_computed_tokens // self.block_size
         return index < len(seq.block_table) and self.device.references(seq.block_table[index]) > 1

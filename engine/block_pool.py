@@ -8,7 +8,7 @@ from engine.errors import SquadronError
 
 
 class OutOfBlocks(SquadronError):
-    """No free block is left; the scheduler preempts somebody."""
+    """No free block is left; the scheduler preempts a sequence."""
 
 
 class BlockPool:
@@ -20,7 +20,7 @@ class BlockPool:
     """
 
     def __init__(self, num_blocks: int, first: int = 0) -> None:
-        """Blocks first..num_blocks - 1; on a device the null block 0 is never given out, so `first`
+        """Blocks first..num_blocks - 1; on a device the null block 0 is never allocated, so `first`
         is 1.
         """
         self.num_blocks = num_blocks
@@ -54,13 +54,13 @@ class BlockPool:
         return block
 
     def share(self, block: int) -> None:
-        """One reference more, to a used block or a free one whose contents are wanted again."""
+        """Add a reference to a used block, or to a free one whose contents are reused."""
         if self._references[block] == 0:
             del self._free[block]
         self._references[block] += 1
 
     def release(self, block: int) -> None:
-        """One reference less; the last one frees the block."""
+        """Drop a reference; the last one frees the block."""
         assert self._references[block] > 0, f"block {block} is released more often than it was taken"
         self._references[block] -= 1
         if self._references[block] == 0:
@@ -75,7 +75,7 @@ class BlockPool:
             self._index[content] = block
 
     def forget(self, content: bytes) -> None:
-        """Let nobody find this content any more; who holds the block keeps it."""
+        """Remove this content from the index; holders keep the block."""
         block = self._index.pop(content, None)
         if block is not None:
             self._hash_of[block] = None

@@ -1,6 +1,4 @@
-"""What follows from the memory that workers found for the cache, at the start and at each
-restart.
-"""
+"""Checks of the cache size that workers found, at the start and at each restart."""
 
 from engine.block_manager import BlockManager
 from engine.config import EngineConfig, ModelConfig
@@ -11,8 +9,8 @@ from engine.sequence import Lane
 
 
 def check_longest_sequence(capacity: Capacity, config: EngineConfig, max_model_len: int) -> None:
-    """A length that is served must not depend on the memory that was found: too little is refused
-    by InvalidConfig, not made do with.
+    """The longest sequence must not depend on available memory: raises InvalidConfig if the cache
+    cannot hold it, instead of serving shorter ones.
     """
     num_tokens = (capacity.num_gpu_blocks - 1) * config.block_size
     if num_tokens < max_model_len:
@@ -41,7 +39,7 @@ def empty_blocks(capacity: Capacity, config: EngineConfig, max_model_len: int) -
 
 
 def outgrown_message(lane: Lane, blocks: BlockManager) -> str:
-    """Why a lane that would have fitted in when it came cannot go on."""
+    """The error of a lane that fitted when it arrived but cannot continue."""
     num_tokens = [seq.num_tokens for seq in lane.seqs]
     needed = sum(map(blocks.num_blocks, num_tokens))
     return (

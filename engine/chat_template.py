@@ -16,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import InvalidConfig
 
-DEFAULT = "default"  # the name of the template that conversations without tools are rendered in
+DEFAULT = "default"  # the name of the template for conversations without tools
 
 
 def find_template(folder: Path, settings: dict[str, Any]) -> str | None:
@@ -86,12 +86,12 @@ def _read(path: Path) -> str:
 
 def _checked(source: str, where: str) -> str:
     environment = make_environment()
-    environment.optimized = False  # else constant expressions would be computed here, whatever they cost
+    environment.optimized = False  # otherwise constant expressions would be evaluated here, at any cost
     try:
         environment.compile(source, raw=True)
     except jinja2.TemplateSyntaxError as error:
         raise InvalidConfig(f"{where} is no chat template: line {error.lineno}: {error.message}") from None
-    except Exception as error:  # nested too deeply, say
+    except Exception as error:  # for example nested too deeply
         raise InvalidConfig(f"{where} is no chat template: {type(error).__name__}: {error}") from None
     return source
 

@@ -1,4 +1,4 @@
-"""What other threads leave for the engine's thread to do between two steps."""
+"""Commands that other threads post for the engine's thread, to be executed between two steps."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ Answer = TypeVar("Answer")
 
 
 class Commands:
-    """Done in the order that they came in, by one thread; posted from any."""
+    """Posted from any thread; executed in order by one thread."""
 
     def __init__(self) -> None:
         self._commands: deque[Callable[[], None]] = deque()
@@ -26,7 +26,7 @@ class Commands:
         self._wake.set()
 
     async def ask(self, question: Callable[[], Answer]) -> Answer:
-        """The answer of the thread that does the commands."""
+        """The answer of the thread that executes commands."""
         future: Future[Answer] = Future()
         self.post(partial(_answer, future, question))
         return await asyncio.wrap_future(future)
@@ -36,7 +36,7 @@ class Commands:
             self._commands.popleft()()
 
     def wait(self) -> None:
-        """Until there is something to do, or `wake` says so."""
+        """Wait for a command or for `wake`."""
         if not self._commands:
             self._wake.wait()
         self._wake.clear()
@@ -47,7 +47,7 @@ class Commands:
 
 def _answer(future: Future[Answer], question: Callable[[], Answer]) -> None:
     if not future.set_running_or_notify_cancel():
-        return  # the asker has gone
+        return  # the caller no longer waits
     try:
         future.set_result(question())
     except Exception as error:

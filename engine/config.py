@@ -1,4 +1,4 @@
-"""The configuration: read once, frozen, unknown keys refused with the nearest known one named."""
+"""The configuration: read once, frozen; unknown keys are rejected, naming the nearest known one."""
 
 import difflib
 import json
@@ -12,11 +12,11 @@ from engine.errors import InvalidConfig
 from engine.model_folder import check_model_folder
 from engine.sizes import Size
 
-DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together: so that any sharding of a model holds as many tokens
+DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together, so that every sharding holds as many tokens
 
 
 class EngineConfig(BaseModel):
-    """Everything an engine is started with; names and defaults as the field has them."""
+    """Everything an engine is started with; names and defaults are those of the field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -25,15 +25,15 @@ class EngineConfig(BaseModel):
     tokenizer: str | None = None  # None: the model's folder
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     quantization: Literal["int8", "int4", "fp8"] | None = (
-        None  # of the matrices, when they are loaded; activations stay in dtype, but fp8 rounds what it multiplies too
+        None  # of matrices, when they are loaded; activations stay in dtype, but fp8 also rounds inputs
     )
     load_format: Literal["auto", "dummy"] = "auto"  # dummy: random weights, for performance work
     device: Literal["auto", "cpu", "cuda"] = "auto"
     ops_backend: Literal["auto", "reference", "cpu", "triton"] = "auto"
-    exact: bool = True  # false: a GPU's matrix products by cuBLAS, whose last bits depend on the rows beside
+    exact: bool = True  # false: use cuBLAS on GPUs, whose last bits depend on the other rows
     kv_cache_dtype: Literal["auto", "fp8_e4m3"] = "auto"  # auto: the model's; fp8 halves the cache, on GPUs only
     enforce_eager: bool = False  # true: no CUDA graphs (on the CPU: no tapes) for decode steps
-    seed: int = 0  # of dummy weights and of the seeds drawn for requests that bring none
+    seed: int = 0  # of dummy weights and of the seeds drawn for requests without one
     tensor_parallel_size: int = Field(1, ge=1)
     pipeline_parallel_size: int = Field(1, ge=1)
     num_threads: int | None = Field(None, ge=1)  # of each rank on CPU; None: the node's cores divided among its ranks
@@ -53,19 +53,15 @@ class EngineConfig(BaseModel):
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     watermark: float = Field(0.01, ge=0, lt=1)  # share of blocks kept free when a new request is admitted
     max_num_queued_reqs: int | None = Field(None, ge=1)
-    max_restarts: int = Field(
-        3, ge=0
-    )  # restarts of lost workers in a row, none of them a success, before the engine gives up
-    num_spare_workers: int = Field(
-        1, ge=0
-    )  # idle processes per node, 0.2 GB each, ready to be a dead CPU worker's next
-    elastic: bool = False  # go on with fewer tensor-parallel ranks where a lost node is not made up for
+    max_restarts: int = Field(3, ge=0)  # consecutive failed restarts of workers before the engine gives up
+    num_spare_workers: int = Field(1, ge=0)  # idle processes per node, 0.2 GB each, ready to replace a lost CPU worker
+    elastic: bool = False  # continue with fewer tensor-parallel ranks if a lost node is not replaced
     log_stats: bool = True
 
     @classmethod
     def create(cls, also_known: Iterable[str] = (), **arguments: Any) -> Self:
-        """An `EngineConfig`, or `InvalidConfig` in one sentence. A misspelt key may have meant one
-        `also_known`.
+        """An `EngineConfig`; raises `InvalidConfig` with one sentence. `also_known`: further keys
+        that a misspelt one may have meant.
         """
         try:
             config = cls(**arguments)
@@ -80,8 +76,8 @@ class EngineConfig(BaseModel):
 
     @property
     def min_stage_tokens(self) -> int:
-        """Tokens a pipeline stage computes in about the time that it takes to read its weights:
-        less would not be faster.
+        """Tokens that a pipeline stage computes in about the time it takes to read its weights:
+        fewer would not be faster.
         """
         return 32 if self.device == "cpu" else 256
 
@@ -101,7 +97,7 @@ class EngineConfig(BaseModel):
 
 
 class ModelConfig(BaseModel):
-    """What the driver needs of a checkpoint's config.json; the layers read `hf_config`
+    """What the driver needs from a checkpoint's config.json; the layers read `hf_config`
     themselves.
     """
 
@@ -175,10 +171,8 @@ _SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty"
 
 
 def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
-    """The context in tokens: what was asked for, within what the model was made for.
-
-    The memory that there is has no part in it: every replica serves the same length, before and
-    after a restart.
+    """The context length in tokens: as configured, within the model's own. It does not depend on
+    available memory: every replica serves the same length, before and after a restart.
     """
     limit = model.max_positions
     if config.max_model_len is not None and config.max_model_len > limit:
@@ -198,7 +192,7 @@ def default_cpu_blocks(config: EngineConfig, max_model_len: int, block_bytes: in
 
 def explain(error: ValidationError, known: list[str]) -> str:
     """A pydantic error in a sentence: path, value, and the nearest known key for an unknown one."""
-    # A misspelt key first: it is why another one is missing.
+    # A misspelt key first: it may be why another one is missing.
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     path = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
@@ -209,7 +203,7 @@ def explain(error: ValidationError, known: list[str]) -> str:
         return f"{path} is required"
     message = first["msg"].removeprefix("Value error, ")
     if path.startswith("api_key"):
-        return f"{path}: {message}"  # whose value nobody else is to see
+        return f"{path}: {message}"  # its value is a secret
     return f"{path}={first['input']!r}: {message}"
 
 
@@ -228,7 +222,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _quotient(numerator: Any, divisor: Any) -> Any:
-    """What validation can judge, if these are no numbers to divide."""
+    """If these cannot be divided, a value that validation will reject."""
     return numerator // divisor if isinstance(numerator, int) and isinstance(divisor, int) and divisor else divisor
 
 

@@ -1,5 +1,5 @@
 """A step's sampled rows, applied: append tokens, fork into n choices, stop; what each choice gained
-comes back as deltas.
+is returned as deltas.
 """
 
 from engine.detokenizer import Detokenizer
@@ -41,10 +41,8 @@ class SampledRows:
 
 
 def take_prompt_logprobs(entry: ScheduledSequence, rows: SampledRows, first_row: int) -> None:
-    """Append those of the prompt positions that the step went over; the first position of all has
-    none.
-
-    Some may be known already, where a step in flight was computed again after a preemption.
+    """Append those of the step's prompt positions; position 0 has none. Some may be known already,
+    if a step in flight was computed again after a preemption.
     """
     group = entry.group
     known = group.prompt_logprobs = group.prompt_logprobs or [None]
@@ -74,7 +72,7 @@ def append_token(
 
 
 def concluded(group: SequenceGroup, seq: Sequence) -> CompletionOutput:
-    """The last word of a choice that ends without another token."""
+    """The last delta of a choice that ends without another token."""
     first_index = 0 if group.params.best_of is not None else seq.num_emitted_tokens
     return CompletionOutput(
         seq.choice, "", [], first_index, finish_reason=seq.finish_reason, stop_reason=seq.stop_reason
@@ -82,7 +80,7 @@ def concluded(group: SequenceGroup, seq: Sequence) -> CompletionOutput:
 
 
 def rank_best_of(group: SequenceGroup) -> list[CompletionOutput]:
-    """The n finished choices with the highest mean logprob, renumbered; each given whole."""
+    """The n finished choices with the highest mean logprob, renumbered; each complete."""
     gathered: dict[int, list[CompletionOutput]] = {}
     for delta in group.held_outputs:
         gathered.setdefault(delta.index, []).append(delta)

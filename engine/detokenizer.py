@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 
 class TextState:
-    """What a sequence's text still owes: bytes of an unfinished character, and text that may begin
-    a stop string.
+    """What a sequence has not emitted yet: bytes of an unfinished character, and text that may
+    begin a stop string.
     """
 
     __slots__ = ("held", "undecoded")
@@ -20,12 +20,12 @@ class TextState:
 
 
 class Detokenizer:
-    """Joins token bytes and decodes them as UTF-8; what can never become a character is U+FFFD, as
-    in every decoder.
+    """Joins token bytes and decodes them as UTF-8; invalid bytes become U+FFFD, as in every
+    decoder.
     """
 
     def __init__(self, token_bytes: Sequence[bytes], special_ids: frozenset[int], vocab_size: int) -> None:
-        """`vocab_size` may exceed the tokenizer's: ids beyond it stand for nothing."""
+        """`vocab_size` may exceed the tokenizer's: ids beyond it have no text."""
         self._bytes = [*token_bytes, *[b""] * (vocab_size - len(token_bytes))]
         # A token that is whole characters by itself, as most are, needs no decoding.
         self._texts = [_whole(data) for data in self._bytes]

@@ -1,11 +1,11 @@
-"""What can go wrong, by whose fault: the caller's, the configuration's, a worker's."""
+"""Errors, by cause: the caller, the configuration, a worker."""
 
 # Codes of requests that end in an error of their own (`RequestOutput.error_code`).
-REQUEST_QUARANTINED = "request_quarantined"  # worker processes died of it
+REQUEST_QUARANTINED = "request_quarantined"  # it crashed worker processes
 STEP_FAILED = "step_failed"  # every step with it raised an exception
-CACHE_TOO_SMALL = "cache_too_small"  # since workers were replaced there is less cache than it needs
+CACHE_TOO_SMALL = "cache_too_small"  # after workers were replaced there is less cache than it needs
 
-FINGERPRINT_CHANGED = "fingerprint_changed"  # only engines are left that would go on with other tokens
+FINGERPRINT_CHANGED = "fingerprint_changed"  # only engines with another fingerprint are left
 
 
 class SquadronError(Exception):
@@ -13,9 +13,9 @@ class SquadronError(Exception):
 
 
 class InvalidRequest(SquadronError):
-    """The caller asked for something that cannot be done; nothing was started.
+    """The request is invalid; nothing was started.
 
-    `param` is the field at fault (a dotted path) and `code` a stable word such as
+    `param` is the path of the field at fault and `code` a stable word such as
     `context_length_exceeded`.
     """
 
@@ -31,13 +31,13 @@ class InvalidConfig(SquadronError):
 
 
 class InputProcessingError(SquadronError):
-    """Something of one request alone failed (tokenizer, processors, sampling); that request ends,
-    the batch goes on.
+    """Something failed that concerns one request only (tokenizer, processors, sampling); that
+    request ends, the batch continues.
     """
 
 
 class StepFailure(SquadronError):
-    """A step did not end, nor will any after it before the executor's `restart`: see the two kinds.
+    """A step failed, and so does every later one until the executor's `restart`: see the two kinds.
 
     `rank` is the first one known to have failed, `reason` one line on how, `step` the one it was
     at; None: at none.
@@ -51,15 +51,15 @@ class StepFailure(SquadronError):
 
 
 class WorkerLost(StepFailure):
-    """A worker's process died, froze, hangs, or can compute no more."""
+    """A worker's process died, froze, hangs, or can no longer compute."""
 
     def __init__(self, rank: int, reason: str, step: int | None = None) -> None:
         super().__init__(f"worker {rank} lost: {reason}", rank, reason, step)
 
 
 class StepRaised(StepFailure):
-    """A step raised an exception on a worker whose process is all right: what was in the step may
-    be to blame.
+    """A step raised an exception on a worker whose process is healthy: a request in the step may be
+    the cause.
     """
 
     def __init__(self, rank: int, reason: str, step: int) -> None:
@@ -67,25 +67,23 @@ class StepRaised(StepFailure):
 
 
 class ClusterLost(SquadronError):
-    """What runs the cluster's processes is gone: none of them can be replaced any more."""
+    """Ray's own processes are gone: no process can be replaced any more."""
 
 
 class EngineDead(SquadronError):
-    """The engine has stopped for good; no request can be taken."""
+    """The engine has stopped for good; no request can be accepted."""
 
 
 class RequestQuarantined(SquadronError):
-    """The request took down whoever worked on it, more than once; it is not tried again."""
+    """The request repeatedly crashed the processes that computed it; it is not tried again."""
 
 
 class FingerprintChanged(SquadronError):
-    """The request has tokens, and no engine is left that computes as the one that they came
-    from.
-    """
+    """The request has tokens, and no engine with the same fingerprint is left."""
 
 
 class Overloaded(SquadronError):
-    """Too much waits already; the same request may be taken later."""
+    """Too many requests are waiting; the same request may be accepted later."""
 
 
 def in_a_line(error: BaseException) -> str:

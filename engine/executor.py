@@ -12,7 +12,7 @@ from engine.step import ExecuteModelRequest
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What an executor found it can hold, and computes with, once started."""
+    """How much cache a started executor has, and what it computes with."""
 
     num_gpu_blocks: int  # usable device blocks, the null block (id 0) counted in
     num_cpu_blocks: int  # host blocks for swapping, ids from 0
@@ -23,7 +23,7 @@ class Capacity:
 
 
 def smallest(num_blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Device and host blocks that every rank has room for: they all keep the same ones."""
+    """Device and host blocks that every rank has room for: all ranks have the same number."""
     device, host = zip(*num_blocks, strict=True)
     return min(device), min(host)
 
@@ -33,12 +33,12 @@ class Executor(Protocol):
 
     `depth` is how many steps the engine keeps in flight. A future ends in a `SamplerOutput`, or in
     a `StepFailure`, in which every later step of that epoch ends too, until `restart` begins the
-    next epoch. What the cache holds then is nobody's.
+    next epoch. The cache's contents are then lost.
     """
 
     depth: int
-    # Whether input ids may refer to tokens sampled in the step before, which the driver has not
-    # seen yet.
+    # Whether input ids may refer to tokens sampled in the previous step, which the driver does not
+    # know yet.
     runs_ahead: bool
 
     def start(self) -> Capacity:
@@ -53,8 +53,8 @@ class Executor(Protocol):
         """
 
     def was_killed(self, failure: WorkerLost) -> bool:
-        """Whether the lost worker was ended from outside, not by what it computed, as far as can be
-        told; before `restart`.
+        """Whether the lost worker was killed from outside, not by what it computed, as far as is
+        known; call it before `restart`.
         """
 
     def shutdown(self) -> None:

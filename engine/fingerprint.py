@@ -1,8 +1,7 @@
-"""What tokens depend on beside the request: named facts, and a short word for all of them.
-
-Two engines with the same word answer a request with the same tokens, to the last bit of the
-logprobs; so a request that has tokens goes on only where the word is the same. Ranks, batches and
-cache sizes are no part of it: exact results do not depend on them.
+"""What tokens depend on beside the request: named facts, and a short hash of all of them. Two
+engines with the same fingerprint answer a request with the same tokens, to the last bit of the
+logprobs; so a request that has tokens continues only on an engine with the same one. Ranks, batches
+and cache sizes are not part of it: exact results do not depend on them.
 """
 
 import hashlib
@@ -15,33 +14,31 @@ from pathlib import Path
 
 from engine.manifest import MANIFEST_FILE
 
-# A tensor's bytes are looked at in so many places, evenly spread, its ends among them.
+# Number of places at which a tensor's bytes are sampled, evenly spread, including both ends.
 NUM_SAMPLES, SAMPLE_BYTES = 8, 64
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a process can compute with, before it is told which of it."""
+    """What a process can compute with, before a level is chosen."""
 
     backend: str  # of ops
     levels: tuple[str, ...]  # instruction sets or device generations, the best first
-    reason: str | None = None  # why the backend is not a faster one
+    reason: str | None = None  # why no faster backend was chosen
 
 
 def fingerprint(arithmetic: Mapping[str, str]) -> str:
-    """Of facts by name."""
+    """The hash of facts by name."""
     facts = json.dumps(dict(sorted(arithmetic.items())))
     return f"fp_{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
 
 
 def weights_digest(folder: str) -> str:
-    """Of a checkpoint's numbers, cheaply: of its manifest where there is one, which is verified
-    when weights are loaded.
-
-    Else of config.json and, of each weight file, the size, the header, and samples of every tensor.
-    So another model, another training or another layout is seen; a few changed numbers between the
-    samples are not.
+    """A cheap digest of a checkpoint's numbers: of its manifest if there is one, which is verified
+    when weights are loaded. Otherwise of config.json and, for each weight file, the size, the
+    header, and samples of every tensor. This detects another model, another training or another
+    layout, but not a few changed numbers between the samples.
     """
     root, digest = Path(folder), hashlib.sha256()
     _add(digest, root / "config.json")
@@ -56,7 +53,7 @@ def weights_digest(folder: str) -> str:
 
 
 def tokenizer_digest(folder: str) -> str:
-    """Of the files that make tokens of texts and conversations."""
+    """A digest of the files that turn texts and conversations into tokens."""
     digest = hashlib.sha256()
     for name in _TOKENIZER_FILES:
         _add(digest, Path(folder) / name)

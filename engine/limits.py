@@ -1,4 +1,4 @@
-"""What one request may take: one that could never run is refused when it comes."""
+"""Limits of one request: one that could never run is rejected when it arrives."""
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from engine.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may take."""
+    """The limits of one request."""
 
     max_model_len: int  # tokens
     num_blocks: int
@@ -25,8 +25,8 @@ def check_request(request: Request, prompt_token_ids: list[int], limits: Limits)
     """The most tokens the request may generate; raises InvalidRequest if it could not run alone on
     an empty cache.
 
-    One that brings output tokens along was begun elsewhere, perhaps in a longer context: it goes on
-    as far as this one reaches.
+    A request with output tokens was started elsewhere, perhaps with a longer context: it continues
+    up to this engine's limit.
     """
     params, output_ids = request.params, request.resume.output_ids
     num_prompt = len(prompt_token_ids)
@@ -56,8 +56,8 @@ def check_request(request: Request, prompt_token_ids: list[int], limits: Limits)
 
 
 def _check_beams_fit(beam_width: int, num_prompt: int, wanted: int, limits: Limits) -> None:
-    """Beams go on together, a step at a time: all must fit into the cache at once. Choices need
-    not, they take turns.
+    """Beams advance together: all must fit into the cache at once. Choices take turns and need
+    not.
     """
     if beam_width > limits.max_num_seqs:
         message = f"beam_width={beam_width} exceeds max_num_seqs={limits.max_num_seqs}"
@@ -81,7 +81,7 @@ def _check_ids(name: str, ids: Seq[int], vocab_size: int) -> None:
 
 
 def _check_anything_is_left(params: SamplingParams, limits: Limits) -> None:
-    """Before min_tokens no stop token may come, which must not be all there is."""
+    """Stop tokens are banned before min_tokens, so there must be other tokens."""
     if params.min_tokens and (params.stop_token_ids or params.allowed_token_ids):
         stops = stop_token_ids(params, limits.eos_token_ids)
         if not set(params.allowed_token_ids or range(limits.vocab_size)) - stops:

@@ -1,4 +1,6 @@
-"""The heart: schedule, execute, process. One thread's; `AsyncEngine` is for everybody else."""
+"""The engine's core: schedule, execute, process. Single-threaded; other threads use
+`AsyncEngine`.
+"""
 
 import logging
 import time
@@ -60,7 +62,7 @@ class LLMEngine:
         self._outputs: list[RequestOutput] = []  # of requests that ended between steps
 
     def start(self) -> None:
-        """Start the workers; raises WorkerLost, or InvalidConfig, also where the cache holds no
+        """Start the workers; raises WorkerLost, or InvalidConfig, also if the cache cannot hold a
         sequence of max_model_len.
         """
         capacity = self.executor.start()
@@ -121,8 +123,8 @@ class LLMEngine:
             self.recovery.suspects.suspect(group)
 
     def abort_request(self, request_id: str) -> None:
-        """Forget a request and free its blocks at once; no output follows. Unknown ids are ignored:
-        it may just have ended.
+        """Drop a request and free its blocks at once; no output follows. Unknown ids are ignored,
+        since it may just have ended.
         """
         group = self._groups.get(request_id)
         if group is not None:
@@ -131,7 +133,7 @@ class LLMEngine:
             self._remove(group)
 
     def fail_request(self, request_id: str, message: str, code: str | None = None) -> None:
-        """End a request with an error, told by the next step; its neighbours go on."""
+        """End a request with an error, which the next step returns; other requests continue."""
         group = self._groups[request_id]
         self._outputs.append(self.processor.fail(group, message, code))
         self._remove(group)
@@ -143,8 +145,8 @@ class LLMEngine:
         return self._take_outputs()
 
     def abandon(self, message: str) -> list[RequestOutput]:
-        """Last outputs for everybody, whatever state a failed step has left behind: nothing else is
-        touched or freed.
+        """Last outputs of all requests, whatever state a failed step has left: nothing else is
+        changed or freed.
         """
         outputs = self._take_outputs() + [self.processor.fail(group, message) for group in self._groups.values()]
         self._groups.clear()
@@ -156,16 +158,14 @@ class LLMEngine:
 
     def why(self, request_id: str) -> dict[Phase, float]:
         """Where the time of a running or lately finished request went, in seconds; the parts sum to
-        its life so far.
-
-        Raises KeyError for a request that is not known (any more).
+        its life so far. Raises KeyError for an unknown or forgotten request.
         """
         group = self._groups.get(request_id)
         return self.recorder.why(request_id) if group is None else group.metrics.so_far(time.monotonic())
 
     def _next_step(self) -> _InFlight | None:
-        """Schedule a step and hand it to the workers; None if there is nothing to do before a step
-        in flight ends.
+        """Schedule a step and submit it to the workers; None if there is nothing to do before a
+        step in flight ends.
         """
         started = time.monotonic()
         plan = self.scheduler.schedule()
@@ -201,8 +201,8 @@ class LLMEngine:
         self.recovery.suspects.review()
 
     def _recover(self, failure: StepFailure) -> None:
-        """A failed step is a preemption of everybody: the next epoch begins, all sequences wait
-        again, the guilty one ends.
+        """A failed step preempts every sequence: the next epoch begins, all sequences wait again,
+        the guilty request ends.
         """
         lost = [step.plan for step in self._in_flight]
         self._in_flight.clear()
@@ -216,8 +216,8 @@ class LLMEngine:
             self.fail_request(verdict.group.request.id, verdict.message, verdict.code)
 
     def _end_what_outgrew_the_cache(self, lanes: list[Lane]) -> None:
-        """It is less since workers were replaced: whoever needs more than all of it can never go
-        on.
+        """The cache may be smaller after workers were replaced: lanes that need more than all of it
+        can never continue.
         """
         for lane in lanes:
             if not lane.group.is_over:
@@ -225,14 +225,16 @@ class LLMEngine:
                 self.fail_request(lane.group.request.id, message, CACHE_TOO_SMALL)
 
     def _give_up(self, reason: str) -> None:
-        """No workers, no hope: every request ends with the reason, and none is taken any more."""
+        """There are no workers any more: every request ends with the reason, and no new one is
+        accepted.
+        """
         logger.critical("the engine has stopped: %s", reason)
         self.recorder.tell(f"the engine has stopped: {reason}")
         self.dead = reason
         self._outputs += self.fail_all(reason)
 
     def _adopt(self, capacity: Capacity) -> BlockManager:
-        """Limit requests by the cache that there is now; returns its blocks, all free."""
+        """Limit requests by the current cache; returns its blocks, all free."""
         limits = cache_size.request_limits(capacity, self.config, self.model_config, self.max_model_len)
         self.admission.limits = limits
         return cache_size.empty_blocks(capacity, self.config, self.max_model_len)

@@ -1,5 +1,5 @@
-"""A checkpoint's manifest: SHA-256 digests of its files and tensors, by which a changed bit is
-found when it is loaded.
+"""A checkpoint's manifest: SHA-256 digests of its files and tensors, which reveal changed bits when
+they are loaded.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""What was named as a model, if it is no folder in Hugging Face layout: what it is instead, and
-what to do about it.
+"""Checks what is named as a model: if it is not a folder in Hugging Face layout, the error says
+what it is and what to do.
 """
 
 import re
@@ -8,12 +8,12 @@ from pathlib import Path
 from engine.errors import InvalidConfig
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_GGUF = b"GGUF"  # which such a file begins with
+_GGUF = b"GGUF"  # the beginning of such a file
 
 
 def check_model_folder(model: str) -> None:
-    """Raise InvalidConfig if `model` is a file, or a name of the Hugging Face hub; a folder may
-    still lack anything.
+    """Raises InvalidConfig if `model` is a file, or a name of the Hugging Face hub; a folder's
+    contents are not checked.
     """
     path = Path(model)
     if path.is_file():
@@ -27,7 +27,9 @@ def check_model_folder(model: str) -> None:
 
 
 def resolve_model(model: str) -> str:
-    """As other processes find it, whatever folder they are in; unchanged if it is not there."""
+    """The path as other processes can find it, from any working folder; unchanged if it does not
+    exist.
+    """
     path = Path(model)
     return str(path.resolve()) if path.exists() else model
 

@@ -1,5 +1,5 @@
-"""From a step's results to what callers hear: each row to its sequence, each sequence's gain to its
-request.
+"""From a step's results to callers' outputs: each row goes to its sequence, each sequence's gain to
+its request.
 """
 
 import logging
@@ -16,22 +16,22 @@ from engine.tokenizer import Tokenizer
 
 logger = logging.getLogger("squadron.engine")
 
-# A request's news after a step.
+# A request's output after a step.
 News = tuple[SequenceGroup, RequestOutput]
 
 
 class OutputProcessor:
-    """Applies results to sequences. Trouble with a request's rows ends that request; the batch goes
-    on.
+    """Applies results to sequences. A failure of a request's rows ends that request; the batch
+    continues.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self.tokenizer = tokenizer
         self.detokenizer = Detokenizer(tokenizer.token_bytes, tokenizer.special_ids, vocab_size)
-        self.num_discarded_rows = 0  # sampled for a sequence that had ended, by a step built ahead
+        self.num_discarded_rows = 0  # sampled by a step built ahead, for a sequence that had ended
 
     def process(self, plan: SchedulerOutputs, output: SamplerOutput, scheduler: Scheduler, now: float) -> list[News]:
-        """Go through the plan as the rows were laid out; `now` is when the results came."""
+        """Go through the plan in row order; `now` is when the results arrived."""
         rows = decoding.SampledRows(output, self.tokenizer)
         news: list[News] = []
         gained: list[CompletionOutput] = []
@@ -51,7 +51,7 @@ class OutputProcessor:
                 scheduler.start_over(entry.group, entry.seq)
             elif row > first_row:
                 self._apply(entry, rows, first_row, gained, scheduler, is_finite=is_finite)
-            # Sequences of a group are neighbours mostly: its news is told after the last of them.
+            # Sequences of a group are mostly neighbours: its output is made after the last of them.
             group = entry.group
             if index == len(scheduled) or scheduled[index].group is not group:
                 if (told := self._tell_or_fail(group, gained, scheduler, now)) is not None:
@@ -60,14 +60,14 @@ class OutputProcessor:
         return news
 
     def conclude(self, group: SequenceGroup) -> RequestOutput:
-        """The only output of a request that had ended when it came."""
+        """The only output of a request that had ended when it arrived."""
         return _request_output(group, [decoding.concluded(group, seq) for seq in group.seqs])
 
     def fail(
         self, group: SequenceGroup, message: str, code: str | None = None, gained: Sequence[CompletionOutput] = ()
     ) -> RequestOutput:
-        """End what of a request still runs; returns its last output, with what its choices have
-        gained in this step.
+        """End a request's running choices; returns its last output, with what its choices gained in
+        this step.
         """
         group.error, group.error_code = message, code
         told = {} if group.params.best_of is not None else {delta.index: delta for delta in gained}
@@ -121,7 +121,7 @@ class OutputProcessor:
     def _tell(
         self, group: SequenceGroup, gained: list[CompletionOutput], scheduler: Scheduler, now: float
     ) -> RequestOutput | None:
-        """What the caller hears; None while there is nothing to hear yet, or any more."""
+        """The caller's output; None if there is none yet, or no more."""
         if group.is_over:
             return None
         if group.error is not None:
@@ -140,8 +140,8 @@ class OutputProcessor:
         return _request_output(group, gained)
 
     def _note_token(self, group: SequenceGroup, scheduler: Scheduler, now: float) -> None:
-        """The first one, or the first after something has disturbed the request; not one that came
-        after it was preempted.
+        """Record the time of the first token, or of the first one after a disturbance; not of a
+        token that arrives after a preemption.
         """
         is_preempted = group.metrics.phase in ("preemption", "swap")
         if not is_preempted or any(lane.status is Status.RUNNING for lane in group.lanes):
@@ -151,7 +151,7 @@ class OutputProcessor:
 
 
 def _trouble(group: SequenceGroup, error: Exception) -> str:
-    """What a request is told that failed by itself; the log is told, too."""
+    """The error of a request that failed by itself; also logged."""
     message = str(error) if isinstance(error, SquadronError) else f"{type(error).__name__}: {error}"
     logger.warning("request %s failed: %s", group.request.id, message)
     return message

@@ -1,4 +1,4 @@
-"""What comes out: `SamplerOutput` from the workers, `RequestOutput` to the callers."""
+"""Outputs: `SamplerOutput` from the workers, `RequestOutput` to the callers."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -34,7 +34,7 @@ class Logprob(NamedTuple):
 
     logprob: float
     rank: int
-    token_bytes: bytes  # half a character, perhaps
+    token_bytes: bytes  # possibly half a character
 
     @property
     def decoded_token(self) -> str:
@@ -64,12 +64,12 @@ class RequestMetrics:
     seconds: dict[Phase, float] = field(default_factory=dict)
 
     def enter(self, phase: Phase, now: float) -> None:
-        """The request's time is the phase's from now on."""
+        """From now on the request's time counts for this phase."""
         self.seconds[self.phase] = self.seconds.get(self.phase, 0.0) + now - self.phase_start
         self.phase, self.phase_start = phase, now
 
     def so_far(self, now: float) -> dict[Phase, float]:
-        """`seconds`, with the phase that goes on."""
+        """`seconds`, including the current phase."""
         return self.seconds | {self.phase: self.seconds.get(self.phase, 0.0) + now - self.phase_start}
 
     def finish(self, now: float) -> None:
@@ -102,7 +102,7 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A request's news after a step. `LLMEngine.step` returns deltas; `accumulate` joins them.
+    """A request's output after a step. `LLMEngine.step` returns deltas; `accumulate` joins them.
 
     `attempt` counts the engine replicas that the request has been on; a journal takes only the
     current one's deltas. `error` is set when, and only when, a choice's finish_reason is "error";
@@ -120,7 +120,7 @@ class RequestOutput:
     metrics: RequestMetrics | None = None
     error: str | None = None
     error_code: str | None = None
-    max_tokens: int | None = None  # of each choice, as the request asked for or the engine has fixed it
+    max_tokens: int | None = None  # of each choice, as requested or as fixed by the engine
     fingerprint: str | None = None  # of the engine, as the gateway knows it: see `engine.fingerprint`
 
 
@@ -171,9 +171,7 @@ def _own(new: CompletionOutput) -> CompletionOutput:
 
 
 def _join(old: CompletionOutput, new: CompletionOutput) -> CompletionOutput:
-    """Into `old`: copying what came before at each delta would cost the square of an answer's
-    length.
-    """
+    """Appends to `old`: copying at each delta would cost the square of an answer's length."""
     assert new.first_index == old.first_index + len(old.token_ids), "a delta is missing or came twice"
     old.token_ids += new.token_ids
     old.text += new.text

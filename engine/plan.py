@@ -1,4 +1,4 @@
-"""A step as the scheduler decides it, before its arrays are built."""
+"""A step as planned by the scheduler, before its arrays are built."""
 
 from dataclasses import dataclass, field
 
@@ -22,20 +22,20 @@ class ScheduledSequence:
 
 @dataclass(slots=True)
 class SchedulerOutputs:
-    """One step's plan; written by the scheduler alone, while it decides."""
+    """One step's plan; only the scheduler writes to it."""
 
     step: int
     max_tokens: int
     scheduled: list[ScheduledSequence] = field(default_factory=list)
     num_tokens: int = 0
     num_prompt_tokens: int = 0
-    max_prompt_tokens: int | None = None  # what the decoding sequences leave; not known until a prompt asks
+    max_prompt_tokens: int | None = None  # what the decoding sequences leave; computed for the first prompt
     blocks_to_swap_out: list[tuple[int, int]] = field(default_factory=list)
     blocks_to_swap_in: list[tuple[int, int]] = field(default_factory=list)
     blocks_to_copy: list[tuple[int, int]] = field(default_factory=list)
     admitted: list[SequenceGroup] = field(default_factory=list)  # from the waiting queue
     preempted: list[Lane] = field(default_factory=list)
-    # They can never go on, for the cache is too small: to be finished now.
+    # They can never continue, because the cache is too small: to be finished now.
     outgrown: list[Lane] = field(default_factory=list)
 
     @property

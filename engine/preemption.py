@@ -1,5 +1,5 @@
-"""Room in the cache for one lane at the expense of those behind it: whose blocks go, and whether
-they are swapped out or computed again.
+"""Makes room in the cache for a lane by preempting later ones: chooses which, and whether their
+blocks are swapped out or computed again.
 """
 
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from engine.plan import SchedulerOutputs
 from engine.queues import Queues
 from engine.sequence import Lane, Sequence
 
-# Seconds a token of prefill is taken to cost before any was measured.
+# Assumed seconds per token of prefill, before any was measured.
 INITIAL_PREFILL_SECONDS_PER_TOKEN = 1e-3
 
 
 @dataclass(slots=True)
 class PreemptionCosts:
-    """What it costs to get a preempted token back; measured as the engine runs."""
+    """The cost of restoring a preempted token, measured as the engine runs."""
 
     swap_seconds_per_block: float  # one way
     prefill_seconds_per_token: float = INITIAL_PREFILL_SECONDS_PER_TOKEN
 
     def measured(self, plan: SchedulerOutputs, seconds: float) -> None:
-        """Follow the cost of a prefill token by what a step took; steps of mostly decode rows tell
-        little.
+        """Update the cost of a prefill token from a step's time; steps of mostly decode rows are
+        ignored.
         """
         if plan.num_tokens >= 4 * max(len(plan.scheduled), 1):
             self.prefill_seconds_per_token += 0.2 * (seconds / plan.num_tokens - self.prefill_seconds_per_token)
@@ -38,8 +38,8 @@ class Preemption:
         self.num_wasted_tokens = 0  # computed once and thrown away, by `Scheduler.start_over` too
 
     def make_room(self, lane: Lane, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> bool:
-        """Preempt until the sequence can grow; False if it was its own lane that had to go, or if
-        nothing would help.
+        """Preempt until the sequence can grow; False if its own lane was preempted, or if nothing
+        would help.
         """
         blocks = self.queues.blocks
         while not blocks.reserve(seq, num_tokens):
@@ -57,8 +57,8 @@ class Preemption:
         return True
 
     def _victim(self, lane: Lane, plan: SchedulerOutputs) -> Lane | None:
-        """The cheapest to bring back of those behind `lane`; itself if it is the last; None if it
-        is in this step.
+        """The cheapest lane to restore of those behind `lane`; itself if it is the last; None if
+        that lane is in this step.
         """
         behind = [other for other in self.queues.running if other.order > lane.order and other.last_step != plan.step]
         if behind:

@@ -1,4 +1,4 @@
-"""A request's prompt, in whichever form it was given, as token ids."""
+"""A request's prompt, in any of its forms, as token ids."""
 
 import time
 
@@ -7,8 +7,8 @@ from engine.tokenizer import Tokenizer
 
 
 def arrive(request: Request, tokenizer: Tokenizer, max_model_len: int) -> Arrival:
-    """Tokenize what has come to the engine just now; raises InvalidRequest for a text of more
-    tokens than the context has, InputProcessingError.
+    """Tokenize a request that has just arrived at the engine; raises InvalidRequest for a text of
+    more tokens than the context has, InputProcessingError.
     """
     now = time.monotonic()
     token_ids = _token_ids(request.prompt, tokenizer, max_model_len)

@@ -1,4 +1,4 @@
-"""Which lanes wait, run or are swapped out, and the blocks that they have there."""
+"""The queues of waiting, running and swapped lanes, and their blocks."""
 
 from engine.block_manager import BlockManager
 from engine.sequence import Lane, Sequence, SequenceGroup, Status
@@ -6,9 +6,8 @@ from engine.waiting_line import WaitingLine, insert, remove
 
 
 class Queues:
-    """Each is in order of `Lane.order`; a lane's status says where it is, and changes here alone.
-
-    `blocks` is another one after a restart.
+    """Each is in order of `Lane.order`; a lane's status says which one it is in, and changes only
+    here. `blocks` is replaced at a restart.
     """
 
     def __init__(self, blocks: BlockManager, waiting: WaitingLine) -> None:
@@ -18,11 +17,11 @@ class Queues:
         self.swapped: list[Lane] = []
 
     def run(self, lane: Lane) -> None:
-        """One that waited; it has no blocks yet."""
+        """Move a waiting lane to the running queue; it has no blocks yet."""
         self._move(lane, Status.RUNNING)
 
     def requeue(self, lane: Lane) -> None:
-        """Give up its blocks, for it to be computed again when it is its turn."""
+        """Free its blocks; it will be computed again when it is its turn."""
         self._free(lane)
         for seq in lane.seqs:
             _forget_progress(seq)
@@ -38,16 +37,16 @@ class Queues:
         self._move(lane, Status.RUNNING)
 
     def set_aside(self, lane: Lane) -> None:
-        """Until `bring_back`: another lane of its request computes the prompt."""
+        """Hold it back until `bring_back`: another lane of its request computes the prompt."""
         self._move(lane, Status.ASIDE)
 
     def bring_back(self, group: SequenceGroup) -> None:
-        """The prompt is computed, or will be by one of these."""
+        """Queue the lanes held back: the prompt is computed, or one of them will compute it."""
         for lane in list(group.aside):
             self._move(lane, Status.WAITING)
 
     def finish(self, lane: Lane) -> None:
-        """Leave, whether or not a step with it is in flight."""
+        """Remove a lane, even if a step with it is in flight."""
         self._move(lane, Status.FINISHED)
         self._free(lane)
 

@@ -1,4 +1,6 @@
-"""What the engine did: counts, seconds, the steps' timeline and where each request's time went."""
+"""Records what the engine did: counts, times, the timeline of steps and where each request's time
+went.
+"""
 
 import time
 from collections import OrderedDict
@@ -21,21 +23,21 @@ NUM_FINISHED_KEPT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that whoever runs the engine wants to hear of, in a line."""
+    """An event for the operator, in one line."""
 
     number: int  # from 1 on
     text: str
 
 
 class Recorder:
-    """Values only: nothing is logged or sent from here."""
+    """Holds values only: nothing is logged or sent from here."""
 
     def __init__(self) -> None:
         self.timeline = Timeline()
         self.num_recoveries = 0
         self.num_failed_steps = 0
         self.num_quarantined = 0
-        self.events: tuple[Event, ...] = ()  # the last ones; replaced as a whole, to be read from any thread
+        self.events: tuple[Event, ...] = ()  # the last ones; replaced as a whole, so that any thread can read them
         self._finished: OrderedDict[str, RequestMetrics] = OrderedDict()
         self._num_steps = 0
         self._num_prompt_tokens = 0
@@ -55,8 +57,8 @@ class Recorder:
     def submitted(
         self, plan: SchedulerOutputs, request: ExecuteModelRequest, started: float, scheduled: float, submitted: float
     ) -> StepRecord:
-        """A step has been scheduled, built and handed over, at these times; note whose phase
-        changed by it.
+        """A step was scheduled, built and submitted at these times; record changes of requests'
+        phases.
         """
         for group in plan.admitted:
             if group.metrics.first_scheduled_time is None:
@@ -85,7 +87,7 @@ class Recorder:
         )
 
     def processed(self, plan: SchedulerOutputs, record: StepRecord, waited_since: float) -> None:
-        """A step's results are in and applied."""
+        """A step's results have been applied."""
         record.processed = time.monotonic()
         self._execute_seconds += record.finished - waited_since
         self._process_seconds += record.processed - record.finished
@@ -110,8 +112,8 @@ class Recorder:
             self._finished.popitem(last=False)
 
     def why(self, request_id: str) -> dict[Phase, float]:
-        """Seconds by phase of a lately finished request; raises KeyError for one not known (any
-        more).
+        """Seconds by phase of a lately finished request; raises KeyError for an unknown or
+        forgotten one.
         """
         return dict(self._finished[request_id].seconds)
 

@@ -1,5 +1,5 @@
-"""What happens when a step has failed: the next epoch of workers begins, and the request that is to
-blame ends.
+"""Recovery from a failed step: the next epoch of workers begins, and the request that caused it
+ends.
 """
 
 import logging
@@ -24,14 +24,14 @@ from engine.waiting_line import WaitingLine
 
 logger = logging.getLogger("squadron.engine")
 
-BACKOFF_SECONDS = (0.0, 0.5, 1.0, 2.0, 4.0)  # before the first restart in a row, the second, ... and all others
+BACKOFF_SECONDS = (0.0, 0.5, 1.0, 2.0, 4.0)  # before the first consecutive restart, the second, ... and all later ones
 PROGRESS_STEPS = 8  # steps after which a restart counts as a success
-MAX_CONVICTIONS = 3  # in a row: if the next one fails too, it is not the requests
+MAX_CONVICTIONS = 3  # consecutive: if the next step fails too, requests are not the cause
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A request that ends, for it made steps fail."""
+    """A request that ends because it made steps fail."""
 
     group: SequenceGroup
     message: str
@@ -39,19 +39,19 @@ class Verdict:
 
 
 class Recovery:
-    """Replaces workers and judges requests. Sequences are the engine's, which has them wait
+    """Replaces workers and judges requests. The engine, which owns the sequences, makes them wait
     again.
     """
 
     def __init__(self, executor: Executor, waiting: WaitingLine, recorder: Recorder, max_restarts: int) -> None:
         self.epoch = 0
-        self.cause: str | None = None  # of the restart that goes on now; read by any thread
+        self.cause: str | None = None  # of the current restart; read by any thread
         self.suspects = Suspects(waiting)
         self.budget = RestartBudget(max_restarts)
         self._max_restarts = max_restarts
         self._executor = executor
         self._recorder = recorder
-        self._failed_at: float | None = None  # until a step ends well again
+        self._failed_at: float | None = None  # until a step succeeds again
 
     def recover(
         self, failure: StepFailure, lost: list[SchedulerOutputs], num_requests: int
@@ -59,7 +59,7 @@ class Recovery:
         """Begin the next epoch; `lost` are the steps that were in flight, the failed one among
         them.
 
-        Raises EngineDead if there are no workers any more.
+        Raises EngineDead if workers cannot be replaced.
         """
         self._failed_at = failed_at = time.monotonic()
         is_kill = isinstance(failure, WorkerLost) and self._executor.was_killed(failure)
@@ -90,7 +90,7 @@ class Recovery:
             self._failed_at = None
 
     def _restart(self, failure: StepFailure) -> Capacity:
-        """Until it succeeds, with other workers where some are lost; raises EngineDead."""
+        """Restart until it succeeds, with new workers for lost ones; raises EngineDead."""
         while True:
             if isinstance(failure, WorkerLost):
                 self._recorder.num_recoveries += 1
@@ -121,7 +121,7 @@ class Recovery:
 
 
 class RestartBudget:
-    """How many restarts may follow one another without success."""
+    """How many consecutive restarts may fail."""
 
     def __init__(self, max_restarts: int, backoff_seconds: Sequence[float] = BACKOFF_SECONDS) -> None:
         self._max_restarts = max_restarts
@@ -131,7 +131,7 @@ class RestartBudget:
         self._num_convictions = 0
 
     def take(self) -> float | None:
-        """Seconds to wait before the next restart; None if there may be none."""
+        """Seconds to wait before the next restart; None if the budget is used up."""
         self._num_steps = 0
         if self._num_in_a_row == self._max_restarts:
             return None
@@ -145,7 +145,7 @@ class RestartBudget:
             self._num_in_a_row = self._num_convictions = 0
 
     def convicted(self) -> None:
-        """The failures in a row had a reason, which is gone."""
+        """The consecutive failures had a cause, which is gone."""
         self._num_convictions += 1
         if self._num_convictions <= MAX_CONVICTIONS:
             self._num_in_a_row = 0

@@ -1,6 +1,4 @@
-"""A request as it is asked for: made at the edge, and carried whole to whoever reads a field of
-it.
-"""
+"""A request: made at the edge, and passed whole to all code that reads a field of it."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -24,13 +22,13 @@ Prompt = str | list[int] | ChatPrompt  # a list: of token ids
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What there is of a request's answer already; of a new request nothing."""
+    """The part of a request's answer that exists already; empty for a new request."""
 
-    attempt: int = 0  # how many engine replicas were asked before
+    attempt: int = 0  # number of engine replicas that were tried before
     output_ids: Sequence[Sequence[int]] = ()  # tokens of each choice, which count as outputs; empty if there are none
     cumulative_logprobs: Sequence[float] = ()  # of each choice in output_ids
-    fingerprint: str | None = None  # of the engine that the tokens came from; no other may go on
-    is_suspect: bool = False  # engines' processes died with it in flight, and it had gained nothing there
+    fingerprint: str | None = None  # of the engine that the tokens came from; only engines with the same may continue
+    is_suspect: bool = False  # engine processes died with it in flight, and it gained no token there
 
 
 NEW = Resume()
@@ -38,21 +36,21 @@ NEW = Resume()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Crosses processes by pickle: plain values only."""
+    """Pickled between processes: plain values only."""
 
-    id: str  # unique among those that run where it is given to
+    id: str  # unique among the running requests of its engine
     prompt: Prompt
     params: SamplingParams
     _: KW_ONLY
-    priority: int = 0  # lower is served first, where scheduling_policy is "priority"
-    cache_salt: str | None = None  # prefixes are shared in the cache among requests of the same salt only
-    joins_deltas: bool = True  # a slow reader may get the deltas of several steps as one
+    priority: int = 0  # lower is served first if scheduling_policy is "priority"
+    cache_salt: str | None = None  # only requests of the same salt share cached prefixes
+    joins_deltas: bool = True  # a slow reader may get the deltas of several steps joined
     resume: Resume = NEW
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request that has come to an engine, its prompt as token ids."""
+    """A request that has arrived at an engine, its prompt as token ids."""
 
     request: Request
     prompt_token_ids: list[int]

@@ -1,6 +1,4 @@
-"""How the rows of a step are to be sampled, in flat arrays: the part of a step that grows with
-every sampling parameter.
-"""
+"""The sampling parameters of a step's rows, in flat arrays."""
 # ruff: noqa: RUF009  # the defaults are calls that make fields
 
 from dataclasses import MISSING, dataclass, field, fields
@@ -10,7 +8,7 @@ import numpy as np
 
 
 def always(dtype: type[np.generic], *, plain: float = 0) -> Any:
-    """A column of every step; `plain` is what a row has that asks for nothing."""
+    """A column of every step; `plain` is its value for a row that does not use it."""
     return field(metadata={"dtype": np.dtype(dtype), "plain": plain})
 
 
@@ -64,7 +62,7 @@ class SamplingColumns:
 
     @classmethod
     def of_plain_rows(cls, num_rows: int, **others: np.ndarray) -> "SamplingColumns":
-        """The most likely token for each row and nothing more, but for the `others`."""
+        """Columns for greedy sampling of every row, except for `others`."""
         return cls(**({name: _plain_column(name, num_rows) for name in ALWAYS} | others))
 
     def whole(self, name: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How a request wants its tokens chosen, and when to stop. Names, defaults and ranges are the
+"""How a request's tokens are chosen, and when it stops. Names, defaults and ranges are the
 field's.
 """
 
@@ -22,7 +22,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a number may be: finite, from `low` (above it, if it is not `closed`) to `high`."""
+    """The range of a number: finite, from `low` (above it, if it is not `closed`) to `high`."""
 
     kind: type[int] | type[float]
     low: float
@@ -31,7 +31,7 @@ class Range:
 
 
 def integer(default: int | None, low: int, high: int) -> Any:
-    """A field that is checked to be in this range, unless it is None and its type has None."""
+    """A field that must be in this range, or None if its type allows it."""
     return field(default=default, metadata={"range": Range(int, low, high)})
 
 
@@ -42,11 +42,10 @@ def number(default: float | None, low: float, high: float, *, closed: bool = Tru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """Validated where it is made: a wrong field raises `InvalidRequest` naming the value and the
+    """Validated on construction: a wrong field raises `InvalidRequest` naming the value and the
     limit.
 
-    The order in which the sampler applies these is written where it is done,
-    `engine/worker/sampler.py`.
+    The order in which the sampler applies them is in `engine/worker/sampler.py`.
     """
 
     n: int = integer(1, 1, MAX_CHOICES)
@@ -142,7 +141,7 @@ class SamplingParams:
                 _check(name, token_id, TOKEN_ID)
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise InvalidRequest("allowed_token_ids is empty: no token could be sampled", param="allowed_token_ids")
-        biases: Any = self.logit_bias or {}  # whatever the caller has passed
+        biases: Any = self.logit_bias or {}  # anything that the caller has passed
         if not isinstance(biases, Mapping):
             raise InvalidRequest(f"logit_bias takes a mapping, got {biases!r}", param="logit_bias", code="invalid_type")
         for token_id, bias in biases.items():
@@ -171,7 +170,7 @@ RANGES: dict[str, Range] = {
 }
 _OPTIONAL = {part.name for part in fields(SamplingParams) if NoneType in get_args(part.type)}
 TOKEN_ID = Range(int, 0, 2**31 - 1)
-# What a beam search takes: no other field may be set beside it.
+# The fields that beam search supports: no other may be set with it.
 WITH_BEAMS = (
     *("beam_width", "length_penalty", "early_stopping", "n", "temperature", "max_tokens", "prompt_logprobs"),
     *("stop_token_ids", "ignore_eos", "skip_special_tokens", "include_stop_str_in_output"),

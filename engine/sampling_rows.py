@@ -1,5 +1,5 @@
-"""The columns of a step's sampled rows: what their requests ask for, and what their sequences have
-come to.
+"""The columns of a step's sampled rows: from their requests' parameters and their sequences'
+tokens.
 """
 
 from collections.abc import Sequence as Seq
@@ -13,8 +13,8 @@ from engine.sampling_columns import ALWAYS, DTYPES, PLAIN, SamplingColumns
 from engine.sampling_params import SamplingParams
 from engine.sequence import Sequence, SequenceGroup
 
-# A sampled row: whose it is, the position it gives a token for, and the prompt token there if it is
-# given, not sampled.
+# A sampled row: its sequence, the position of its token, and the prompt token there if it is given,
+# not sampled.
 SampledRow = tuple[SequenceGroup, Sequence, int, int, int | None]
 
 # The columns that stay the same for all rows of a request: packed once, joined every step.
@@ -49,7 +49,7 @@ def uses_rare_columns(params: SamplingParams) -> bool:
 
 
 def _value(params: SamplingParams, name: str) -> Any:
-    """What a column has for a parameter; the plain value for one that is None."""
+    """A column's value for a parameter; the neutral value for None."""
     value = getattr(params, name)
     return PLAIN[name] if value is None else value
 
@@ -66,7 +66,7 @@ def sampling_columns(rows: list[SampledRow]) -> SamplingColumns:
 
 
 def _targets(rows: list[SampledRow], logprob_counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Prompt logprobs: rows whose token is given; writes how many logprobs these want."""
+    """Prompt logprobs: rows whose token is given; writes how many logprobs they want."""
     targets = [row[4] for row in rows]
     has_target = np.array([target is not None for target in targets], np.bool_)
     if not has_target.any():
@@ -89,8 +89,8 @@ def _history(rows: list[SampledRow]) -> dict[str, np.ndarray]:
 
 
 def _bias(rows: list[SampledRow]) -> dict[str, np.ndarray]:
-    """logit_bias as asked for, and -inf for what may not come now: an end before min_tokens, the
-    last of a bad word.
+    """logit_bias as requested, and -inf for tokens that are banned now: stop tokens before
+    min_tokens, the last token of a bad word.
     """
     biases = [
         _biases(group, seq, position) if group.has_bias and target is None else []

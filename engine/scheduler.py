@@ -1,8 +1,8 @@
-"""Who computes in the next step: the queues running, swapped and waiting, in order, and one rule.
+"""Decides what the next step computes: queues running, swapped and waiting, in order, and one rule.
 
 A step computes some of a sequence's `num_uncomputed_tokens`, the difference between its length and
 `num_computed_tokens`. Prefill, chunked prefill, decode and recompute after a preemption are all
-that. How many tokens, `TokenBudget` says; who makes room when blocks run out, `Preemption`.
+that. `TokenBudget` decides how many tokens, `Preemption` which lanes make room when blocks run out.
 """
 
 from collections.abc import Iterable
@@ -17,10 +17,9 @@ from engine.waiting_line import WaitingLine
 
 
 class Scheduler:
-    """Serves the queues, of lanes: each choice of a request has its own turn.
-
-    Nobody starves: the order of a lane never changes, the first in order is never preempted for
-    another's sake, and a request that could not run alone was refused when it was added.
+    """Serves queues of lanes: each choice of a request takes its own turn. No lane starves: its
+    order never changes, the first in order is never preempted for another, and a request that could
+    not run alone was rejected when it was added.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class Scheduler:
         decoding_left = budget.decoding_share()
         for lane in list(self.queues.running):
             if lane.status is not Status.RUNNING:
-                continue  # preempted for the sake of one before it
+                continue  # preempted for an earlier lane
             is_decoding = budget.shares_steps and lane.is_decoding
             if is_decoding and decoding_left <= 0:
                 continue
@@ -109,16 +108,18 @@ class Scheduler:
             self._schedule_newcomer(lane, plan)
 
     def _num_admissible_blocks(self) -> int:
-        """What newcomers may take: all but the watermark, which is left to those who run
-        already.
+        """Blocks that new lanes may take: all but the watermark, which is reserved for running
+        ones.
         """
         device = self.blocks.device
         return device.num_free - (int(self.watermark * device.num_usable) if self.queues.running else 0)
 
     def _schedule_newcomer(self, lane: Lane, plan: SchedulerOutputs) -> None:
-        """For whom nobody is preempted: what does not fit in is left to the next step."""
+        """Schedule a waiting lane. No lane is preempted for it: what does not fit waits for the
+        next step.
+        """
         for seq in lane.seqs:
-            # One by one: each of a lane's beams finds the blocks that those before it will write.
+            # One by one: each of a lane's beams finds the blocks that earlier ones will write.
             if seq.row is None:
                 self._admit(lane, seq)
             num_tokens = self.budget.num_schedulable(lane.group, seq, plan)
@@ -127,13 +128,13 @@ class Scheduler:
 
     def _admit(self, lane: Lane, seq: Sequence) -> None:
         group = lane.group
-        seq.candidates = None  # come while it waited: the row is computed, and gives them, again
+        seq.candidates = None  # arrived while it waited: the row is computed again, and returns them again
         self.blocks.admit(seq, _salt(group, seq))
         if group.metrics.first_scheduled_time is None and lane is group.lanes[0]:
             group.num_cached_tokens = min(seq.num_computed_tokens, seq.num_prompt_tokens)
 
     def _schedule(self, lane: Lane, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> None:
-        """Enter a sequence, whose blocks are reserved, into the plan."""
+        """Add a sequence, whose blocks are reserved, to the plan."""
         group, blocks = lane.group, self.queues.blocks
         start = seq.num_computed_tokens
         end = start + num_tokens
@@ -155,8 +156,8 @@ class Scheduler:
             self.queues.bring_back(group)
 
     def retire(self, group: SequenceGroup, seq: Sequence) -> None:
-        """A choice has ended: its blocks and its seat are for others, whether or not a step with it
-        is in flight.
+        """A choice has ended: free its blocks and its place, even if a step with it is in
+        flight.
         """
         lane = next(lane for lane in group.lanes if lane.seqs[0] is seq)
         self.queues.finish(lane)
@@ -164,13 +165,13 @@ class Scheduler:
         self.queues.bring_back(group)
 
     def finish(self, group: SequenceGroup) -> None:
-        """As `retire`, for all that is left of a request."""
+        """As `retire`, for all remaining choices of a request."""
         for lane in group.lanes:
             self.queues.finish(lane)
 
     def start_over(self, group: SequenceGroup, seq: Sequence) -> None:
-        """Compute a sequence, and what is queued with it, again, without the prefix index: what it
-        found there is not to be trusted. Results of steps in flight do not count.
+        """Compute a sequence, and its lane, again without the prefix index, whose blocks it found
+        may be wrong. Results of steps in flight do not count.
         """
         group.prefix_salt = None
         lane = next(lane for lane in group.lanes if seq in lane.seqs)
@@ -181,11 +182,9 @@ class Scheduler:
         self.queues.requeue(lane)
 
     def requeue_all(self, blocks: BlockManager, lost: Iterable[SchedulerOutputs]) -> list[SequenceGroup]:
-        """The workers and their caches are gone, and the steps in flight: everybody waits again, on
-        an empty cache.
-
-        Returns those who had to leave their place; nothing is done for each of those who waited
-        already.
+        """The workers, their caches and the steps in flight are gone: all lanes wait again, with an
+        empty cache. Returns those that had a place; the cost does not depend on how many were
+        already waiting.
         """
         for plan in lost:
             for entry in plan.scheduled:
@@ -198,5 +197,5 @@ class Scheduler:
 
 
 def _salt(group: SequenceGroup, seq: Sequence) -> bytes | None:
-    """Of the cached blocks that the sequence may begin with."""
+    """The salt of the cached blocks that the sequence may use."""
     return None if group.wants_prompt_logprobs(seq) else group.prefix_salt

@@ -1,6 +1,4 @@
-"""A request while it lives on the driver: a `SequenceGroup` of `Sequence`s. Workers never see
-either.
-"""
+"""A request on the driver: a `SequenceGroup` of `Sequence`s. Workers never see either."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,8 +18,7 @@ class Status(Enum):
 
 
 class Sequence:
-    """One line of tokens. What is computed may lag behind its length: closing that gap is all that
-    scheduling does.
+    """A sequence of tokens. What is computed may lag behind its length; scheduling closes that gap.
 
     Tokens that a step in flight will sample count as `num_pending`: they have positions, but no ids
     yet.
@@ -61,15 +58,17 @@ class Sequence:
         self.host_block_table: list[int] = []  # while swapped
         self.block_hashes: list[bytes] = []  # of the full blocks, as far as they were needed
         self.num_indexed_blocks = 0  # of block_table, offered to the prefix index
-        self.may_share_tail = False  # forked, and not written since
+        self.may_share_tail = False  # forked, and not written to since
         self.has_found_blocks = False  # in the prefix index: others may have computed them
-        self.first_valid_step = 0  # what earlier steps sampled for it does not count
+        self.first_valid_step = 0  # tokens sampled for it by earlier steps are ignored
         self.row: int | None = None  # of the driver's tables, while running
         self.last_step = -1  # the last step this sequence was scheduled in
         self.sampled_row = 0  # its sampled row in that step
         self.cumulative_logprob = 0.0
-        self.candidates: list[tuple[int, float]] | None = None  # beam search: (token id, logprob), waiting for siblings
-        self.num_emitted_tokens = len(token_ids) - num_prompt_tokens  # output tokens that callers know of
+        self.candidates: list[tuple[int, float]] | None = (
+            None  # beam search: (token id, logprob), until all have theirs
+        )
+        self.num_emitted_tokens = len(token_ids) - num_prompt_tokens  # output tokens that callers have
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self.text = TextState()
@@ -81,7 +80,9 @@ class Sequence:
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """What the next steps have to compute, a pending token included: 1 while it decodes."""
+        """Tokens that the next steps have to compute, including a pending one: 1 while it
+        decodes.
+        """
         return len(self.token_ids) + self.num_pending - self.num_computed_tokens
 
     @property
@@ -97,7 +98,7 @@ class Sequence:
         return self.finish_reason is not None
 
     def fork(self, choice: int) -> "Sequence":
-        """A copy that goes on by itself; its blocks are shared by the block manager, not here."""
+        """An independent copy; the block manager, not this, shares its blocks."""
         child = Sequence(choice, list(self.token_ids), self.num_prompt_tokens)
         child.num_computed_tokens = self.num_computed_tokens
         child.block_hashes = list(self.block_hashes)
@@ -111,14 +112,14 @@ class Sequence:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """What is queued, preempted and brought back as one: a choice of a request, or all of its
+    """What is queued, preempted and restored as a unit: a choice of a request, or all of its
     beams.
     """
 
     group: "SequenceGroup"
-    seqs: list[Sequence]  # of beams the group's own list
+    seqs: list[Sequence]  # for beams the group's own list
     order: tuple[int, int, int]  # the place in every queue, lower first; unique
-    num_seats: int  # running sequences to reckon with, beams to come included
+    num_seats: int  # running sequences that it counts as, including future beams
     status: Status = Status.WAITING
     last_step: int = -1  # the last step any of its sequences was scheduled in
 
@@ -145,22 +146,22 @@ class SequenceGroup:
     prompt: str | None
     prompt_token_ids: list[int]
     seqs: list[Sequence]
-    order: tuple[int, int]  # that of its lanes begins so
+    order: tuple[int, int]  # its lanes' orders begin with it
     seed: int
     max_output_tokens: int  # max_tokens, within what the context leaves
     stop_token_ids: frozenset[int]  # the model's EOS (unless ignored) and the caller's
     metrics: RequestMetrics
-    is_cut: bool = False  # the context leaves less than was promised elsewhere: an end for its length is an error
+    is_cut: bool = False  # this context is shorter than another engine's, where it began: ending by length is an error
     packed_params: bytes = b""  # `engine.sampling_rows.PARAMS`
-    num_candidates: int = 0  # beam search: continuations looked at of each line
-    prefix_salt: bytes | None = b""  # whoever has the same finds its blocks in the prefix index; None: nobody does
+    num_candidates: int = 0  # beam search: continuations considered per beam
+    prefix_salt: bytes | None = b""  # requests with the same find its blocks in the prefix index; None: none does
     bad_words_ids: list[list[int]] = field(default_factory=list)
-    lanes: list[Lane] = field(default_factory=list)  # that go on, in order
-    aside: list[Lane] = field(default_factory=list)  # those of them that are ASIDE
+    lanes: list[Lane] = field(default_factory=list)  # unfinished ones, in order
+    aside: list[Lane] = field(default_factory=list)  # those that are ASIDE
     num_cached_tokens: int = 0  # of the prompt, found in the cache when the request was first scheduled
     prompt_logprobs: list[PositionLogprobs | None] = field(default_factory=list)
     prompt_logprobs_sent: bool = False
-    held_outputs: list[CompletionOutput] = field(default_factory=list)  # best_of: until it is known which are the best
+    held_outputs: list[CompletionOutput] = field(default_factory=list)  # best_of: until the best are known
     finished_beams: list[Sequence] = field(default_factory=list)
     history_matters: bool = False  # what is sampled next depends on earlier output ids: no step ahead of the driver
     has_penalties: bool = False
@@ -168,12 +169,12 @@ class SequenceGroup:
     wants_rare_columns: bool = False  # any of the sampling columns that most requests leave empty
     error: str | None = None
     error_code: str | None = None
-    is_over: bool = False  # its end has been told, or nobody wants to hear of it
-    may_pass: bool = False  # be admitted while others stand trial: has had a token, or is one of them (engine.suspects)
+    is_over: bool = False  # its end was returned, or is no longer wanted
+    may_pass: bool = False  # be admitted during trials: has had a token, or is a suspect (engine.suspects)
 
     @property
     def live(self) -> list[Sequence]:
-        """The sequences that go on."""
+        """The unfinished sequences."""
         return [seq for seq in self.seqs if seq.finish_reason is None]
 
     @property

@@ -1,4 +1,4 @@
-"""Numbers with a unit, as people write them: 4GiB, 1k."""
+"""Numbers with a unit: 4GiB, 1k."""
 
 import re
 from typing import Annotated, Any
@@ -10,8 +10,8 @@ _EXAMPLE = "4096, 4k (4000), 4K (4096), 1.5GiB or 2GB"
 
 
 def parse_size(value: Any) -> Any:
-    """The number that a text such as "4GiB" stands for; whatever is no text is returned as it is.
-    Raises ValueError.
+    """The number that a text such as "4GiB" means; other values are returned unchanged. Raises
+    ValueError.
 
     k, m, g and t, and kB, MB, GB and TB are powers of 1,000; K, M, G and T, and KiB to TiB of
     1,024.

@@ -1,11 +1,11 @@
-"""What the engine is doing, as values: made once a step, reported at the edges."""
+"""The engine's figures, as values: made once per step, reported at the edges."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A moment of the engine. Token and block counts are totals since the start unless they are
+    """A snapshot of the engine. Token and block counts are totals since the start unless they are
     called current.
     """
 
@@ -24,13 +24,13 @@ class EngineStats:
     num_preemptions_swap: int
     num_preemptions_recompute: int
     num_wasted_tokens: int  # computed and thrown away by preemption
-    num_discarded_rows: int  # sampled for a sequence that had ended, by a step built ahead
+    num_discarded_rows: int  # sampled by a step built ahead, for a sequence that had ended
     num_blocks_swapped_out: int
     num_blocks_swapped_in: int
     num_blocks_copied: int
     num_recoveries: int  # lost workers replaced
     num_failed_steps: int  # raised an exception
-    num_quarantined: int  # requests that were to blame for either
+    num_quarantined: int  # requests that caused either
     schedule_seconds: float
     build_seconds: float
     execute_seconds: float  # waited for the workers

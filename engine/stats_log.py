@@ -1,4 +1,4 @@
-"""A line for the log, now and then, on what the engine has done since the last one."""
+"""A periodic log line on what the engine did since the last one."""
 
 import logging
 import time
@@ -15,7 +15,7 @@ class StatsLog:
         self._logged, self._logged_at = start, time.monotonic()
 
     def update(self, now: EngineStats) -> None:
-        """Log every ten seconds in which something was done."""
+        """Log every ten seconds, if there were steps."""
         seconds = time.monotonic() - self._logged_at
         if seconds < INTERVAL_SECONDS:
             return

@@ -1,4 +1,4 @@
-"""A step as a value: everything the workers need to know of it, in flat arrays."""
+"""A step as a value: everything the workers need, in flat arrays."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ class ExecuteModelRequest:
     """One step. Workers do, in this order: swap out, swap in, copy, write keys and values, attend,
     sample.
 
-    T token rows, of S sequences one after the other (sequence s owns rows
-    query_starts[s]:query_starts[s + 1]), R sampled rows. A request that only moves blocks (T = 0)
-    is still a step. Block 0 is the null block: it pads block tables.
+    T token rows, of S sequences in order (sequence s owns rows query_starts[s]:query_starts[s +
+    1]), R sampled rows. A request that only moves blocks (T = 0) is still a step. Block 0 is the
+    null block: it pads block tables.
     """
 
     epoch: int

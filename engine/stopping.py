@@ -1,5 +1,5 @@
-"""When a sequence ends, and which of its text may be shown before it is known not to begin a stop
-string.
+"""When a sequence ends, and which of its text may be emitted although a stop string may still
+follow.
 """
 
 from collections.abc import Sequence as Seq
@@ -9,8 +9,8 @@ from engine.sequence import Sequence, SequenceGroup
 
 
 def finish_or_continue(group: SequenceGroup, seq: Sequence, detokenizer: Detokenizer) -> str:
-    """Judge the sequence by its newest token: set finish_reason if it ends; return the text that
-    may be shown now.
+    """Check the sequence after its newest token: set finish_reason if it ends; return the text that
+    may be emitted now.
 
     In this order: an end-of-sequence or stop token, a stop string, the length. An end before
     min_tokens cannot be sampled, and stop strings that begin before min_tokens is reached do not
@@ -39,7 +39,7 @@ def finish_or_continue(group: SequenceGroup, seq: Sequence, detokenizer: Detoken
 
 
 def replay_text(group: SequenceGroup, seq: Sequence, detokenizer: Detokenizer) -> None:
-    """Bring the text state of a sequence that arrives with output tokens to where these left it."""
+    """Bring the text state of a sequence that arrives with output tokens up to date."""
     token_ids, seq.token_ids = seq.token_ids, seq.token_ids[: seq.num_prompt_tokens]
     for token_id in token_ids[seq.num_prompt_tokens :]:
         seq.token_ids.append(token_id)
@@ -47,8 +47,8 @@ def replay_text(group: SequenceGroup, seq: Sequence, detokenizer: Detokenizer) -
 
 
 def _cut_at_stop(seq: Sequence, text: str, stops: Seq[str], *, include: bool) -> str:
-    """Finish at the earliest stop string; else hold back the longest end of the text that may begin
-    one.
+    """Finish at the earliest stop string; otherwise hold back the longest end of the text that may
+    begin one.
     """
     text = _take_held(seq) + text
     found = [(index, stop) for stop in stops if (index := text.find(stop)) >= 0]

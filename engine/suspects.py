@@ -1,18 +1,19 @@
-"""Which request is to blame for steps that fail.
+"""Finds the request that makes steps fail.
 
-A step fails because of the workers (killed from outside, out of memory), of the moment, or of a
-request in it, which would fail every step that it is in. So, after a failure, everybody is computed
-again, and the requests of the failed step are marked with how far they had come. One that gets past
-its mark is cleared. Those that fail again at their mark stand trial: they are held back, and let go
-a few at a time, the newest first, while those go on that have proved themselves by a token. When a
-step fails in which a single request is in doubt, it is that one's doing: it ends with an error, and
-nobody else notices.
+A step fails because of the workers (killed from outside, out of memory), of a transient fault, or
+of a request in it, which would fail every step that it is in. So after a failure all requests are
+computed again, and those of the failed step are marked with their progress. One that gets past its
+mark is cleared. Those that fail again at their mark are tried: they are held back, and admitted a
+few at a time, newest first, while requests that have gained a token continue. If a step fails with
+a single suspect in it, that request is the cause: it ends with an error, and no other request is
+affected.
 
-A death weighs more than an exception. After the first one, requests that have not had a token here
-yet are tried at once, each alone: what kills a process does so in its first step, most likely, and
-two deaths are enough then. A kill from outside weighs less: operators and machines kill processes
-for reasons of their own, and so does a system that is out of memory, which may be a request's
-doing. It takes MAX_KILLS in a row, and nobody is tried after the first.
+The death of a process weighs more than an exception. After the first one, requests that have not
+had a token here yet are tried at once, each alone: a request that crashes a process most likely
+does so in its first step, and two deaths are then enough. A kill from outside weighs less:
+operators and machines kill processes for reasons of their own, and so does a system that is out of
+memory, which may be a request's doing. It takes MAX_KILLS consecutive ones, and no request is tried
+after the first.
 """
 
 import sys
@@ -24,42 +25,38 @@ from engine.plan import ScheduledSequence
 from engine.sequence import SequenceGroup
 from engine.waiting_line import WaitingLine
 
-MAX_TRIALS = 64  # suspects are tried in so many parts at most
-MAX_KILLS = (
-    4  # from outside, in a row, of whoever computes the same tokens of a request: the last of them with it alone
-)
+MAX_TRIALS = 64  # suspects are tried in at most this many parts
+MAX_KILLS = 4  # consecutive kills from outside while the same tokens of a request are computed, the last with it alone
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """How far a request had come when its step failed, and the positions that the step computed of
-    it.
-    """
+    """A request's progress when its step failed, and the positions that the step computed of it."""
 
     progress: int  # tokens of all its sequences
     start: int
     end: int
-    num_kills: int  # from outside, in a row up to now, that the request was under without a token between
+    num_kills: int  # consecutive kills from outside during which the request gained no token
 
     def meets(self, other: Self) -> bool:
-        """Whether both failures may be of the same tokens."""
+        """Whether both failures may have been caused by the same tokens."""
         return self.progress == other.progress and self.start < other.end and other.start < self.end
 
 
 class Suspects:
-    """Shuts the door of the waiting line during trials, and says who may pass it
+    """Closes the waiting queue during trials, and decides which requests are still admitted
     (`SequenceGroup.may_pass`).
     """
 
     def __init__(self, line: WaitingLine) -> None:
         self._line = line
         self._marks: dict[SequenceGroup, _Mark] = {}
-        self._waiting: list[SequenceGroup] = []  # for their trial, the next one last
+        self._waiting: list[SequenceGroup] = []  # awaiting trial, the next one last
         self._on_trial: list[SequenceGroup] = []
         self._num_at_once = 1
 
     def suspect(self, group: SequenceGroup) -> None:
-        """A new request stands trial from the start: other engines were lost with it."""
+        """A new request is a suspect from the start: other engines were lost with it."""
         self._marks[group] = _Mark(_progress(group), 0, sys.maxsize, num_kills=0)
         self._hold([*self._waiting, group], num_at_once=1)
 
@@ -70,8 +67,7 @@ class Suspects:
         is_death: bool,
         is_kill: bool = False,
     ) -> SequenceGroup | None:
-        """Of a step that failed with these in it: the request that is to blame; None while that is
-        not known.
+        """The request that made a step with these requests fail; None while that is not known.
 
         `is_death`: a worker's process ended with the step; `is_kill`: it was ended from outside.
         """
@@ -99,11 +95,11 @@ class Suspects:
         return None
 
     def _num_kills(self, group: SequenceGroup, again: list[SequenceGroup]) -> int:
-        """Of the request before this failure, if it has failed at the same tokens before."""
+        """The request's kills before this failure, if they were at the same tokens."""
         return self._marks[group].num_kills if group in again else 0
 
     def review(self) -> None:
-        """Clear those on trial that got past their mark, or are gone; let the next ones go."""
+        """Clear suspects that got past their mark or are gone; admit the next ones."""
         if not self._marks:
             return
         self._marks = {
@@ -123,8 +119,8 @@ class Suspects:
         self._let_go()
 
     def _let_go(self) -> None:
-        """The next ones for their trial, unless one goes on; who has had no token yet is not to be
-        there.
+        """Admit the next suspects, unless a trial is running; requests without a token must not be
+        beside them.
         """
         while self._waiting and len(self._on_trial) < self._num_at_once:
             self._on_trial.append(self._waiting.pop())

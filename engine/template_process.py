@@ -1,4 +1,4 @@
-"""Renders chat templates in processes of their own, with a bound on time and memory.
+"""Renders chat templates in separate processes, with limits on time and memory.
 
 A template is a program that comes with a checkpoint, and what it does depends on a client's
 messages. Rendered in the engine's process it would hold the interpreter's lock, and nothing there
@@ -28,16 +28,16 @@ import jinja2
 from engine.chat_template import make_environment
 from engine.errors import InputProcessingError, InvalidRequest
 
-MAX_CPU_SECONDS = 3  # of a processor: a busy machine does not use them up
+MAX_CPU_SECONDS = 3  # of processor time: a busy machine does not use it up
 MAX_MEMORY_BYTES = 2 << 30
 MAX_RENDERED_BYTES = 64 << 20
-ANSWER_SECONDS = 60.0  # after which a process that neither answers nor computes (it was stopped) is ended
+ANSWER_SECONDS = 60.0  # after which a process that neither answers nor computes (for example a stopped one) is killed
 RENDERED, REFUSED, FAILED = b"r", b"x", b"f"
 _LENGTH = struct.Struct(">Q")
 
 
 class TemplateRenderer:
-    """A chat template, rendered by as many processes as render at a time. From any thread."""
+    """A chat template, rendered by one process per concurrent call. Thread-safe."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -45,7 +45,7 @@ class TemplateRenderer:
         weakref.finalize(self, _end_all, self._idle)
 
     def start(self) -> None:
-        """Have a process there for the first conversation."""
+        """Start a process for the first conversation."""
         self._idle.append(_TemplateProcess(self._source))
 
     def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
@@ -66,7 +66,7 @@ class TemplateRenderer:
             if process.is_new or process.is_out_of_time:
                 raise InputProcessingError(process.why_it_ended(error)) from None
             return self.render(messages, variables)  # it was killed, perhaps long ago
-        except BaseException:  # Ctrl-C, say: an answer may be on its way, which is not for the next one
+        except BaseException:  # for example Ctrl-C: its answer may still arrive, and the next call must not get it
             process.end()
             raise
         self._idle.append(process)
@@ -74,8 +74,8 @@ class TemplateRenderer:
 
 
 class _TemplateProcess:
-    """The parent's end. A process is of no more use after an exception that is none of the
-    caller's.
+    """The parent's end. The process is unusable after an exception that the caller did not
+    cause.
     """
 
     def __init__(self, source: str) -> None:
@@ -84,12 +84,11 @@ class _TemplateProcess:
         self._line.settimeout(ANSWER_SECONDS)
         with theirs:
             self._process = subprocess.Popen(
-                # -S: without site, whose hooks are for others; what is installed is found by our
-                # own path.
+                # -S: without site and its hooks; installed packages are found by our own path.
                 [sys.executable, "-S", "-P", "-m", "engine.template_process"],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=theirs.fileno(),
-                start_new_session=True,  # Ctrl-C in a terminal is for the parent
+                start_new_session=True,  # Ctrl-C in a terminal must reach only the parent
             )
         _send(self._line, source.encode())
 
@@ -125,7 +124,7 @@ def _end_all(processes: list[_TemplateProcess]) -> None:
 
 
 def main() -> None:
-    """The child: answers until the parent closes the line."""
+    """The child: answers until the parent closes the connection."""
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with socket.socket(fileno=0) as line:
@@ -135,7 +134,7 @@ def main() -> None:
                 messages, variables = pickle.loads(_receive(line))
                 _send(line, _answer(source, messages, variables))
         except (EOFError, ConnectionError):
-            pass  # the parent has ended, or has no more use for us
+            pass  # the parent has ended, or has closed the connection
 
 
 def _answer(source: str, messages: list[dict[str, Any]], variables: dict[str, Any]) -> bytes:
@@ -152,7 +151,7 @@ def _answer(source: str, messages: list[dict[str, Any]], variables: dict[str, An
         return FAILED + b"it takes more than %d bytes of memory" % MAX_MEMORY_BYTES
     except jinja2.TemplateError as error:
         return REFUSED + str(error).encode(errors="replace")
-    except Exception as error:  # whatever a template does with what it did not expect
+    except Exception as error:  # any error of a template with unexpected values
         return FAILED + f"{type(error).__name__}: {error}".encode(errors="replace")
 
 
@@ -162,7 +161,7 @@ def _compile(source: str) -> jinja2.Template:
 
 
 def _allow_more_time() -> None:
-    """The kernel ends this process (SIGXCPU) once it has computed for that much longer."""
+    """The kernel kills this process (SIGXCPU) after that much more processor time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(used.ru_utime + used.ru_stime) + 1 + MAX_CPU_SECONDS
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))

@@ -1,6 +1,4 @@
-"""How many bytes a text may have and still fit into a model's context, known without tokenizing
-it.
-"""
+"""The most bytes that a text may have to fit into a model's context, without tokenizing it."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -18,14 +16,14 @@ from engine.errors import InvalidRequest
 # its bytes in the longest sequence that is equal to it (U+0390, of U+1FBE, U+0308 and U+0341).
 # ASCII it leaves alone.
 NFC_SHRINKS_BY = 4
-# What may come before the model and loses no byte.
+# Pre-tokenizers that lose no byte.
 LOSSLESS = frozenset({"ByteLevel", "Digits", "Split"})
 
 
 @dataclass(frozen=True, slots=True)
 class TextLimit:
-    """Of a context of `num_tokens`, none of which stands for more than `bytes_per_token` bytes of
-    normalized text.
+    """The limit of a context of `num_tokens`, each of at most `bytes_per_token` bytes of normalized
+    text.
     """
 
     num_tokens: int
@@ -34,7 +32,7 @@ class TextLimit:
     def check(self, text: str, param: str) -> None:
         """Raises InvalidRequest for a text that cannot fit."""
         limit = self.num_tokens * self.bytes_per_token * (1 if text.isascii() else NFC_SHRINKS_BY)
-        if 4 * len(text) <= limit:  # a character has four bytes at most
+        if 4 * len(text) <= limit:  # a character has at most four bytes
             return
         num_bytes = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if num_bytes > limit:
@@ -47,10 +45,8 @@ class TextLimit:
 
 
 def bytes_per_token(encoder: Encoder, token_bytes: Sequence[bytes]) -> int | None:
-    """The longest token's bytes; None if the encoder may drop some of a text's bytes, which no
-    token stands for then.
-
-    A byte-level BPE tokenizer drops none, unless told to: by another normalizer than NFC, a
+    """The longest token's bytes; None if the encoder may drop bytes of a text. A byte-level BPE
+    tokenizer drops none, unless it is configured to: by another normalizer than NFC, a
     pre-tokenizer that removes what it splits at, an added token that takes the spaces beside it
     along, or a vocabulary that lacks some of the 256 bytes.
     """
@@ -67,7 +63,7 @@ def bytes_per_token(encoder: Encoder, token_bytes: Sequence[bytes]) -> int | Non
 
 
 def _parts(component: Normalizer | PreTokenizer | None) -> Iterator[dict[str, Any]]:
-    """What it is made of, as tokenizer.json has it; nothing if it is absent."""
+    """Its parts, as in tokenizer.json; empty if it is absent."""
     pending = [] if component is None else [json.loads(component.__getstate__())]
     while pending:
         part = pending.pop()

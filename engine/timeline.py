@@ -1,4 +1,4 @@
-"""Every step that ran, kept for a while to be looked at."""
+"""Records of the last steps, to be inspected."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ NUM_STEPS_KEPT = 2048
 
 @dataclass(slots=True)
 class StepRecord:
-    """One step: who was in it, what it computed and moved, and when. Times are seconds of
+    """One step: its sequences, what it computed and moved, and when. Times are seconds of
     `time.monotonic()`.
     """
 

@@ -1,5 +1,5 @@
-"""How many of a sequence's tokens a step computes: one of each that decodes, and of prompts as many
-as that leaves.
+"""How many of a sequence's tokens a step computes: one of each decoding sequence, and of prompts as
+many as that leaves.
 """
 
 from collections.abc import Iterator
@@ -14,21 +14,21 @@ from engine.sequence import Lane, Sequence, SequenceGroup
 # Prompt logprobs need a row of logits for each prompt token; a step takes no more than this of one
 # sequence.
 MAX_PROMPT_LOGPROB_ROWS = 256
-# Pipeline stages work on different parts of the prompts at once: so many steps a stage, for the
-# pipeline to fill quickly.
+# Pipeline stages work on different parts of the prompts at once: this many steps per stage, so that
+# the pipeline fills quickly.
 STEPS_A_STAGE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """What one step may take, and how many steps are in flight."""
+    """The limits of one step, and the number of steps in flight."""
 
     max_num_batched_tokens: int
     max_num_seqs: int
-    long_prefill_token_threshold: int  # of one sequence; 0: no limit of its own
+    long_prefill_token_threshold: int  # of one sequence; 0: no separate limit
     min_stage_tokens: int  # of prompts, where several stages share them
     depth: int  # steps in flight
-    runs_ahead: bool  # whether a step may be built before the tokens of the one before it are known
+    runs_ahead: bool  # whether a step may be built before the previous step's tokens are known
 
 
 def step_limits(config: EngineConfig, executor: Executor) -> StepLimits:
@@ -43,9 +43,7 @@ def step_limits(config: EngineConfig, executor: Executor) -> StepLimits:
 
 
 class TokenBudget:
-    """Counts what a plan holds already against the limits; changes nothing but what it notes in the
-    plan.
-    """
+    """Counts a plan's contents against the limits; changes only the counts in the plan."""
 
     def __init__(self, queues: Queues, limits: StepLimits) -> None:
         self.queues = queues
@@ -53,14 +51,13 @@ class TokenBudget:
         self.long_prefill_tokens = limits.long_prefill_token_threshold or limits.max_num_batched_tokens
         # Several pipeline stages work on different steps at once.
         self.shares_steps = limits.depth > 1 and not limits.runs_ahead
-        self.runs_ahead = limits.runs_ahead  # asked for every row of a step
+        self.runs_ahead = limits.runs_ahead  # a local copy: used for every row of a step
 
     def max_tokens(self) -> int:
-        """Tokens a step: with several stages a part of what there is, so that steps take equally
-        long.
-
-        It has room for prompts whatever the decoding sequences take. Who waits for a seat does not
-        count: a prompt that comes when another request ends would be computed in one step.
+        """Tokens per step: with several stages a share of all uncomputed tokens, so that steps take
+        equally long. There is room for prompts whatever the decoding sequences take. Lanes that
+        cannot be admitted yet do not count; otherwise a prompt admitted when another request ends
+        would be computed in one step.
         """
         limits = self.limits
         if not self.shares_steps:
@@ -71,8 +68,8 @@ class TokenBudget:
         return min(self.decoding_share() + max(share, limits.min_stage_tokens), limits.max_num_batched_tokens)
 
     def decoding_share(self) -> int:
-        """Decoding sequences a step: pipeline stages are kept busy by different ones, so no step
-        takes them all.
+        """Decoding sequences per step: pipeline stages work on different ones, so no step takes
+        them all.
         """
         if not self.shares_steps:
             return self.limits.max_num_seqs
@@ -80,7 +77,7 @@ class TokenBudget:
         return -(-num_decoding // self.limits.depth)
 
     def num_schedulable(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> int:
-        """How many of the sequence's tokens the plan takes."""
+        """How many of the sequence's tokens fit into the plan."""
         if seq.num_pending and not self._can_be_ahead(group, seq, plan):
             return 0
         num_tokens = seq.num_uncomputed_tokens
@@ -92,10 +89,8 @@ class TokenBudget:
         return num_tokens
 
     def prompt_tokens_left(self, plan: SchedulerOutputs) -> int:
-        """How many more tokens of prompts fit in: the first prompt that asks has the step's
-        decoding sequences counted.
-
-        All that is in the step by then is theirs; the rest of them is still to come.
+        """How many more prompt tokens fit. The first prompt counts the step's decoding sequences:
+        everything in the step so far is theirs, and the remaining ones still follow.
         """
         if plan.max_prompt_tokens is None:
             num_to_come = sum(
@@ -122,7 +117,7 @@ class TokenBudget:
         )
 
     def _first_in_line(self) -> Iterator[Lane]:
-        """Those who wait and would have a seat now."""
+        """The waiting lanes that could be admitted now."""
         num_free = self._num_free_seats()
         for lane in self.queues.waiting.admissible():
             num_free -= lane.num_seats

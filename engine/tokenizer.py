@@ -13,18 +13,15 @@ from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.template_process import TemplateRenderer
 from engine.text_limit import TextLimit, bytes_per_token
 
-# The library would spread a batch over every core, which the engine computes on. It has no other
-# switch.
+# The library would spread a batch over all cores, which the engine needs. It has no other switch.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Tokenizer:
-    """A byte-level BPE tokenizer, as every Qwen2 has; read without transformers, whose import costs
-    seconds.
-
-    `token_bytes[id]` is what a token stands for: text is the bytes of all tokens joined, then
+    """A byte-level BPE tokenizer, as every Qwen2 has; read without transformers, whose import takes
+    seconds. `token_bytes[id]` are a token's bytes: text is the bytes of all tokens joined, then
     decoded.
     """
 
@@ -34,7 +31,7 @@ class Tokenizer:
             self._encoder = Encoder.from_file(str(path / "tokenizer.json"))
         except Exception as error:  # the library raises bare Exceptions
             raise InvalidConfig(f"{path / 'tokenizer.json'} cannot be read: {error}") from None
-        self._encoder.no_truncation()  # a prompt is computed whole, or refused
+        self._encoder.no_truncation()  # prompts are never truncated: too long ones are rejected
         self._encoder.no_padding()
         settings = read_settings(path)
         source = find_template(path, settings)
@@ -50,26 +47,24 @@ class Tokenizer:
         self._bytes_per_token = bytes_per_token(self._encoder, self.token_bytes)
 
     def start(self) -> None:
-        """Have ready what the first conversation needs; it would wait a moment for it otherwise."""
+        """Start what the first conversation would otherwise have to wait for."""
         if self._renderer is not None:
             self._renderer.start()
 
     def text_limit(self, num_tokens: int) -> TextLimit | None:
-        """The most bytes that a text of so many tokens may have; None where this tokenizer sets no
+        """The most bytes that a text of that many tokens may have; None if this tokenizer sets no
         such limit.
         """
         return None if self._bytes_per_token is None else TextLimit(num_tokens, self._bytes_per_token)
 
     def encode(self, text: str, max_tokens: int | None = None) -> list[int]:
-        """A prompt's token ids, with whatever the tokenizer puts around a text.
-
-        Raises InvalidRequest if they are more than `max_tokens`: at once, where the text's bytes
-        tell.
+        """A prompt's token ids, with what the tokenizer adds around a text. Raises InvalidRequest
+        if there are more than `max_tokens`: at once, if the text has too many bytes.
         """
         return self._encode(text, max_tokens, "prompt", add_special_tokens=True)
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], max_tokens: int | None = None) -> list[int]:
-        """A conversation's token ids, up to where the assistant answers; `max_tokens` as for
+        """A conversation's token ids, up to the assistant's answer; `max_tokens` as for
         `encode`.
         """
         return self._encode(self.render_chat(messages), max_tokens, "messages", add_special_tokens=False)
@@ -77,8 +72,8 @@ class Tokenizer:
     def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The conversation in the checkpoint's chat template.
 
-        Raises InvalidRequest with the template's own complaint, InputProcessingError if it trips
-        over the messages, or takes too much time or memory.
+        Raises InvalidRequest with the template's own complaint, InputProcessingError if it fails on
+        the messages, or takes too much time or memory.
         """
         if self._renderer is None:
             raise InvalidRequest("the model has no chat template; use completions", param="messages")
@@ -88,13 +83,11 @@ class Tokenizer:
         return self._renderer.render(messages, variables | self._special)
 
     def encode_word(self, word: str) -> list[int]:
-        """The token ids of a word as it stands, for bad_words."""
+        """The token ids of a word without anything around it, for bad_words."""
         return self._encode(word, None, "bad_words", add_special_tokens=False)
 
     def bytes_of(self, token_id: int) -> bytes:
-        """What a token stands for; nothing, for ids beyond the tokenizer's that a model may
-        have.
-        """
+        """A token's bytes; empty for ids beyond the tokenizer's, which a model may have."""
         return self.token_bytes[token_id] if token_id < len(self.token_bytes) else b""
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -108,11 +101,11 @@ class Tokenizer:
         if limit is not None:
             limit.check(text, param)
         try:
-            # `encode` would hold the interpreter's lock all the while; a batch of one does not.
+            # `encode` would hold the interpreter lock; a batch of one does not.
             (encoding,) = self._encoder.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-        except Exception as error:  # whatever the library trips over is this request's own trouble
+        except Exception as error:  # any exception of the library is a failure of this request only
             raise InputProcessingError(f"the tokenizer failed: {error}") from error
-        if max_tokens is not None and len(encoding) > max_tokens:  # before a list is made of them, which takes the lock
+        if max_tokens is not None and len(encoding) > max_tokens:  # before a list is made, which holds the lock
             raise InvalidRequest(
                 f"{len(encoding)} prompt tokens exceed the context of {max_tokens}",
                 param=param,

@@ -1,5 +1,5 @@
-"""Who waits for admission, in order, with a door that may be shut to newcomers while suspects stand
-trial.
+"""The lanes that wait for admission, in order; it can be closed to new requests while suspects are
+tried.
 """
 
 import heapq
@@ -19,17 +19,16 @@ def insert(queue: list[Lane], lane: Lane) -> None:
 
 
 def remove(queue: list[Lane], lane: Lane) -> None:
-    """Take a lane out of a queue that it is in, without asking each of the others."""
+    """Remove a lane from its queue, by binary search."""
     index = bisect_left(queue, lane.order, key=_order)
     assert queue[index] is lane, f"request {lane.group.request.id} is not in this queue"
     del queue[index]
 
 
 class WaitingLine:
-    """Two queues served as one, each in order: lanes of groups that pass a shut door (`may_pass`),
-    and the others.
-
-    So shutting and opening it touches nobody who waits, of whom there may be a hundred thousand.
+    """Two ordered queues served as one: lanes of groups that are admitted even when it is closed
+    (`may_pass`), and the others. So closing and opening it takes constant time, even with a hundred
+    thousand waiting.
     """
 
     def __init__(self) -> None:
@@ -47,7 +46,7 @@ class WaitingLine:
         return len(self._passing) + len(self._others)
 
     def __iter__(self) -> Iterator[Lane]:
-        """Everybody, in order."""
+        """All lanes, in order."""
         return heapq.merge(self._passing, self._others, key=_order)
 
     def add(self, lane: Lane) -> None:
@@ -61,8 +60,8 @@ class WaitingLine:
             del self._num_lanes[lane.group]
 
     def set_may_pass(self, group: SequenceGroup, *, may_pass: bool) -> None:
-        """Say whether the door, when shut, lets a group's lanes through; they need not be in the
-        line now.
+        """Set whether a group's lanes are admitted when the queue is closed; they need not be in it
+        now.
         """
         here = [lane for lane in group.lanes if lane.status is Status.WAITING]
         for lane in here:
@@ -72,7 +71,7 @@ class WaitingLine:
             self.add(lane)
 
     def admissible(self) -> Iterator[Lane]:
-        """Those whom the door lets through, in order; the line must not change meanwhile."""
+        """The lanes that may be admitted, in order; the queue must not change meanwhile."""
         return iter(self._passing) if self.is_shut else iter(self)
 
     def first(self) -> Lane | None:
