@@ -94,9 +94,9 @@ class Admission:
 
 def _make_lanes(group: SequenceGroup) -> None:
     if group.params.beam_width is not None:
-        group.lanes = [Lane(group, group.seqs, (*group.order, 0), num_seats=group.params.num_samples)]
+        group.lanes = [Lane(group, group.seqs, (*group.order, 0), num_places=group.params.num_samples)]
         return
-    group.lanes = [Lane(group, [seq], (*group.order, seq.choice), num_seats=1) for seq in group.live]
+    group.lanes = [Lane(group, [seq], (*group.order, seq.choice), num_places=1) for seq in group.live]
     if group.prefix_salt is None and len(group.lanes) > 1:
         group.prefix_salt = group.order[1].to_bytes(8)  # of this request alone
 

@@ -80,7 +80,7 @@ class Scheduler:
     def _swap_in(self, plan: SchedulerOutputs) -> None:
         for lane in list(self.queues.swapped):
             needed = self.blocks.num_blocks_to_swap_in(lane.seqs, lane.group.prefix_salt)
-            if needed > self._num_admissible_blocks() or not self.budget.has_seats(lane):
+            if needed > self._num_admissible_blocks() or not self.budget.has_places(lane):
                 if not self.queues.running and not any(seq.num_pending for seq in lane.seqs):
                     plan.outgrown.append(lane)
                 return
@@ -94,7 +94,7 @@ class Scheduler:
                 continue
             if any(seq.num_pending for seq in lane.seqs):
                 return  # preempted while in flight: its last token is not known yet
-            if not self.budget.has_seats(lane) or self.budget.prompt_tokens_left(plan) <= 0:
+            if not self.budget.has_places(lane) or self.budget.prompt_tokens_left(plan) <= 0:
                 return
             lengths = [self.blocks.num_blocks(seq.num_tokens) for seq in lane.seqs]
             if sum(lengths) > self.blocks.device.num_usable or max(lengths) > self.blocks.max_blocks:

@@ -119,7 +119,7 @@ class Lane:
     group: "SequenceGroup"
     seqs: list[Sequence]  # for beams the group's own list
     order: tuple[int, int, int]  # the place in every queue, lower first; unique
-    num_seats: int  # running sequences that it counts as, including future beams
+    num_places: int  # running sequences that it counts as, including future beams
     status: Status = Status.WAITING
     last_step: int = -1  # the last step any of its sequences was scheduled in
 

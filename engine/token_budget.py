@@ -104,8 +104,8 @@ class TokenBudget:
             plan.max_prompt_tokens = plan.max_tokens - num_decoding
         return plan.max_prompt_tokens - plan.num_prompt_tokens
 
-    def has_seats(self, newcomer: Lane) -> bool:
-        return newcomer.num_seats <= self._num_free_seats()
+    def has_places(self, newcomer: Lane) -> bool:
+        return newcomer.num_places <= self._num_free_places()
 
     def _can_be_ahead(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> bool:
         """Whether the sequence's next token may be computed before its last one is known."""
@@ -118,13 +118,13 @@ class TokenBudget:
 
     def _first_in_line(self) -> Iterator[Lane]:
         """The waiting lanes that could be admitted now."""
-        num_free = self._num_free_seats()
+        num_free = self._num_free_places()
         for lane in self.queues.waiting.admissible():
-            num_free -= lane.num_seats
+            num_free -= lane.num_places
             if num_free < 0:
                 return
             if not lane.waits_for_prompt:
                 yield lane
 
-    def _num_free_seats(self) -> int:
-        return self.limits.max_num_seqs - sum(lane.num_seats for lane in self.queues.running)
+    def _num_free_places(self) -> int:
+        return self.limits.max_num_seqs - sum(lane.num_places for lane in self.queues.running)

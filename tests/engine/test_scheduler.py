@@ -94,7 +94,7 @@ def test_without_max_tokens_the_end_depends_on_neither_n_nor_the_cache(fields):
     assert {len(choice.token_ids) for choice in roomy.outputs} == {114}
 
 
-def test_more_choices_than_seats_take_turns():
+def test_more_choices_than_places_take_turns():
     request = choices(10, ignore_eos=True)
     engine = make_engine(Knobs(overrides={"max_num_seqs": 3}))
     answer = run(engine, [request])["r"]
@@ -145,7 +145,7 @@ def test_a_resumed_request_is_not_told_that_its_outputs_were_cached():
     assert told.num_cached_tokens == len(PROMPT)
 
 
-def test_a_choice_that_has_ended_gives_up_its_seat():
+def test_a_choice_that_has_ended_gives_up_its_place():
     engine = make_engine(Knobs(overrides={"max_num_seqs": 4}))
     # Choices end at tokens of their own: the last one alone for a while.
     add_request(engine, "r", PROMPT, SamplingParams(n=4, seed=3, max_tokens=200))

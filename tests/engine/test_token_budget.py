@@ -27,7 +27,7 @@ def test_stages_work_on_different_parts_of_the_prompts_at_once(depth: int, runs_
         assert any(1 in record.num_tokens and max(record.num_tokens) > 1 for record in engine.timeline.records)
 
 
-def test_a_prompt_that_takes_a_free_seat_is_spread_over_steps_however_many_wait_behind_it() -> None:
+def test_a_prompt_that_takes_a_free_place_is_spread_over_steps_however_many_wait_behind_it() -> None:
     engine = make_engine(Knobs(num_blocks=1000, depth=2, overrides={"device": "cpu", "max_num_seqs": 2}))
     for number in range(40):
         params = SamplingParams(max_tokens=8 + number % 2, temperature=0, ignore_eos=True)
