@@ -15,7 +15,7 @@ from torch import Tensor
 from ops.checks import check_gate_up, check_leaves
 from ops.interface import Quantization, check_shape
 from ops.kernels.products import products
-from ops.kernels.quantized import QuantizedWeight, Weight, operands, rows_of, store
+from ops.kernels.quantization import QuantizedWeight, Weight, operands, rows_of, store
 
 
 @triton.jit(do_not_specialize=["num_rows"])

@@ -17,7 +17,7 @@ from torch import Tensor
 from ops.checks import check_expert_leaves
 from ops.interface import Quantization, check_shape
 from ops.kernels.products import products
-from ops.kernels.quantized import Weight, operands, stack, store
+from ops.kernels.quantization import Weight, operands, stack, store
 
 
 @triton.jit(do_not_specialize=["first", "num_places"])

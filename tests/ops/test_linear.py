@@ -62,14 +62,6 @@ def test_linear_tree_has_the_same_bits_however_many_ranks_share_the_leaves(
         assert not torch.equal(sum(parts), whole), "these numbers do not tell a tree from a chain"
 
 
-def test_tree_adds_neighbours_first() -> None:
-    one, tiny = torch.tensor(1.0), torch.tensor(2.0**-24)
-    assert add_tree([one, tiny, tiny, tiny]) == 1.0 + 2.0**-23
-    assert add_tree([one]) is one
-    with pytest.raises(AssertionError):
-        add_tree([one, one, one])
-
-
 def test_shapes_that_do_not_fit_are_refused(ops: Ops, device: torch.device) -> None:
     weight = torch.randn(24, 96, device=device)
     with pytest.raises(ValueError, match="3 leaves"):

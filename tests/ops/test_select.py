@@ -62,10 +62,3 @@ def test_a_quantization_that_is_not_computed_is_refused_with_what_would_work(mon
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(backends.UnavailableBackend, match="'fast'; there are auto, reference, cpu, triton"):
         backends.select("fast", CPU)
-
-
-def test_every_backend_has_the_functions_and_signatures_of_the_interface(ops: interface.Ops) -> None:
-    for name, function in inspect.getmembers(interface.Ops, inspect.isfunction):
-        if not name.startswith("_"):
-            wanted = list(inspect.signature(function).parameters)[1:]
-            assert list(inspect.signature(getattr(ops, name)).parameters) == wanted, name

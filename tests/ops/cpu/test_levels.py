@@ -11,10 +11,9 @@ from ops import cpu
 from ops.cpu import build
 
 ROOT = Path(__file__).parents[3]
-FILES = ["tests/ops/cpu/test_exact.py", "tests/ops/cpu/test_linear.py", "tests/ops/cpu/test_sampling.py"] + [
-    f"tests/ops/test_{name}.py"
-    for name in ("activation", "attention", "linear", "logprobs", "moe", "norm", "quantization", "rotary", "sampling")
-]
+OPS = "activation attention linear logprobs moe norm qk_norm quantization rotary route sampling".split()
+FILES = [f"tests/ops/cpu/test_{name}.py" for name in ("exact", "linear", "sampling")]
+FILES += [f"tests/ops/test_{name}.py" for name in OPS]
 
 
 @pytest.mark.skipif("SQUADRON_CPU_ISA" in os.environ, reason="a level was asked for by name")

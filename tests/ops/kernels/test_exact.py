@@ -10,7 +10,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 from ops import kernels
-from ops.kernels.quantized import encode_rows
+from ops.kernels.quantization import encode_rows
 from ops.reference.float8 import encode
 from ops.tree import add_tree
 from tests.ops.kernels.paged import make_paged

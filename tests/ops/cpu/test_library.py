@@ -1,0 +1,65 @@
+"""Finding the kernels and doing without them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from ops.cpu import library
+
+ROOT = Path(__file__).parents[3]
+REPORT = """
+import torch, ops
+reason = ops.unavailable_reason("cpu", torch.device("cpu"))
+print(ops.select("auto", torch.device("cpu")).NAME, "|", reason)
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of ops/ without compiled kernels."""
+    shutil.copytree(ROOT / "ops", tmp_path / "ops", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    return tmp_path
+
+
+def report(checkout: Path, **environment: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "XDG_CACHE_HOME": str(checkout / "cache"), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", REPORT], env=environment, cwd=checkout, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_without_a_compiler_the_reference_computes(checkout: Path) -> None:
+    (checkout / "empty").mkdir()
+    found = report(checkout, PATH=str(checkout / "empty"), CXX="", SQUADRON_CPU_ISA="")
+    assert found == "reference | no C++ compiler (c++, g++, clang++ or $CXX)"
+
+
+def test_a_level_that_the_processor_lacks_is_refused(checkout: Path) -> None:
+    assert report(checkout, SQUADRON_CPU_ISA="mmx").startswith("reference | SQUADRON_CPU_ISA=mmx: this processor runs ")
+
+
+def test_other_dtypes_are_refused_by_name() -> None:
+    assert [library.dtype_number(torch.zeros(1, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)] == [0, 1]
+    with pytest.raises(ValueError, match=r"float32 and bfloat16, not in torch.float16"):
+        library.dtype_number(torch.zeros(1, dtype=torch.float16))
+
+
+@pytest.mark.skipif(library.unavailable_reason() is not None, reason=str(library.unavailable_reason()))
+def test_calls_go_elsewhere_in_one_thread_and_while_it_is_asked_for() -> None:
+    stand_in = object()
+    with ThreadPoolExecutor(1) as other, library.calls_go_to(stand_in):
+        assert library.library() is stand_in
+        assert library.kernels() is not stand_in
+        assert other.submit(library.library).result() is library.kernels()
+    assert library.library() is library.kernels()
+
+
+@pytest.mark.skipif(library.unavailable_reason() is not None, reason=str(library.unavailable_reason()))
+def test_the_level_in_use_is_the_first_of_those_that_may_be() -> None:
+    assert library.usable_levels()[0] == library.isa()
