@@ -1,0 +1,21 @@
+"""Errors say what happened where, and cross processes."""
+
+import pickle
+
+import pytest
+
+from engine.errors import StepRaised, WorkerLost, in_a_line
+
+
+def test_a_failed_step_names_the_rank() -> None:
+    assert str(WorkerLost(3, "silent for 2.7 s")) == "worker 3 lost: silent for 2.7 s"
+    assert str(StepRaised(1, "ValueError: no", 7)) == "step 7 raised on worker 1: ValueError: no"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [(ValueError("first\nsecond"), "ValueError: first"), (KeyError(), "KeyError: "), (OSError(" x "), "OSError: x")],
+)
+def test_an_error_in_a_line(error: Exception, line: str) -> None:
+    assert in_a_line(error) == line
+    assert in_a_line(pickle.loads(pickle.dumps(error))) == line
