@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from engine.step import ExecuteModelRequest
-from engine.worker.cache.room import no_room_advice
 from engine.worker.cache.warm_up import warm_up
 
 pytest.importorskip("triton")
@@ -43,9 +42,3 @@ def test_every_tile_is_tried_in_prefill_and_those_of_decode_steps_in_decode(max_
     assert max(ran[True]) == max_num_seqs
     assert tiles(ran[True]) == tiles(set(range(1, max_num_seqs + 1)))
     assert tiles(ran[True] | ran[False]) == tiles(set(range(1, 2049)))
-
-
-def test_the_advice_names_what_would_do() -> None:
-    gib = 1 << 30
-    assert no_room_advice(gib, 80 * gib, 0.92) == "gpu_memory_utilization=0.94 would do"
-    assert no_room_advice(10 * gib, 80 * gib, 0.92).startswith("raise tensor_parallel_size")

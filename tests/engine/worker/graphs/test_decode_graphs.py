@@ -5,10 +5,9 @@ steps in flight.
 import gc
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,49 +19,27 @@ from engine.outputs import SamplerOutput
 from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
 from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs, is_decode
-from engine.worker.graphs.graphs import batch_sizes, context_limits
 from engine.worker.step_tensors import StepTensors
 from engine.worker.worker import Worker
 from ops.cpu import tape
 from parallel.groups.group import Group
 from parallel.groups.pipeline import Stage
+from tests.engine.worker.on_demo import MODEL
 from tests.engine.worker.recompute import Recompute
 from tests.engine.worker.steps import Part, floats, ints, make_step, pairs
 from tests.engine.worker.tiny import Shape, make_runner
 from tests.parallel.ranks import run_ranks
 
-MODEL = str(Path(__file__).parents[4] / "configs" / "demo")
 CPU = torch.device("cpu")
 MAX_NUM_SEQS = 11
 MAX_MODEL_LEN = 600
 BLOCKS_EACH = 3
 
 
-def test_sizes_are_few_and_reach_the_largest_batch() -> None:
-    assert batch_sizes(256) == [1, 2, 4, 8, *range(16, 257, 8)]
-    assert batch_sizes(11) == [1, 2, 4, 8, 11]
-    assert batch_sizes(8) == [1, 2, 4, 8]
-    assert batch_sizes(3) == [1, 2, 3]
-    assert batch_sizes(1) == [1]
-
-
-def test_context_limits_reach_the_longest_context() -> None:
-    assert context_limits(32768) == [512, 4096, 32768]
-    assert context_limits(600) == [512, 600]
-    assert context_limits(512) == context_limits(512)[-1:] == [512]
-
-
 def test_a_decode_step_has_one_row_for_each_sequence() -> None:
     assert is_decode(make_step(0, [Part([5] * 9, 8, [1]), Part([6], 0, [2])]))
     assert not is_decode(make_step(0, [Part([5] * 9, 8, [1]), Part([6, 7], 0, [2])]))
     assert not is_decode(make_step(0, [], blocks_to_copy=pairs((1, 2))))
-
-
-@pytest.fixture(autouse=True)
-def as_many_threads_as_before() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @cache

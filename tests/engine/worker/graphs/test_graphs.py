@@ -1,0 +1,51 @@
+"""Graphs by the number of rows that they are for."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from engine.worker.graphs.graphs import Graphs, batch_sizes, context_limits
+
+
+def test_sizes_are_few_and_reach_the_largest_batch() -> None:
+    assert batch_sizes(256) == [1, 2, 4, 8, *range(16, 257, 8)]
+    assert batch_sizes(11) == [1, 2, 4, 8, 11]
+    assert batch_sizes(8) == [1, 2, 4, 8]
+    assert batch_sizes(3) == [1, 2, 3]
+    assert batch_sizes(1) == [1]
+
+
+def test_context_limits_reach_the_longest_context() -> None:
+    assert context_limits(32768) == [512, 4096, 32768]
+    assert context_limits(600) == [512, 600]
+    assert context_limits(512) == context_limits(512)[-1:] == [512]
+
+
+def rows(count: int) -> Callable[[], torch.Tensor]:
+    return lambda: torch.arange(count)
+
+
+def test_the_largest_is_captured_first_and_each_once() -> None:
+    captured: list[int] = []
+
+    def capture(compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        captured.append(len(compute()))
+        return compute
+
+    graphs = Graphs(capture, before=((8,),))
+    for count in (2, 4, 2, 8):
+        assert len(graphs.of((count,), rows)()) == count
+    assert captured == [8, 2, 4]
+    assert graphs.num_captured == 3
+
+
+def test_what_cannot_be_captured_is_computed_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    def capture(compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        raise RuntimeError("no room\nand a trace")
+
+    graphs = Graphs(capture, before=())
+    for _ in range(2):
+        assert len(graphs.of((3,), rows)()) == 3
+    assert graphs.num_captured == 0
+    assert caplog.messages == ["there is no graph of 3 rows, such steps are launched as others are: no room"]
