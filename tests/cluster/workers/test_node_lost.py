@@ -5,7 +5,7 @@ for all.
 import gc
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,16 @@ import ray
 from ray.cluster_utils import Cluster
 
 from cluster.workers.executor import RayExecutor
-from engine.errors import StepFailure, WorkerLost
+from engine.config import EngineConfig, ModelConfig
+from engine.errors import CACHE_TOO_SMALL, StepFailure, WorkerLost
+from engine.llm_engine import LLMEngine
+from engine.outputs import Accumulator, RequestOutput
+from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
 from tests.cluster.workers.ranks import PROMPTS, ROOT, SECONDS, make_config
+from tests.engine.arrivals import add_request
 from tests.engine.worker.steps import generate
+from tests.engine.workloads import TOKENIZER
 
 # Ray's own: `Cluster` leaves sockets open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -90,3 +96,63 @@ def test_ranks_move_to_another_node_and_then_to_half_as_many(cluster: Any, monke
         assert run(executor, epoch) == expected
     finally:
         executor.shutdown()
+
+
+def test_with_half_the_ranks_and_half_the_cache_who_still_fits_goes_on(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the same tokens; a request that needs more than the whole cache ends when it does."""
+    monkeypatch.setattr("cluster.workers.executor.ELASTIC_SECONDS", 2)
+    given = {"max_model_len": 36 * 16, "num_spare_workers": 0, "elastic": True}
+    requests: dict[str, tuple[list[int], SamplingParams]] = {
+        f"short {n}": ([30 + n] * 40, SamplingParams(max_tokens=40, seed=n, ignore_eos=True)) for n in range(3)
+    }
+    requests["long"] = ([*range(20, 320)], SamplingParams(max_tokens=60, seed=9, ignore_eos=True))
+    memory = {"num_gpu_blocks_override": None, "kv_cache_memory_bytes": 64 << 20}
+    alone = started_engine(make_config(**memory, **given), LocalExecutor)
+    expected = finish(alone, requests)
+    alone.executor.shutdown()
+    memory["kv_cache_memory_bytes"] = 20 * ((64 << 20) // alone.scheduler.blocks.device.num_blocks)
+    first = cluster.add_node(num_cpus=2, **NODE)
+    ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)
+    config = make_config(tensor_parallel_size=2, **memory, **given)
+    engine = started_engine(config, lambda config: RayExecutor(config, cpus_per_worker=1))
+    try:
+        assert engine.scheduler.blocks.device.num_blocks == 40
+        cluster.add_node(num_cpus=1, **NODE)
+        answers = finish(engine, requests, disturb=lambda: cluster.remove_node(first, allow_graceful=False))
+        assert engine.scheduler.blocks.device.num_blocks == 20
+        long = answers.pop("long")
+        assert (long.error_code, long.outputs[0].finish_reason) == (CACHE_TOO_SMALL, "error")
+        assert {name: answer.outputs for name, answer in answers.items()} == {
+            name: expected[name].outputs for name in answers
+        }
+    finally:
+        engine.executor.shutdown()
+
+
+def started_engine(config: EngineConfig, make: Callable[[EngineConfig], Any]) -> LLMEngine:
+    engine = LLMEngine(config, ModelConfig.load(config.model), TOKENIZER, make(config))
+    engine.start()
+    return engine
+
+
+def finish(
+    engine: LLMEngine,
+    requests: dict[str, tuple[list[int], SamplingParams]],
+    disturb: Callable[[], object] = lambda: None,
+) -> dict[str, RequestOutput]:
+    """The answers; `disturb` is called when all have begun."""
+    joined = {name: Accumulator() for name in requests}
+    for name, request in requests.items():
+        add_request(engine, name, *request)
+    waiting: set[str] | None = set(requests)
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            joined[output.request_id].add(output)
+            if waiting:
+                waiting.discard(output.request_id)
+        if waiting is not None and not waiting:
+            waiting = None
+            disturb()
+    return {name: total.last for name, total in joined.items() if total.last is not None}
