@@ -10,8 +10,8 @@ from cluster.api.requests.protocol import HandleRequest
 from cluster.gateway import handle
 from engine.request import ChatPrompt
 from engine.sampling_params import SamplingParams
+from tests.cluster.api.requests.test_protocol import COMMON, OF_CHAT, OF_COMPLETIONS
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, PROMPT_IDS, VOCAB_SIZE, ScriptedService, running
-from tests.cluster.api.test_bad_input import COMMON, OF_CHAT, OF_COMPLETIONS
 
 USER = {"role": "user", "content": "Hello?"}
 

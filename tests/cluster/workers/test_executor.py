@@ -12,12 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import ray
-from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.placement_group import placement_group_table
 
 from cluster.workers.executor import RayExecutor
-from cluster.workers.placement import make_bundles, place
 from cluster.workers.processes.actor import Loaded, Seat, WorkerActor
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import REQUEST_QUARANTINED, InvalidConfig, StepRaised
@@ -33,7 +30,6 @@ from tests.engine.worker.steps import Part, ints, make_step, pairs
 from tests.engine.workloads import TOKENIZER
 
 pytestmark = pytest.mark.usefixtures("cluster")
-
 DEADLY = 13  # a token id
 
 
@@ -179,33 +175,3 @@ def test_start_refuses_in_a_sentence(changes: dict[str, object], message: str) -
         executor.start()
     assert "Traceback" not in str(caught.value)
     assert executor.worker_pids == []
-
-
-def test_no_room_in_the_cluster() -> None:
-    with pytest.raises(InvalidConfig, match=r"no room for \[\{'CPU': 6.0\}\]"):
-        place(make_config(tensor_parallel_size=2), cpus_per_worker=3.0, timeout=1)
-
-
-def test_stages_are_bundles_and_a_replica_uses_its_own() -> None:
-    config = make_config(tensor_parallel_size=2, pipeline_parallel_size=2)
-    options = make_bundles(config)
-    assert options["placement_group_bundles"] == [{"CPU": 0.25}, {"CPU": 0.5}, {"CPU": 0.5}]
-    group = placement_group(options["placement_group_bundles"], strategy=options["placement_group_strategy"])
-    strategy = PlacementGroupSchedulingStrategy(group, 0)
-
-    @ray.remote(num_cpus=0.25, scheduling_strategy=strategy)
-    def place_in_replica() -> tuple[bool, list[int], str]:
-        placement = place(config)
-        return placement.is_own, placement.bundles, placement.group.id.hex()
-
-    assert ray.get(place_in_replica.remote()) == (False, [1, 1, 2, 2], group.id.hex())
-    remove_placement_group(group)
-
-
-def test_a_gpu_for_each_worker() -> None:
-    options = make_bundles(make_config(device="cuda", tensor_parallel_size=2, ops_backend="auto"))
-    assert options["placement_group_bundles"] == [{"CPU": 0.25}, {"CPU": 0.5, "GPU": 2.0}]
-
-
-def test_one_rank_in_process_needs_no_bundles() -> None:
-    assert make_bundles(make_config()) == {"ray_actor_options": {"num_cpus": 0.25, "num_gpus": 0}}

@@ -14,13 +14,6 @@ def test_every_engine_says_how_it_is(server):
     assert answer == {"engines": [{"replica": "one", "problem": None}]}
 
 
-def test_deep_health(server):
-    assert httpx.get(f"{server.url}/health/deep").json() == {"status": "ok"}
-    server.service.problems.append("rank 3 is silent")
-    answer = httpx.get(f"{server.url}/health/deep")
-    assert (answer.status_code, answer.json()["error"]["message"]) == (503, "rank 3 is silent")
-
-
 def test_why_tells_seconds_by_phase(server):
     answer = httpx.get(f"{server.url}/debug/why/known").json()
     assert answer == {"request_id": "known", "seconds": {"queue": 0.25, "decode": 0.75}}

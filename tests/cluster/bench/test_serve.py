@@ -1,35 +1,25 @@
-"""`squadron bench`: against real servers, one of them scripted, and with the demo checkpoint; no
-figure's size is asserted.
-"""
+"""`squadron bench serve`, against a server whose answers are scripted."""
 
 import argparse
 import asyncio
 import json
-import math
 import shlex
 import sys
 import threading
 import xml.etree.ElementTree as ElementTree
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from cluster.api.errors import ApiError
-from cluster.bench import add_options, serve
-from cluster.bench.client import Exchange
-from cluster.bench.plot import write_plot
-from cluster.bench.report import Outcome, summarize, table
-from cluster.bench.workload import Lengths, lengths, poisson_arrivals, random_works
+from cluster.bench import add_options
+from cluster.bench.workload import Lengths, random_works
 from engine.errors import InvalidConfig
 from tests.cluster.api.scripted import Running, Script, running, text_of
 
-DEMO = str(Path(__file__).resolve().parents[3] / "configs" / "demo")
 SEED = 3
 
 
@@ -38,13 +28,6 @@ def bench(*arguments: str) -> None:
     add_options(parser)
     options = parser.parse_args(arguments)
     options.run(options)
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        bench(*arguments)
-    assert stopped.value.code == 2
-    return capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -58,100 +41,6 @@ def server(scripted: Running) -> Running:
     scripted.service.generated.clear()
     scripted.service.scripts.clear()
     return scripted
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-class TestWorkload:
-    def test_lengths(self) -> None:
-        assert lengths("128") == Lengths(128, 128)
-        assert lengths("16:256") == Lengths(16, 256)
-        assert [str(lengths(text)) for text in ("7", "7:9")] == ["7", "7:9"]
-
-    def test_all_lengths_come_and_no_others(self) -> None:
-        works = random_works(np.random.default_rng(0), 300, Lengths(3, 6), Lengths(1, 4), 10)
-        assert {len(work.prompt) for work in works} == {3, 4, 5, 6}
-        assert {work.output_len for work in works} == {1, 2, 3, 4}
-        assert {token_id for work in works for token_id in work.prompt} == set(range(10))
-
-    def test_the_seed_decides(self) -> None:
-        first, again, other = (
-            random_works(np.random.default_rng(seed), 9, Lengths(1, 9), Lengths(1, 9), 50) for seed in (1, 1, 2)
-        )
-        assert first == again != other
-
-    def test_arrivals_are_poisson(self) -> None:
-        arrivals = poisson_arrivals(np.random.default_rng(0), 20_001, 50.0)
-        gaps = np.diff(arrivals)
-        assert arrivals[0] == 0
-        assert gaps.mean() == pytest.approx(1 / 50, rel=0.03)
-        assert gaps.std() == pytest.approx(1 / 50, rel=0.03)
-        assert np.mean(gaps > 1 / 50) == pytest.approx(1 / math.e, abs=0.02)
-
-    def test_all_at_once(self) -> None:
-        assert poisson_arrivals(np.random.default_rng(0), 3, math.inf) == [0.0, 0.0, 0.0]
-
-
-class TestMetrics:
-    EXCHANGES = (
-        Exchange(due=0.5, sent=1.0, pieces=[1.1, 1.3, 1.4], num_input=5, num_output=4, finish_reason="length"),
-        Exchange(due=1.0, sent=1.0, pieces=[3.0], num_input=7, num_output=1, finish_reason="length"),
-        Exchange(due=2.0, sent=2.0, pieces=[2.1, 9.0], error="in the stream: gone"),
-    )
-
-    def test_times_and_rates(self) -> None:
-        found = serve.outcome(self.EXCHANGES, 4.0, [])
-        assert {name: pytest.approx(values) for name, values in found.samples.items()} == {
-            "TTFT": [100, 2000],
-            "TPOT": [100],
-            "ITL": [200, 100],
-            "E2EL": [400, 2000],
-            "lag": [500, 0, 0],
-        }
-        assert found.figures == {
-            "duration, s": 4,
-            "input tokens": 12,
-            "output tokens": 5,
-            "requests/s": 0.5,
-            "output tok/s": 1.25,
-            "total tok/s": 4.25,
-        }
-        assert (found.num_requests, found.failures) == (3, Counter({"in the stream: gone": 1}))
-
-    @pytest.mark.parametrize(
-        ("objectives", "good"),
-        [
-            (["ttft:101"], 1),
-            (["ttft:99"], 0),
-            (["ttft:2001", "tpot:99"], 1),
-            (["ttft:2001", "tpot:101"], 2),
-            (["e2el:401"], 1),
-        ],
-    )
-    def test_goodput(self, objectives: list[str], good: int) -> None:
-        found = serve.outcome(self.EXCHANGES, 4.0, [serve.objective(text) for text in objectives])
-        assert found.figures["goodput, requests/s"] == good / 4
-
-    def test_tokens_that_arrive_together_are_one_arrival(self) -> None:
-        together = Exchange(due=0, sent=0, pieces=[1.0, 1.0, 1.0, 1.5, 1.5], num_output=5, finish_reason="length")
-        found = serve.outcome([together], 2.0, [])
-        assert (found.samples["ITL"], found.samples["TPOT"]) == ([500], [125])
-
-    def test_percentiles(self) -> None:
-        assert summarize([float(i) for i in range(101)]) == {"mean": 50, "p50": 50, "p90": 90, "p99": 99}
-        assert summarize([]) == {}
-
-    def test_the_table_tells_of_failures(self) -> None:
-        failures = Counter({f"error {number}": number for number in range(1, 12)})
-        text = table(Outcome(100, {}, {"TTFT": []}, failures))
-        assert "34 done, 66 failed" in text
-        assert "11 × error 11" in text
-        assert "and 3 other errors" in text
 
 
 def asked_of(server: Running, *arguments: str, output: Path | None = None) -> None:
@@ -325,79 +214,3 @@ def in_a_thread(start: Callable[[], Awaitable[asyncio.Server]]) -> Iterator[asyn
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-
-
-@pytest.mark.usefixtures("threads")
-class TestOffline:
-    ENGINE = ("--device", "cpu", "--ops-backend", "reference", "--num-gpu-blocks-override", "130", "--swap-space", "0")
-
-    def test_latency(self, tmp_path: Path) -> None:
-        output = tmp_path / "result.json"
-        shape = ("--input-len", "8", "--output-len", "4", "--batch-size", "1", "3", "--num-iters", "2")
-        bench("latency", DEMO, *shape, "--num-iters-warmup", "1", "--output", str(output), *self.ENGINE)
-        result = json.loads(output.read_text())
-        assert (result["num_requests"], result["num_failed"]) == (8, 0)
-        assert {name: len(values) for name, values in result["samples"].items()} == {
-            "batch 1, latency": 2,
-            "batch 1, TTFT": 2,
-            "batch 1, TPOT": 2,
-            "batch 1, E2EL": 2,
-            "batch 3, latency": 2,
-            "batch 3, TTFT": 6,
-            "batch 3, TPOT": 6,
-            "batch 3, E2EL": 6,
-        }
-        assert all(mean["p99"] > 0 for mean in result["milliseconds"].values())
-
-    def test_throughput(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        output = tmp_path / "result.json"
-        shape = ("--input-len", "4:9", "--output-len", "5", "--num-prompts", "6", "--seed", "1")
-        bench("throughput", DEMO, *shape, "--output", str(output), *self.ENGINE)
-        figures = json.loads(output.read_text())["figures"]
-        works = random_works(np.random.default_rng(1), 6, Lengths(4, 9), Lengths(5, 5), 768)
-        num_input = sum(len(work.prompt) for work in works)
-        assert (figures["input tokens"], figures["output tokens"]) == (num_input, 30)
-        assert figures["total tok/s"] * figures["duration, s"] == pytest.approx(num_input + 30)
-        shown = capsys.readouterr().out
-        assert "output tok/s" in shown
-        assert "6 done, 0 failed" in shown
-
-    def test_a_batch_that_would_be_cut(self) -> None:
-        with pytest.raises(InvalidConfig, match="a batch of 9 exceeds max_num_seqs=8"):
-            bench("latency", DEMO, "--batch-size", "1", "9", "--max-num-seqs", "8")
-
-
-class TestCommand:
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            (("latency", DEMO, "--batch-size", "0"), "0 is below 1"),
-            (("latency", DEMO, "--num-iters-warmup", "-1"), "-1 is below 1"),
-            (("latency", DEMO, "--input-len", "9:8"), "'9:8' does not go upwards from 1 or more"),
-            (("throughput", DEMO, "--output-len", "many"), "'many' is neither a number nor two, as in 16:256"),
-            (("serve", "--base-url", "http://x", "--request-rate", "0"), "0 is not above 0"),
-            (("serve", "--base-url", "http://x", "--goodput", "speed:3"), "there is no objective 'speed'"),
-            (("serve", "--base-url", "http://x", "--goodput", "ttft"), "'ttft' is not a metric and milliseconds"),
-        ],
-    )
-    def test_mistakes(self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:
-        assert message in refused(capsys, *arguments)
-
-    def test_files_are_checked_first(self, tmp_path: Path) -> None:
-        with pytest.raises(InvalidConfig, match=r"plots are SVG, so the name ends in \.svg"):
-            bench("latency", "/nowhere", "--plot", str(tmp_path / "plot.png"))
-        with pytest.raises(InvalidConfig, match="there is no folder"):
-            bench("latency", "/nowhere", "--output", str(tmp_path / "none" / "result.json"))
-
-
-@pytest.mark.parametrize("values", [[5.0], [0.0, 0.0], [0.3, 4000.0], list(np.geomspace(1, 2, 50))])
-def test_a_curve_stays_within_its_frame(tmp_path: Path, values: list[float]) -> None:
-    path = tmp_path / "plot.svg"
-    write_plot(path, "a < b", {"TTFT": values, "none": []})
-    (curve,) = ElementTree.parse(path).findall(".//{*}polyline")
-    points = [tuple(map(float, point.split(","))) for point in curve.get("points", "").split()]
-    assert all(0 <= x <= 360 and 0 <= y <= 210 for x, y in points)
-    assert points == sorted(points, key=lambda point: (point[0], -point[1]))
-    assert (points[0][1], points[-1][1]) == (210, 0)
-    assert all(before[0] == after[0] or before[1] == after[1] for before, after in pairwise(points))
-    assert "share of samples, %" in [text.text for text in ElementTree.parse(path).findall(".//{*}text")]

@@ -1,0 +1,53 @@
+"""Damage that the headers of weight files show."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.cli import main
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig
+from engine.worker.worker import Worker
+from tests.corruptions import IN_HEADERS, copy_demo
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return copy_demo(tmp_path / "model")
+
+
+def config_of(folder: Path) -> EngineConfig:
+    return EngineConfig.create(model=str(folder), device="cpu", kv_cache_memory_bytes=8 << 20)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line on stderr of a command that fails."""
+    capsys.readouterr()
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("name", IN_HEADERS)
+def test_damage_that_headers_show_is_refused_before_anything_starts(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    corrupt, named = IN_HEADERS[name]
+    corrupt(checkpoint)
+    for command in (["plan"], ["serve"], ["checkpoint", "verify"], ["checkpoint", "manifest"]):
+        line = refusal(capsys, *command, str(checkpoint))
+        assert line.startswith(f"squadron {command[0]}: {checkpoint}")
+        assert named in line
+    with pytest.raises(InvalidConfig) as refused:
+        Worker(config_of(checkpoint))
+    assert str(checkpoint) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_worker_names_the_tensor_too(checkpoint: Path) -> None:
+    for name in ("wrong shape", "wrong dtype", "integer dtype", "missing tensor", "extra tensor"):
+        corrupt, named = IN_HEADERS[name]
+        corrupt(copy_demo(checkpoint))
+        with pytest.raises(InvalidConfig, match=named):
+            Worker(config_of(checkpoint))

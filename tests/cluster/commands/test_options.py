@@ -1,0 +1,45 @@
+"""Every field of the engine's configuration is an option."""
+
+import argparse
+
+import pytest
+
+from cluster.cli import main
+from cluster.commands.options import DESCRIPTIONS, add_engine_options, engine_arguments
+from engine.config import EngineConfig
+
+
+def parsed(*arguments: str) -> dict[str, object]:
+    parser = argparse.ArgumentParser()
+    add_engine_options(parser)
+    return engine_arguments(parser.parse_args(arguments))
+
+
+def test_every_field_has_a_description() -> None:
+    assert set(DESCRIPTIONS) == set(EngineConfig.model_fields) - {"model"}
+
+
+def test_options_that_are_not_given_are_absent() -> None:
+    assert parsed() == {}
+
+
+def test_every_kind_of_option() -> None:
+    arguments = ("-tp", "2", "--pipeline-parallel-size", "4", "--watermark", "0.5", "--dtype", "float32")
+    assert parsed(*arguments, "--no-enable-prefix-caching", "--block-size", "16", "--tokenizer", "x") == {
+        "tensor_parallel_size": 2,
+        "pipeline_parallel_size": 4,
+        "watermark": 0.5,
+        "dtype": "float32",
+        "enable_prefix_caching": False,
+        "block_size": 16,
+        "tokenizer": "x",
+    }
+
+
+def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["serve", "--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    for name in DESCRIPTIONS:
+        assert "--" + name.replace("_", "-") in text

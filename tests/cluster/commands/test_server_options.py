@@ -1,0 +1,72 @@
+"""The options of `squadron serve`, from the command line and from a file."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.cli import _parser, main
+from cluster.commands.serve import application
+from cluster.commands.server_options import configure
+from cluster.launch.app import AppConfig
+
+DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line on stderr."""
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(("given", "seconds"), [([], 300.0), (["--patience", "4.5"], 4.5)])
+def test_patience_reaches_the_application(given: list[str], seconds: float) -> None:
+    config, server = configure(_parser().parse_args(["serve", str(DEMO), *given]))
+    assert AppConfig(**application(config, server, ())).patience == seconds
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "engine.yaml"
+    file.write_text(f"model: {DEMO}\ntensor-parallel-size: 2\npipeline_parallel_size: 4\n")
+    assert main(["plan", "--config", str(file), "-tp", "1"]) == 0
+    assert "TP=1 × PP=4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "model: m\ntensor_parallel_sizes: 2",
+            "unknown key 'tensor_parallel_sizes'; did you mean 'tensor_parallel_size'?",
+        ),
+        ("[1, 2]", "{file} holds list, not names of options with values"),
+        ("a: b: c", "{file} is not YAML: mapping values are not allowed here"),
+        ("tensor_parallel_size: 2", "model is required"),
+        ("modle: m", "unknown key 'modle'; did you mean 'model'?"),
+        ("model: {demo}\nprot: 80", "unknown key 'prot'; did you mean 'port'?"),
+        ("model: {demo}\napi_key: 1234", "api_key: Input should be a valid tuple"),
+        ("model: {demo}\napi_key: [a, '']", "the configuration holds an empty API key"),
+        ("model: {demo}\npatience: 0", "patience=0: Input should be greater than 0"),
+        ("model: {demo}\nport: 70000", "port=70000: Input should be less than or equal to 65535"),
+    ],
+)
+def test_mistakes_in_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, line: str) -> None:
+    file = tmp_path / "engine.yaml"
+    file.write_text(text.format(demo=DEMO))
+    assert fails(capsys, "serve", "--config", str(file)).startswith("squadron serve: " + line.format(file=file))
+
+
+def test_sizes_have_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the command line and in files, which may be those of `serve`."""
+    file = tmp_path / "engine.yaml"
+    file.write_text(f"model: {DEMO}\nkv_cache_memory_bytes: 8MiB\nmax_model_len: 1K\nport: 8001\n")
+    assert main(["plan", "--config", str(file)]) == 0
+    assert "longest sequence      1024 tokens" in capsys.readouterr().out
+    assert main(["plan", "--config", str(file), "--kv-cache-memory-bytes", "9MB", "--max-model-len", "1k"]) == 0
+    assert "longest sequence      1000 tokens" in capsys.readouterr().out
+    file.write_text("max_model_len: many")
+    assert fails(capsys, "plan", str(DEMO), "--config", str(file)).startswith(
+        "squadron plan: max_model_len='many': 'many' is not a size, as in 4096, "
+    )

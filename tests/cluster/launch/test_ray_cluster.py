@@ -1,0 +1,45 @@
+"""A Ray address that does not answer."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.cli import main
+
+DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
+
+
+@contextlib.contextmanager
+def free_listener() -> Iterator[int]:
+    """A port that somebody listens on within the context, and nobody after it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_a_ray_address_where_nobody_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Known before Ray is asked, which would try for minutes."""
+    with free_listener() as port:
+        pass
+    address = f"127.0.0.1:{port}"
+    assert main(["serve", str(DEMO), "--port", "0", "--ray-address", address]) == 2
+    assert capsys.readouterr().err == (
+        f"squadron serve: nothing answers at --ray-address {address}; is the port that of `ray start`, and the "
+        "cluster up?\n"
+    )
+
+
+def test_a_ray_address_where_something_else_listens(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It takes connections, and says nothing."""
+    monkeypatch.setattr("cluster.launch.ray_cluster.GRPC_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        assert main(["serve", str(DEMO), "--port", "0", "--ray-address", address]) == 2
+    assert capsys.readouterr().err == (
+        f"squadron serve: what listens at --ray-address {address} did not answer as Ray does within 1 s; "
+        "is the port that of `ray start`?\n"
+    )
