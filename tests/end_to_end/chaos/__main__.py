@@ -8,7 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cluster.chaos.report import Report
-from tests.end_to_end.chaos import busy, cache, disk, drops, ends, freezes, kills, nodes, poison, soak, terms, updates
+from tests.end_to_end.chaos import (
+    busy,
+    cache,
+    disk,
+    drops,
+    ends,
+    freezes,
+    kills,
+    nodes,
+    overload,
+    poison,
+    soak,
+    terms,
+    updates,
+)
 from tests.end_to_end.chaos.options import NotPossibleHere, Options
 
 SCENARIOS: dict[str, Callable[[Options], Report]] = {
@@ -38,6 +52,8 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "raylet": ends.lose_raylet,
     "gcs": ends.lose_gcs,
     "disk": disk.fill,
+    "overload": overload.overload,
+    "overload-64": overload.overload_with_a_limit,
 }
 
 

@@ -57,3 +57,10 @@ def test_an_engine_that_holds_the_interpreters_lock_is_not_lost(tmp_path: Path) 
     assert status == 0, printed
     assert len(results["faults"]) == 1 and set(results["counts"].values()) == {0}
     assert all(stream["sha256"] == stream["expected"] for stream in results["streams"])
+
+
+@pytest.mark.long
+def test_ten_times_too_many_requests_are_answered_or_refused(tmp_path: Path) -> None:
+    status, results, printed = run(tmp_path, "overload-64")
+    assert status == 0, printed
+    assert set(results["counts"].values()) == {0}

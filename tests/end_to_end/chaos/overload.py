@@ -1,0 +1,226 @@
+"""More requests than can be answered, ten times as many as at the peak: what the server makes of
+them, how long a request of somebody else waits meanwhile, and how soon all is as before.
+"""
+
+import asyncio
+import itertools
+import math
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from cluster.chaos.client import ChaosClient, Stream
+from cluster.chaos.command import undisturbed
+from cluster.chaos.report import Report
+from cluster.chaos.requests import ChaosRequest, make_requests
+from cluster.chaos.transcript import Transcript
+from tests.end_to_end.chaos.app import app_args, running
+from tests.end_to_end.chaos.options import Options
+from tests.end_to_end.chaos.processes import ENGINE, GATEWAY, PROXY, find, usage
+
+NUM_DIFFERENT = 128
+NUM_CLIENTS = 64  # each asks again when it is answered: the peak
+MAX_TOKENS = 64
+TIMES_PEAK = 10
+MAX_RATE = 300.0  # requests a second
+# After so long a client leaves: at least, and in times of what an answer takes at the peak.
+LEAVE_SECONDS, LEAVE_TIMES = 20.0, 6.0
+CANARY_TOKENS = 8
+NUM_IDLE_CANARIES = 5
+NORMAL_TIMES, NORMAL_SECONDS = 3, 1.0  # a canary is as before within the larger one
+BACK_SECONDS = 60.0  # for that to come
+MEMORY_OF = {"gateway": GATEWAY, "proxy": PROXY, "engine": ENGINE}
+
+
+@dataclass(slots=True)
+class _Run:
+    """What was sent, and what came of it."""
+
+    client: ChaosClient
+    requests: list[ChaosRequest]
+    expected: dict[int, Transcript] = field(default_factory=dict)
+    peak: tuple[float, float] = (0.0, 0.0)  # requests and tokens a second
+    leave_seconds: float = LEAVE_SECONDS
+    streams: list[Stream] = field(default_factory=list)  # of the overload, which have an end
+    num_left: int = 0  # clients that had no more patience
+    seconds: float = 0.0  # of overload
+    idle: float = 0.0  # a canary's seconds, before
+    canaries: list[float] = field(default_factory=list)  # seconds to their answers
+    num_unanswered: int = 0  # canaries
+    seconds_back: float | None = None
+    memory: list[str] = field(default_factory=list)  # before, at most, after
+
+
+def overload(options: Options) -> Report:
+    """overload: ten times the peak's requests for 60 s, from clients that leave after 20 s or more,
+    beside one request a second: answers are right, refusals are those that are documented, and then
+    all is as before.
+    """
+    return _overload("overload", {}, options)
+
+
+def overload_with_a_limit(options: Options) -> Report:
+    """overload: the same where 64 requests may wait (`max_num_queued_reqs`)."""
+    return _overload("overload-64", {"max_num_queued_reqs": 64}, options)
+
+
+def _overload(name: str, engine: dict[str, int], options: Options) -> Report:
+    seconds = options.seconds or (15.0 if options.quick else 60.0)
+    num_requests = options.pick(options.streams, NUM_DIFFERENT, 64)
+    with running(app_args(engine, recovers=options.recovers)) as app:
+        run = asyncio.run(_send(app.url, num_requests, seconds, options.seed))
+    answers = [stream for stream in run.streams if not _is_refused(stream)]
+    report = Report(name, 0, [], answers, run.expected)
+    _judge(report, run)
+    return report
+
+
+async def _send(url: str, num_requests: int, seconds: float, seed: int) -> _Run:
+    async with ChaosClient(url) as client:
+        requests = make_requests(num_requests, model=await client.first_model(), max_tokens=MAX_TOKENS, seed=seed)
+        run = _Run(client, requests)
+        run.expected = await undisturbed(client, requests, NUM_CLIENTS)
+        run.peak = await _measure_peak(run)
+        run.leave_seconds = max(LEAVE_SECONDS, LEAVE_TIMES * NUM_CLIENTS / run.peak[0])
+        run.idle = statistics.median([await _canary(run) or run.leave_seconds for _ in range(NUM_IDLE_CANARIES)])
+        async with _watched_memory(run):
+            await _send_too_much(run, seconds)
+            await _until_normal(run)
+        return run
+
+
+async def _measure_peak(run: _Run) -> tuple[float, float]:
+    """Requests and tokens a second."""
+    streams: list[Stream] = []
+    begin = time.monotonic()
+    await run.client.send_all(run.requests, concurrency=NUM_CLIENTS, streams=streams)
+    seconds = time.monotonic() - begin
+    return len(streams) / seconds, sum(map(_num_tokens, streams)) / seconds
+
+
+def _num_tokens(stream: Stream) -> int:
+    """Of a whole answer."""
+    return stream.transcript.usage[1] if stream.transcript.usage is not None else 0
+
+
+async def _send_too_much(run: _Run, seconds: float) -> None:
+    """Whoever has no answer at the end leaves."""
+    rate = min(TIMES_PEAK * run.peak[0], MAX_RATE)
+    tasks: list[asyncio.Task[None]] = []
+    begin = time.monotonic()
+    canaries = asyncio.create_task(_send_canaries(run))
+    for number, request in enumerate(itertools.cycle(run.requests)):
+        at = begin + number / rate
+        if at > begin + seconds:
+            break
+        await asyncio.sleep(max(0.0, at - time.monotonic()))
+        tasks.append(asyncio.create_task(_ask(run, request)))
+    run.seconds = time.monotonic() - begin
+    for task in [canaries, *tasks]:
+        task.cancel()
+    await asyncio.gather(canaries, *tasks, return_exceptions=True)
+    run.num_left = len(tasks) - len(run.streams)
+
+
+async def _ask(run: _Run, request: ChaosRequest) -> None:
+    async with asyncio.timeout(run.leave_seconds):
+        run.streams.append(await run.client.stream(request))
+
+
+async def _send_canaries(run: _Run) -> None:
+    """One a second, until it is cancelled."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def ask() -> None:
+        seconds = await _canary(run)
+        if seconds is not None:
+            run.canaries.append(seconds)
+
+    try:
+        while True:
+            tasks.add(asyncio.create_task(ask()))
+            await asyncio.sleep(1.0)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        run.num_unanswered = len(tasks) - len(run.canaries)
+
+
+async def _canary(run: _Run) -> float | None:
+    """Seconds to a short answer; None if there was none."""
+    request = run.requests[0]
+    short = replace(request, body=request.body | {"max_tokens": CANARY_TOKENS, "min_tokens": 0})
+    try:
+        async with asyncio.timeout(run.leave_seconds):
+            stream = await run.client.stream(short)
+    except TimeoutError:
+        return None
+    return (stream.ended or 0) - stream.sent if stream.transcript.is_complete else None
+
+
+async def _until_normal(run: _Run) -> None:
+    """Ask canaries, one after the other, until one is answered as before."""
+    begin = time.monotonic()
+    limit = max(NORMAL_SECONDS, NORMAL_TIMES * run.idle)
+    while time.monotonic() < begin + BACK_SECONDS:
+        asked = time.monotonic()
+        if (await _canary(run) or math.inf) <= limit:
+            run.seconds_back = asked - begin
+            return
+        await asyncio.sleep(NORMAL_SECONDS / 2)
+
+
+@asynccontextmanager
+async def _watched_memory(run: _Run) -> AsyncIterator[None]:
+    """Anonymous memory in MiB of each kind of process, at the begin, at most, and at the end."""
+    seen: list[dict[str, int]] = [await asyncio.to_thread(_memory)]
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            seen.append(await asyncio.to_thread(_memory))
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        seen.append(await asyncio.to_thread(_memory))
+        run.memory = [
+            f"{name} {seen[0][name]} {max(each[name] for each in seen)} {seen[-1][name]}" for name in MEMORY_OF
+        ]
+
+
+def _memory() -> dict[str, int]:
+    found = {name: [usage(pid) for pid in find(title)] for name, title in MEMORY_OF.items()}
+    return {name: sum(each.memory_bytes for each in taken if each) >> 20 for name, taken in found.items()}
+
+
+def _is_refused(stream: Stream) -> bool:
+    """As it is documented; every other error is a failure."""
+    is_overload = stream.status == 503 and "server_overloaded" in str(stream.error)
+    return is_overload and stream.retry_after is not None
+
+
+def _judge(report: Report, run: _Run) -> None:
+    whole = [stream for stream in run.streams if stream.transcript.is_complete]
+    tokens = sum(map(_num_tokens, whole)) / run.seconds
+    report.figures |= {
+        "peak": f"{run.peak[0]:.1f} requests/s, {run.peak[1]:.0f} tokens/s of {NUM_CLIENTS} clients",
+        "sent": f"{(len(run.streams) + run.num_left) / run.seconds:.0f} requests/s for {run.seconds:.0f} s",
+        "answered": f"{len(whole)}, {tokens:.0f} tokens/s ({tokens / run.peak[1]:.0%} of the peak)",
+        "refused": f"{sum(map(_is_refused, run.streams))} by 503",
+        "left": f"{run.num_left}, after {run.leave_seconds:.0f} s or at the end",
+        "a canary, s": f"{run.idle:.2f} before; {_summary(run.canaries)}; {run.num_unanswered} unanswered",
+        "as before after, s": "never" if run.seconds_back is None else round(run.seconds_back, 1),
+        "memory, MiB": "; ".join(run.memory),
+    }
+    if run.seconds_back is None:
+        report.unmet.append(f"a short request took longer than before for {BACK_SECONDS:.0f} s")
+
+
+def _summary(seconds: list[float]) -> str:
+    return f"p50 {statistics.median(seconds):.2f}, max {max(seconds):.2f}" if seconds else "none answered"
