@@ -1,3 +1,3 @@
-"""The OpenAI-compatible HTTP layer: knows requests, answers and one `Service`, and nothing of where
-that runs.
+"""The OpenAI-compatible HTTP layer: knows requests, answers and one `Service`, but not where that
+runs.
 """

@@ -1,4 +1,4 @@
-"""The HTTP application: its routes, and what stands before and behind all of them."""
+"""The HTTP application: its routes, and what all of them have in common."""
 
 from fastapi import FastAPI
 
@@ -26,9 +26,9 @@ def build(
 ) -> FastAPI:
     """The application that answers with what `service` generates.
 
-    Without `api_keys` everybody may ask. With `streams` a client may come back to a stream that
-    broke (`resume`). With `strict_fields` a field that nobody knows is refused; else it is ignored,
-    and the answer says so. `bodies` has other limits than the usual ones.
+    Without `api_keys` no key is needed. With `streams` clients may resume broken streams
+    (`resume`). With `strict_fields` unknown fields are rejected; otherwise they are ignored, and
+    the answer says so. `bodies` overrides the default limits.
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
     app.add_middleware(Edge, api_keys=api_keys, allowed_hosts=allowed_hosts)

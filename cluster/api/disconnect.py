@@ -1,4 +1,4 @@
-"""Nothing is done for a client that has gone."""
+"""Cancels work for clients that have disconnected."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
-    """What `work` returns. It is cancelled as soon as the client has gone, and ClientDisconnect
+    """The result of `work`. If the client disconnects, `work` is cancelled and ClientDisconnect
     raised.
     """
     task = asyncio.create_task(work)

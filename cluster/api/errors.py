@@ -1,6 +1,4 @@
-"""What a caller is told when a request cannot be answered: statuses, types, codes and the one form
-of body.
-"""
+"""Error answers: statuses, types, codes and the common form of the body."""
 
 import math
 import random
@@ -25,7 +23,7 @@ from engine.errors import (
 )
 
 MAX_MESSAGE = 1000  # characters
-MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1, 120  # seconds; the openai client gives up where it is told more
+MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1, 120  # seconds; the openai client does not retry if it is more
 OVERLOAD_RETRY_AFTER, RESTART_RETRY_AFTER = 2.0, 5.0  # at least
 SHUTDOWN_RETRY_AFTER = 10.0
 
@@ -33,9 +31,7 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 
 
 class ApiError(SquadronError):
-    """An answer other than the one asked for. `retry_after` in seconds, `param` a path such as
-    `messages[0].content`.
-    """
+    """An error answer. `retry_after` in seconds, `param` a path such as `messages[0].content`."""
 
     def __init__(
         self,
@@ -64,7 +60,7 @@ class ApiError(SquadronError):
 
 
 class Unavailable(ApiError):
-    """Nobody can take the request now."""
+    """No server can accept the request now."""
 
     def __init__(
         self,
@@ -84,8 +80,7 @@ class ShuttingDown(Unavailable):
         self.headers["connection"] = "close"
 
 
-# What the service may raise on purpose; anything else is a mistake of ours, and leaves a trace in
-# the log.
+# What the service may raise on purpose; anything else is a bug, and its traceback is logged.
 FORESEEN: tuple[type[SquadronError], ...] = (
     ApiError,
     InvalidRequest,
@@ -98,7 +93,7 @@ FORESEEN: tuple[type[SquadronError], ...] = (
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """What the caller is told of any error; of an unforeseen one, nothing but that it happened."""
+    """The error answer for an exception; for an unforeseen one it only says that it happened."""
     match error:
         case ApiError():
             return error
@@ -110,8 +105,7 @@ def as_api_error(error: Exception) -> ApiError:
             # The header keeps the openai client from sending it again.
             return ApiError(500, str(error), code=REQUEST_QUARANTINED, headers={"x-should-retry": "false"})
         case FingerprintChanged():
-            # Asked again from its beginning, it would be answered: by the engines that are there
-            # now.
+            # If it is sent again from its beginning, the current engines will answer it.
             return ApiError(503, str(error), code=FINGERPRINT_CHANGED, retry_after=_spread(RESTART_RETRY_AFTER))
         case Overloaded():
             return ApiError(503, str(error), code="server_overloaded", retry_after=_spread(OVERLOAD_RETRY_AFTER))
@@ -132,7 +126,7 @@ def as_api_error(error: Exception) -> ApiError:
 
 
 def _spread(seconds: float) -> float:
-    """So that those who are sent away together do not come back together."""
+    """A random factor, so that clients rejected together do not retry together."""
     return seconds * random.uniform(1.0, 2.0)
 
 
@@ -151,7 +145,7 @@ async def _answer(_request: Request, error: Exception) -> Response:
     return error_response(as_api_error(error))
 
 
-# For the application: whatever is raised before an answer has begun.
+# For the application: any exception before an answer has begun.
 HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = dict.fromkeys(
     (*FORESEEN, HTTPException, ClientDisconnect, Exception), _answer
 )

@@ -1,4 +1,4 @@
-"""What the HTTP layer knows of the model."""
+"""What the HTTP layer knows about the model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +12,6 @@ class Model:
     name: str
     max_model_len: int  # tokens, prompt and output together
     vocab_size: int  # width of the logits
-    default_sampling: Mapping[str, Any] = field(default_factory=dict)  # for what a request leaves out
-    special_ids: frozenset[int] = frozenset()  # tokens that a text does not show, unless it is asked to
-    text_limit: TextLimit | None = None  # of a prompt; None: the engine alone can tell what fits
+    default_sampling: Mapping[str, Any] = field(default_factory=dict)  # for fields that a request omits
+    special_ids: frozenset[int] = frozenset()  # tokens that a text does not show by default
+    text_limit: TextLimit | None = None  # of a prompt; None: only the engine can tell what fits

@@ -1,4 +1,4 @@
-"""What runs of ours in the processes of Ray Serve's proxies, which listen, and hand requests to the
+"""Our code in the processes of Ray Serve's proxies, which listen, and pass requests to the
 gateways.
 """
 
@@ -26,10 +26,10 @@ CONTROLLER_OPTIONS = {
         }
     }
 }
-MARK = "squadron.proxy"  # among the `extensions` of a request's scope: it has come through a proxy that was set up
-ROUTES_PATH = "/-/routes"  # of Serve's own: which applications there are, for everybody
-# Words of Serve's own to its proxies. A client's would end its request early, or leave it running
-# when the client has gone; a value that is not UTF-8 fails in Serve.
+MARK = "squadron.proxy"  # in the `extensions` of a request's scope: it came through a configured proxy
+ROUTES_PATH = "/-/routes"  # Serve's own: lists the applications to everyone
+# Serve's own headers for its proxies. From a client they would end its request early, or leave it
+# running after a disconnect; a value that is not UTF-8 fails in Serve.
 SERVE_HEADERS = frozenset(
     [
         b"serve_multiplexed_model_id",
@@ -43,8 +43,8 @@ _logger = logging.getLogger("ray.serve")
 
 
 def set_up() -> list[Middleware]:
-    """Have uvicorn, in this process, be a server and make connections of ours; the middlewares for
-    all requests, the inner one first.
+    """Make uvicorn in this process use our server and connections; returns the middlewares for all
+    requests, the inner one first.
     """
     uvicorn.Server = ProxyServer  # type: ignore[misc]
     uvicorn.protocols.http.auto.AutoHTTPProtocol = Connection
@@ -52,8 +52,8 @@ def set_up() -> list[Middleware]:
 
 
 class ProxyEdge:
-    """ASGI middleware for whatever would fail in the proxy itself; keys and hosts are the gateways'
-    business.
+    """ASGI middleware for requests that would fail in the proxy itself; gateways check keys and
+    hosts.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -76,8 +76,8 @@ class ProxyEdge:
 
 
 class BareProxyWarning:
-    """ASGI middleware of a gateway, which tells its log once that requests come through proxies
-    that were not set up.
+    """ASGI middleware of a gateway, which logs once that requests come through proxies that were
+    not configured.
     """
 
     def __init__(self, app: ASGIApp) -> None:

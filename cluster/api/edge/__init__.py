@@ -1,3 +1,3 @@
-"""What stands between the network and the routes: hosts, keys, sizes, silent clients, lost
+"""Everything between the network and the routes: hosts, keys, sizes, silent clients, lost
 gateways.
 """

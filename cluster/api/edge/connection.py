@@ -1,10 +1,10 @@
-"""One HTTP connection of Serve's proxy: uvicorn's, with limits on how long a client may take to say
-what it wants, and on how many connections may wait for their clients.
+"""One HTTP connection of Serve's proxy: uvicorn's, with limits on how long a client may take to
+send a request, and on how many connections may wait for their clients.
 
-uvicorn waits for ever for the head of a request (request line and headers), and gives the
-connection up to another protocol if the head asks for one: it drops the body of a POST with
-`Upgrade: h2c`, which Java's HttpClient and `curl --http2` send, and never answers one with
-`Upgrade: websocket`. A server may ignore such an offer (RFC 9110, 7.8), and this one does.
+uvicorn waits forever for the head of a request (request line and headers), and hands the connection
+to another protocol if the head offers one: it drops the body of a POST with `Upgrade: h2c`, which
+Java's HttpClient and `curl --http2` send, and never answers one with `Upgrade: websocket`. A server
+may ignore such an offer (RFC 9110, 7.8), and this one does.
 """
 
 import asyncio
@@ -24,19 +24,21 @@ RETRY_AFTER = 2.0  # seconds
 
 
 def default_max_waiting() -> int:
-    """Of connections that wait for their clients: half of the files that the process may open."""
+    """Limit of connections that wait for their clients: half of the files that the process may
+    open.
+    """
     num_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_WAITING if num_files == resource.RLIM_INFINITY else min(MAX_WAITING, num_files // 2)
 
 
 class Connection(HttpToolsProtocol):
     """A request's head has `head_seconds`, from the connection or its own first bytes on; then the
-    connection ends.
+    connection is closed.
 
-    Between two requests uvicorn's own limit holds (`keep_alive_timeout_s`), and after a head the
-    application's limits. Of the connections without a complete request, the one that has waited
-    longest ends when there are more than `max_waiting`: those beyond cost time and memory, and in
-    the end the process has no file left for anybody.
+    Between two requests uvicorn's own limit applies (`keep_alive_timeout_s`), and after a head the
+    application's limits. If more than `max_waiting` connections have no complete request, the
+    oldest is closed: more would cost time and memory, and in the end the process would have no
+    files left.
     """
 
     head_seconds = HEAD_SECONDS
@@ -76,7 +78,7 @@ class Connection(HttpToolsProtocol):
         self._is_in_head = True
 
     def on_headers_complete(self) -> None:
-        if not self.parser.should_upgrade():  # else the same head comes again
+        if not self.parser.should_upgrade():  # otherwise the same head is parsed again
             self._is_in_head = False
             self._stop_clock()
             super().on_headers_complete()
@@ -96,8 +98,8 @@ class Connection(HttpToolsProtocol):
         self._refuse(ApiError(400, msg, code="invalid_http"))
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Read the head again without its offer; the parser can be told in no other way. `rest` is
-        what came behind it.
+        """Parse the head again without its offer, the only way to make the parser ignore it. `rest`
+        is the data after it.
         """
         method = self.parser.get_method()
         if method == b"CONNECT":
@@ -110,7 +112,7 @@ class Connection(HttpToolsProtocol):
         self.data_received(b"\r\n".join([*lines, b"", rest]))
 
     def _wait(self) -> None:
-        """For a request, or what is missing of one."""
+        """Start waiting for a request, or the rest of one."""
         self._waiting.setdefault(self)
         if len(self._waiting) > self.max_waiting:
             next(iter(self._waiting))._crowd_out()
@@ -127,8 +129,8 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _start_clock(self) -> None:
-        # In two halves: when a process that was stopped goes on, timers may come before what has
-        # been received meanwhile.
+        # In two halves: when a stopped process continues, timers may fire before data received
+        # meanwhile is read.
         self._clock = self.loop.call_later(self.head_seconds / 2, self._half_time)
 
     def _half_time(self) -> None:
@@ -147,9 +149,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer what is no request, and end the connection; an answer that is under way breaks
-        off.
-        """
+        """Answer an invalid request, and close the connection; a running answer is cut off."""
         body = error_body(error)
         head = [STATUS_LINE[error.status], *(b"%b: %b\r\n" % header for header in self.server_state.default_headers)]
         head += [f"{name}: {value}\r\n".encode() for name, value in error.headers.items()]

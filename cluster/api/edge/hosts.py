@@ -1,6 +1,6 @@
-"""The names a server answers to. A page of evil.example may have that name point at this machine,
-and its scripts then ask whatever listens here; their requests still say `Host: evil.example` (DNS
-rebinding).
+"""The host names a server answers to. A web page of evil.example may let that name point at this
+machine, and its scripts can then send requests to servers here; these still have `Host:
+evil.example` (DNS rebinding).
 """
 
 import ipaddress
@@ -27,7 +27,7 @@ class AllowedHosts:
         self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
 
     def allows(self, header: bytes) -> bool:
-        """Whether the value of a Host header is one of them, with whatever port."""
+        """Whether the value of a Host header is one of them, with any port."""
         if self._any:
             return True
         found = _HEADER.fullmatch(header.decode("latin-1").lower())
@@ -38,14 +38,14 @@ class AllowedHosts:
 
 
 def default_hosts(host: str) -> tuple[str, ...]:
-    """For a server that listens on `host`: the names of loopback there; elsewhere any, since only
-    its users know its names.
+    """For a server that listens on `host`: loopback's names if that is loopback; otherwise any,
+    since only the operator knows its names.
     """
     return (*LOOPBACK_HOSTS, host) if is_loopback(host) else (ANY,)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine's, for nobody else to reach."""
+    """Whether a name or an address is loopback, which other machines cannot reach."""
     if host == "localhost":
         return True
     try:
@@ -57,7 +57,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _canonical(host: str) -> str:
-    """As it stands in a Host header; raises InvalidConfig."""
+    """In the form of a Host header; raises InvalidConfig."""
     name = host.lower().removesuffix(".")
     try:
         address = ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))

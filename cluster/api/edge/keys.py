@@ -13,8 +13,8 @@ def read_api_keys(given: Iterable[str] = (), file: str | None = None) -> tuple[s
     """The keys given and those of `file`; if there are none, the one of SQUADRON_API_KEY; raises
     InvalidConfig.
 
-    For servers, which take any of them, and for clients, which send the first. An empty variable is
-    refused: it would open a server that was meant to be closed.
+    For servers, which accept any of them, and for clients, which send the first. An empty variable
+    is rejected: it would open a server that was meant to need a key.
     """
     keys = collect_api_keys(given, file)
     if not keys and (key := os.environ.get(API_KEY_VARIABLE)) is not None:
@@ -25,7 +25,7 @@ def read_api_keys(given: Iterable[str] = (), file: str | None = None) -> tuple[s
 def collect_api_keys(
     given: Iterable[str], file: str | None = None, *, source: str = "the configuration"
 ) -> tuple[str, ...]:
-    """The keys given and those of `file`, which holds one a line and comments behind #; raises
+    """The keys given and those of `file`, which has one per line and comments after #; raises
     InvalidConfig.
     """
     keys = [_checked(key, source) for key in given]

@@ -1,6 +1,4 @@
-"""What is settled before any route: the size of the headers, the request's id, under which name and
-with which key.
-"""
+"""Checks before any route: size of the headers, the request's id, host name and API key."""
 
 import hmac
 import re
@@ -12,15 +10,17 @@ from cluster.api.errors import ApiError, error_response
 from engine.errors import InvalidConfig
 
 MAX_HEADER_BYTES = 64 << 10
-OPEN_PATHS = frozenset(["/health"])  # what is answered without a key
-DEBUG_PATHS = "/debug/"  # below it: what others' requests cost, and what they are called
-FORWARDED = frozenset([b"x-forwarded-for", b"forwarded"])  # headers of a proxy that asks for somebody else
+OPEN_PATHS = frozenset(["/health"])  # paths that need no key
+DEBUG_PATHS = "/debug/"  # paths that reveal other clients' requests
+FORWARDED = frozenset([b"x-forwarded-for", b"forwarded"])  # headers of a proxy that sends for another client
 MAX_REQUEST_ID = 128  # characters
-_UNSAFE = re.compile(rb"[^A-Za-z0-9._:=|+-]")  # in a request's id, which Serve writes into its logs
+_UNSAFE = re.compile(rb"[^A-Za-z0-9._:=|+-]")  # unsafe in a request's id, which Serve writes to its logs
 
 
 class Edge:
-    """ASGI middleware; no keys: everybody may ask, and clients on this machine may debug."""
+    """ASGI middleware. Without keys none is needed, and only clients on this machine may use
+    /debug/.
+    """
 
     def __init__(self, app: ASGIApp, *, api_keys: tuple[str, ...], allowed_hosts: tuple[str, ...] = (ANY,)) -> None:
         if not all(api_keys):
@@ -65,7 +65,7 @@ class Edge:
 
 
 def _is_local(scope: Scope, headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether the client is on this machine, and asks for itself."""
+    """Whether the client is on this machine, and not a proxy."""
     host, _ = scope.get("client") or ("", 0)
     return is_loopback(host) and FORWARDED.isdisjoint(name for name, _ in headers)
 
@@ -78,8 +78,8 @@ def check_size(headers: list[tuple[bytes, bytes]]) -> None:
 
 
 def safe_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers; of a request's id, which is only a name, what is safe to write down. Without
-    any, Serve makes one up.
+    """The headers, with the request's id made safe for logs. If nothing of it is left, Serve
+    generates one.
     """
     safe = ((name, _safe_id(value) if name == b"x-request-id" else value) for name, value in headers)
     return [(name, value) for name, value in safe if value or name != b"x-request-id"]

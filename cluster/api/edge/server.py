@@ -11,20 +11,20 @@ from typing import ClassVar
 import uvicorn
 from starlette.types import Scope
 
-ACCEPT_SECONDS = 0.3  # for a connection to be made, once begun
+ACCEPT_SECONDS = 0.3  # for a connection to be established, once begun
 LINGER_SECONDS = 1.0
 _SO_ATTACH_FILTER = 26  # Linux: which packets a socket takes
 # A program of the kernel's packet filter: byte 13 of a TCP header has the flags; take the packet if
-# ACK is among them, which all have but the first of a connection.
+# ACK is among them, which all but the first of a connection have.
 _BEGIN_NOTHING = [(0x30, 0, 0, 13), (0x45, 0, 1, 0x10), (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0)]
 _CLOSING = "squadron.closing"  # in the state that uvicorn gives to every request
 
 
 class ProxyServer(uvicorn.Server):
-    """Of a request that comes while it is being closed, `is_closing` is true.
+    """For a request that arrives while the server is being closed, `is_closing` is true.
 
-    uvicorn closes the port and all connections on which nothing runs at once: who has just
-    connected, or sends the next request of a connection, gets a reset.
+    uvicorn closes the port and all idle connections at once: a client that has just connected, or
+    sends the next request on a connection, gets a reset.
     """
 
     in_this_process: ClassVar[list["ProxyServer"]] = []
@@ -47,14 +47,14 @@ class ProxyServer(uvicorn.Server):
         self.is_closed = True
 
     async def linger(self) -> None:
-        """Stay for the requests of those who are connected."""
+        """Wait for requests of connected clients."""
         await asyncio.sleep(LINGER_SECONDS)
 
 
 def _begin_no_connection(listener: socket.socket) -> None:
-    """The kernel makes connections by itself, and resets those that nobody has accepted when the
-    port is closed. From now on it drops a client's first packet; the second, a second later, will
-    be refused.
+    """The kernel establishes connections by itself, and resets those not accepted yet when the port
+    is closed. From now on it drops a client's first packet; the second, a second later, will be
+    refused.
     """
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in _BEGIN_NOTHING))
     address = struct.pack("HL", len(_BEGIN_NOTHING), ctypes.addressof(program))

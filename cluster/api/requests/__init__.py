@@ -1,1 +1,1 @@
-"""From the bytes of a body to a `Call`, or to the one error that says what is wrong with them."""
+"""From the bytes of a body to a `Call`, or to an error that says what is wrong."""

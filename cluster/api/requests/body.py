@@ -1,5 +1,5 @@
-"""The bodies of requests, from their first byte until they have been read: how large, how slow and
-how many of them.
+"""The bodies of requests, from their first byte until they are parsed, with limits on size, time
+and number.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ SECONDS = 60.0
 
 
 class Bodies:
-    """Receives bodies and has them read. Large ones wait for each other's reading: what they take
-    together is bounded, and one whose client has gone is not read.
+    """Receives bodies and has them parsed. Large ones are parsed one at a time; their total memory
+    is bounded, and one whose client has disconnected is not parsed.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Bodies:
 
     @contextmanager
     def _hold(self) -> Iterator[Callable[[int], None]]:
-        """A function that says how many bytes a body has by now; they are given back at the end."""
+        """A function to be called with a body's bytes so far; they are released at the end."""
         num_bytes = 0
 
         def hold(total: int) -> None:

@@ -15,19 +15,17 @@ from engine.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a body comes to, whichever route it came by. Choice c of request r is number r *
-    params.n + c.
-    """
+    """A parsed body of either route. Choice c of request r is number r * params.n + c."""
 
-    kind: str  # the beginning of its id
+    kind: str  # prefix of its id
     id: str
     requests: tuple[Request, ...]  # one for each prompt, with the same parameters
     stream: bool
     include_usage: bool
     echo: bool
-    prompt_logprobs: bool  # told to the caller, not only used for the echo
+    prompt_logprobs: bool  # returned to the caller, not only used for echo
     unknown: tuple[Unknown, ...] = ()  # fields that are ignored
-    digest: bytes = b""  # of a stream's request, as it was sent
+    digest: bytes = b""  # of a stream's request as sent
     created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
     @property
@@ -36,12 +34,12 @@ class Call:
 
     @property
     def warnings(self) -> list[str] | UnsetType:
-        """For the last thing that is sent, if there are any."""
+        """For the last part of the answer, if there are any."""
         return warnings(self.unknown) or UNSET
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the answer: the same, for those who read no further."""
+        """The answer's headers: the same, for clients that ignore the body's field."""
         return warning_header(self.unknown)
 
 
@@ -64,5 +62,5 @@ def make_call(
 def make_request(
     asked: GenerationRequest | HandleRequest, request_id: str, prompt: Prompt, params: SamplingParams
 ) -> Request:
-    """What goes to the engine, by HTTP or by handle."""
+    """The engine's request, from HTTP or from the handle."""
     return Request(request_id, prompt, params, priority=asked.priority or 0, cache_salt=asked.cache_salt)

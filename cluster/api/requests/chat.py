@@ -11,7 +11,7 @@ from engine.request import ChatPrompt
 def chat_call(request: ChatRequest, model: Model) -> Call:
     """Raises InvalidRequest."""
     max_tokens = _max_tokens(request)
-    # No message is less than a token.
+    # A message is at least one token.
     check_room(None, len(request.messages), model, param="messages")
     limit_name = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
     check_room(max_tokens, len(request.messages), model, param=limit_name)
@@ -38,11 +38,11 @@ def _max_tokens(request: ChatRequest) -> int | None:
 
 
 def chat_prompt(messages: list[Message]) -> ChatPrompt:
-    """A conversation as the template takes it."""
+    """A conversation in the template's form."""
     return ChatPrompt([_message(message) for message in messages])
 
 
 def _message(message: Message) -> dict[str, str]:
-    """The parts of a content on lines of their own, a developer as the system."""
+    """Content parts on separate lines; the role developer becomes system."""
     content = message.content if isinstance(message.content, str) else "\n".join(part.text for part in message.content)
     return {"role": "system" if message.role == "developer" else message.role, "content": content}

@@ -1,6 +1,4 @@
-"""The kinds of value that request fields take, as pydantic types; an error's type is the code that
-the caller gets.
-"""
+"""Types of request fields, for pydantic; an error's type is the code that the caller gets."""
 
 import json
 from collections.abc import Iterable
@@ -28,9 +26,7 @@ MAX_SHOWN_ITEMS = 4
 
 
 class Only:
-    """Of a field that the API knows and only some of whose values can be had here; null is a field
-    left out.
-    """
+    """A field of the API of which only some values are supported here; null means omitted."""
 
     def __init__(self, *values: str | bool) -> None:
         self._values = values
@@ -48,9 +44,7 @@ class Only:
 
 
 class AtMost:
-    """Of an object of that many keys, or a list of that many items: counted before they are looked
-    at.
-    """
+    """Limits an object's keys or a list's items, which are counted before they are validated."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -71,10 +65,8 @@ class AtMost:
 
 
 class Inert:
-    """Of a field that the API knows and that has no effect here yet: null is taken, and `values`,
-    which ask for none.
-
-    Whatever would change the answer is better refused than ignored.
+    """A field of the API that is not supported: null and `values`, which request nothing, are
+    accepted. A value that would change the answer is rejected rather than ignored.
     """
 
     def __init__(self, *values: Any) -> None:
@@ -95,12 +87,12 @@ class Inert:
 
 
 def as_json(values: Iterable[Any]) -> str:
-    """`true or "auto"`, as the caller writes them."""
+    """`true or "auto"`, in the caller's notation."""
     return " or ".join(json.dumps(value, ensure_ascii=False) for value in values)
 
 
 def as_brief_json(value: Any) -> str:
-    """A caller's value as it wrote it, or its beginning."""
+    """A caller's value as JSON, or its beginning."""
     return json.dumps(_brief(value, depth=2), ensure_ascii=False)
 
 
@@ -164,7 +156,7 @@ OnePrompt = Annotated[
     Annotated[str, Tag(TEXT)] | Annotated[TokenIds, Tag(IDS)],
     Discriminator(lambda value: IDS if isinstance(value, list) else TEXT),
 ]
-Priority = Annotated[int, Field(ge=0, lt=2**31)]  # lower goes first: nobody can ask to go before the default
+Priority = Annotated[int, Field(ge=0, lt=2**31)]  # lower goes first: no request can precede the default
 
 _DecimalKey = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
 _Bias = Annotated[float, Field(ge=-100, le=100)]
@@ -177,4 +169,4 @@ Metadata = Annotated[dict[_MetadataKey, Annotated[str, Field(max_length=512)]], 
 # Standard and URL-safe base64 among others.
 CacheSalt = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/_-][A-Za-z0-9+/_=.~:-]{0,255}$")]
 
-MAPPINGS: Final = frozenset(["logit_bias", "metadata"])  # an error inside one is told as the field's own
+MAPPINGS: Final = frozenset(["logit_bias", "metadata"])  # an error inside one is reported for the field

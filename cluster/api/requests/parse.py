@@ -1,5 +1,5 @@
-"""From a request's raw body to a JSON object, strictly: what two readers could take differently is
-refused.
+"""From a request's raw body to a JSON object, strictly: anything that two parsers could read
+differently is rejected.
 """
 
 import json
@@ -11,18 +11,18 @@ from typing import Any, NoReturn
 from cluster.api.errors import ApiError
 
 MAX_DEPTH = 128
-# Parsing makes up to 30 times a body's size of it, and holds the interpreter's lock for a whole
-# list: these are counted before.
+# Parsing takes up to 30 times a body's size in memory, and holds the interpreter lock for a whole
+# list, so these are counted before.
 MAX_KEYS = 1 << 16  # of all objects together
 MAX_CONTAINERS = 1 << 16  # lists and objects
 MAX_VALUES = 1 << 20  # in all of them
 _PIECE = 1 << 20  # bytes that are counted at once
-MAX_INTEGER_BITS = 1024  # beyond it no double is near
+MAX_INTEGER_BITS = 1024  # beyond it no double is close
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """The object that `body` is the JSON text of; raises ApiError."""
+    """The object whose JSON text is `body`; raises ApiError."""
     if not body:
         _refuse("The body is empty")
     _check_counts(body)
@@ -68,10 +68,8 @@ def _check_counts(body: bytes) -> None:
 
 
 def _outside_strings(body: bytes) -> Iterator[bytes]:
-    """The body without its strings, piece by piece: between two of them other threads have their
-    turn.
-
-    Where the body is no JSON this may be wrong from there on, which is as far as it will be parsed.
+    """The body without its strings, piece by piece: other threads can run between two pieces. If
+    the body is not JSON, this may be wrong after the first error, beyond which it is not parsed.
     """
     start, is_inside = 0, False
     while start < len(body):
@@ -92,8 +90,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int:
-    """A function of Python's, though it does what `int` does: between two of its calls other
-    threads have their turn, which between two numbers they would not have.
+    """A Python function that does what `int` does: other threads can run between its calls, which
+    they could not between two numbers.
     """
     return int(text)
 

@@ -1,8 +1,8 @@
-"""The requests, field by field: types and the bounds that the OpenAI API sets; `SamplingParams`
-checks the rest.
+"""The requests, field by field: types and the OpenAI API's limits; `SamplingParams` checks the
+rest.
 
-Strict: nothing is converted, `true` is no number and 1.0 no integer. Null is a field left out. A
-field that is not known stays in `model_extra`.
+Strict: nothing is converted, `true` is no number and 1.0 no integer. Null means omitted. Unknown
+fields are in `model_extra`.
 """
 
 from typing import Annotated, Any, Literal
@@ -39,7 +39,7 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     include_usage: bool | None = None
-    include_obfuscation: bool | None = None  # padding of chunks, which have none either way
+    include_obfuscation: bool | None = None  # padding of chunks, which never have any
     continuous_usage_stats: Annotated[bool | None, Only(False)] = None
 
 
@@ -94,9 +94,9 @@ class SamplingFields(BaseModel):
 
 
 class GenerationRequest(SamplingFields, Unsupported):
-    """What both routes take."""
+    """The fields of both routes."""
 
-    model: str | None = Field(None, min_length=1)  # default: the one that is served
+    model: str | None = Field(None, min_length=1)  # default: the served model
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     use_beam_search: bool | None = None

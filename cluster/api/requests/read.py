@@ -1,6 +1,4 @@
-"""From a body to a `Call`: whatever is wrong with a request is told here, before anybody works on
-it.
-"""
+"""From a body to a `Call`: all errors in a request are found here, before it reaches an engine."""
 
 import asyncio
 import hashlib
@@ -22,18 +20,18 @@ from cluster.api.requests.protocol import ChatRequest, CompletionRequest, Genera
 from cluster.api.requests.sampling import check_counts
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 
-SMALL_BODY = 64 << 10  # bytes: read within some milliseconds, whatever they are
+SMALL_BODY = 64 << 10  # bytes: parsed within milliseconds, whatever the contents
 
 Body = TypeVar("Body", bound=GenerationRequest)
 
 
 class Reader:
-    """Small bodies are read at once; large ones one after the other in a thread of the reader's,
-    while the loop goes on.
+    """Small bodies are parsed at once; large ones one after the other in a separate thread, while
+    the loop continues.
     """
 
     def __init__(self, model: Model, *, strict_fields: bool) -> None:
-        """`strict_fields`: a field that nobody knows is refused, not ignored."""
+        """`strict_fields`: unknown fields are rejected, not ignored."""
         self._model = model
         self._is_strict = strict_fields
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="large-bodies")
@@ -65,7 +63,7 @@ class Reader:
 
 
 def check_model(name: str | None, model: Model) -> None:
-    """Raises ApiError where another model is asked for."""
+    """Raises ApiError if the request names another model."""
     if name is not None and name != model.name:
         message = f"There is no model {as_brief_json(name)} here; {as_brief_json(model.name)} is"
         raise ApiError(404, message, code="model_not_found", param="model")

@@ -15,7 +15,7 @@ _SAME_NAME = [field.name for field in fields(SamplingParams) if field.name in Sa
 
 
 def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> SamplingParams:
-    """The request's parameters, with `own` as the route has them already; raises InvalidRequest."""
+    """The request's parameters, with those in `own` set by the route; raises InvalidRequest."""
     _check_stream(request)
     _check_token_ids(request, model.vocab_size)
     values = given(request)
@@ -36,8 +36,8 @@ def given(request: SamplingFields) -> dict[str, Any]:
 
 
 def check_counts(body: dict[str, Any], model: Model) -> None:
-    """Refuse more token ids than any request may have before they are looked at, which of a million
-    takes the interpreter's lock for a tenth of a second. Raises InvalidRequest.
+    """Reject more token ids than any request may have before they are checked: a million would hold
+    the interpreter lock for a tenth of a second. Raises InvalidRequest.
     """
     prompt = body.get("prompt")
     if _are_ids(prompt):
@@ -51,12 +51,12 @@ def check_counts(body: dict[str, Any], model: Model) -> None:
 
 
 def _are_ids(value: Any) -> TypeGuard[list[int]]:
-    """As far as the first one tells."""
+    """Judged by the first item."""
     return isinstance(value, list) and bool(value) and type(value[0]) is int
 
 
 def check_room(max_tokens: int | None, num_prompt_tokens: int, model: Model, *, param: str) -> None:
-    """Refuse what cannot fit into the context; the engine counts a text's tokens."""
+    """Reject a request that cannot fit into the context; the engine counts a text's tokens."""
     if num_prompt_tokens + (max_tokens or 1) > model.max_model_len:
         raise InvalidRequest(
             f"At least {num_prompt_tokens} tokens of prompt and {max_tokens or 1} of output do not fit into the "
@@ -96,7 +96,7 @@ def _check_count(token_ids: list[Any], vocab_size: int, *, param: str) -> None:
 
 
 def check_vocabulary(token_ids: list[int], vocab_size: int, *, param: str) -> None:
-    """Refuse ids that the model does not have."""
+    """Reject ids that the model does not have."""
     if token_ids and max(token_ids) >= vocab_size:
         raise InvalidRequest(
             f"{param} holds token id {max(token_ids)}; the vocabulary ends at {vocab_size - 1}", param=param

@@ -1,8 +1,6 @@
-"""Fields that OpenAI or other servers know, and that would change the answer if they had an effect
-here.
-
-Ignoring one would give another answer than the one asked for, so they are refused; except for the
-values that ask for nothing, which many clients always send.
+"""Fields of OpenAI or of other servers that are not supported here and would change the answer.
+Ignoring one would give another answer than requested, so they are rejected, except with values that
+request nothing, which many clients always send.
 """
 
 from typing import Annotated, Any
@@ -13,7 +11,7 @@ from cluster.api.requests.fields import Inert
 
 
 class Unsupported(BaseModel):
-    """Of both routes."""
+    """Fields of both routes."""
 
     # Structured output
     structured_outputs: Annotated[Any, Inert()] = None
@@ -45,8 +43,8 @@ class Unsupported(BaseModel):
     return_token_ids: Annotated[Any, Inert(False)] = None
     return_tokens_as_token_ids: Annotated[Any, Inert(False)] = None
     return_hidden_states: Annotated[Any, Inert(False)] = None
-    spaces_between_special_tokens: Annotated[Any, Inert(False, True)] = None  # a byte-level tokenizer puts none
-    # Other servers' machinery
+    spaces_between_special_tokens: Annotated[Any, Inert(False, True)] = None  # a byte-level tokenizer adds none
+    # Internals of other servers
     kv_transfer_params: Annotated[Any, Inert()] = None
     ec_transfer_params: Annotated[Any, Inert()] = None
     vllm_xargs: Annotated[Any, Inert({})] = None
@@ -54,7 +52,7 @@ class Unsupported(BaseModel):
 
 
 class UnsupportedInChat(Unsupported):
-    """Of chat completions."""
+    """Fields of chat completions."""
 
     tools: Annotated[Any, Inert([])] = None
     tool_choice: Annotated[Any, Inert("none", "auto")] = None  # of no tools
@@ -64,7 +62,7 @@ class UnsupportedInChat(Unsupported):
     audio: Annotated[Any, Inert()] = None
     web_search_options: Annotated[Any, Inert()] = None
     moderation: Annotated[Any, Inert()] = None
-    reasoning_effort: Annotated[Any, Inert("medium")] = None  # OpenAI's default, as the next one's
+    reasoning_effort: Annotated[Any, Inert("medium")] = None  # OpenAI's default, like the next field's
     verbosity: Annotated[Any, Inert("medium")] = None
     include_reasoning: Annotated[Any, Inert(True)] = None  # it is part of the text
     separate_reasoning: Annotated[Any, Inert(False)] = None
@@ -79,7 +77,7 @@ class UnsupportedInChat(Unsupported):
 
 
 class UnsupportedInCompletions(Unsupported):
-    """Of completions."""
+    """Fields of completions."""
 
     suffix: Annotated[Any, Inert("")] = None
     add_special_tokens: Annotated[Any, Inert(True)] = None

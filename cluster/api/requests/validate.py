@@ -1,6 +1,4 @@
-"""From a JSON object to a request, or to the one error that says what is wrong with it and
-where.
-"""
+"""From a JSON object to a request, or to an error that says what is wrong and where."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from cluster.api.requests.fields import MAPPINGS, as_brief_json
 from engine.errors import InvalidRequest
 
-MAX_NAMES = 8  # that a warning lists
+MAX_NAMES = 8  # listed in a warning
 MAX_NAME = 64  # characters
 
 _CODES = {
@@ -38,7 +36,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 def validate(model: type[Body], body: dict[str, Any]) -> Body:
-    """The request that `body` is; raises InvalidRequest."""
+    """The request in `body`; raises InvalidRequest."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
@@ -46,10 +44,10 @@ def validate(model: type[Body], body: dict[str, Any]) -> Body:
 
 
 class Unknown(NamedTuple):
-    """A field that was sent, and that nobody here knows."""
+    """An unknown field of a request."""
 
     path: str
-    meant: str | None  # the known name that is nearest to it
+    meant: str | None  # the most similar known name
 
     def __str__(self) -> str:
         hint = "" if self.meant is None else f"; did you mean '{self.meant}'?"
@@ -57,9 +55,8 @@ class Unknown(NamedTuple):
 
 
 def unknown_fields(request: BaseModel, also_known: Iterable[str] = ()) -> tuple[Unknown, ...]:
-    """Those that were sent and are not null: the first MAX_NAMES, and one more if there are more.
-
-    `also_known`: names that may have been meant, beside those of the request's own fields.
+    """Unknown fields that are not null: the first MAX_NAMES, and one more if there are more.
+    `also_known`: names that may have been meant, beside the request's own fields.
     """
     return tuple(islice(_unknown_fields(request, "", also_known), MAX_NAMES + 1))
 
@@ -114,7 +111,7 @@ def _invalid(error: Mapping[str, Any]) -> InvalidRequest:
 
 
 def _in_json_words(message: str) -> str:
-    """What pydantic says of a Python value, said of the JSON value that the caller sent."""
+    """pydantic's message about a Python value, in terms of the caller's JSON value."""
     message = _INSTANCE.sub("object", message)
     message = message.replace("valid dictionary", "valid object").replace("valid list", "valid array")
     return message.replace("'", '"')
@@ -134,5 +131,5 @@ def _path(location: tuple[str | int, ...]) -> str:
 
 
 def _printable(name: str) -> str:
-    """Fit for a header: the names are the caller's."""
+    """Made safe for a header, since callers choose the names."""
     return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-[]") else "?" for letter in name)

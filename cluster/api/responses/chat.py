@@ -1,4 +1,4 @@
-"""The answer of POST /v1/chat/completions, made of the deltas, whole or in events."""
+"""The answer of POST /v1/chat/completions, from deltas, complete or as events."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -24,7 +24,7 @@ from engine.outputs import CompletionOutput
 
 
 async def chat_result(call: Call, model: Model, updates: AsyncGenerator[Update, None]) -> bytes:
-    """The whole answer as JSON; raises ApiError."""
+    """The complete answer as JSON; raises ApiError."""
     tally, joined = Tally(call), Joined()
     async with aclosing(updates):
         async for update in updates:
@@ -48,7 +48,7 @@ async def chat_result(call: Call, model: Model, updates: AsyncGenerator[Update, 
 
 
 async def chat_events(call: Call, model: Model, updates: AsyncGenerator[Update, None]) -> AsyncGenerator[bytes, None]:
-    """The answer's events, one or more a delta; raises ApiError."""
+    """The answer's events, one or more per delta; raises ApiError."""
     tally = Tally(call)
     usage = None if call.include_usage else UNSET
     begun: set[int] = set()

@@ -1,4 +1,4 @@
-"""The answer of POST /v1/completions, made of the deltas, whole or in events."""
+"""The answer of POST /v1/completions, from deltas, complete or as events."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -17,7 +17,7 @@ from engine.outputs import CompletionOutput, RequestOutput
 
 
 async def completion_result(call: Call, model: Model, updates: AsyncGenerator[Update, None]) -> bytes:
-    """The whole answer as JSON; raises ApiError, InvalidRequest."""
+    """The complete answer as JSON; raises ApiError, InvalidRequest."""
     tally, joined = Tally(call), Joined()
     async with aclosing(updates):
         async for update in updates:
@@ -39,7 +39,7 @@ async def completion_result(call: Call, model: Model, updates: AsyncGenerator[Up
 async def completion_events(
     call: Call, model: Model, updates: AsyncGenerator[Update, None]
 ) -> AsyncGenerator[bytes, None]:
-    """The answer's events, at most one a delta; raises ApiError, InvalidRequest."""
+    """The answer's events, at most one per delta; raises ApiError, InvalidRequest."""
     tally = Tally(call)
     usage = None if call.include_usage else UNSET
     first: dict[int, RequestOutput] = {}
@@ -76,7 +76,7 @@ def _offsets(call: Call, model: Model) -> Offsets:
 def _choice(
     call: Call, prompt_index: int, choice: CompletionOutput, offsets: Offsets, *, echoed: RequestOutput | None
 ) -> CompletionChoice:
-    """A delta or a whole choice; after the prompt, where `echoed` brings that."""
+    """A delta or a complete choice, after the prompt if `echoed` has it."""
     return CompletionChoice(
         prompt_index * call.params.n + choice.index,
         choice.text if echoed is None else _prompt_text(echoed) + choice.text,

@@ -1,6 +1,4 @@
-"""A call's requests are put to the service, their deltas merged, counted and, where wanted,
-joined.
-"""
+"""Sends a call's requests to the service, and merges, counts and joins their deltas."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
@@ -15,7 +13,7 @@ from engine.errors import REQUEST_QUARANTINED, InvalidRequest, RequestQuarantine
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.request import ChatPrompt
 
-STARTED_AT_ONCE = 8  # prompts of one request, which may be a thousand: other requests have their turn between
+STARTED_AT_ONCE = 8  # prompts of one call, which may be a thousand: other calls run in between
 
 
 class Update(NamedTuple):
@@ -24,13 +22,13 @@ class Update(NamedTuple):
 
 
 def run(service: Service, call: Call) -> AsyncGenerator[Update, None]:
-    """All requests' deltas as they come; whoever closes this aborts what is left of them."""
+    """All requests' deltas as they arrive; closing it aborts running requests."""
     streams = [_updates(service, call, index) for index in range(len(call.requests))]
     return streams[0] if len(streams) == 1 else _merge(streams)
 
 
 async def _updates(service: Service, call: Call, index: int) -> AsyncGenerator[Update, None]:
-    """One request's; what the engine says of its prompt is said of the caller's field."""
+    """One request's deltas; errors about its prompt name the caller's field."""
     try:
         async with aclosing(service.generate(call.requests[index])) as stream:
             async for output in stream:
@@ -42,21 +40,21 @@ async def _updates(service: Service, call: Call, index: int) -> AsyncGenerator[U
 
 
 def _prompt_param(call: Call, index: int) -> str:
-    """What the caller calls the prompt."""
+    """The caller's name of the prompt's field."""
     if isinstance(call.requests[index].prompt, ChatPrompt):
         return "messages"
     return "prompt" if len(call.requests) == 1 else f"prompt[{index}]"
 
 
 class Tally:
-    """Counts tokens and finished choices; raises ApiError where a choice failed or never ended."""
+    """Counts tokens and finished choices; raises ApiError if a choice failed or did not end."""
 
     def __init__(self, call: Call) -> None:
         self._num_open = len(call.requests) * call.params.n
         self._prompt_tokens = [0] * len(call.requests)
         self._cached_tokens = [0] * len(call.requests)
         self._completion_tokens = 0
-        self.fingerprint: str | None = None  # the last one that was told
+        self.fingerprint: str | None = None  # the last one received
 
     def add(self, update: Update) -> None:
         index, output = update
@@ -80,7 +78,7 @@ class Tally:
         return self._num_open == 0
 
     def close(self) -> Usage:
-        """The tokens of the whole request, which has ended."""
+        """The token counts of the ended request."""
         if self._num_open:
             raise ApiError(500, f"The answer ended with {self._num_open} choices unfinished", code="generation_failed")
         num_prompt_tokens = sum(self._prompt_tokens)
@@ -93,18 +91,18 @@ class Tally:
 
 
 def finish_reason(choice: CompletionOutput) -> FinishReason | None:
-    """As the API knows it: a `Tally` has let no other through."""
+    """In the API's terms: `Tally` has rejected others."""
     reason = choice.finish_reason
     assert reason != "abort" and reason != "error"
     return reason
 
 
 class Joined:
-    """Puts each choice together from its deltas."""
+    """Joins each choice's deltas."""
 
     def __init__(self) -> None:
         self._deltas: dict[tuple[int, int], list[CompletionOutput]] = {}
-        self.first: dict[int, RequestOutput] = {}  # by prompt: its first delta, with what is said of the prompt
+        self.first: dict[int, RequestOutput] = {}  # by prompt: its first delta, with data on the prompt
 
     def add(self, update: Update) -> None:
         self.first.setdefault(update.prompt_index, update.output)
@@ -131,7 +129,7 @@ def _whole(deltas: list[CompletionOutput]) -> CompletionOutput:
 
 
 async def _merge(streams: list[AsyncGenerator[Update, None]]) -> AsyncGenerator[Update, None]:
-    """Whatever comes first; the first error of any ends all."""
+    """Updates as they arrive; the first error ends all."""
     news: asyncio.Queue[Update | Exception | None] = asyncio.Queue(maxsize=len(streams))
 
     async def pump(stream: AsyncGenerator[Update, None]) -> None:

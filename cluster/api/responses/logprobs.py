@@ -1,6 +1,4 @@
-"""Log probabilities in the forms that clients know: chat's, completions', and a plain one for
-prompts.
-"""
+"""Log probabilities in the formats of chat, of completions, and of prompts."""
 
 import codecs
 from collections.abc import Iterable, Sequence
@@ -25,11 +23,10 @@ def chat_logprobs(token_ids: list[int], positions: Sequence[PositionLogprobs], c
 
 
 class Offsets:
-    """Where in a choice's text its tokens begin: at as many characters as those before them have
-    completed.
+    """Where a choice's tokens begin in its text: after the characters completed by earlier tokens.
 
-    Counted by the tokens' own bytes, so that it does not depend on how they came in events. A token
-    that completes a character begins where the character does.
+    Counted from the tokens' bytes, so that it does not depend on how they were divided into events.
+    A token that completes a character begins where the character does.
     """
 
     def __init__(self, skipped: frozenset[int]) -> None:
@@ -39,7 +36,7 @@ class Offsets:
         self._undecoded = b""
 
     def prompt(self, texts: Iterable[bytes]) -> list[int]:
-        """Of an echoed prompt's tokens, which it shows all of. It comes before the choice's own."""
+        """Offsets of an echoed prompt's tokens, which are all shown, before the choice's own."""
         offsets = [self._push(text) for text in texts]
         self._num_characters += len(self._undecoded.decode(errors="replace"))
         self._undecoded = b""
@@ -63,10 +60,9 @@ def completion_logprobs(
     count: int,
     offsets: Offsets,
 ) -> CompletionLogprobs:
-    """In columns, of a choice's next tokens.
-
-    The dict of the most likely ones has the sampled token too, so up to count + 1 entries. Of two
-    tokens with the same text it has the more likely one.
+    """Columns for a choice's next tokens. The dict of the most likely ones includes the sampled
+    token, so it has up to count + 1 entries. Of tokens with the same text it has the most likely
+    one.
     """
     columns = CompletionLogprobs([], [], [], [])
     for token_id, position in zip(token_ids, positions, strict=True):
@@ -82,8 +78,8 @@ def echoed_logprobs(
     offsets: Offsets,
     prompt: str,
 ) -> CompletionLogprobs:
-    """As `completion_logprobs`, of a prompt; its first token, which has no position, is what the
-    others leave of the text.
+    """As `completion_logprobs`, for a prompt; the first token's text is what the others leave of
+    the prompt's.
     """
     columns = CompletionLogprobs([], [], [], [])
     texts = [

@@ -1,4 +1,4 @@
-"""The answers as they go over the wire, whole and in chunks."""
+"""The answers' JSON, complete and in chunks."""
 
 from typing import Any, Literal
 
@@ -57,7 +57,7 @@ class ChatCompletion(Struct, frozen=True):
     choices: list[ChatChoice]
     usage: Usage
     prompt_logprobs: list[dict[int, dict[str, Any]] | None] | UnsetType = UNSET  # ours
-    warnings: list[str] | UnsetType = UNSET  # ours: what was ignored of the request
+    warnings: list[str] | UnsetType = UNSET  # ours: ignored fields of the request
     system_fingerprint: str | None = None  # see `engine.fingerprint`
     object: Literal["chat.completion"] = "chat.completion"
 
@@ -80,16 +80,14 @@ class ChatCompletionChunk(Struct, frozen=True):
     created: int
     model: str
     choices: list[ChatChunkChoice]
-    usage: Usage | UnsetType | None = UNSET  # null in all but the last chunk, where it was asked for
+    usage: Usage | UnsetType | None = UNSET  # null in all but the last chunk, if requested
     warnings: list[str] | UnsetType = UNSET  # in the last one
     system_fingerprint: str | None = None
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
 
 
 class CompletionLogprobs(Struct, frozen=True):
-    """A column each; an entry is null for the prompt's first token, which nothing was there to
-    predict.
-    """
+    """One column each; null for the prompt's first token, which was not predicted."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -107,7 +105,7 @@ class CompletionChoice(Struct, frozen=True):
 
 
 class Completion(Struct, frozen=True):
-    """Whole, or a chunk of one."""
+    """Complete, or a chunk."""
 
     id: str
     created: int

@@ -1,4 +1,4 @@
-"""Server-sent events, and what happens to the work when either end breaks off."""
+"""Server-sent events, and what happens when either end disconnects."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
@@ -12,7 +12,8 @@ from cluster.api.disconnect import unless_disconnected
 from cluster.api.errors import FORESEEN, as_api_error, error_body
 
 DONE = b"data: [DONE]\n\n"
-# JSON may hold these as they are, but they end a line for readers that split by Unicode's rules.
+# JSON may contain these unescaped, but clients that split lines by Unicode's rules would break
+# there.
 _LINE_ENDS = {b"\xe2\x80\xa8": rb"\u2028", b"\xe2\x80\xa9": rb"\u2029", b"\xc2\x85": rb"\u0085"}
 
 
@@ -29,11 +30,9 @@ def frame(data: bytes) -> bytes:
 
 
 class EventStream(Response):
-    """Sends events as they come. Nothing is sent before the first one, so what fails until then has
-    its own status.
-
-    What fails later is told in an event, and the connection broken off: a clean end would be taken
-    for success. Events are closed when the client has gone.
+    """Sends events as they come. Nothing is sent before the first one, so that earlier failures
+    have their own status. A later failure is sent as an event, and the connection is aborted: a
+    clean end would look like success. The generator is closed when the client disconnects.
     """
 
     media_type = "text/event-stream"
@@ -50,7 +49,7 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._events) as events:
-            data = await anext(events, b"")  # nothing is left for a client that comes back with the last id
+            data = await anext(events, b"")  # empty for a client that resumes after the last event
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": data, "more_body": True})
             try:
@@ -61,5 +60,5 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": data, "more_body": True})
                 if isinstance(error, FORESEEN):
                     return  # without the message that ends the body: the server closes the connection
-                raise  # closes it too, and leaves a trace in the log
+                raise  # closes it too, and logs the traceback
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,1 +1,1 @@
-"""What is answered under which path."""
+"""The routes, by kind."""

@@ -10,7 +10,7 @@ from cluster.version import VERSION
 
 
 def add_routes(router: APIRouter, *, needs_key: bool, has_streams: bool) -> None:
-    """`has_streams`: a client may come back to a stream that broke."""
+    """`has_streams`: broken streams can be resumed."""
     document = msgspec.json.encode(describe(VERSION, needs_key=needs_key, has_streams=has_streams))
 
     @router.api_route("/version", methods=READ)

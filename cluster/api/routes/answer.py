@@ -1,10 +1,10 @@
-"""What the routes have in common."""
+"""Shared parts of the routes."""
 
 from collections.abc import Mapping
 
 from starlette.responses import Response
 
-READ = ["GET", "HEAD"]  # methods; the server leaves the body of an answer to HEAD out
+READ = ["GET", "HEAD"]  # methods; the server omits the body in answers to HEAD
 
 
 def json_response(body: bytes, headers: Mapping[str, str] | None = None) -> Response:

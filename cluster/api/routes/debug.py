@@ -1,4 +1,4 @@
-"""GET /debug/...: what engines do, and where a request's time went."""
+"""GET /debug/...: what engines are doing, and where a request's time went."""
 
 import msgspec
 from fastapi import APIRouter, Request

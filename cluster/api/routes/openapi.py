@@ -1,6 +1,4 @@
-"""The description of the API in its own format, from the very types that read the requests and
-write the answers.
-"""
+"""The API's OpenAPI description, from the types that parse requests and write answers."""
 
 from typing import Any
 
@@ -38,7 +36,7 @@ _LAST_EVENT_ID = {
 
 
 def describe(version: str, *, needs_key: bool, has_streams: bool) -> dict[str, Any]:
-    """An OpenAPI 3.1 document; `has_streams`: a client may come back to a stream that broke."""
+    """An OpenAPI 3.1 document; `has_streams`: broken streams can be resumed."""
     _, requests = models_json_schema(
         [(ChatRequest, "validation"), (CompletionRequest, "validation")], ref_template=_REFERENCE.format("{model}")
     )
