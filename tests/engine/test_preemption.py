@@ -51,7 +51,7 @@ def test_the_cheapest_to_bring_back_goes(swap_seconds, victim, status):
         add_request(engine, name, [length % 37] * length, SamplingParams(max_tokens=20))
     scheduler = engine.scheduler
     scheduler.schedule()
-    lanes = {lane.group.request_id: lane for lane in scheduler.queues.running}
+    lanes = {lane.group.request.id: lane for lane in scheduler.queues.running}
     assert scheduler.blocks.device.num_free == 0
     plan = SchedulerOutputs(scheduler.step, max_tokens=100)
     assert scheduler.preemption.make_room(lanes["first"], lanes["first"].seqs[0], 33, plan)

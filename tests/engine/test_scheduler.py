@@ -25,7 +25,7 @@ def parts(engine):
     how many tokens, and how many are sampled.
     """
     plan = engine.scheduler.schedule()
-    return [(part.group.request_id, part.start, part.num_tokens, part.num_samples) for part in plan.scheduled]
+    return [(part.group.request.id, part.start, part.num_tokens, part.num_samples) for part in plan.scheduled]
 
 
 def test_prefill_chunks_and_decode_are_one_rule():

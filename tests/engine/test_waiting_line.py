@@ -16,7 +16,7 @@ def line_of(*names: str, n: int = 1) -> WaitingLine:
 def test_a_shut_door_holds_back_those_who_may_not_pass() -> None:
     line = line_of("a", "b", "c")
     lanes = list(line)
-    assert [lane.group.request_id for lane in lanes] == ["a", "b", "c"]
+    assert [lane.group.request.id for lane in lanes] == ["a", "b", "c"]
     line.is_shut = True
     assert line.first() is None
     line.set_may_pass(lanes[1].group, may_pass=True)
@@ -29,7 +29,7 @@ def test_a_shut_door_holds_back_those_who_may_not_pass() -> None:
 def test_a_request_counts_once_until_the_last_of_its_lanes_has_left() -> None:
     line = line_of("a", "b", n=3)
     assert len(line) == 6 and line.num_requests == 2
-    first, *others = [lane for lane in line if lane.group.request_id == "a"]
+    first, *others = [lane for lane in line if lane.group.request.id == "a"]
     line.remove(first)
     assert line.num_requests == 2
     for lane in others:
