@@ -37,6 +37,7 @@ MIXED = {"W4": "demo", "W4-0.5b": SHAPE}
 MODULES = {
     "driver": ("bench_driver", ["--steps", "20"]),
     "channel": ("bench_step_channel", ["--steps", "200"]),
+    "gateway": ("bench_gateway", ["--tokens", "20"]),
     "kernels": ("bench_cpu_kernels", ["--repeats", "1", "--only", "decode 1"]),
     "start": ("bench_start", ["--repeats", "1"]),
     "sharding": ("bench_sharding", ["--rounds", "1", "--model", str(DEMO)]),
