@@ -52,7 +52,7 @@ def test_quantized_weights_take_what_their_codes_and_scales_take(quantization: s
 def test_the_bytes_of_quantized_weights_are_those_that_a_worker_holds(quantization: str) -> None:
     if (reason := ops.unavailable_reason("cpu", torch.device("cpu"))) is not None:
         pytest.skip(reason)
-    model = Worker(EngineConfig.create(model=str(DEMO), quantization=quantization, ops_backend="cpu"))._model
+    model = Worker(EngineConfig.create(model=str(DEMO), quantization=quantization, ops_backend="cpu"))._shard.model
     linears = [
         linear for layer in model.layers for linear in (layer.qkv, layer.output, layer.mlp.gate_up, layer.mlp.down)
     ]
