@@ -40,8 +40,7 @@ class LocalExecutor:
         self._epoch = 0
         self._failure: StepFailure | None = None
         self._overlaps = overlaps
-        # All of the worker's life but its waiting is in one thread: its OpenMP threads are that
-        # thread's.
+        # Everything of the worker but waiting happens in one thread, which owns its OpenMP threads.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
         self._waiting = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outputs")
 
@@ -61,7 +60,7 @@ class LocalExecutor:
             return self._thread.submit(self._restart).result()
         except InvalidConfig:
             raise
-        except Exception as error:  # a device that has failed often cannot be had again by the same process
+        except Exception as error:  # the same process often cannot use a failed device again
             raise WorkerLost(0, in_a_line(error)) from error
 
     def was_killed(self, failure: WorkerLost) -> bool:
@@ -73,7 +72,7 @@ class LocalExecutor:
         self._waiting.shutdown(cancel_futures=True)
 
     def _start(self) -> Capacity:
-        self._worker: Any = None  # its memory goes before the next one's comes
+        self._worker: Any = None  # free its memory before the next one allocates
         self._failure = None
         # Not imported above: a process that only might run the model itself has no need of torch.
         self._worker = importlib.import_module("engine.worker.worker").Worker(self._config)

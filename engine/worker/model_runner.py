@@ -28,7 +28,7 @@ from parallel.decoder import Decoder
 # Logits are made for so many rows at once: prompt logprobs may ask for thousands of rows of the
 # whole vocabulary.
 MAX_LOGITS_ROWS = 256
-# Steps whose tokens later ones may refer to: more than there ever are in flight.
+# Number of steps whose tokens are kept for later ones: more than are ever in flight.
 _NUM_KEPT_STEPS = 4
 
 

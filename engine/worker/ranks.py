@@ -1,4 +1,4 @@
-"""The ranks of an engine, as one of them sees them: where it stands, how it meets the others."""
+"""A rank's view of the engine's ranks: its coordinates, and its groups."""
 
 import threading
 from datetime import timedelta
@@ -59,15 +59,15 @@ class Ranks:
         self._aborted.clear()
 
     def abort(self) -> None:
-        """From any thread: get this rank, and all that wait for it, out of what they do together,
-        with an error.
+        """From any thread: make this rank, and all that wait for it, leave their collectives with
+        an error.
         """
         self._aborted.set()
         self.tp.abort()
         self.pp.abort()
 
     def check(self) -> None:
-        """Raise GroupError if a collective of the steps until now may have given anything."""
+        """Raise GroupError if a collective of the steps so far may have a wrong result."""
         self.tp.check()
         self.pp.check()
 

@@ -78,8 +78,8 @@ class Worker:
             self._shard.use_graphs(self._runner)
 
     def abort(self) -> None:
-        """From any thread: get this rank, and all that wait for it, out of what they do together,
-        with an error.
+        """From any thread: make this rank, and all that wait for it, leave their collectives with
+        an error.
         """
         self._ranks.abort()
 

@@ -1,5 +1,5 @@
-"""A step's moves of blocks. On a GPU, swaps run beside the steps, and a step waits for those alone
-that it depends on.
+"""A step's moves of blocks. On a GPU, swaps run beside the steps, and a step waits only for those
+it depends on.
 
 Swaps go out and in, in order, in a stream of their own, after all steps before. A step waits for
 its swaps in, since it reads those blocks. It waits for a swap out, its own or an earlier one, only

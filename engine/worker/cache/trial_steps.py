@@ -1,4 +1,4 @@
-"""Steps that are run to see what they take: no request's, in block 1."""
+"""Steps that are run to measure their memory, in block 1; they belong to no request."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
-"""Kernels are compiled when they are first launched: here, before a request waits for that and its
-step seems to hang.
+"""Kernels are compiled at their first launch: done here, before a request would wait for it and its
+step would seem to hang.
 """
 
 import torch

@@ -16,9 +16,9 @@ class Cores:
     many.
 
     Binding holds for the threads it starts from then on, too. A core is claimed by a socket's name,
-    which no two ranks of a machine can have and which goes with the rank, however that dies: so
-    ranks of different engines do not meet on a core while others are idle. Where ranks are more
-    than cores, or another engine has them, nothing is bound.
+    which is unique on a machine and is released however the rank dies, so that ranks of different
+    engines do not share a core while others are idle. If there are more ranks than cores, or
+    another engine has them, nothing is bound.
     """
 
     def __init__(
@@ -31,8 +31,8 @@ class Cores:
         quota = _quota(len(allowed))
         share = quota // num_ranks_here
         self.num_threads = num_threads or max(1, share)
-        # With a part of the machine's time only, the kernel chooses the cores: other containers
-        # would choose the same ones.
+        # With only a share of the machine's time, the kernel chooses the cores: other containers
+        # would claim the same ones.
         may_bind = binds and quota == len(allowed) and self.num_threads * num_ranks_here <= quota
         claims = _claim(allowed, self.num_threads, namespace) if may_bind else {}
         self.bound = tuple(sorted(claims))

@@ -1,4 +1,4 @@
-"""The host as a device: what is launched is done."""
+"""The host as a device: a launch returns when its work is done."""
 
 import math
 import mmap
@@ -47,7 +47,7 @@ class CpuDevice:
 
 
 class Done:
-    """An `Event` of a device that has always come so far."""
+    """An `Event` that has always passed."""
 
     def synchronize(self) -> None:
         return

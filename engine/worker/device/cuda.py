@@ -1,4 +1,4 @@
-"""A GPU as a device: nobody waits for what is launched."""
+"""A GPU as a device: launches return before their work is done."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a rank asks of the device that it computes on, beside what torch does for all in one way.
+"""The interface of a rank's device, beside what torch does alike for all.
 
 A type of device is a file here, which `pick` knows. Its kernels are a backend of `ops`, and what
 its ranks exchange by is in `parallel/groups`.
@@ -15,10 +15,10 @@ Capture = Callable[[Callable[[], Tensor]], Replay]
 
 
 class Event(Protocol):
-    """Behind all that was launched in a stream until it was made."""
+    """Marks all work launched in a stream before it."""
 
     def synchronize(self) -> None:
-        """Wait until the device has come so far."""
+        """Wait until that work is done."""
 
 
 class SideStream(Protocol):
@@ -67,7 +67,7 @@ class Device(Protocol):
 
     @property
     def memory(self) -> Memory | None:
-        """None: it is the host's, whose other uses nobody knows."""
+        """None: it is the host's, which has other users."""
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Cache memory. Raises torch.OutOfMemoryError."""

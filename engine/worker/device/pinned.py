@@ -1,6 +1,4 @@
-"""Host memory that a GPU reads and writes on its own, as much as is asked for: torch's allocator
-takes up to twice of that.
-"""
+"""Pinned host memory of exactly the requested size: torch's allocator takes up to twice that."""
 
 import ctypes
 import logging

@@ -1,5 +1,5 @@
-"""Between the host's arrays and the device's tensors: many in one copy, through pinned memory, for
-which nobody waits.
+"""Between the host's arrays and the device's tensors: many in one asynchronous copy through pinned
+memory.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What is launched in place of many launches: graphs by the number of rows that they are for."""
+"""Graphs, which replace many launches by one, by number of rows."""
 
 import logging
 from collections.abc import Callable
@@ -52,8 +52,8 @@ class Graphs:
         """compute_of(*key): what the graph for it computes; the first part of a key is the number
         of rows.
 
-        It is not kept: whoever has graphs goes, with the weights and the cache that they hold, when
-        nobody wants them.
+        It is not kept, so that graphs, and the weights and cache they hold, are freed with their
+        owner.
         """
         for each in (*self._before, key):
             if each not in self._replays:
