@@ -13,7 +13,7 @@ from cluster.chaos.command import undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
 from tests.end_to_end.chaos.options import Options
-from tests.end_to_end.chaos.processes import shared_memory, title_of
+from tests.end_to_end.chaos.processes import SharedMemory, title_of
 from tests.end_to_end.chaos.served import serving
 
 EXIT_SECONDS = 30.0
@@ -45,7 +45,7 @@ async def _end(name: str, options: Options, *, victim: str | None, status: int) 
     comes early.
     """
     num_streams = options.pick(options.streams, 37, 8)
-    before = shared_memory()
+    shared = SharedMemory()
     with serving() as command:
         folders = command.folders()
         async with ChaosClient(command.url, silence_seconds=ANSWER_SECONDS) as client:
@@ -59,6 +59,7 @@ async def _end(name: str, options: Options, *, victim: str | None, status: int) 
                 client.send_all(requests, concurrency=num_streams, streams=streams, stop=ended)
             )
             await asyncio.sleep(SETTLE_SECONDS)
+            shared.look()
             fault = command.harm(victim)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(command.process.wait, EXIT_SECONDS)
@@ -74,7 +75,7 @@ async def _end(name: str, options: Options, *, victim: str | None, status: int) 
             report.unmet.append(f"said on stderr: {said}")
         left = [title_of(pid) for pid in command.processes()]
     left += [str(folder) for folder in folders if folder.exists()]
-    left += sorted(shared_memory() - before)
+    left += shared.look()
     report.figures["left behind"] = len(left)
     report.unmet += [f"left behind: {each}" for each in left]
     return report

@@ -95,6 +95,20 @@ def usage(pid: int) -> Usage | None:
     return Usage((int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE"), num_descriptors, num_threads)
 
 
-def shared_memory() -> set[str]:
-    """What lies in /dev/shm."""
-    return {path.name for path in Path("/dev/shm").iterdir()}
+class SharedMemory:
+    """What this process and those below it have mapped of /dev/shm, for as long as it lies there,
+    also when they have ended. Others of the machine have theirs.
+    """
+
+    def __init__(self) -> None:
+        self._own: set[Path] = set()
+
+    def look(self) -> list[str]:
+        """The names; whatever is mapped between two looks only is not known."""
+        for pid in (os.getpid(), *descendants(os.getpid())):
+            with suppress(OSError):
+                lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+                paths = [line.partition("/dev/shm/")[2] for line in lines]
+                self._own |= {Path("/dev/shm", path) for path in paths if path}
+        self._own = {path for path in self._own if path.exists()}
+        return sorted(path.name for path in self._own)

@@ -27,10 +27,10 @@ from tests.end_to_end.chaos.processes import (
     ENGINE,
     GATEWAY,
     WORKER,
+    SharedMemory,
     Usage,
     descendants,
     find,
-    shared_memory,
     short_title,
     title_of,
     usage,
@@ -175,13 +175,14 @@ async def _send(url: str, num: int, *, max_tokens: int) -> None:
 
 
 async def _sample(samples: _Samples, end: float) -> None:
+    shared = SharedMemory()
     while time.monotonic() < end:
         for pid in descendants(os.getpid()):
             taken = usage(pid)
             if taken is not None:
                 samples.of_process.setdefault(pid, []).append(taken)
                 samples.titles[pid] = short_title(title_of(pid))
-        samples.num_shared.append(len(shared_memory()))
+        samples.num_shared.append(len(shared.look()))
         await asyncio.sleep(SAMPLE_SECONDS)
 
 

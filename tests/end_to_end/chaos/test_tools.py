@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from tests.end_to_end.chaos.measured.sitecustomize import bytes_in_use
 from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.processes import (
+    SharedMemory,
     Usage,
     descendants,
     find,
@@ -140,3 +143,19 @@ def test_what_a_command_line_runs(title: str, short: str) -> None:
 def test_a_number_that_was_given_wins() -> None:
     assert [Options(quick=quick).pick(None, 8, 2) for quick in (False, True)] == [8, 2]
     assert Options(quick=True).pick(5, 8, 2) == 5
+
+
+def test_shared_memory_is_that_of_own_processes() -> None:
+    hold = "import mmap, sys; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 1); print(flush=True); input()"
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as own, tempfile.NamedTemporaryFile(dir="/dev/shm") as foreign:
+        own.write(b"x")
+        own.flush()
+        name, shared = Path(own.name).name, SharedMemory()
+        with subprocess.Popen([sys.executable, "-c", hold, own.name], stdin=-1, stdout=-1) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            found = shared.look()
+            process.kill()
+        assert name in found and Path(foreign.name).name not in found
+        assert name in shared.look(), "it was left behind"
+    assert name not in shared.look()
