@@ -4,17 +4,17 @@ import hashlib
 import random
 from collections.abc import Sequence as Seq
 
-from engine.beam_search import num_candidates
 from engine.config import EngineConfig
-from engine.detokenizer import Detokenizer
 from engine.limits import Limits, check_request, stop_token_ids
+from engine.output.beam_search import num_candidates
+from engine.output.stopping import replay_text
 from engine.outputs import RequestMetrics
 from engine.request import Arrival, Request
 from engine.sampling_params import SamplingParams
 from engine.sampling_rows import pack_params, uses_rare_columns
-from engine.sequence import Lane, Sequence, SequenceGroup
-from engine.stopping import replay_text
-from engine.tokenizer import Tokenizer
+from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
+from engine.text.detokenizer import Detokenizer
+from engine.text.tokenizer import Tokenizer
 
 # One level of priority is worth this many arrivals: at most that many later requests overtake one,
 # so that none starves.

@@ -16,12 +16,12 @@ from engine.errors import EngineDead, Overloaded, SquadronError
 from engine.executor import Executor
 from engine.llm_engine import LLMEngine
 from engine.outputs import Phase, RequestOutput, failed_request
-from engine.prompt import arrive
-from engine.recorder import Event
+from engine.records.recorder import Event
+from engine.records.stats import EngineStats
+from engine.records.stats_log import StatsLog
 from engine.request import Arrival, Request
-from engine.stats import EngineStats
-from engine.stats_log import StatsLog
-from engine.tokenizer import Tokenizer
+from engine.text.prompt import arrive
+from engine.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("squadron.engine")
 

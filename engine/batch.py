@@ -4,9 +4,9 @@ is numpy gathers.
 
 import numpy as np
 
-from engine.block_manager import BlockManager
-from engine.plan import ScheduledSequence, SchedulerOutputs
 from engine.sampling_rows import SampledRow, sampling_columns
+from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.step import ExecuteModelRequest
 
 

@@ -1,11 +1,11 @@
 """Checks of the cache size that workers found, at the start and at each restart."""
 
-from engine.block_manager import BlockManager
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidConfig
 from engine.executor import Capacity
 from engine.limits import Limits
-from engine.sequence import Lane
+from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.sequence import Lane
 
 
 def check_longest_sequence(capacity: Capacity, config: EngineConfig, max_model_len: int) -> None:

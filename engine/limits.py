@@ -3,8 +3,8 @@
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
-from engine.beam_search import num_candidates
 from engine.errors import InvalidRequest
+from engine.output.beam_search import num_candidates
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 

@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from engine import cache_size
 from engine.admission import Admission
 from engine.batch import build_request
-from engine.block_manager import BlockManager
 from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
 from engine.errors import CACHE_TOO_SMALL, EngineDead, InvalidConfig, InvalidRequest, StepFailure
 from engine.executor import Capacity, Executor
 from engine.fingerprint import tokenizer_digest
-from engine.output_processor import OutputProcessor
+from engine.output.output_processor import OutputProcessor
 from engine.outputs import Phase, RequestOutput, SamplerOutput
-from engine.plan import SchedulerOutputs
-from engine.recorder import Recorder
+from engine.records.recorder import Recorder
+from engine.records.stats import EngineStats
+from engine.records.timeline import StepRecord, Timeline
 from engine.recovery import Recovery
 from engine.request import Arrival
-from engine.scheduler import Scheduler
-from engine.sequence import Lane, SequenceGroup
-from engine.stats import EngineStats
-from engine.timeline import StepRecord, Timeline
-from engine.token_budget import step_limits
-from engine.tokenizer import Tokenizer
-from engine.waiting_line import WaitingLine
+from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.plan import SchedulerOutputs
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.sequence import Lane, SequenceGroup
+from engine.scheduling.token_budget import step_limits
+from engine.scheduling.waiting_line import WaitingLine
+from engine.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("squadron.engine")
 

@@ -16,11 +16,11 @@ from engine.errors import (
     WorkerLost,
 )
 from engine.executor import Capacity, Executor
-from engine.plan import SchedulerOutputs
-from engine.recorder import Recorder
-from engine.sequence import SequenceGroup
+from engine.records.recorder import Recorder
+from engine.scheduling.plan import SchedulerOutputs
+from engine.scheduling.sequence import SequenceGroup
+from engine.scheduling.waiting_line import WaitingLine
 from engine.suspects import Suspects
-from engine.waiting_line import WaitingLine
 
 logger = logging.getLogger("squadron.engine")
 

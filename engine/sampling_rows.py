@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.sampling_columns import ALWAYS, DTYPES, PLAIN, SamplingColumns
 from engine.sampling_params import SamplingParams
-from engine.sequence import Sequence, SequenceGroup
+from engine.scheduling.sequence import Sequence, SequenceGroup
 
 # A sampled row: its sequence, the position of its token, and the prompt token there if it is given,
 # not sampled.

@@ -21,9 +21,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from engine.plan import ScheduledSequence
-from engine.sequence import SequenceGroup
-from engine.waiting_line import WaitingLine
+from engine.scheduling.plan import ScheduledSequence
+from engine.scheduling.sequence import SequenceGroup
+from engine.scheduling.waiting_line import WaitingLine
 
 MAX_TRIALS = 64  # suspects are tried in at most this many parts
 MAX_KILLS = 4  # consecutive kills from outside while the same tokens of a request are computed, the last with it alone

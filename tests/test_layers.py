@@ -20,6 +20,24 @@ OURS = {
 }
 # The rooms of a folder, and those below each; what lies in none is for all, and imports none.
 ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
+    "engine": {
+        "text": (),
+        "scheduling": ("text",),
+        "records": ("scheduling",),
+        "output": ("scheduling", "text"),
+        "limits": ("output",),
+        "sampling_rows": ("scheduling",),
+        "batch": ("sampling_rows", "scheduling"),
+        "cache_size": ("limits", "scheduling"),
+        "admission": ("limits", "output", "sampling_rows", "scheduling", "text"),
+        "suspects": ("scheduling",),
+        "recovery": ("records", "scheduling", "suspects"),
+        "llm_engine": (
+            *("admission", "batch", "cache_size", "output", "records"),
+            *("recovery", "scheduling", "text"),
+        ),
+        "async_engine": ("llm_engine", "records", "text"),
+    },
     "cluster": {
         "api": (),
         "checkpoint": (),
@@ -57,7 +75,7 @@ THEIRS = {
     **dict.fromkeys(("torch.distributed", "torch._C"), COLLECTIVES),
     "safetensors": ("parallel",),
     "triton": ("ops",),
-    "transformers": ("engine/tokenizer.py",),
+    "transformers": ("engine/text/tokenizer.py",),
     **dict.fromkeys(("ray", "fastapi", "starlette", "uvicorn"), ("cluster",)),
 }
 
@@ -143,12 +161,14 @@ def test_imports_point_down(path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("engine/scheduler.py", "import torch"),
-        ("engine/scheduler.py", "import numpy, ray.serve"),
-        ("engine/scheduler.py", "from engine.worker.worker import Worker"),
-        ("engine/scheduler.py", "from engine import worker"),
-        ("engine/scheduler.py", "from ops import tree"),
-        ("engine/detokenizer.py", "from transformers import AutoTokenizer"),
+        ("engine/scheduling/scheduler.py", "import torch"),
+        ("engine/scheduling/scheduler.py", "from engine.records.recorder import Recorder"),
+        ("engine/config.py", "from engine.text.tokenizer import Tokenizer"),
+        ("engine/scheduling/scheduler.py", "import numpy, ray.serve"),
+        ("engine/scheduling/scheduler.py", "from engine.worker.worker import Worker"),
+        ("engine/scheduling/scheduler.py", "from engine import worker"),
+        ("engine/scheduling/scheduler.py", "from ops import tree"),
+        ("engine/text/detokenizer.py", "from transformers import AutoTokenizer"),
         ("engine/worker/worker.py", "from cluster.workers.processes.actor import WorkerActor"),
         ("engine/worker/worker.py", "import torch.distributed as dist"),
         ("parallel/linear.py", "from torch import distributed"),
@@ -182,7 +202,7 @@ def test_what_is_allowed_is_not_a_breach() -> None:
     assert not breaches(
         "engine/worker/worker.py", "import torch\nfrom parallel.decoder import build\nimport engine.step"
     )
-    assert not breaches("engine/tokenizer.py", "from transformers import AutoTokenizer\nimport enginelike, rayon")
+    assert not breaches("engine/text/tokenizer.py", "from transformers import AutoTokenizer\nimport enginelike, rayon")
     assert not breaches(
         "parallel/groups/torch_group.py", "import torch.distributed as dist\nfrom ops.tree import add_tree"
     )

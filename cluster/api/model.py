@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.text_limit import TextLimit
+from engine.text.text_limit import TextLimit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 from cluster.checkpoint.files import check_tensors, read_tensors
 from cluster.checkpoint.manifest import check_small_parts
 from cluster.checkpoint.spec import read_spec
-from engine.chat_template import find_template
 from engine.config import EngineConfig, ModelConfig, default_cpu_blocks, resolve_max_model_len
 from engine.errors import InvalidConfig
 from engine.manifest import Manifest
-from engine.tokenizer import read_settings
+from engine.text.chat_template import find_template
+from engine.text.tokenizer import read_settings
 from parallel.errors import InvalidSharding
 from parallel.spec.decoder import DecoderConfig
 

@@ -12,7 +12,7 @@ import ray
 from ray import serve
 
 from cluster.replica.deployment import EngineDeployment
-from engine.recorder import Event
+from engine.records.recorder import Event
 
 POLL_SECONDS = 1.0
 ANSWER_SECONDS = 5.0

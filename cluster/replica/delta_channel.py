@@ -16,7 +16,7 @@ import msgspec
 
 from cluster.sockets import LENGTH
 from engine.outputs import RequestOutput
-from engine.stats import EngineStats
+from engine.records.stats import EngineStats
 
 NAME_BYTES = 16  # of a connection's name, in hexadecimal
 HELLO_SECONDS = 5.0

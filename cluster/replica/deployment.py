@@ -23,7 +23,7 @@ from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.errors import EngineDead, FingerprintChanged, SquadronError
 from engine.outputs import RequestOutput
-from engine.recorder import Event
+from engine.records.recorder import Event
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 

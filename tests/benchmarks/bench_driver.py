@@ -24,7 +24,7 @@ from engine.llm_engine import LLMEngine
 from engine.outputs import SamplerOutput
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from tests.engine.arrivals import add_request
 
 DEMO = str(Path(__file__).parents[2] / "configs" / "demo")

@@ -16,7 +16,7 @@ from cluster.bench.workload import Work
 from cluster.workers.executor import RayExecutor
 from engine.config import EngineConfig, ModelConfig
 from engine.llm_engine import LLMEngine
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
 from tests.engine.arrivals import add_request
 

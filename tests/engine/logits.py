@@ -26,7 +26,7 @@ from engine.config import EngineConfig, ModelConfig
 from engine.llm_engine import LLMEngine
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from engine.worker.model_runner import ModelRunner
 from tests.doubles.thread_executor import ThreadExecutor
 from tests.engine.demo import Request, answers, held_out_prompts

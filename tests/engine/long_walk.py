@@ -14,9 +14,9 @@ import random
 import time
 from collections import Counter
 
-from engine.block_manager import BlockManager
 from engine.errors import InvalidRequest
-from engine.scheduler import Scheduler
+from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.scheduler import Scheduler
 from tests.engine.arrivals import add_request
 from tests.engine.workloads import Knobs, check_engine, make_engine, random_knobs, random_requests
 

@@ -10,9 +10,9 @@ import numpy as np
 
 import engine.llm_engine
 from engine.batch import build_request
+from engine.records.timeline import StepRecord
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
-from engine.timeline import StepRecord
 from tests.engine.arrivals import add_request
 from tests.engine.demo import demo_engine
 from tests.engine.workloads import TOKENIZER

@@ -14,9 +14,9 @@ from engine.config import EngineConfig
 from engine.errors import EngineDead, InvalidRequest, Overloaded
 from engine.executor import Capacity
 from engine.outputs import Accumulator
+from engine.records.timeline import Timeline
 from engine.request import ChatPrompt, Request
 from engine.sampling_params import SamplingParams
-from engine.timeline import Timeline
 from tests.doubles.history_executor import HistoryExecutor
 from tests.engine.objects import num_objects_of
 from tests.engine.workloads import DEMO, MODEL
@@ -72,8 +72,8 @@ async def test_leaving_a_stream_frees_its_blocks(engine):
 
 async def test_requests_leave_nothing_behind(monkeypatch):
     """But for what is kept of the last ones."""
-    monkeypatch.setattr("engine.recorder.NUM_FINISHED_KEPT", 8)
-    monkeypatch.setattr("engine.recorder.Timeline", partial(Timeline, capacity=8))
+    monkeypatch.setattr("engine.records.recorder.NUM_FINISHED_KEPT", 8)
+    monkeypatch.setattr("engine.records.recorder.Timeline", partial(Timeline, capacity=8))
     engine = make()
     engine.start()
 

@@ -6,14 +6,14 @@ import pytest
 
 import engine.batch
 import engine.llm_engine
-import engine.queues
 import engine.sampling_rows
-from engine.block_manager import BlockManager
-from engine.block_pool import BlockPool
-from engine.queues import Queues
-from engine.scheduler import Scheduler
-from engine.sequence import Sequence
-from engine.waiting_line import WaitingLine
+import engine.scheduling.queues
+from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.block_pool import BlockPool
+from engine.scheduling.queues import Queues
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.sequence import Sequence
+from engine.scheduling.waiting_line import WaitingLine
 from tests.engine.test_random_walks import undisturbed
 from tests.engine.workloads import essence, make_engine, random_knobs, random_requests, run, was_refused
 
@@ -150,8 +150,8 @@ PLANTED = [
     (BlockManager, "index_full_blocks", index_before_it_is_full),
     (BlockPool, "allocate", reuse_without_eviction),
     (BlockPool, "share", share_without_leaving_the_free_list),
-    (engine.queues, "_forget_progress", keep_progress_after_preemption),
-    (engine.queues, "insert", newest_first),
+    (engine.scheduling.queues, "_forget_progress", keep_progress_after_preemption),
+    (engine.scheduling.queues, "insert", newest_first),
     (WaitingLine, "add", jump_the_queue),
     (Queues, "bring_back", forget_who_waits_aside),
     (Scheduler, "requeue_all", keep_pending_after_a_crash),

@@ -11,7 +11,7 @@ from engine.request import Request
 from engine.sampling_columns import ALWAYS
 from engine.sampling_params import SamplingParams
 from engine.sampling_rows import PARAMS, SampledRow, pack_params, sampling_columns, uses_rare_columns
-from engine.sequence import Sequence, SequenceGroup
+from engine.scheduling.sequence import Sequence, SequenceGroup
 
 PROMPT, OUTPUT = [5, 6, 7], [8, 9]
 STOPS = frozenset({1, 2})

@@ -5,8 +5,8 @@ from dataclasses import fields
 import numpy as np
 
 from engine.batch import build_request
-from engine.plan import SchedulerOutputs
 from engine.sampling_params import SamplingParams
+from engine.scheduling.plan import SchedulerOutputs
 from engine.step import ExecuteModelRequest
 from tests.engine.arrivals import add_request
 from tests.engine.workloads import Knobs, make_engine

@@ -11,7 +11,7 @@ from engine.llm_engine import LLMEngine
 from engine.outputs import Accumulator, RequestOutput
 from engine.recovery import RestartBudget
 from engine.sampling_params import SamplingParams
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from tests.doubles.history_executor import HistoryExecutor, hidden_states, next_token
 from tests.engine.arrivals import add_request
 

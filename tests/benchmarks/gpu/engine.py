@@ -15,7 +15,7 @@ from typing import Any
 from engine.config import EngineConfig, ModelConfig
 from engine.llm_engine import LLMEngine
 from engine.sampling_params import SamplingParams
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
 from tests.engine.arrivals import add_request
 

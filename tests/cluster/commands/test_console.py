@@ -1,7 +1,7 @@
 """What the console is told of engine replicas' answers: everything once."""
 
 from cluster.commands.console import News
-from engine.recorder import NUM_EVENTS_KEPT, Event, Recorder
+from engine.records.recorder import NUM_EVENTS_KEPT, Event, Recorder
 
 ONE, TWO = "SERVE_REPLICA::squadron#EngineDeployment#one", "SERVE_REPLICA::squadron#EngineDeployment#two"
 

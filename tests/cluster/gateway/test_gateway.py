@@ -17,9 +17,9 @@ from cluster.replica.engines import Refusal
 from cluster.replica.lost import EngineLost
 from engine.errors import EngineDead, FingerprintChanged, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
+from engine.records.stats import EngineStats
 from engine.request import Request
 from engine.sampling_params import SamplingParams
-from engine.stats import EngineStats
 from tests.engine.objects import num_objects_of
 
 REFERENCE = list(range(100, 112))

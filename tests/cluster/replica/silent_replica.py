@@ -14,7 +14,7 @@ import threading
 
 from cluster.replica.delta_channel import EngineReport, GatewayAddress
 from cluster.replica.delta_client import DeltaClient
-from engine.stats import EngineStats
+from engine.records.stats import EngineStats
 
 libc = ctypes.PyDLL(None)  # whose calls, unlike a CDLL's, keep the lock
 

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.replica import condition
 from cluster.replica.condition import STUCK_SECONDS, Condition
-from engine.stats import EngineStats
+from engine.records.stats import EngineStats
 
 
 class Engine:

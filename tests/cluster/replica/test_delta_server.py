@@ -11,7 +11,7 @@ from cluster.replica.delta_client import DeltaClient
 from cluster.replica.delta_server import DeltaServer
 from cluster.sockets import LENGTH, LOOPBACK, MAX_FRAME_BYTES, TOKEN_BYTES, frame
 from engine.outputs import RequestOutput
-from engine.stats import EngineStats
+from engine.records.stats import EngineStats
 
 SECONDS = 30  # more than anything here takes
 DELTA = RequestOutput("request", 0, [1], [], finished=False)

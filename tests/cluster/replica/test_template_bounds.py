@@ -15,7 +15,7 @@ from cluster.gateway.gateway import Gateway
 from cluster.owner import this_process
 from cluster.sockets import LOOPBACK
 from engine.config import EngineConfig
-from engine.template_process import MAX_CPU_SECONDS
+from engine.text.template_process import MAX_CPU_SECONDS
 from tests.cluster.replica.test_deployment import CONFIG, DEMO, SECONDS, Replica, Replicas
 
 SPIN = "spin"

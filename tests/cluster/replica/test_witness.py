@@ -19,7 +19,7 @@ from cluster.replica.delta_client import DeltaClient
 from cluster.replica.delta_server import SILENT_TURNS, TURN_SECONDS, DeltaServer
 from cluster.sockets import TOKEN_BYTES
 from cluster.workers.processes.process_state import read_start_time
-from engine.stats import EngineStats
+from engine.records.stats import EngineStats
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 60  # more than anything here takes

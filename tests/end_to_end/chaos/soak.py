@@ -17,8 +17,8 @@ from cluster.chaos.client import ChaosClient
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
 from cluster.gateway.history import NUM_REQUESTS_REMEMBERED
-from engine.recorder import NUM_FINISHED_KEPT
-from engine.timeline import NUM_STEPS_KEPT
+from engine.records.recorder import NUM_FINISHED_KEPT
+from engine.records.timeline import NUM_STEPS_KEPT
 from tests.end_to_end.chaos.app import FOUR_RANKS, App, app_args, injected, running
 from tests.end_to_end.chaos.drops import CONCURRENCY, NUM_DIFFERENT, drop_some
 from tests.end_to_end.chaos.measured.sitecustomize import FOLDER, REST, SECONDS

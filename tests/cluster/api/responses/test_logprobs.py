@@ -17,8 +17,8 @@ from cluster.api.requests.validate import validate
 from cluster.api.responses.completions import completion_events, completion_result
 from cluster.api.responses.generation import Update
 from cluster.api.responses.logprobs import Offsets
-from engine.detokenizer import Detokenizer, TextState
 from engine.outputs import CompletionOutput, Logprob, RequestOutput
+from engine.text.detokenizer import Detokenizer, TextState
 
 SPECIAL = 9
 MODEL = Model(name="m", max_model_len=64, vocab_size=100, special_ids=frozenset([SPECIAL]))

@@ -47,7 +47,7 @@ def keep_busy(tokenizer_class):
 
 CHANGES = {
     "engine.worker.worker": lambda module: spoil(module.Worker),
-    "engine.tokenizer": lambda module: keep_busy(module.Tokenizer),
+    "engine.text.tokenizer": lambda module: keep_busy(module.Tokenizer),
 }
 
 

@@ -1,0 +1,180 @@
+"""From a step's results to callers' outputs: each row goes to its sequence, each sequence's gain to
+its request.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from engine.errors import InputProcessingError, SquadronError
+from engine.output import beam_search, decoding
+from engine.outputs import CompletionOutput, RequestOutput, SamplerOutput
+from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.sequence import SequenceGroup, Status
+from engine.text.detokenizer import Detokenizer
+from engine.text.tokenizer import Tokenizer
+
+logger = logging.getLogger("squadron.engine")
+
+# A request's output after a step.
+News = tuple[SequenceGroup, RequestOutput]
+
+
+class OutputProcessor:
+    """Applies results to sequences. A failure of a request's rows ends that request; the batch
+    continues.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        self.tokenizer = tokenizer
+        self.detokenizer = Detokenizer(tokenizer.token_bytes, tokenizer.special_ids, vocab_size)
+        self.num_discarded_rows = 0  # sampled by a step built ahead, for a sequence that had ended
+
+    def process(self, plan: SchedulerOutputs, output: SamplerOutput, scheduler: Scheduler, now: float) -> list[News]:
+        """Go through the plan in row order; `now` is when the results arrived."""
+        rows = decoding.SampledRows(output, self.tokenizer)
+        news: list[News] = []
+        gained: list[CompletionOutput] = []
+        row, scheduled = 0, plan.scheduled
+        for index, entry in enumerate(scheduled, start=1):
+            first_row = row
+            row += entry.num_prompt_rows + entry.num_samples
+            if entry.num_samples:
+                entry.seq.num_pending -= 1
+            is_finite = rows.all_finite or all(rows.is_finite[first_row:row])
+            if not is_finite:
+                scheduler.blocks.distrust(entry.group)
+            if entry.seq.finish_reason is not None or plan.step < entry.seq.first_valid_step:
+                self.num_discarded_rows += entry.num_samples
+            elif not is_finite and entry.seq.has_found_blocks:
+                logger.warning("request %s is computed again: not finite, on found blocks", entry.group.request.id)
+                scheduler.start_over(entry.group, entry.seq)
+            elif row > first_row:
+                self._apply(entry, rows, first_row, gained, scheduler, is_finite=is_finite)
+            # Sequences of a group are mostly neighbours: its output is made after the last of them.
+            group = entry.group
+            if index == len(scheduled) or scheduled[index].group is not group:
+                if (told := self._tell_or_fail(group, gained, scheduler, now)) is not None:
+                    news.append((group, told))
+                gained = []
+        return news
+
+    def conclude(self, group: SequenceGroup) -> RequestOutput:
+        """The only output of a request that had ended when it arrived."""
+        return _request_output(group, [decoding.concluded(group, seq) for seq in group.seqs])
+
+    def fail(
+        self, group: SequenceGroup, message: str, code: str | None = None, gained: Sequence[CompletionOutput] = ()
+    ) -> RequestOutput:
+        """End a request's running choices; returns its last output, with what its choices gained in
+        this step.
+        """
+        group.error, group.error_code = message, code
+        told = {} if group.params.best_of is not None else {delta.index: delta for delta in gained}
+        for seq in group.live:
+            seq.finish_reason = "error"
+            delta = told.setdefault(seq.choice, decoding.concluded(group, seq))
+            delta.finish_reason = "error"
+        return _request_output(group, list(told.values()))
+
+    def _apply(
+        self,
+        entry: ScheduledSequence,
+        rows: decoding.SampledRows,
+        first_row: int,
+        gained: list[CompletionOutput],
+        scheduler: Scheduler,
+        *,
+        is_finite: bool,
+    ) -> None:
+        group, seq = entry.group, entry.seq
+        sampled_row = first_row + entry.num_prompt_rows
+        try:
+            if not is_finite:
+                raise InputProcessingError("the model gave no finite probabilities for this request's next token")
+            if entry.num_prompt_rows:
+                decoding.take_prompt_logprobs(entry, rows, first_row)
+            if entry.num_samples == 0:
+                return
+            if group.params.beam_width is not None:
+                seq.candidates = rows.candidates(sampled_row, group.num_candidates)
+                return
+            gained.append(decoding.append_token(group, seq, rows, sampled_row, self.detokenizer))
+            if seq.finish_reason == "length" and group.is_cut:
+                seq.finish_reason = None
+                raise InputProcessingError(
+                    f"{len(seq.token_ids)} tokens fill the context here; the request was begun where it is longer"
+                )
+            if seq.finish_reason is not None:
+                scheduler.retire(group, seq)
+        except Exception as error:
+            group.error = _trouble(group, error)
+
+    def _tell_or_fail(
+        self, group: SequenceGroup, gained: list[CompletionOutput], scheduler: Scheduler, now: float
+    ) -> RequestOutput | None:
+        try:
+            return self._tell(group, gained, scheduler, now)
+        except Exception as error:
+            return self.fail(group, _trouble(group, error), gained=gained)
+
+    def _tell(
+        self, group: SequenceGroup, gained: list[CompletionOutput], scheduler: Scheduler, now: float
+    ) -> RequestOutput | None:
+        """The caller's output; None if there is none yet, or no more."""
+        if group.is_over:
+            return None
+        if group.error is not None:
+            return self.fail(group, group.error, gained=gained)
+        has_candidates = group.params.beam_width is not None and any(seq.candidates for seq in group.live)
+        if not (gained or has_candidates):
+            return None
+        if group.metrics.phase != "decode":
+            self._note_token(group, scheduler, now)
+        if has_candidates:
+            is_over = beam_search.advance(group, scheduler.blocks)
+            return _request_output(group, beam_search.results(group, self.tokenizer)) if is_over else None
+        if group.params.best_of is not None:
+            group.held_outputs += gained
+            return _request_output(group, decoding.rank_best_of(group)) if group.finished else None
+        return _request_output(group, gained)
+
+    def _note_token(self, group: SequenceGroup, scheduler: Scheduler, now: float) -> None:
+        """Record the time of the first token, or of the first one after a disturbance; not of a
+        token that arrives after a preemption.
+        """
+        is_preempted = group.metrics.phase in ("preemption", "swap")
+        if not is_preempted or any(lane.status is Status.RUNNING for lane in group.lanes):
+            group.metrics.enter("decode", now)
+        group.metrics.first_token_time = group.metrics.first_token_time or now
+        scheduler.queues.waiting.set_may_pass(group, may_pass=True)
+
+
+def _trouble(group: SequenceGroup, error: Exception) -> str:
+    """The error of a request that failed by itself; also logged."""
+    message = str(error) if isinstance(error, SquadronError) else f"{type(error).__name__}: {error}"
+    logger.warning("request %s failed: %s", group.request.id, message)
+    return message
+
+
+def _request_output(group: SequenceGroup, gained: list[CompletionOutput]) -> RequestOutput:
+    prompt_logprobs = None
+    if group.params.prompt_logprobs is not None and not group.prompt_logprobs_sent:
+        prompt_logprobs = group.prompt_logprobs or [None]
+        group.prompt_logprobs_sent = True
+    group.is_over = group.finished
+    request = group.request
+    return RequestOutput(
+        request.id,
+        request.resume.attempt,
+        group.prompt_token_ids,
+        gained,
+        group.finished,
+        group.prompt,
+        prompt_logprobs,
+        group.num_cached_tokens,
+        group.metrics,
+        group.error,
+        group.error_code,
+        group.max_output_tokens,
+    )

@@ -1,0 +1,149 @@
+"""Records what the engine did: counts, times, the timeline of steps and where each request's time
+went.
+"""
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.outputs import Phase, RequestMetrics
+from engine.records.stats import EngineStats
+from engine.records.timeline import StepRecord, Timeline
+from engine.scheduling.plan import SchedulerOutputs
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.sequence import SequenceGroup, Status
+from engine.step import ExecuteModelRequest
+
+NUM_EVENTS_KEPT = 64
+# Finished requests whose times are kept for `why`.
+NUM_FINISHED_KEPT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event for the operator, in one line."""
+
+    number: int  # from 1 on
+    text: str
+
+
+class Recorder:
+    """Holds values only: nothing is logged or sent from here."""
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        self.num_recoveries = 0
+        self.num_failed_steps = 0
+        self.num_quarantined = 0
+        self.events: tuple[Event, ...] = ()  # the last ones; replaced as a whole, so that any thread can read them
+        self._finished: OrderedDict[str, RequestMetrics] = OrderedDict()
+        self._num_steps = 0
+        self._num_prompt_tokens = 0
+        self._num_generation_tokens = 0
+        self._num_blocks_swapped_out = 0
+        self._num_blocks_swapped_in = 0
+        self._num_blocks_copied = 0
+        self._schedule_seconds = 0.0
+        self._build_seconds = 0.0
+        self._execute_seconds = 0.0
+        self._process_seconds = 0.0
+
+    def tell(self, text: str) -> None:
+        number = self.events[-1].number + 1 if self.events else 1
+        self.events = (*self.events[1 - NUM_EVENTS_KEPT :], Event(number, text))
+
+    def submitted(
+        self, plan: SchedulerOutputs, request: ExecuteModelRequest, started: float, scheduled: float, submitted: float
+    ) -> StepRecord:
+        """A step was scheduled, built and submitted at these times; record changes of requests'
+        phases.
+        """
+        for group in plan.admitted:
+            if group.metrics.first_scheduled_time is None:
+                group.metrics.first_scheduled_time = started
+                group.metrics.enter("prefill", started)
+        for lane in plan.preempted:
+            if all(other.status is not Status.RUNNING for other in lane.group.lanes):
+                lane.group.metrics.enter("swap" if lane.status is Status.SWAPPED else "preemption", started)
+        self._schedule_seconds += scheduled - started
+        self._build_seconds += submitted - scheduled
+        num_tokens = np.diff(request.query_starts)
+        return StepRecord(
+            step=plan.step,
+            epoch=request.epoch,
+            request_ids=[entry.group.request.id for entry in plan.scheduled],
+            choices=[entry.seq.choice for entry in plan.scheduled],
+            starts=request.context_lens - num_tokens,
+            num_tokens=num_tokens,
+            num_samples=len(request.sampled_rows),
+            num_swapped_out=len(plan.blocks_to_swap_out),
+            num_swapped_in=len(plan.blocks_to_swap_in),
+            num_copied=len(plan.blocks_to_copy),
+            preempted=[lane.group.request.id for lane in plan.preempted],
+            schedule_start=started,
+            submitted=submitted,
+        )
+
+    def processed(self, plan: SchedulerOutputs, record: StepRecord, waited_since: float) -> None:
+        """A step's results have been applied."""
+        record.processed = time.monotonic()
+        self._execute_seconds += record.finished - waited_since
+        self._process_seconds += record.processed - record.finished
+        self._num_steps += 1
+        samples = [entry.num_samples for entry in plan.scheduled]
+        self._num_generation_tokens += sum(samples)
+        self._num_prompt_tokens += plan.num_tokens - sum([num_samples > 0 for num_samples in samples])
+        self._num_blocks_swapped_out += record.num_swapped_out
+        self._num_blocks_swapped_in += record.num_swapped_in
+        self._num_blocks_copied += record.num_copied
+        self.timeline.records.append(record)
+
+    def recovered(self, groups: list[SequenceGroup]) -> None:
+        now = time.monotonic()
+        for group in groups:
+            group.metrics.enter("recovery", now)
+
+    def finished(self, group: SequenceGroup) -> None:
+        group.metrics.finish(time.monotonic())
+        self._finished[group.request.id] = group.metrics
+        if len(self._finished) > NUM_FINISHED_KEPT:
+            self._finished.popitem(last=False)
+
+    def why(self, request_id: str) -> dict[Phase, float]:
+        """Seconds by phase of a lately finished request; raises KeyError for an unknown or
+        forgotten one.
+        """
+        return dict(self._finished[request_id].seconds)
+
+    def stats(self, scheduler: Scheduler, num_discarded_rows: int) -> EngineStats:
+        blocks, queues, preemption = scheduler.blocks, scheduler.queues, scheduler.preemption
+        return EngineStats(
+            num_requests_running=len({lane.group for lane in queues.running}),
+            num_requests_waiting=queues.waiting.num_requests,
+            num_requests_swapped=len({lane.group for lane in queues.swapped}),
+            num_gpu_blocks=blocks.device.num_usable,
+            num_free_gpu_blocks=blocks.device.num_free,
+            num_cpu_blocks=blocks.host.num_usable,
+            num_free_cpu_blocks=blocks.host.num_free,
+            num_steps=self._num_steps,
+            num_prompt_tokens=self._num_prompt_tokens,
+            num_generation_tokens=self._num_generation_tokens,
+            num_prefix_queries=blocks.num_prefix_queries,
+            num_prefix_hits=blocks.num_prefix_hits,
+            num_preemptions_swap=preemption.num_swaps,
+            num_preemptions_recompute=preemption.num_recomputes,
+            num_wasted_tokens=preemption.num_wasted_tokens,
+            num_discarded_rows=num_discarded_rows,
+            num_blocks_swapped_out=self._num_blocks_swapped_out,
+            num_blocks_swapped_in=self._num_blocks_swapped_in,
+            num_blocks_copied=self._num_blocks_copied,
+            num_recoveries=self.num_recoveries,
+            num_failed_steps=self.num_failed_steps,
+            num_quarantined=self.num_quarantined,
+            schedule_seconds=self._schedule_seconds,
+            build_seconds=self._build_seconds,
+            execute_seconds=self._execute_seconds,
+            process_seconds=self._process_seconds,
+        )

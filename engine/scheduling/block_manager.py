@@ -1,0 +1,268 @@
+"""Block tables: admit, grow, copy-on-write, fork, swap, free. Block moves are collected for the
+next step.
+"""
+
+import hashlib
+
+import numpy as np
+
+from engine.executor import Capacity
+from engine.scheduling.block_pool import BlockPool
+from engine.scheduling.sequence import Sequence, SequenceGroup
+
+
+class BlockManager:
+    """Owns which block holds which positions of which sequence.
+
+    Contents move only inside steps, and steps run in order, so a block may get a new owner while a
+    step that still reads it is in flight. The moves for the next step are in three lists, which
+    `take_moves` empties.
+    """
+
+    def __init__(
+        self,
+        capacity: Capacity,
+        *,
+        block_size: int,
+        max_model_len: int,
+        max_num_seqs: int,
+    ) -> None:
+        self.block_size = block_size
+        self.device = BlockPool(capacity.num_gpu_blocks, first=1)
+        self.host = BlockPool(capacity.num_cpu_blocks)
+        # A row for each running sequence, padded with the null block, so that a step's tables are
+        # one gather.
+        self.tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), np.int32)
+        self.max_blocks = min(self.tables.shape[1], self.device.num_usable)  # that one sequence may have
+        self._free_rows = list(range(max_num_seqs - 1, -1, -1))
+        self._swap_out: list[tuple[int, int]] = []
+        self._swap_in: list[tuple[int, int]] = []
+        self._copy: list[tuple[int, int]] = []
+        self.num_prefix_queries = 0  # tokens
+        self.num_prefix_hits = 0  # tokens
+
+    def num_blocks(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def admit(self, seq: Sequence, salt: bytes | None) -> None:
+        """Give a sequence without blocks a row, and the blocks that the prefix index holds of it
+        (none without a salt). A fully cached sequence still computes its last token, so its last
+        block is computed again, into one of its own.
+        """
+        assert not seq.block_table and seq.row is None and seq.num_computed_tokens == 0
+        seq.row = self._free_rows.pop()
+        if salt is None:
+            return
+        cached = self.cached_blocks(seq, salt)
+        for block in cached:
+            self.device.share(block)
+            self._append(seq, block)
+        seq.has_found_blocks |= bool(cached)
+        seq.num_indexed_blocks = len(cached)
+        seq.num_computed_tokens = len(cached) * self.block_size
+        self.num_prefix_queries += len(seq.token_ids)
+        self.num_prefix_hits += seq.num_computed_tokens
+
+    def cached_blocks(self, seq: Sequence, salt: bytes) -> list[int]:
+        """The blocks in the prefix index that hold the sequence's first tokens, all but the last at
+        most.
+        """
+        cached: list[int] = []
+        for index in range((len(seq.token_ids) - 1) // self.block_size):
+            block = self.device.lookup(self._hash(seq, index, salt))
+            if block is None:
+                break
+            cached.append(block)
+        return cached
+
+    def num_blocks_to_admit(self, seq: Sequence, salt: bytes | None) -> int:
+        """Free blocks that the whole sequence would take: those not cached, and cached ones that
+        are free now.
+        """
+        cached = [] if salt is None else self.cached_blocks(seq, salt)
+        return self.num_blocks(seq.num_tokens) - sum(not self.device.is_free(block) for block in cached)
+
+    def reserve(self, seq: Sequence, num_tokens: int) -> bool:
+        """Make positions num_computed_tokens..num_tokens - 1 writable: own the block written first,
+        append the rest.
+
+        Returns False and changes nothing if there are not enough free blocks; if `outgrows`, there
+        never will be.
+        """
+        missing = -(-num_tokens // self.block_size) - len(seq.block_table)
+        if missing <= 0 and not seq.may_share_tail:
+            return True
+        copies = seq.may_share_tail and self._writes_shared(seq)
+        if max(missing, 0) + copies > self.device.num_free:
+            return False
+        if copies:
+            self._copy_on_write(seq)
+        for _ in range(missing):
+            self._append(seq, self.device.allocate())
+        seq.may_share_tail = False
+        return True
+
+    def outgrows(self, num_tokens: int) -> bool:
+        """Whether a sequence of that length exceeds the whole cache."""
+        return self.num_blocks(num_tokens) > self.max_blocks
+
+    def index_full_blocks(self, seq: Sequence, salt: bytes | None) -> None:
+        """Enter the blocks that are full, computed and known into the prefix index; none, without a
+        salt.
+        """
+        num_full = min(seq.num_computed_tokens, len(seq.token_ids)) // self.block_size
+        if salt is not None:
+            for index in range(seq.num_indexed_blocks, num_full):
+                self.device.register(seq.block_table[index], self._hash(seq, index, salt))
+        seq.num_indexed_blocks = num_full
+
+    def distrust(self, group: SequenceGroup) -> None:
+        """Remove what the group's sequences wrote or read from the prefix index, whoever holds it
+        now: the numbers are wrong.
+        """
+        for seq in group.seqs:
+            for content in seq.block_hashes:
+                self.device.forget(content)
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """The child shares all of the parent's blocks, on device or host; the first to write into
+        the last one copies it.
+        """
+        if parent.row is not None:
+            child.row = self._free_rows.pop()
+        for block in parent.block_table:
+            self.device.share(block)
+            self._append(child, block)
+        for block in parent.host_block_table:
+            self.host.share(block)
+            child.host_block_table.append(block)
+        child.num_indexed_blocks = parent.num_indexed_blocks
+        parent.may_share_tail = child.may_share_tail = True
+
+    def free(self, seq: Sequence) -> None:
+        """Free all blocks of the sequence; its last blocks are reused first."""
+        for block in reversed(seq.block_table):
+            self.device.release(block)
+        for block in reversed(seq.host_block_table):
+            self.host.release(block)
+        seq.host_block_table.clear()
+        self._leave_row(seq)
+
+    def num_unique_blocks(self, seqs: list[Sequence]) -> int:
+        return len({block for seq in seqs for block in seq.block_table or seq.host_block_table})
+
+    def num_blocks_to_swap_in(self, seqs: list[Sequence], salt: bytes | None) -> int:
+        """Free device blocks that swapped sequences need to be swapped in and compute one more
+        token each.
+        """
+        kept = {
+            host
+            for seq in seqs
+            for host, block in zip(seq.host_block_table, self._still_cached(seq, salt), strict=False)
+            if not self.device.is_free(block)
+        }
+        needed = self.num_unique_blocks(seqs) - len(kept)
+        written: set[int] = set()
+        for seq in seqs:
+            index = seq.num_computed_tokens // self.block_size
+            if index >= len(seq.host_block_table):
+                needed += 1
+            elif seq.host_block_table[index] in written:
+                needed += 1  # a shared last block: all but one of its writers copy it
+            else:
+                written.add(seq.host_block_table[index])
+        return needed
+
+    def swap_out(self, seqs: list[Sequence]) -> None:
+        """Move the sequences' blocks to the host, each once however many of them share it."""
+        moved: dict[int, int] = {}
+        for seq in seqs:
+            for block in seq.block_table:
+                if block in moved:
+                    self.host.share(moved[block])
+                else:
+                    moved[block] = self.host.allocate()
+                seq.host_block_table.append(moved[block])
+        for seq in seqs:
+            for block in reversed(seq.block_table):
+                self.device.release(block)
+            self._leave_row(seq)
+        self._swap_out += moved.items()
+
+    def swap_in(self, seqs: list[Sequence], salt: bytes | None) -> None:
+        """Move the sequences' blocks back to the device, shared as before; blocks still in the
+        prefix index are shared again.
+
+        Raises OutOfBlocks.
+        """
+        moved: dict[int, int] = {}
+        for seq in seqs:
+            seq.row = self._free_rows.pop()
+            cached = self._still_cached(seq, salt)
+            seq.has_found_blocks |= bool(cached)
+            for block in cached:
+                self.device.share(block)
+                self._append(seq, block)
+            for block in seq.host_block_table[len(cached) :]:
+                if block in moved:
+                    self.device.share(moved[block])
+                else:
+                    moved[block] = self.device.allocate()
+                self._append(seq, moved[block])
+        for seq in seqs:
+            for block in reversed(seq.host_block_table):
+                self.host.release(block)
+            seq.host_block_table.clear()
+        self._swap_in += moved.items()
+
+    def take_moves(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]:
+        """The moves since the last call: (swap out, swap in, copy), each a list of (from, to)."""
+        moves = self._swap_out, self._swap_in, self._copy
+        self._swap_out, self._swap_in, self._copy = [], [], []
+        return moves
+
+    def _still_cached(self, seq: Sequence, salt: bytes | None) -> list[int]:
+        """The blocks in the prefix index that hold what a swapped sequence's full blocks do, as far
+        as they are there.
+        """
+        num_full = seq.num_computed_tokens // self.block_size
+        return [] if salt is None else self.cached_blocks(seq, salt)[:num_full]
+
+    def _writes_shared(self, seq: Sequence) -> bool:
+        """Whether the next write goes into a block that other sequences hold too. Cached blocks are
+        full, so never written.
+        """
+        index = seq.num_computed_tokens // self.block_size
+        return index < len(seq.block_table) and self.device.references(seq.block_table[index]) > 1
+
+    def _copy_on_write(self, seq: Sequence) -> None:
+        index = seq.num_computed_tokens // self.block_size
+        old = seq.block_table[index]
+        new = self.device.allocate()
+        self._copy.append((old, new))
+        self.device.release(old)
+        seq.block_table[index] = new
+        self.tables[seq.row, index] = new
+
+    def _append(self, seq: Sequence, block: int) -> None:
+        self.tables[seq.row, len(seq.block_table)] = block
+        seq.block_table.append(block)
+
+    def _leave_row(self, seq: Sequence) -> None:
+        if seq.row is not None:
+            self.tables[seq.row, : len(seq.block_table)] = 0
+            self._free_rows.append(seq.row)
+            seq.row = None
+        seq.block_table.clear()
+        seq.num_indexed_blocks = 0
+
+    def _hash(self, seq: Sequence, index: int, salt: bytes) -> bytes:
+        """Content hash of the sequence's block `index`, chained over all before it; block 0's
+        parent is the salt.
+        """
+        while len(seq.block_hashes) <= index:
+            start = len(seq.block_hashes) * self.block_size
+            parent = seq.block_hashes[-1] if seq.block_hashes else salt
+            tokens = np.array(seq.token_ids[start : start + self.block_size], np.int32).tobytes()
+            seq.block_hashes.append(hashlib.blake2b(tokens, digest_size=16, key=parent).digest())
+        return seq.block_hashes[index]

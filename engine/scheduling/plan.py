@@ -1,0 +1,44 @@
+"""A step as planned by the scheduler, before its arrays are built."""
+
+from dataclasses import dataclass, field
+
+from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
+
+
+@dataclass(slots=True)
+class ScheduledSequence:
+    """A sequence's part in a step: its rows num_computed..num_computed + num_tokens - 1, and what
+    is sampled from them.
+    """
+
+    group: SequenceGroup
+    seq: Sequence
+    start: int  # first position
+    num_tokens: int
+    prompt_row_start: int  # the first position whose row gives a prompt logprob, that of the next position
+    num_prompt_rows: int  # sampled rows that do, before the others
+    num_samples: int  # sampled rows of the last token: 0 while its end is not reached, then 1
+
+
+@dataclass(slots=True)
+class SchedulerOutputs:
+    """One step's plan; only the scheduler writes to it."""
+
+    step: int
+    max_tokens: int
+    scheduled: list[ScheduledSequence] = field(default_factory=list)
+    num_tokens: int = 0
+    num_prompt_tokens: int = 0
+    max_prompt_tokens: int | None = None  # what the decoding sequences leave; computed for the first prompt
+    blocks_to_swap_out: list[tuple[int, int]] = field(default_factory=list)
+    blocks_to_swap_in: list[tuple[int, int]] = field(default_factory=list)
+    blocks_to_copy: list[tuple[int, int]] = field(default_factory=list)
+    admitted: list[SequenceGroup] = field(default_factory=list)  # from the waiting queue
+    preempted: list[Lane] = field(default_factory=list)
+    # They can never continue, because the cache is too small: to be finished now.
+    outgrown: list[Lane] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the workers have nothing to do: a step that only moves blocks is one, too."""
+        return not (self.scheduled or self.blocks_to_swap_out or self.blocks_to_swap_in or self.blocks_to_copy)

@@ -1,0 +1,81 @@
+"""The queues of waiting, running and swapped lanes, and their blocks."""
+
+from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
+from engine.scheduling.waiting_line import WaitingLine, insert, remove
+
+
+class Queues:
+    """Each is in order of `Lane.order`; a lane's status says which one it is in, and changes only
+    here. `blocks` is replaced at a restart.
+    """
+
+    def __init__(self, blocks: BlockManager, waiting: WaitingLine) -> None:
+        self.blocks = blocks
+        self.waiting = waiting
+        self.running: list[Lane] = []
+        self.swapped: list[Lane] = []
+
+    def run(self, lane: Lane) -> None:
+        """Move a waiting lane to the running queue; it has no blocks yet."""
+        self._move(lane, Status.RUNNING)
+
+    def requeue(self, lane: Lane) -> None:
+        """Free its blocks; it will be computed again when it is its turn."""
+        self._free(lane)
+        for seq in lane.seqs:
+            _forget_progress(seq)
+        if lane.status in (Status.RUNNING, Status.SWAPPED):
+            self._move(lane, Status.WAITING)
+
+    def swap_out(self, lane: Lane) -> None:
+        self.blocks.swap_out(lane.seqs)
+        self._move(lane, Status.SWAPPED)
+
+    def swap_in(self, lane: Lane) -> None:
+        self.blocks.swap_in(lane.seqs, lane.group.prefix_salt)
+        self._move(lane, Status.RUNNING)
+
+    def set_aside(self, lane: Lane) -> None:
+        """Hold it back until `bring_back`: another lane of its request computes the prompt."""
+        self._move(lane, Status.ASIDE)
+
+    def bring_back(self, group: SequenceGroup) -> None:
+        """Queue the lanes held back: the prompt is computed, or one of them will compute it."""
+        for lane in list(group.aside):
+            self._move(lane, Status.WAITING)
+
+    def finish(self, lane: Lane) -> None:
+        """Remove a lane, even if a step with it is in flight."""
+        self._move(lane, Status.FINISHED)
+        self._free(lane)
+
+    def _move(self, lane: Lane, to: Status) -> None:
+        match lane.status:
+            case Status.WAITING:
+                self.waiting.remove(lane)
+            case Status.RUNNING:
+                remove(self.running, lane)
+            case Status.SWAPPED:
+                remove(self.swapped, lane)
+            case Status.ASIDE:
+                lane.group.aside.remove(lane)
+        lane.status = to
+        match to:
+            case Status.WAITING:
+                self.waiting.add(lane)
+            case Status.RUNNING:
+                insert(self.running, lane)
+            case Status.SWAPPED:
+                insert(self.swapped, lane)
+            case Status.ASIDE:
+                lane.group.aside.append(lane)
+
+    def _free(self, lane: Lane) -> None:
+        for seq in lane.seqs:
+            self.blocks.free(seq)
+
+
+def _forget_progress(seq: Sequence) -> None:
+    seq.num_computed_tokens = 0
+    seq.candidates = None

@@ -1,0 +1,201 @@
+"""Decides what the next step computes: queues running, swapped and waiting, in order, and one rule.
+
+A step computes some of a sequence's `num_uncomputed_tokens`, the difference between its length and
+`num_computed_tokens`. Prefill, chunked prefill, decode and recompute after a preemption are all
+that. `TokenBudget` decides how many tokens, `Preemption` which lanes make room when blocks run out.
+"""
+
+from collections.abc import Iterable
+
+from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
+from engine.scheduling.preemption import Preemption, PreemptionCosts
+from engine.scheduling.queues import Queues
+from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
+from engine.scheduling.token_budget import StepLimits, TokenBudget
+from engine.scheduling.waiting_line import WaitingLine
+
+
+class Scheduler:
+    """Serves queues of lanes: each choice of a request takes its own turn. No lane starves: its
+    order never changes, the first in order is never preempted for another, and a request that could
+    not run alone was rejected when it was added.
+    """
+
+    def __init__(
+        self,
+        waiting: WaitingLine,
+        blocks: BlockManager,
+        limits: StepLimits,
+        *,
+        swap_seconds_per_block: float,
+        watermark: float,
+    ) -> None:
+        self.queues = Queues(blocks, waiting)
+        self.budget = TokenBudget(self.queues, limits)
+        self.preemption = Preemption(self.queues, PreemptionCosts(swap_seconds_per_block))
+        self.watermark = watermark
+        self.step = 0
+
+    @property
+    def blocks(self) -> BlockManager:
+        return self.queues.blocks
+
+    def add(self, group: SequenceGroup) -> None:
+        for lane in group.lanes:
+            self.queues.waiting.add(lane)
+
+    def schedule(self) -> SchedulerOutputs:
+        """The next step; it `is_empty` if there is nothing to do before a step in flight ends."""
+        plan = SchedulerOutputs(self.step, self.budget.max_tokens())
+        self._schedule_running(plan)
+        if not plan.preempted:
+            self._swap_in(plan)
+            if not self.queues.swapped:
+                self._admit_waiting(plan)
+        plan.blocks_to_swap_out, plan.blocks_to_swap_in, plan.blocks_to_copy = self.blocks.take_moves()
+        if not plan.is_empty:
+            self.step += 1
+        return plan
+
+    def _schedule_running(self, plan: SchedulerOutputs) -> None:
+        blocks, budget = self.queues.blocks, self.budget
+        decoding_left = budget.decoding_share()
+        for lane in list(self.queues.running):
+            if lane.status is not Status.RUNNING:
+                continue  # preempted for an earlier lane
+            is_decoding = budget.shares_steps and lane.is_decoding
+            if is_decoding and decoding_left <= 0:
+                continue
+            for seq in lane.seqs:
+                num_tokens = budget.num_schedulable(lane.group, seq, plan)
+                if num_tokens == 0:
+                    continue
+                end = seq.num_computed_tokens + num_tokens
+                if not (blocks.reserve(seq, end) or self.preemption.make_room(lane, seq, end, plan)):
+                    break
+                self._schedule(lane, seq, num_tokens, plan)
+                decoding_left -= is_decoding
+
+    def _swap_in(self, plan: SchedulerOutputs) -> None:
+        for lane in list(self.queues.swapped):
+            needed = self.blocks.num_blocks_to_swap_in(lane.seqs, lane.group.prefix_salt)
+            if needed > self._num_admissible_blocks() or not self.budget.has_places(lane):
+                if not self.queues.running and not any(seq.num_pending for seq in lane.seqs):
+                    plan.outgrown.append(lane)
+                return
+            self.queues.swap_in(lane)
+            self._schedule_newcomer(lane, plan)
+
+    def _admit_waiting(self, plan: SchedulerOutputs) -> None:
+        while (lane := self.queues.waiting.first()) is not None:
+            if lane.waits_for_prompt:
+                self.queues.set_aside(lane)
+                continue
+            if any(seq.num_pending for seq in lane.seqs):
+                return  # preempted while in flight: its last token is not known yet
+            if not self.budget.has_places(lane) or self.budget.prompt_tokens_left(plan) <= 0:
+                return
+            lengths = [self.blocks.num_blocks(seq.num_tokens) for seq in lane.seqs]
+            if sum(lengths) > self.blocks.device.num_usable or max(lengths) > self.blocks.max_blocks:
+                plan.outgrown.append(lane)
+                return
+            needed = sum(self.blocks.num_blocks_to_admit(seq, _salt(lane.group, seq)) for seq in lane.seqs)
+            if needed > self._num_admissible_blocks():
+                return
+            self.queues.run(lane)
+            plan.admitted.append(lane.group)
+            self._schedule_newcomer(lane, plan)
+
+    def _num_admissible_blocks(self) -> int:
+        """Blocks that new lanes may take: all but the watermark, which is reserved for running
+        ones.
+        """
+        device = self.blocks.device
+        return device.num_free - (int(self.watermark * device.num_usable) if self.queues.running else 0)
+
+    def _schedule_newcomer(self, lane: Lane, plan: SchedulerOutputs) -> None:
+        """Schedule a waiting lane. No lane is preempted for it: what does not fit waits for the
+        next step.
+        """
+        for seq in lane.seqs:
+            # One by one: each of a lane's beams finds the blocks that earlier ones will write.
+            if seq.row is None:
+                self._admit(lane, seq)
+            num_tokens = self.budget.num_schedulable(lane.group, seq, plan)
+            if num_tokens and self.blocks.reserve(seq, seq.num_computed_tokens + num_tokens):
+                self._schedule(lane, seq, num_tokens, plan)
+
+    def _admit(self, lane: Lane, seq: Sequence) -> None:
+        group = lane.group
+        seq.candidates = None  # arrived while it waited: the row is computed again, and returns them again
+        self.blocks.admit(seq, _salt(group, seq))
+        if group.metrics.first_scheduled_time is None and lane is group.lanes[0]:
+            group.num_cached_tokens = min(seq.num_computed_tokens, seq.num_prompt_tokens)
+
+    def _schedule(self, lane: Lane, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> None:
+        """Add a sequence, whose blocks are reserved, to the plan."""
+        group, blocks = lane.group, self.queues.blocks
+        start = seq.num_computed_tokens
+        end = start + num_tokens
+        num_samples = 1 if end == len(seq.token_ids) + seq.num_pending else 0
+        first, num_prompt_rows = start, 0
+        if group.params.prompt_logprobs is not None and group.wants_prompt_logprobs(seq):
+            first = max(start, len(group.prompt_logprobs) - 1)
+            num_prompt_rows = max(min(end, seq.num_prompt_tokens - 1) - first, 0)
+        plan.scheduled.append(ScheduledSequence(group, seq, start, num_tokens, first, num_prompt_rows, num_samples))
+        plan.num_tokens += num_tokens
+        if num_tokens > 1 or not num_samples:
+            plan.num_prompt_tokens += num_tokens
+        seq.num_computed_tokens = end
+        if end // blocks.block_size > seq.num_indexed_blocks:
+            blocks.index_full_blocks(seq, group.prefix_salt)
+        seq.num_pending += num_samples
+        seq.last_step = lane.last_step = plan.step
+        if group.aside and end >= seq.num_prompt_tokens:
+            self.queues.bring_back(group)
+
+    def retire(self, group: SequenceGroup, seq: Sequence) -> None:
+        """A choice has ended: free its blocks and its place, even if a step with it is in
+        flight.
+        """
+        lane = next(lane for lane in group.lanes if lane.seqs[0] is seq)
+        self.queues.finish(lane)
+        group.lanes.remove(lane)
+        self.queues.bring_back(group)
+
+    def finish(self, group: SequenceGroup) -> None:
+        """As `retire`, for all remaining choices of a request."""
+        for lane in group.lanes:
+            self.queues.finish(lane)
+
+    def start_over(self, group: SequenceGroup, seq: Sequence) -> None:
+        """Compute a sequence, and its lane, again without the prefix index, whose blocks it found
+        may be wrong. Results of steps in flight do not count.
+        """
+        group.prefix_salt = None
+        lane = next(lane for lane in group.lanes if seq in lane.seqs)
+        for member in lane.seqs:
+            self.preemption.num_wasted_tokens += member.num_computed_tokens
+            member.has_found_blocks = False
+            member.first_valid_step = self.step
+        self.queues.requeue(lane)
+
+    def requeue_all(self, blocks: BlockManager, lost: Iterable[SchedulerOutputs]) -> list[SequenceGroup]:
+        """The workers, their caches and the steps in flight are gone: all lanes wait again, with an
+        empty cache. Returns those that had a place; the cost does not depend on how many were
+        already waiting.
+        """
+        for plan in lost:
+            for entry in plan.scheduled:
+                entry.seq.num_pending = 0
+        requeued = [*self.queues.running, *self.queues.swapped]
+        for lane in requeued:
+            self.queues.requeue(lane)
+        self.queues.blocks = blocks
+        return list(dict.fromkeys(lane.group for lane in requeued))
+
+
+def _salt(group: SequenceGroup, seq: Sequence) -> bytes | None:
+    """The salt of the cached blocks that the sequence may use."""
+    return None if group.wants_prompt_logprobs(seq) else group.prefix_salt

@@ -1,0 +1,164 @@
+"""Text to token ids and back to bytes: the checkpoint's tokenizer.json and chat template."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Encoder
+
+from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
+from engine.text.chat_template import find_template
+from engine.text.template_process import TemplateRenderer
+from engine.text.text_limit import TextLimit, bytes_per_token
+
+# The library would spread a batch over all cores, which the engine needs. It has no other switch.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class Tokenizer:
+    """A byte-level BPE tokenizer, as every Qwen2 has; read without transformers, whose import takes
+    seconds. `token_bytes[id]` are a token's bytes: text is the bytes of all tokens joined, then
+    decoded.
+    """
+
+    def __init__(self, folder: str) -> None:
+        path = Path(folder)
+        try:
+            self._encoder = Encoder.from_file(str(path / "tokenizer.json"))
+        except Exception as error:  # the library raises bare Exceptions
+            raise InvalidConfig(f"{path / 'tokenizer.json'} cannot be read: {error}") from None
+        self._encoder.no_truncation()  # prompts are never truncated: too long ones are rejected
+        self._encoder.no_padding()
+        settings = read_settings(path)
+        source = find_template(path, settings)
+        self._renderer = None if source is None else TemplateRenderer(source)
+        self._special = {name: _text(settings[name]) for name in SPECIAL_TOKENS if settings.get(name) is not None}
+        vocabulary = self._encoder.get_vocab(with_added_tokens=True)
+        added = self._encoder.get_added_tokens_decoder()
+        self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._special_texts = [token.content for token in added.values() if token.special]
+        self.token_bytes = [b""] * (max(vocabulary.values()) + 1)
+        for token, token_id in vocabulary.items():
+            self.token_bytes[token_id] = token.encode() if token_id in added else _byte_level(token)
+        self._bytes_per_token = bytes_per_token(self._encoder, self.token_bytes)
+
+    def start(self) -> None:
+        """Start what the first conversation would otherwise have to wait for."""
+        if self._renderer is not None:
+            self._renderer.start()
+
+    def text_limit(self, num_tokens: int) -> TextLimit | None:
+        """The most bytes that a text of that many tokens may have; None if this tokenizer sets no
+        such limit.
+        """
+        return None if self._bytes_per_token is None else TextLimit(num_tokens, self._bytes_per_token)
+
+    def encode(self, text: str, max_tokens: int | None = None) -> list[int]:
+        """A prompt's token ids, with what the tokenizer adds around a text. Raises InvalidRequest
+        if there are more than `max_tokens`: at once, if the text has too many bytes.
+        """
+        return self._encode(text, max_tokens, "prompt", add_special_tokens=True)
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]], max_tokens: int | None = None) -> list[int]:
+        """A conversation's token ids, up to the assistant's answer; `max_tokens` as for
+        `encode`.
+        """
+        return self._encode(self.render_chat(messages), max_tokens, "messages", add_special_tokens=False)
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """The conversation in the checkpoint's chat template.
+
+        Raises InvalidRequest with the template's own complaint, InputProcessingError if it fails on
+        the messages, or takes too much time or memory.
+        """
+        if self._renderer is None:
+            raise InvalidRequest("the model has no chat template; use completions", param="messages")
+        for index, message in enumerate(messages):
+            self._refuse_bare_special_tokens(index, message.get("content"))
+        variables = {"add_generation_prompt": True, "tools": None, "documents": None}
+        return self._renderer.render(messages, variables | self._special)
+
+    def encode_word(self, word: str) -> list[int]:
+        """The token ids of a word without anything around it, for bad_words."""
+        return self._encode(word, None, "bad_words", add_special_tokens=False)
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """A token's bytes; empty for ids beyond the tokenizer's, which a model may have."""
+        return self.token_bytes[token_id] if token_id < len(self.token_bytes) else b""
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """All of it as one text."""
+        skipped = self.special_ids if skip_special_tokens else ()
+        kept = (token_id for token_id in token_ids if token_id not in skipped)
+        return b"".join(self.token_bytes[i] for i in kept if i < len(self.token_bytes)).decode(errors="replace")
+
+    def _encode(self, text: str, max_tokens: int | None, param: str, *, add_special_tokens: bool) -> list[int]:
+        limit = None if max_tokens is None else self.text_limit(max_tokens)
+        if limit is not None:
+            limit.check(text, param)
+        try:
+            # `encode` would hold the interpreter lock; a batch of one does not.
+            (encoding,) = self._encoder.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        except Exception as error:  # any exception of the library is a failure of this request only
+            raise InputProcessingError(f"the tokenizer failed: {error}") from error
+        if max_tokens is not None and len(encoding) > max_tokens:  # before a list is made, which holds the lock
+            raise InvalidRequest(
+                f"{len(encoding)} prompt tokens exceed the context of {max_tokens}",
+                param=param,
+                code="context_length_exceeded",
+            )
+        ids: list[int] = encoding.ids
+        return ids
+
+    def _refuse_bare_special_tokens(self, index: int, content: Any) -> None:
+        if not isinstance(content, str) or not content.lstrip().startswith(tuple(self._special_texts)):
+            return
+        rest = content
+        for special in self._special_texts:
+            rest = rest.replace(special, "")
+        if not rest.strip() and rest != content:
+            raise InvalidRequest(
+                f"messages[{index}].content holds only special tokens", param=f"messages[{index}].content"
+            )
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """tokenizer_config.json, which may be missing; raises InvalidConfig."""
+    path = folder / "tokenizer_config.json"
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(f"{path} is not JSON: {error}") from None
+    if not isinstance(settings, dict):
+        raise InvalidConfig(f"{path} holds {type(settings).__name__}, not an object")
+    return settings
+
+
+def _text(token: Any) -> str:
+    """A special token in tokenizer_config.json is a string, or an object with its content."""
+    return str(token.get("content", "") if isinstance(token, dict) else token)
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The printable characters by which byte-level BPE writes bytes (GPT-2's
+    `bytes_to_unicode`).
+    """
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_alphabet()
+
+
+def _byte_level(token: str) -> bytes:
+    try:
+        return bytes(_BYTE_OF[character] for character in token)
+    except KeyError:
+        raise InvalidConfig(f"the tokenizer is not byte-level: token {token!r} stands for no bytes") from None

@@ -1,0 +1,85 @@
+"""Templates run in processes of their own, bounded in time and memory, and replaced when they
+end.
+"""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from engine.errors import InputProcessingError
+from engine.text import template_process
+from engine.text.tokenizer import Tokenizer
+from tests.engine.text.tokenizers import MESSAGES, write_tokenizer
+
+BOMBS = {
+    "time": "{% set r = range(90000) | list %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}",
+    "size": "{% for a in range(90000) %}{{ 'x' * 100000 }}{% endfor %}",
+    "memory": "{% set ns = namespace(x='x' * 1000) %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+    "constant": "{{ 'x' * 10 ** 12 }}",
+}
+WHY = {
+    "time": f"was ended after {template_process.MAX_CPU_SECONDS} s of computing",
+    "size": f"makes more than {template_process.MAX_RENDERED_BYTES} bytes",
+    "memory": f"takes more than {template_process.MAX_MEMORY_BYTES} bytes of memory",
+    "constant": f"takes more than {template_process.MAX_MEMORY_BYTES} bytes of memory",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A tokenizer's, without a template."""
+    write_tokenizer(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_template_that_takes_too_much_fails_its_request_alone(folder: Path, name: str) -> None:
+    (folder / "chat_template.jinja").write_text(f"{{% if messages | length > 1 %}}{BOMBS[name]}{{% endif %}}ok")
+    tokenizer = Tokenizer(str(folder))
+    failures: list[str] = []
+
+    def bomb() -> None:
+        with pytest.raises(InputProcessingError) as caught:
+            tokenizer.render_chat(MESSAGES)
+        failures.append(str(caught.value))
+
+    thread = threading.Thread(target=bomb)
+    thread.start()
+    assert tokenizer.render_chat(MESSAGES[:1]) == "ok"
+    thread.join()
+    assert tokenizer.render_chat(MESSAGES[:1]) == "ok"
+    assert len(failures) == 1 and WHY[name] in failures[0]
+
+
+def test_a_process_that_was_killed_is_replaced(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("ok")
+    tokenizer = Tokenizer(str(folder))
+    assert tokenizer.render_chat(MESSAGES) == "ok"
+    renderer = tokenizer._renderer
+    assert renderer is not None
+    renderer._idle[0]._process.kill()
+    renderer._idle[0]._process.wait()
+    assert tokenizer.render_chat(MESSAGES) == "ok"
+
+
+def test_a_process_may_be_there_before_the_first_conversation(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("ok")
+    tokenizer = Tokenizer(str(folder))
+    tokenizer.start()
+    renderer = tokenizer._renderer
+    assert renderer is not None
+    (process,) = renderer._idle
+    assert tokenizer.render_chat(MESSAGES) == "ok"
+    assert renderer._idle == [process]
+
+
+def test_processes_end_with_their_tokenizer(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("ok")
+    tokenizer = Tokenizer(str(folder))
+    tokenizer.render_chat(MESSAGES)
+    assert tokenizer._renderer is not None
+    process = tokenizer._renderer._idle[0]._process
+    assert process.poll() is None
+    del tokenizer
+    assert process.returncode is not None
