@@ -3,6 +3,7 @@ connection.
 """
 
 import asyncio
+import contextlib
 import ctypes
 import socket
 import struct
@@ -54,11 +55,12 @@ class ProxyServer(uvicorn.Server):
 def _begin_no_connection(listener: socket.socket) -> None:
     """The kernel establishes connections by itself, and resets those not accepted yet when the port
     is closed. From now on it drops a client's first packet; the second, a second later, will be
-    refused.
+    refused. Without packet filters (some sandboxes have none) such a client gets its reset.
     """
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in _BEGIN_NOTHING))
     address = struct.pack("HL", len(_BEGIN_NOTHING), ctypes.addressof(program))
-    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, address)
+    with contextlib.suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, address)
 
 
 def is_closing(scope: Scope) -> bool:
