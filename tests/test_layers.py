@@ -41,7 +41,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "cluster": {
         "api": (),
         "checkpoint": (),
-        "workers": (),
+        "workers": ("checkpoint",),
         "replica": ("workers",),
         "gateway": ("api", "replica", "workers"),
         "launch": ("api", "checkpoint", "gateway", "replica", "workers"),

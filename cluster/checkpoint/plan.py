@@ -10,6 +10,7 @@ from pathlib import Path
 from cluster.checkpoint.files import check_tensors, read_tensors
 from cluster.checkpoint.manifest import check_small_parts
 from cluster.checkpoint.spec import read_spec
+from cluster.memory import human
 from engine.config import EngineConfig, ModelConfig, default_cpu_blocks, resolve_max_model_len
 from engine.errors import InvalidConfig
 from engine.manifest import Manifest
@@ -201,12 +202,3 @@ def _layer_weights(spec: DecoderConfig, index: int, tp: int) -> int:
 
 def _either(sizes: Sequence[object]) -> str:
     return " or ".join((", ".join(map(str, sizes[:-1])), str(sizes[-1]))) if len(sizes) > 1 else str(sizes[0])
-
-
-def human(num_bytes: int) -> str:
-    value = float(num_bytes)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.4g} {unit}"
-        value /= 1024
-    return f"{value:.4g} GiB"

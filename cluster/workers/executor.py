@@ -9,7 +9,9 @@ from concurrent.futures import Future
 
 import ray
 
+from cluster.memory import available_memory
 from cluster.workers.group import WorkerGroup
+from cluster.workers.nodes_memory import check_nodes
 from cluster.workers.placement import CPUS_PER_WORKER, PLACEMENT_SECONDS, Placement, give_back, has_gpus, place
 from cluster.workers.processes.pool import NoPlace, WorkerPool
 from cluster.workers.steps.deadline import StepDeadline
@@ -30,8 +32,14 @@ MAX_RESTOCK_SECONDS = 300.0  # losses further apart are not consecutive
 
 
 def make_executor(config: EngineConfig) -> Executor:
-    """The executor that the configuration asks for."""
-    return LocalExecutor(config) if config.runs_in_process else RayExecutor(config)
+    """The executor that the configuration asks for; raises InvalidConfig where one rank in this
+    process has not enough memory.
+    """
+    if not config.runs_in_process:
+        return RayExecutor(config)
+    if not has_gpus(config):
+        check_nodes(config, ["of this process"], [available_memory()])
+    return LocalExecutor(config)
 
 
 class Phases:

@@ -15,6 +15,7 @@ from ray.exceptions import RayError, RayTaskError
 from cluster.sockets import LOOPBACK
 from cluster.sockets.listener import Listener
 from cluster.workers.agreement import agree, common_arithmetic
+from cluster.workers.nodes_memory import check_nodes
 from cluster.workers.processes.accepting import accept_ranks
 from cluster.workers.processes.actor import Loaded, Seat
 from cluster.workers.processes.process import WorkerProcess
@@ -116,20 +117,24 @@ class WorkerGroup:
 
     def _take_seats(self) -> list[Loaded]:
         facts = [process.facts for process in self.processes]
+        ranks = list(range(len(facts)))
         is_one_node = len({fact.node_id for fact in facts}) == 1
         hosts = [LOOPBACK if is_one_node else fact.address for fact in facts]
         num_ranks = Counter(fact.node_id for fact in facts)
         (port,) = self._call(lambda process, rank: process.actor.open_store.remote(hosts[0]), [0])
         for process in self.processes:
             process.is_loading = True
-        offers = self._call(lambda process, rank: process.actor.offer.remote(self._config), list(range(len(facts))))
+        if self.level is None and self._config.device == "cpu":  # nothing is loaded yet
+            available = self._call(lambda process, rank: process.actor.available_memory.remote(), ranks)
+            check_nodes(self._config, [fact.address for fact in facts], available)
+        offers = self._call(lambda process, rank: process.actor.offer.remote(self._config), ranks)
         level = self.level = agree(offers, [fact.address for fact in facts], self.level)
         loaded: list[Loaded] = self._call(
             lambda process, rank: process.actor.take_seat.remote(
                 self._config,
                 Seat(self._epoch, rank, hosts[rank], num_ranks[facts[rank].node_id], hosts[0], port, level),
             ),
-            list(range(len(facts))),
+            ranks,
         )
         for rank, (process, fact, worker) in enumerate(zip(self.processes, facts, loaded, strict=True)):
             process.is_loading = False

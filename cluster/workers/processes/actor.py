@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 
+from cluster.memory import available_memory
 from cluster.sockets.listener import connect
 from cluster.workers.processes.line import hold_line
 from cluster.workers.processes.process_state import read_start_time
@@ -92,6 +93,10 @@ class WorkerActor(LookoutActor):
         """Rank 0 only: open the meeting point of all ranks; its port."""
         self._store = self._ranks.open_store(host)
         return int(self._store.port)
+
+    def available_memory(self) -> int:
+        """Bytes, where it runs."""
+        return available_memory()
 
     def offer(self, config: EngineConfig) -> Offer:
         """What it can compute with; once it has a seat, only the seat's level. Raises

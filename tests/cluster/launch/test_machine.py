@@ -1,33 +1,8 @@
-"""How much memory there is, by what Linux says of the machine and of a container."""
-
-from pathlib import Path
+"""What this machine has."""
 
 import pytest
 
-from cluster.launch.machine import available_memory, num_gpus
-
-MEMINFO = "MemTotal:       24000000 kB\nMemFree:         1000000 kB\nMemAvailable:    2000000 kB\n"
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, 2_048_000_000),
-        ({"memory.max": "max\n", "memory.current": "5\n"}, 2_048_000_000),
-        ({"memory.max": "3000\n", "memory.current": "2000\n"}, 1000),
-        ({"memory.max": "3000\n", "memory.current": "2000\n", "memory.stat": "anon 9\ninactive_file 500\n"}, 1500),
-        ({"memory.max": "9000000000000\n", "memory.current": "2000\n"}, 2_048_000_000),
-    ],
-)
-def test_memory_is_what_machine_and_container_have(tmp_path: Path, files: dict[str, str], expected: int) -> None:
-    (tmp_path / "meminfo").write_text(MEMINFO)
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    assert available_memory(tmp_path / "meminfo", tmp_path) == expected
-
-
-def test_there_is_some_memory_here() -> None:
-    assert available_memory() > 1 << 20
+from cluster.launch.machine import num_gpus
 
 
 def test_hidden_gpus_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:

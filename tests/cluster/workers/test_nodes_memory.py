@@ -1,0 +1,32 @@
+"""What does not fit on a node is refused before anything is loaded there."""
+
+import pytest
+
+from cluster.workers.executor import make_executor
+from cluster.workers.nodes_memory import check_nodes
+from engine.errors import InvalidConfig
+from tests.cluster.workers.ranks import make_config, started
+
+MUCH = "900GiB"
+CHANGES = {"num_gpu_blocks_override": None, "kv_cache_memory_bytes": MUCH}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_workers_are_not_loaded_where_they_do_not_fit() -> None:
+    config = make_config(tensor_parallel_size=2, **CHANGES)
+    with pytest.raises(InvalidConfig, match=r"2 rank\(s\) .* together 1800 GiB, and node \S+ has"):
+        started(config).__enter__()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_rank_in_this_process_is_not_loaded_either() -> None:
+    with pytest.raises(InvalidConfig, match=r"1 rank\(s\) .* 900 GiB of cache each"):
+        make_executor(make_config(**CHANGES))
+
+
+def test_each_node_must_hold_the_ranks_that_are_there() -> None:
+    config = make_config(tensor_parallel_size=4, num_gpu_blocks_override=None, kv_cache_memory_bytes="1GiB")
+    gib = 1 << 30
+    check_nodes(config, ["a", "a", "a", "b"], [4 * gib, 4 * gib, 4 * gib, 2 * gib])
+    with pytest.raises(InvalidConfig, match="node b has 512 MiB"):
+        check_nodes(config, ["a", "a", "a", "b"], [4 * gib, 4 * gib, 4 * gib, gib // 2])
