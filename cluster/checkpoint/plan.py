@@ -56,20 +56,27 @@ def make_plan(config: EngineConfig) -> Plan:
     model = ModelConfig.load(config.model)
     _check_checkpoint(config, model)
     spec = read_spec(model, config.model)
-    max_model_len = resolve_max_model_len(config, model)
     _check_grid(config, spec)
     _check_tokenizer(config)
     if config.load_format != "dummy":
         check_weights(config.model, spec)
-    dtype = model.torch_dtype if config.dtype == "auto" else config.dtype
-    _check_dtype(config, dtype)
+    _check_dtype(config, _dtype(config, model))
     _check_quantization(config)
     _check_head_dim(config, model.head_dim)
+    plan = size_up(config)
+    _check_cache(config, plan.max_model_len, plan.cache_bytes_per_token * config.block_size)
+    return plan
+
+
+def size_up(config: EngineConfig) -> Plan:
+    """The plan of a configuration that has been checked."""
+    model = ModelConfig.load(config.model)
+    spec = read_spec(model, config.model)
+    max_model_len, dtype = resolve_max_model_len(config, model), _dtype(config, model)
     num_layers = max(len(layers) for layers in spec.stages(config.pipeline_parallel_size))
     kv_heads = math.ceil(model.num_key_value_heads / config.tensor_parallel_size)
     cell_bytes = _DTYPE_BYTES[dtype] if config.kv_cache_dtype == "auto" else 1
     cache_bytes_per_token = 2 * num_layers * kv_heads * model.head_dim * cell_bytes
-    _check_cache(config, max_model_len, cache_bytes_per_token * config.block_size)
     return Plan(
         tensor_parallel_size=config.tensor_parallel_size,
         pipeline_parallel_size=config.pipeline_parallel_size,
@@ -78,6 +85,10 @@ def make_plan(config: EngineConfig) -> Plan:
         cache_bytes_per_token=cache_bytes_per_token,
         cache_bytes=_cache_bytes(config, max_model_len, cache_bytes_per_token * config.block_size),
     )
+
+
+def _dtype(config: EngineConfig, model: ModelConfig) -> str:
+    return model.torch_dtype if config.dtype == "auto" else config.dtype
 
 
 def _cache_bytes(config: EngineConfig, max_model_len: int, block_bytes: int) -> int:

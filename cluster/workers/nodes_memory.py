@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from cluster.checkpoint.plan import make_plan
+from cluster.checkpoint.plan import size_up
 from cluster.memory import check_memory
 from engine.config import EngineConfig
 
 
 def check_nodes(config: EngineConfig, nodes: Sequence[str], available: Sequence[int]) -> None:
     """`nodes` and `available` (bytes there) of each rank. Raises InvalidConfig, naming the node."""
-    plan = make_plan(config)
+    plan = size_up(config)
     room = dict(zip(nodes, available, strict=True))
     for node, num_ranks in Counter(nodes).items():
         check_memory(f"node {node}", num_ranks, plan.weight_bytes, plan.cache_bytes, room[node])

@@ -14,8 +14,9 @@ CHANGES = {"num_gpu_blocks_override": None, "kv_cache_memory_bytes": MUCH}
 @pytest.mark.usefixtures("cluster")
 def test_workers_are_not_loaded_where_they_do_not_fit() -> None:
     config = make_config(tensor_parallel_size=2, **CHANGES)
-    with pytest.raises(InvalidConfig, match=r"2 rank\(s\) .* together 1800 GiB, and node \S+ has"):
-        started(config).__enter__()
+    refusal = r"2 rank\(s\) .* together 1800 GiB, and node \S+ has"
+    with pytest.raises(InvalidConfig, match=refusal), started(config):
+        pass
 
 
 @pytest.mark.usefixtures("cluster")
