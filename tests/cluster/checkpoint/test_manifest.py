@@ -8,29 +8,11 @@ import ray
 
 from cluster.checkpoint.plan import make_plan
 from cluster.cli import main
-from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.manifest import MANIFEST_FILE, Manifest
 from engine.worker.worker import Worker
-from tests.corruptions import IN_WEIGHTS, NORM, TENSOR, WEIGHTS, copy_demo, edit, shard
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return copy_demo(tmp_path / "model")
-
-
-def config_of(folder: Path) -> EngineConfig:
-    return EngineConfig.create(model=str(folder), device="cpu", kv_cache_memory_bytes=8 << 20)
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line on stderr of a command that fails."""
-    capsys.readouterr()
-    assert main(arguments) == 2
-    captured = capsys.readouterr()
-    (line,) = captured.err.splitlines()
-    return line
+from tests.cluster.checkpoint.damaged import config_of, refusal
+from tests.corruptions import IN_WEIGHTS, NORM, TENSOR, WEIGHTS, edit, shard
 
 
 @pytest.mark.parametrize("name", IN_WEIGHTS)

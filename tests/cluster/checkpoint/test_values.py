@@ -8,28 +8,9 @@ from safetensors.torch import load_file, save_file
 
 from cluster.checkpoint import values as weight_values
 from cluster.checkpoint.values import check_values
-from cluster.cli import main
-from engine.config import EngineConfig
 from engine.errors import InvalidConfig
-from tests.corruptions import IN_WEIGHTS, TENSOR, WEIGHTS, copy_demo
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return copy_demo(tmp_path / "model")
-
-
-def config_of(folder: Path) -> EngineConfig:
-    return EngineConfig.create(model=str(folder), device="cpu", kv_cache_memory_bytes=8 << 20)
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line on stderr of a command that fails."""
-    capsys.readouterr()
-    assert main(arguments) == 2
-    captured = capsys.readouterr()
-    (line,) = captured.err.splitlines()
-    return line
+from tests.cluster.checkpoint.damaged import config_of, refusal
+from tests.corruptions import IN_WEIGHTS, TENSOR, WEIGHTS
 
 
 def test_numbers_that_are_not_finite_are_found_without_a_manifest(

@@ -1,0 +1,21 @@
+"""How a damaged checkpoint is configured, and what commands say of it."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.cli import main
+from engine.config import EngineConfig
+
+
+def config_of(folder: Path) -> EngineConfig:
+    return EngineConfig.create(model=str(folder), device="cpu", kv_cache_memory_bytes=8 << 20)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line on stderr of a command that fails."""
+    capsys.readouterr()
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    return line
