@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
-from cluster.api.responses.generation import Joined, Tally, Update, finish_reason
+from cluster.api.responses.generation import Tally, Update, collect, finish_reason
 from cluster.api.responses.logprobs import chat_logprobs, prompt_logprobs
 from cluster.api.responses.protocol import (
     ChatChoice,
@@ -25,11 +25,7 @@ from engine.outputs import CompletionOutput
 
 async def chat_result(call: Call, model: Model, updates: AsyncGenerator[Update, None]) -> bytes:
     """The complete answer as JSON; raises ApiError."""
-    tally, joined = Tally(call), Joined()
-    async with aclosing(updates):
-        async for update in updates:
-            tally.add(update)
-            joined.add(update)
+    tally, joined = await collect(call, updates)
     usage = tally.close()
     choices = [
         ChatChoice(

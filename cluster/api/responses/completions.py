@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
-from cluster.api.responses.generation import Joined, Tally, Update, finish_reason
+from cluster.api.responses.generation import Tally, Update, collect, finish_reason
 from cluster.api.responses.logprobs import Offsets, completion_logprobs, echoed_logprobs, prompt_logprobs
 from cluster.api.responses.protocol import Completion, CompletionChoice, CompletionLogprobs
 from cluster.api.responses.stream import DONE, event
@@ -18,11 +18,7 @@ from engine.outputs import CompletionOutput, RequestOutput
 
 async def completion_result(call: Call, model: Model, updates: AsyncGenerator[Update, None]) -> bytes:
     """The complete answer as JSON; raises ApiError, InvalidRequest."""
-    tally, joined = Tally(call), Joined()
-    async with aclosing(updates):
-        async for update in updates:
-            tally.add(update)
-            joined.add(update)
+    tally, joined = await collect(call, updates)
     usage = tally.close()
     choices = []
     for index, choice in joined.choices():

@@ -115,6 +115,16 @@ class Joined:
             yield prompt_index, _whole(deltas)
 
 
+async def collect(call: Call, updates: AsyncGenerator[Update, None]) -> tuple[Tally, Joined]:
+    """All of a call's updates, counted and joined; raises ApiError."""
+    tally, joined = Tally(call), Joined()
+    async with aclosing(updates):
+        async for update in updates:
+            tally.add(update)
+            joined.add(update)
+    return tally, joined
+
+
 def _whole(deltas: list[CompletionOutput]) -> CompletionOutput:
     last = deltas[-1]
     return CompletionOutput(
