@@ -3,6 +3,7 @@ TP=2 × PP=2.
 """
 
 import json
+import random
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,9 +51,16 @@ class Server:
 
 
 def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
+    """Between the ports of Ray's workers (to 19999) and those that Linux gives to outgoing
+    connections (from 32768): none of these takes it before the server under test has bound it.
+    """
+    for port in random.sample(range(20_000, 32_768), 100):
+        try:
+            socket.create_server(("", port)).close()
+        except OSError:
+            continue
+        return port
+    raise OSError("None of 100 ports between 20000 and 32767 is free")
 
 
 @pytest.fixture(scope="session")
