@@ -36,6 +36,7 @@ MIXED = {"W4": "demo", "W4-0.5b": SHAPE}
 # Programs of their own, and the arguments that make them quick.
 MODULES = {
     "driver": ("bench_driver", ["--steps", "20"]),
+    "deltas": ("bench_deltas", ["--steps", "20"]),
     "channel": ("bench_step_channel", ["--steps", "200"]),
     "gateway": ("bench_gateway", ["--tokens", "20"]),
     "kernels": ("bench_cpu_kernels", ["--repeats", "1", "--only", "decode 1"]),
