@@ -13,11 +13,17 @@ from cluster.commands.command_line import CommandParser
 from cluster.version import VERSION
 from engine.errors import ClusterLost, SquadronError, in_a_line
 
+SERVERS = ("serve", "demo")  # commands that end well by SIGTERM, and not otherwise
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM ends a command like Ctrl-C."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         options.run(options)
     except ClusterLost as error:
@@ -30,8 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         what = f"{error.filename}: {error.strerror}" if error.filename is not None else in_a_line(error)
         print(f"squadron {options.command}: {what}", file=sys.stderr)
         return 2
+    except Terminated:
+        return 0 if options.command in SERVERS else 128 + signal.SIGTERM
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
     return 0
 
 
@@ -59,9 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """SIGTERM ends a command like Ctrl-C."""
-    raise KeyboardInterrupt
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    raise Terminated
 
 
 if __name__ == "__main__":

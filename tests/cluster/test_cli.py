@@ -3,6 +3,9 @@ status 2.
 """
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,8 @@ from cluster.version import VERSION
 from engine.manifest import MANIFEST_FILE
 from tests.corruptions import copy_demo
 
-DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = ROOT / "configs" / "demo"
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -124,3 +128,16 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["--version"])
     assert (stopped.value.code, capsys.readouterr().out) == (0, f"squadron {VERSION}\n")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_interrupted_command_has_not_succeeded(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    """A server has, if it gets SIGTERM: tests/end_to_end/test_command.py."""
+    config = tmp_path / "config.yaml"
+    os.mkfifo(config)
+    command = [sys.executable, "-m", "cluster.cli", "generate", "--prompt", "hello", "--config", str(config)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
+    with config.open("w"):  # when the command reads it
+        process.send_signal(number)
+        _, erred = process.communicate(timeout=60)
+    assert (process.returncode, erred) == (status, b"")

@@ -98,7 +98,7 @@ def test_serve_tells_of_a_lost_worker_on_its_console_and_in_its_logs(tmp_path: P
         (log,) = logs.glob("serve/replica_squadron_EngineDeployment_*.log")
         os.kill(process.pid, signal.SIGTERM)
         said, erred = process.communicate(timeout=90)
-        assert process.returncode == 130
+        assert process.returncode == 0
         assert (said.splitlines()[-1], erred) == (f"The logs are in {kept}", "")
         assert "A worker died" not in said
         assert not logs.exists()
@@ -177,7 +177,7 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
                 os.killpg(process.pid, signal.SIGTERM)
                 received += list(stream)
                 assert received[-1].choices[0].finish_reason == "length"
-            assert process.wait(timeout=60) == 130
+            assert process.wait(timeout=60) == 0
         said, stopping = process.stdout.read(), "Stopping; running requests are finished first\n"
         # Ray's autoscaler, ended by a signal to everybody, may still manage to have its own end
         # told.
