@@ -35,6 +35,17 @@ NEW = Resume()
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """The API key that a request came with, as the waiting line knows it."""
+
+    key: str | None = None  # its name; requests without one count as one key
+    weight: float = 1.0  # above 0; while keys wait, they are given tokens in proportion to it
+
+
+NO_KEY = Share()
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """Pickled between processes: plain values only."""
 
@@ -44,6 +55,7 @@ class Request:
     _: KW_ONLY
     priority: int = 0  # lower is served first if scheduling_policy is "priority"
     cache_salt: str | None = None  # only requests of the same salt share cached prefixes
+    share: Share = NO_KEY
     joins_deltas: bool = True  # a slow reader may get the deltas of several steps joined
     resume: Resume = NEW
 

@@ -36,6 +36,7 @@ class Scheduler:
         self.preemption = Preemption(self.queues, PreemptionCosts(swap_seconds_per_block))
         self.watermark = watermark
         self.step = 0
+        self._shares = waiting.shares
 
     @property
     def blocks(self) -> BlockManager:
@@ -148,6 +149,8 @@ class Scheduler:
         if num_tokens > 1 or not num_samples:
             plan.num_prompt_tokens += num_tokens
         seq.num_computed_tokens = end
+        if self._shares.are_counted:
+            self._shares.charge(group.request.share, num_tokens)
         if end // blocks.block_size > seq.num_indexed_blocks:
             blocks.index_full_blocks(seq, group.prefix_salt)
         seq.num_pending += num_samples

@@ -1,13 +1,14 @@
-"""The lanes that wait for admission, in order; it can be closed to new requests while suspects are
-tried.
+"""The lanes that wait for admission, in order and by keys; it can be closed to new requests while
+suspects are tried.
 """
 
 import heapq
 from bisect import bisect_left, insort
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from operator import attrgetter
 
+from engine.scheduling.fair_shares import FairShares
 from engine.scheduling.sequence import Lane, SequenceGroup, Status
 
 _order = attrgetter("order")
@@ -25,16 +26,35 @@ def remove(queue: list[Lane], lane: Lane) -> None:
     del queue[index]
 
 
-class WaitingLine:
-    """Two ordered queues served as one: lanes of groups that are admitted even when it is closed
+class _KeyLine:
+    """The lanes of one key: those of groups that are admitted even when the line is closed
     (`may_pass`), and the others. So closing and opening it takes constant time, even with a hundred
     thousand waiting.
     """
 
     def __init__(self) -> None:
+        self.passing: list[Lane] = []
+        self.others: list[Lane] = []
+
+    def queue_of(self, lane: Lane) -> list[Lane]:
+        return self.passing if lane.group.may_pass else self.others
+
+    def admissible(self, *, is_shut: bool) -> Iterator[Lane]:
+        return iter(self.passing) if is_shut else heapq.merge(self.passing, self.others, key=_order)
+
+    def first(self, *, is_shut: bool) -> Lane | None:
+        if is_shut or not self.others:
+            return self.passing[0] if self.passing else None
+        return min(self.passing[0], self.others[0], key=_order) if self.passing else self.others[0]
+
+
+class WaitingLine:
+    """Each key's lanes are in order; whose turn it is, `FairShares` knows."""
+
+    def __init__(self) -> None:
         self.is_shut = False
-        self._passing: list[Lane] = []
-        self._others: list[Lane] = []
+        self.shares = FairShares()
+        self._lines: dict[str | None, _KeyLine] = {}  # by key; none is empty
         self._num_lanes: Counter[SequenceGroup] = Counter()
 
     @property
@@ -43,18 +63,26 @@ class WaitingLine:
         return len(self._num_lanes)
 
     def __len__(self) -> int:
-        return len(self._passing) + len(self._others)
+        return sum(len(line.passing) + len(line.others) for line in self._lines.values())
 
     def __iter__(self) -> Iterator[Lane]:
         """All lanes, in order."""
-        return heapq.merge(self._passing, self._others, key=_order)
+        lines = self._lines.values()
+        return heapq.merge(*(queue for line in lines for queue in (line.passing, line.others)), key=_order)
 
     def add(self, lane: Lane) -> None:
-        insert(self._queue_of(lane), lane)
+        request = lane.group.request
+        self.shares.join(request)
+        insert(self._lines.setdefault(request.share.key, _KeyLine()).queue_of(lane), lane)
         self._num_lanes[lane.group] += 1
 
     def remove(self, lane: Lane) -> None:
-        remove(self._queue_of(lane), lane)
+        request = lane.group.request
+        line = self._lines[request.share.key]
+        remove(line.queue_of(lane), lane)
+        if not line.passing and not line.others:
+            del self._lines[request.share.key]
+        self.shares.leave(request)
         self._num_lanes[lane.group] -= 1
         if not self._num_lanes[lane.group]:
             del self._num_lanes[lane.group]
@@ -70,13 +98,26 @@ class WaitingLine:
         for lane in here:
             self.add(lane)
 
-    def admissible(self) -> Iterator[Lane]:
-        """The lanes that may be admitted, in order; the queue must not change meanwhile."""
-        return iter(self._passing) if self.is_shut else iter(self)
-
     def first(self) -> Lane | None:
         """The next one to be admitted."""
-        return next(self.admissible(), None)
+        firsts = [line.first(is_shut=self.is_shut) for line in self._lines.values()]
+        found = [lane for lane in firsts if lane is not None]
+        return self.shares.turn(found) if found else None
 
-    def _queue_of(self, lane: Lane) -> list[Lane]:
-        return self._passing if lane.group.may_pass else self._others
+    def admissible(self) -> Iterator[Lane]:
+        """The lanes that may be admitted, in turn, each counted with all its tokens; the queue must
+        not change meanwhile.
+        """
+        lines = {key: line.admissible(is_shut=self.is_shut) for key, line in self._lines.items()}
+        firsts = {key: lane for key, line in lines.items() if (lane := next(line, None)) is not None}
+        promised: defaultdict[str | None, float] = defaultdict(float)
+        while firsts:
+            lane = self.shares.turn(list(firsts.values()), promised)
+            yield lane
+            share = lane.group.request.share
+            promised[share.key] += sum(seq.num_tokens for seq in lane.seqs) / share.weight
+            follower = next(lines[share.key], None)
+            if follower is None:
+                del firsts[share.key]
+            else:
+                firsts[share.key] = follower
