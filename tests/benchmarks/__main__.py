@@ -33,15 +33,18 @@ from tests.benchmarks.works import COMPARISONS, compare, mixed
 
 ROOT = Path(__file__).resolve().parents[2]
 MIXED = {"W4": "demo", "W4-0.5b": SHAPE}
-# Programs of their own, and the arguments that make them quick.
-MODULES = {
-    "driver": ("bench_driver", ["--steps", "20"]),
-    "deltas": ("bench_deltas", ["--steps", "20"]),
-    "channel": ("bench_step_channel", ["--steps", "200"]),
-    "gateway": ("bench_gateway", ["--tokens", "20"]),
-    "kernels": ("bench_cpu_kernels", ["--repeats", "1", "--only", "decode 1"]),
-    "start": ("bench_start", ["--repeats", "1"]),
-    "sharding": ("bench_sharding", ["--rounds", "1", "--model", str(DEMO)]),
+LARGER = ["--model", SHAPE, "--requests", "64", "--repeats", "1"]
+# Programs of their own, with their arguments, and those that make them quick.
+MODULES: dict[str, tuple[str, list[str], list[str]]] = {
+    "driver": ("bench_driver", [], ["--steps", "20"]),
+    "deltas": ("bench_deltas", [], ["--steps", "20"]),
+    "channel": ("bench_step_channel", [], ["--steps", "200"]),
+    "gateway": ("bench_gateway", [], ["--tokens", "20"]),
+    "http": ("http.bench", [], ["--requests", "64", "--output-len", "16", "--repeats", "1"]),
+    "http-0.5b": ("http.bench", LARGER, ["--output-len", "4"]),
+    "kernels": ("bench_cpu_kernels", [], ["--repeats", "1", "--only", "decode 1"]),
+    "start": ("bench_start", [], ["--repeats", "1"]),
+    "sharding": ("bench_sharding", [], ["--rounds", "1", "--model", str(DEMO)]),
 }
 ITEMS = (*MODULES, *COMPARISONS, *MIXED)
 STEADY = 1.1  # between the same probe's figures before and after a work
@@ -86,8 +89,8 @@ def main() -> int:
 
 def run_module(item: str, quick: bool) -> dict[str, Any]:
     """What a program of its own prints, which is shown as it comes."""
-    module, quick_arguments = MODULES[item]
-    command = ["-m", f"tests.benchmarks.{module}", *(quick_arguments if quick else [])]
+    module, arguments, quick_arguments = MODULES[item]
+    command = ["-m", f"tests.benchmarks.{module}", *arguments, *(quick_arguments if quick else [])]
     print(f"\n{item}: python {' '.join(command)}", flush=True)
     lines = []
     with subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
