@@ -7,7 +7,7 @@ from typing import Any
 
 from cluster.api.edge.hosts import default_hosts, is_loopback
 from cluster.api.edge.keys import API_KEY_VARIABLE, read_api_keys
-from cluster.checkpoint.plan import make_plan
+from cluster.checkpoint.plan import Plan, make_plan
 from cluster.checkpoint.values import check_values
 from cluster.commands.console import told_events
 from cluster.commands.options import add_model
@@ -16,6 +16,7 @@ from cluster.launch.app import APP_NAME, build_app
 from cluster.launch.logs import KeptLogs
 from cluster.launch.machine import check_machine
 from cluster.launch.ray_cluster import ray_cluster
+from cluster.launch.room import divide
 from cluster.launch.serving import check_port, serving
 from engine.config import EngineConfig
 
@@ -30,8 +31,8 @@ def _run(options: argparse.Namespace) -> None:
     config, server = configure(options)
     plan = make_plan(config)
     is_lasting = server.ray_address is not None
-    if not is_lasting:
-        check_machine(config, plan, server.num_engines)
+    if not is_lasting and check_machine(config, plan, server.num_engines) is not None:  # it computes on CPU
+        config = _leave_room(config, plan, server)
     api_keys = read_api_keys(server.api_key, server.api_key_file)
     os.environ.pop(API_KEY_VARIABLE, None)  # Ray's processes must not inherit it
     check_port(server.host, server.port)
@@ -58,6 +59,14 @@ def _run(options: argparse.Namespace) -> None:
         stack.enter_context(told_events(APP_NAME))
         stack.callback(print, "Stopping; running requests are finished first", flush=True)
         ray.wait()
+
+
+def _leave_room(config: EngineConfig, plan: Plan, server: ServerOptions) -> EngineConfig:
+    """The configuration with as many threads as leave room for HTTP, and a line about it."""
+    weight_bytes = config.world_size * plan.weight_bytes
+    room = divide(config, weight_bytes, num_engines=server.num_engines, num_gateways=server.num_gateways)
+    print(room, flush=True)
+    return config.model_copy(update={"num_threads": room.num_threads})
 
 
 def application(config: EngineConfig, server: ServerOptions, api_keys: tuple[str, ...]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class Cores:
         made in `namespace`.
         """
         allowed = sorted(os.sched_getaffinity(0), key=lambda core: (*_place(core), core))
-        quota = _quota(len(allowed))
+        quota = usable_cores()
         share = quota // num_ranks_here
         self.num_threads = num_threads or max(1, share)
         # With only a share of the machine's time, the kernel chooses the cores: other containers
@@ -49,6 +49,11 @@ class Cores:
     def release(self) -> None:
         """Leave them to other ranks, and the calling thread unbound. Idempotent."""
         self._release()
+
+
+def usable_cores() -> int:
+    """How many cores' time this process may use."""
+    return _quota(len(os.sched_getaffinity(0)))
 
 
 def _place(core: int) -> tuple[int, int]:
