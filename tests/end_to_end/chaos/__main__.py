@@ -19,6 +19,8 @@ from tests.end_to_end.chaos import (
     nodes,
     overload,
     poison,
+    rude,
+    slow_readers,
     soak,
     terms,
     updates,
@@ -45,7 +47,10 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "T12-row": poison.poison_rows,
     "T12-step": poison.poison_steps,
     "T12-process": poison.poison_processes,
+    "T14": rude.be_rude,
     "T16": drops.drop_clients,
+    "T17": slow_readers.read_slowly,
+    "T18": overload.overload,
     "T20": cache.starve,
     "T21": soak.soak,
     "controller": kills.kill_controllers,
@@ -53,7 +58,6 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "gcs": ends.lose_gcs,
     "disk": disk.fill,
     "overload": overload.overload,
-    "overload-64": overload.overload_with_a_limit,
 }
 
 

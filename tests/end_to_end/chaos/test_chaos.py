@@ -61,6 +61,6 @@ def test_an_engine_that_holds_the_interpreters_lock_is_not_lost(tmp_path: Path) 
 
 @pytest.mark.long
 def test_ten_times_too_many_requests_are_answered_or_refused(tmp_path: Path) -> None:
-    status, results, printed = run(tmp_path, "overload-64")
+    status, results, printed = run(tmp_path, "T18")
     assert status == 0, printed
     assert set(results["counts"].values()) == {0}
