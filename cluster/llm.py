@@ -38,7 +38,8 @@ class LLM:
     """
 
     def __init__(self, model: str, **arguments: Any) -> None:
-        config = EngineConfig.create(model=resolve_model(model), **arguments)
+        unlimited = {"max_num_queued_reqs": 0, "max_num_queued_tokens": 0}
+        config = EngineConfig.create(**{"model": resolve_model(model), **unlimited, **arguments})
         plan = make_plan(config)
         if config.runs_in_process or not ray.is_initialized():
             check_machine(config, plan)

@@ -12,14 +12,15 @@ from typing import Any
 
 from engine.commands import Commands
 from engine.config import EngineConfig, ModelConfig
-from engine.errors import EngineDead, Overloaded, SquadronError
+from engine.errors import EngineDead, SquadronError
 from engine.executor import Executor
 from engine.llm_engine import LLMEngine
 from engine.outputs import Phase, RequestOutput, failed_request
+from engine.queue_limits import Arriving, QueueLimits
 from engine.records.recorder import Event
 from engine.records.stats import EngineStats
 from engine.records.stats_log import StatsLog
-from engine.request import Arrival, Request
+from engine.request import Arrival, Request, estimated_tokens
 from engine.text.prompt import arrive
 from engine.text.tokenizer import Tokenizer
 
@@ -46,6 +47,7 @@ class AsyncEngine:
         self._streams: dict[str, Callable[[RequestOutput], None]] = {}
         self._num_streams = itertools.count()
         self._commands = Commands()
+        self._arriving = Arriving()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -90,10 +92,22 @@ class AsyncEngine:
         Raises InvalidRequest, InputProcessingError, Overloaded or EngineDead at once.
         """
         self.check_health()
-        self._check_queue()
+        self.check_queue(request)
         arrival = arrive(request, self.tokenizer, self.max_model_len)
         self._engine.admission.check(request, arrival.prompt_token_ids)
+        limits = self.queue_limits if _may_be_refused(request) else None
+        self._arriving.enter(limits, self._stats, len(arrival.prompt_token_ids))
         self._commands.post(partial(self._add, arrival))
+
+    def check_queue(self, request: Request) -> None:
+        """Raises Overloaded if too much waits already, from what is known without tokenizing."""
+        if _may_be_refused(request):
+            self._arriving.check(self.queue_limits, self._stats, estimated_tokens(request.prompt))
+
+    @property
+    def queue_limits(self) -> QueueLimits:
+        """Of the current cache, once the engine has started."""
+        return QueueLimits.of(self.config, self._stats)
 
     def abort(self, request_id: str) -> None:
         """Abort a request; from any thread; unknown ids are ignored."""
@@ -152,11 +166,6 @@ class AsyncEngine:
             return f"workers are restarting: {cause}"
         return "the engine is shut down" if self._stopping else self._engine.dead
 
-    def _check_queue(self) -> None:
-        limit = self.config.max_num_queued_reqs
-        if limit is not None and self.stats().num_requests_waiting + len(self._commands) >= limit:
-            raise Overloaded(f"{limit} requests wait already (max_num_queued_reqs)")
-
     def _run(self) -> None:
         while not self._stopping:
             try:
@@ -175,12 +184,14 @@ class AsyncEngine:
         if self._engine.has_unfinished_requests():
             self._deliver(self._engine.step())
         self._stats = self._engine.stats()
+        self._arriving.counted()
         if self.config.log_stats:
             self._log.update(self._stats)
         if not self._engine.has_unfinished_requests():
             self._commands.wait()
 
     def _add(self, arrival: Arrival) -> None:
+        self._arriving.queued(len(arrival.prompt_token_ids))
         try:
             self._engine.add_request(arrival)
         except SquadronError as error:  # it was checked before it was queued, but the engine may have stopped since
@@ -200,6 +211,11 @@ class AsyncEngine:
                 put(output)
         if self._on_outputs is not None and outputs:
             self._on_outputs(outputs)
+
+
+def _may_be_refused(request: Request) -> bool:
+    """Not if it has tokens: it was let in where they come from."""
+    return not any(request.resume.output_ids)
 
 
 def _put(loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[RequestOutput], output: RequestOutput) -> None:

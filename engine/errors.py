@@ -4,6 +4,7 @@
 REQUEST_QUARANTINED = "request_quarantined"  # it crashed worker processes
 STEP_FAILED = "step_failed"  # every step with it raised an exception
 CACHE_TOO_SMALL = "cache_too_small"  # after workers were replaced there is less cache than it needs
+DEADLINE_EXCEEDED = "deadline_exceeded"  # its timeout passed
 
 FINGERPRINT_CHANGED = "fingerprint_changed"  # only engines with another fingerprint are left
 
@@ -78,12 +79,22 @@ class RequestQuarantined(SquadronError):
     """The request repeatedly crashed the processes that computed it; it is not tried again."""
 
 
+class DeadlineExceeded(SquadronError):
+    """The request's timeout passed before its answer was complete."""
+
+
 class FingerprintChanged(SquadronError):
     """The request has tokens, and no engine with the same fingerprint is left."""
 
 
 class Overloaded(SquadronError):
-    """Too many requests are waiting; the same request may be accepted later."""
+    """Too many requests are waiting; the same request may be accepted later: in about `retry_after`
+    seconds, as far as is known.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 def in_a_line(error: BaseException) -> str:

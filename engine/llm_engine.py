@@ -12,7 +12,8 @@ from engine import cache_size
 from engine.admission import Admission
 from engine.batch import build_request
 from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
-from engine.errors import CACHE_TOO_SMALL, EngineDead, InvalidConfig, InvalidRequest, StepFailure
+from engine.deadlines import Deadlines
+from engine.errors import CACHE_TOO_SMALL, DEADLINE_EXCEEDED, EngineDead, InvalidConfig, InvalidRequest, StepFailure
 from engine.executor import Capacity, Executor
 from engine.fingerprint import tokenizer_digest
 from engine.output.output_processor import OutputProcessor
@@ -58,6 +59,7 @@ class LLMEngine:
         self.recovery = Recovery(executor, self._waiting, self.recorder, config.max_restarts)
         self.dead: str | None = None  # why the engine has given up
         self._groups: dict[str, SequenceGroup] = {}
+        self._deadlines = Deadlines()
         self._in_flight: deque[_InFlight] = deque()
         self._outputs: list[RequestOutput] = []  # of requests that ended between steps
 
@@ -90,6 +92,7 @@ class LLMEngine:
 
     def step(self) -> list[RequestOutput]:
         """Schedule, execute, process."""
+        self._end_what_is_late()
         while len(self._in_flight) < self.executor.depth and (step := self._next_step()):
             self._in_flight.append(step)
         if not self._in_flight:
@@ -119,6 +122,8 @@ class LLMEngine:
             return
         self._groups[request.id] = group
         self.scheduler.add(group)
+        if request.timeout is not None:
+            self._deadlines.add(group, arrival.time + request.timeout)
         if request.resume.is_suspect:
             self.recovery.suspects.suspect(group)
 
@@ -163,6 +168,11 @@ class LLMEngine:
         group = self._groups.get(request_id)
         return self.recorder.why(request_id) if group is None else group.metrics.so_far(time.monotonic())
 
+    def _end_what_is_late(self) -> None:
+        for group in self._deadlines.passed(time.monotonic()):
+            message = f"its answer was not complete within its timeout ({group.request.timeout:g} s were left here)"
+            self.fail_request(group.request.id, message, DEADLINE_EXCEEDED)
+
     def _next_step(self) -> _InFlight | None:
         """Schedule a step and submit it to the workers; None if there is nothing to do before a
         step in flight ends.
@@ -196,6 +206,7 @@ class LLMEngine:
     def _remove(self, group: SequenceGroup) -> None:
         del self._groups[group.request.id]
         group.is_over = True
+        self._deadlines.remove(group)
         self.scheduler.finish(group)
         self.recorder.finished(group)
         self.recovery.suspects.review()

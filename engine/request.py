@@ -19,6 +19,8 @@ class ChatPrompt:
 
 Prompt = str | list[int] | ChatPrompt  # a list: of token ids
 
+BYTES_PER_TOKEN = 4  # of a text in most languages, about
+
 
 @dataclass(frozen=True, slots=True)
 class Resume:
@@ -56,8 +58,20 @@ class Request:
     priority: int = 0  # lower is served first if scheduling_policy is "priority"
     cache_salt: str | None = None  # only requests of the same salt share cached prefixes
     share: Share = NO_KEY
+    timeout: float | None = None  # seconds for the whole answer from the request's arrival on, here or at a gateway
     joins_deltas: bool = True  # a slow reader may get the deltas of several steps joined
     resume: Resume = NEW
+
+
+def estimated_tokens(prompt: Prompt) -> int:
+    """About how many tokens a prompt has, without tokenizing it; of ids their number."""
+    match prompt:
+        case str():
+            return len(prompt if prompt.isascii() else prompt.encode(errors="surrogatepass")) // BYTES_PER_TOKEN + 1
+        case ChatPrompt(messages):
+            return sum(estimated_tokens(message.get("content") or "") for message in messages)
+        case _:
+            return len(prompt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,13 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "admission": ("limits", "output", "sampling_rows", "scheduling", "text"),
         "suspects": ("scheduling",),
         "recovery": ("records", "scheduling", "suspects"),
+        "deadlines": ("scheduling",),
         "llm_engine": (
-            *("admission", "batch", "cache_size", "output", "records"),
+            *("admission", "batch", "cache_size", "deadlines", "output", "records"),
             *("recovery", "scheduling", "text"),
         ),
-        "async_engine": ("llm_engine", "records", "text"),
+        "queue_limits": ("records",),
+        "async_engine": ("llm_engine", "queue_limits", "records", "text"),
     },
     "cluster": {
         "api": (),

@@ -11,8 +11,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from engine.errors import (
+    DEADLINE_EXCEEDED,
     FINGERPRINT_CHANGED,
     REQUEST_QUARANTINED,
+    DeadlineExceeded,
     EngineDead,
     FingerprintChanged,
     InputProcessingError,
@@ -86,6 +88,7 @@ FORESEEN: tuple[type[SquadronError], ...] = (
     InvalidRequest,
     InputProcessingError,
     Overloaded,
+    DeadlineExceeded,
     EngineDead,
     FingerprintChanged,
     RequestQuarantined,
@@ -104,11 +107,15 @@ def as_api_error(error: Exception) -> ApiError:
         case RequestQuarantined():
             # The header keeps the openai client from sending it again.
             return ApiError(500, str(error), code=REQUEST_QUARANTINED, headers={"x-should-retry": "false"})
+        case DeadlineExceeded():
+            # Sent again by itself, the request would have its timeout once more.
+            return ApiError(504, str(error), code=DEADLINE_EXCEEDED, headers={"x-should-retry": "false"})
         case FingerprintChanged():
             # If it is sent again from its beginning, the current engines will answer it.
             return ApiError(503, str(error), code=FINGERPRINT_CHANGED, retry_after=_spread(RESTART_RETRY_AFTER))
         case Overloaded():
-            return ApiError(503, str(error), code="server_overloaded", retry_after=_spread(OVERLOAD_RETRY_AFTER))
+            retry_after = _spread(error.retry_after or OVERLOAD_RETRY_AFTER)
+            return ApiError(503, str(error), code="server_overloaded", retry_after=retry_after)
         case EngineDead():
             return Unavailable(str(error), code="engine_restarting", retry_after=_spread(RESTART_RETRY_AFTER))
         case ClientDisconnect():

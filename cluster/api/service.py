@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
 from engine.outputs import RequestOutput
+from engine.queue_limits import Load
 from engine.request import Request
 
 
@@ -19,6 +20,11 @@ class Service(Protocol):
         Raises, before the first delta, InvalidRequest for what only the engine can know (a prompt
         too long: `context_length_exceeded`) or Overloaded, and at any time InputProcessingError,
         EngineDead, FingerprintChanged, RequestQuarantined or an ApiError.
+        """
+
+    def check_room(self, more: Load, seconds: float | None = None) -> None:
+        """Raises Overloaded if `more` has no room beside what waits already, or would wait for more
+        than `seconds`. To be asked before a request is read, and again before `generate`.
         """
 
     async def health(self) -> list[str]:

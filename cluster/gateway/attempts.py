@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from cluster.gateway.journal import Journal
-from cluster.replica.lost import EngineLost, OtherArithmetic, RequestMoved
+from cluster.replica.lost import EngineFull, EngineLost, OtherArithmetic, RequestMoved
 from engine.errors import EngineDead, FingerprintChanged, RequestQuarantined
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts that no replica took
@@ -45,6 +45,7 @@ class Attempts:
 
         Raises EngineDead, FingerprintChanged or RequestQuarantined if there is none.
         """
+        self._journal.raise_if_late()
         if self._is_last:
             await self._take_turn()
             self._waits_since = asyncio.get_running_loop().time()
@@ -78,7 +79,7 @@ class Attempts:
                     f"one with no other such request on it: {lost.reason}"
                 ) from lost
         now = asyncio.get_running_loop().time()
-        if journal.source is not None:
+        if journal.source is not None and not isinstance(lost, EngineFull):
             self._pause = FIRST_PAUSE
             self._waits_since = now
         elif now > self._waits_since + self._patience:
@@ -92,9 +93,10 @@ class Attempts:
 
     async def _take_turn(self) -> None:
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(min(self._patience, self._journal.seconds_left)):
                 await self._last_turn.acquire()
         except TimeoutError:
+            self._journal.raise_if_late()
             raise self._out_of_patience("others make their last attempt") from None
         self._has_turn = True
 

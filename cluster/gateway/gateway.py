@@ -9,6 +9,7 @@ from typing import Any
 
 from cluster.api.errors import ShuttingDown
 from cluster.gateway.attempts import Attempts
+from cluster.gateway.door import Door
 from cluster.gateway.history import Asked, History
 from cluster.gateway.journal import Journal
 from cluster.gateway.journals import Journals
@@ -20,6 +21,7 @@ from cluster.replica.engines import EngineCall, Engines, Refusal
 from cluster.replica.lost import EngineLost
 from engine.errors import EngineDead, FingerprintChanged
 from engine.outputs import RequestOutput
+from engine.queue_limits import Load
 from engine.request import Request
 
 logger = logging.getLogger("squadron.gateway")
@@ -39,6 +41,7 @@ class Gateway:
         self._history = History()
         self._server = DeltaServer(self._journals.accept, self._on_lost, self._on_silent)
         self._stranded = Stranded(engines, self._server.reports)
+        self._door = Door(self._journals, self._server.reports)
         self._last_turn = asyncio.Lock()  # of the one request that makes its last attempt
         self._is_draining = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -66,6 +69,10 @@ class Gateway:
         except TimeoutError:
             for journal in self._journals:
                 journal.fail(ShuttingDown())
+
+    def check_room(self, more: Load, seconds: float | None = None) -> None:
+        """See `Service`."""
+        self._door.check_room(more, seconds)
 
     async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
         """See `Service`. Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while
@@ -170,6 +177,7 @@ class Gateway:
         while True:
             await asyncio.sleep(INTRODUCTION_SECONDS)
             self._fail_those_in_trouble()
+            self._door.look()
             is_served = any(journal.source is not None for journal in self._journals)
             await reach.look({report.replica for report in self._server.reports()}, is_served=is_served)
 

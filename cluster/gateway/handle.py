@@ -15,6 +15,7 @@ A request is a dict with the keys
     priority      int, at least 0; lower values are served first if the engine's scheduling_policy
                   is "priority"
     cache_salt    str; requests share cached prefixes only with requests of the same salt
+    timeout       seconds for the whole answer; then it ends with the error deadline_exceeded
 
 and any field of `engine.sampling_params.SamplingParams`: max_tokens, temperature, top_p, n, seed,
 stop, ... All are checked as the HTTP API checks them. None means that a field is left
@@ -60,7 +61,8 @@ from cluster.api.requests.validate import refuse_unknown, unknown_fields, valida
 from cluster.gateway.gateway import Gateway
 from engine.errors import InvalidRequest, SquadronError
 from engine.outputs import Accumulator, CompletionOutput, PositionLogprobs, RequestOutput
-from engine.request import Prompt, Request
+from engine.queue_limits import Load
+from engine.request import Prompt, Request, estimated_tokens
 from engine.sampling_params import SamplingParams
 
 
@@ -69,7 +71,7 @@ async def generate(gateway: Gateway, request: dict[str, Any]) -> dict[str, Any]:
     request_id = _request_id(request)
     accumulator = Accumulator()
     try:
-        async with aclosing(gateway.generate(_read(request, request_id))) as deltas:
+        async with aclosing(_deltas(gateway, request, request_id)) as deltas:
             async for delta in deltas:
                 accumulator.add(delta)
     except SquadronError as error:
@@ -90,13 +92,20 @@ async def stream(gateway: Gateway, request: dict[str, Any]) -> AsyncGenerator[di
     """What is new, each time something is."""
     request_id = _request_id(request)
     try:
-        async with aclosing(gateway.generate(_read(request, request_id))) as deltas:
+        async with aclosing(_deltas(gateway, request, request_id)) as deltas:
             is_first = True
             async for delta in deltas:
                 yield _answer(delta if is_first else replace(delta, prompt_token_ids=[]))
                 is_first = False
     except SquadronError as error:
         yield _failed(request_id, error)
+
+
+def _deltas(gateway: Gateway, asked: dict[str, Any], request_id: str) -> AsyncGenerator[RequestOutput, None]:
+    """Raises InvalidRequest or Overloaded at once."""
+    request = _read(asked, request_id)
+    gateway.check_room(Load(1, estimated_tokens(request.prompt)), request.timeout)
+    return gateway.generate(request)
 
 
 def _request_id(request: Any) -> str:

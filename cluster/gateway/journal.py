@@ -3,13 +3,18 @@ replica needs to go on.
 """
 
 import asyncio
+import math
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Self
 
 from cluster.replica.lost import EngineLost
+from engine.errors import DeadlineExceeded
 from engine.outputs import Accumulator, CompletionOutput, RequestOutput
 from engine.request import Request, Resume
+
+MIN_SECONDS = 0.001  # that a request has left: none at all is not a timeout
 
 
 class Journal:
@@ -28,6 +33,7 @@ class Journal:
         self.request_id = request_id
         self.request = request  # the current attempt's
         self.attempt = resume.attempt
+        self._timeout = request.timeout
         self.source: str | None = None  # the connection that brings the current attempt, once a replica has taken it
         self.has_gained = False  # tokens, in the current attempt
         self.max_tokens: int | None = None  # as the first attempt's replica fixed it; None before it told
@@ -42,6 +48,8 @@ class Journal:
         self._finished = False
         self._pending: list[RequestOutput] = []
         self._failure: Exception | None = None
+        self._deadline = None if request.timeout is None else time.monotonic() + request.timeout
+        self._late: DeadlineExceeded | None = None
         self._news = asyncio.Event()
 
     @property
@@ -125,6 +133,24 @@ class Journal:
             )
         )
 
+    def expire(self) -> None:
+        """The request's timeout has passed: it ends in this attempt, or between two."""
+        if not self._finished:
+            self._late = DeadlineExceeded(f"the answer was not complete after timeout={self._timeout:g} seconds")
+            self._news.set()
+
+    def raise_if_late(self) -> None:
+        """Raises DeadlineExceeded."""
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            self.expire()
+        if self._late is not None:
+            raise self._late
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the request's timeout."""
+        return math.inf if self._deadline is None else max(self._deadline - time.monotonic(), MIN_SECONDS)
+
     def next_attempt(self, *, is_suspect: bool) -> None:
         """Begin the next attempt, with all that came; from now on deltas of the ones before are
         refused. `is_suspect`: see `Resume`.
@@ -138,6 +164,7 @@ class Journal:
             self.request,
             prompt=self.prompt_token_ids or self.request.prompt,
             params=replace(params, max_tokens=self.max_tokens or params.max_tokens),
+            timeout=None if self._deadline is None else self.seconds_left,
             resume=Resume(self.attempt, self.output_ids, self.cumulative_logprobs, self.fingerprint, is_suspect),
         )
 
@@ -157,6 +184,7 @@ class Journal:
                 return self._take()
             if self._finished:
                 raise StopAsyncIteration
+            self.raise_if_late()
             if self._failure is not None:
                 raise self._failure
             await self._news.wait()

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from cluster.gateway.journal import Journal
 from engine.outputs import RequestOutput
-from engine.request import Request
+from engine.queue_limits import NOTHING, Load
+from engine.request import Request, estimated_tokens
 
 
 class Journals:
@@ -20,9 +21,14 @@ class Journals:
         self._name = secrets.token_hex(8)
         self._count = itertools.count()
         self._all_ended = asyncio.Event()
+        self._waiting: dict[str, Load] = {}  # by id, of requests that have had nothing yet
+        self.waiting = NOTHING  # of all of them
 
     def __iter__(self) -> Iterator[Journal]:
         return iter(self._journals.values())
+
+    def __len__(self) -> int:
+        return len(self._journals)
 
     def of(self, connection: str) -> list[Journal]:
         """Those whose current attempt comes over the connection."""
@@ -33,10 +39,19 @@ class Journals:
         """The request's, while this is open."""
         own = self._as_engines_know(request)
         journal = self._journals[own.id] = Journal(request.id, own)
+        if not any(request.resume.output_ids):
+            self._waiting[own.id] = load = Load(1, estimated_tokens(request.prompt))
+            self.waiting += load
+        late = None
+        if request.timeout is not None:
+            late = asyncio.get_running_loop().call_later(request.timeout, journal.expire)
         try:
             yield journal
         finally:
+            if late is not None:
+                late.cancel()
             del self._journals[own.id]
+            self._waits_no_more(own.id)
             self._all_ended.set()
 
     async def until_all_ended(self) -> None:
@@ -47,9 +62,15 @@ class Journals:
     def accept(self, deltas: list[RequestOutput], connection: str) -> None:
         """Hand each delta to its journal; those of requests that have ended are dropped."""
         for delta in deltas:
-            journal = self._journals.get(delta.request_id)
-            if journal is not None:
-                journal.accept(delta, connection)
+            own_id = delta.request_id  # which the journal replaces by the client's
+            journal = self._journals.get(own_id)
+            if journal is not None and journal.accept(delta, connection) and delta.outputs:
+                self._waits_no_more(own_id)
+
+    def _waits_no_more(self, own_id: str) -> None:
+        load = self._waiting.pop(own_id, None)
+        if load is not None:
+            self.waiting -= load
 
     def _as_engines_know(self, request: Request) -> Request:
         """By an id that no other request has, and with a seed, so that the next attempt samples

@@ -37,6 +37,7 @@ class Condition:
             stats,
             self.fingerprint,
             self._engine.arithmetic,
+            self._engine.queue_limits,
         )
 
     def _problem(self, seconds: float) -> str | None:

@@ -16,6 +16,7 @@ import msgspec
 
 from cluster.sockets import LENGTH
 from engine.outputs import RequestOutput
+from engine.queue_limits import QueueLimits
 from engine.records.stats import EngineStats
 
 NAME_BYTES = 16  # of a connection's name, in hexadecimal
@@ -37,6 +38,7 @@ class EngineReport:
     stats: EngineStats
     fingerprint: str = ""
     arithmetic: dict[str, str] = field(default_factory=dict)  # what the fingerprint is computed from
+    limits: QueueLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)

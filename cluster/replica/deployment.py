@@ -178,6 +178,7 @@ class EngineDeployment:
         if wanted not in (None, own):
             raise FingerprintChanged(f"its tokens are of {wanted}, and this engine is {own}")
         self._engine.check_health()
+        self._engine.check_queue(request)
 
     def _publish(self, deltas: list[RequestOutput]) -> None:
         """Called in the engine's thread, once a step."""

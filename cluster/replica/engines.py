@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
 from cluster.replica.delta_channel import GatewayAddress
-from cluster.replica.lost import EngineRefused, OtherArithmetic, RequestMoved
+from cluster.replica.lost import EngineFull, EngineRefused, OtherArithmetic, RequestMoved
 from engine.errors import FingerprintChanged, InputProcessingError, InvalidRequest, Overloaded, SquadronError
 from engine.request import Request
 
@@ -48,7 +48,7 @@ class Refusal:
             case "failed":
                 return InputProcessingError(self.message)
             case "overloaded":
-                return Overloaded(self.message)
+                return EngineFull(self.message)
             case "moved":
                 return RequestMoved(self.message)
             case "other_arithmetic":

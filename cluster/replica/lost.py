@@ -17,5 +17,9 @@ class RequestMoved(EngineLost):
     """The replica is being stopped, and hands the request back."""
 
 
+class EngineFull(RequestMoved):
+    """As many requests wait for the replica as may; the gateway keeps this one."""
+
+
 class OtherArithmetic(RequestMoved):
     """The replica has another fingerprint than the one that the request's tokens came from."""

@@ -39,6 +39,7 @@ class Recorder:
         self.num_quarantined = 0
         self.events: tuple[Event, ...] = ()  # the last ones; replaced as a whole, so that any thread can read them
         self._finished: OrderedDict[str, RequestMetrics] = OrderedDict()
+        self._num_finished = 0
         self._num_steps = 0
         self._num_prompt_tokens = 0
         self._num_generation_tokens = 0
@@ -107,6 +108,7 @@ class Recorder:
 
     def finished(self, group: SequenceGroup) -> None:
         group.metrics.finish(time.monotonic())
+        self._num_finished += 1
         self._finished[group.request.id] = group.metrics
         if len(self._finished) > NUM_FINISHED_KEPT:
             self._finished.popitem(last=False)
@@ -123,6 +125,8 @@ class Recorder:
             num_requests_running=len({lane.group for lane in queues.running}),
             num_requests_waiting=queues.waiting.num_requests,
             num_requests_swapped=len({lane.group for lane in queues.swapped}),
+            num_waiting_tokens=queues.waiting.num_tokens,
+            num_requests_finished=self._num_finished,
             num_gpu_blocks=blocks.device.num_usable,
             num_free_gpu_blocks=blocks.device.num_free,
             num_cpu_blocks=blocks.host.num_usable,

@@ -12,6 +12,8 @@ class EngineStats:
     num_requests_running: int  # current
     num_requests_waiting: int  # current
     num_requests_swapped: int  # current
+    num_waiting_tokens: int  # current, of the prompts of waiting requests
+    num_requests_finished: int  # ended in whichever way
     num_gpu_blocks: int  # usable
     num_free_gpu_blocks: int  # current
     num_cpu_blocks: int

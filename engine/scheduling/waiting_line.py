@@ -56,6 +56,7 @@ class WaitingLine:
         self.shares = FairShares()
         self._lines: dict[str | None, _KeyLine] = {}  # by key; none is empty
         self._num_lanes: Counter[SequenceGroup] = Counter()
+        self.num_tokens = 0  # of their prompts
 
     @property
     def num_requests(self) -> int:
@@ -75,6 +76,8 @@ class WaitingLine:
         self.shares.join(request)
         insert(self._lines.setdefault(request.share.key, _KeyLine()).queue_of(lane), lane)
         self._num_lanes[lane.group] += 1
+        if self._num_lanes[lane.group] == 1:
+            self.num_tokens += len(lane.group.prompt_token_ids)
 
     def remove(self, lane: Lane) -> None:
         request = lane.group.request
@@ -86,6 +89,7 @@ class WaitingLine:
         self._num_lanes[lane.group] -= 1
         if not self._num_lanes[lane.group]:
             del self._num_lanes[lane.group]
+            self.num_tokens -= len(lane.group.prompt_token_ids)
 
     def set_may_pass(self, group: SequenceGroup, *, may_pass: bool) -> None:
         """Set whether a group's lanes are admitted when the queue is closed; they need not be in it

@@ -144,3 +144,23 @@ def wait_until_idle(server: Server) -> dict[str, int]:
 def test_the_proxy_takes_any_request_id(server: Server) -> None:
     for value in (b"\xff\xfe", b"host.example/AbC-000001", b"|7ac1f.2_", b"Root=1-67891233-abcdef", b"x" * 1000):
         assert httpx.get(f"{server.url}/v1/models", headers=[(b"x-request-id", value)]).status_code == 200
+
+
+@pytest.mark.parametrize("how", ["header", "body"])
+def test_a_late_answer_is_an_error_and_its_blocks_are_free(server: Server, how: str) -> None:
+    given = {"timeout": 0.5} if how == "body" else {}
+    with pytest.raises(openai.APIError) as caught:
+        for _ in server.client().completions.create(
+            model="demo",
+            prompt="once",
+            max_tokens=1900,
+            stream=True,
+            extra_body={"ignore_eos": True} | given,
+            extra_headers={"X-Request-Timeout": "0.5"} if how == "header" else {},
+        ):
+            pass
+    assert caught.value.code == "deadline_exceeded"
+    late = server.handle.generate.remote({"prompt": "once", "max_tokens": 1900, "ignore_eos": True, "timeout": 0.5})
+    assert late.result()["error"]["code"] == "deadline_exceeded"
+    stats = wait_until_idle(server)
+    assert stats["num_free_gpu_blocks"] == stats["num_gpu_blocks"]

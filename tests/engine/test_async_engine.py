@@ -15,7 +15,7 @@ from engine.errors import EngineDead, InvalidRequest, Overloaded
 from engine.executor import Capacity
 from engine.outputs import Accumulator
 from engine.records.timeline import Timeline
-from engine.request import ChatPrompt, Request
+from engine.request import ChatPrompt, Request, Resume
 from engine.sampling_params import SamplingParams
 from tests.doubles.history_executor import HistoryExecutor
 from tests.engine.objects import num_objects_of
@@ -26,7 +26,9 @@ PARAMS = SamplingParams(max_tokens=20, seed=1, ignore_eos=True)
 
 def make(**overrides):
     executor = HistoryExecutor(Capacity(500, 0), MODEL.vocab_size, depth=2, runs_ahead=True)
-    return AsyncEngine(EngineConfig.create(model=DEMO, max_num_seqs=8, **overrides), executor)
+    return AsyncEngine(
+        EngineConfig.create(**{"model": DEMO, "max_num_seqs": 8, "max_num_queued_reqs": 0, **overrides}), executor
+    )
 
 
 @pytest.fixture
@@ -121,8 +123,24 @@ async def test_why_knows_a_finished_request(engine):
     assert set(parts) == {"queue", "prefill", "decode"}
 
 
+async def test_a_full_queue_refuses_by_tokens_before_it_tokenizes(monkeypatch):
+    engine = make(max_num_seqs=1, max_num_queued_tokens=100)
+    gate = threading.Event()
+    submit = engine._executor.submit
+    engine._executor.submit = lambda request: (gate.wait(30), submit(request))[1]
+    engine.start()
+    try:
+        engine.add_request(Request("first", [1] * 40, PARAMS))
+        monkeypatch.setattr("engine.async_engine.arrive", None)
+        with pytest.raises(Overloaded, match="max_num_queued_tokens"):  # the cache holds 8,000
+            engine.add_request(Request("long", "word " * 8000, PARAMS))
+    finally:
+        gate.set()
+        engine.shutdown()
+
+
 async def test_a_full_queue_refuses():
-    engine = make(max_num_queued_reqs=2)
+    engine = make(max_num_seqs=1, max_num_queued_reqs=2)
     gate = threading.Event()
     submit = engine._executor.submit
     engine._executor.submit = lambda request: (gate.wait(30), submit(request))[1]
@@ -133,6 +151,7 @@ async def test_a_full_queue_refuses():
         with pytest.raises(Overloaded, match="max_num_queued_reqs"):
             for number in range(2, 12):
                 engine.add_request(Request(f"r{number}", [1], PARAMS))
+        engine.add_request(Request("moved", [1], PARAMS, resume=Resume(1, [[5]], fingerprint="fp")))
     finally:
         gate.set()
         engine.shutdown()

@@ -3,13 +3,14 @@
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from msgspec import UNSET, UnsetType
 
 from cluster.api.requests.protocol import GenerationRequest, HandleRequest
 from cluster.api.requests.validate import Unknown, warning_header, warnings
-from engine.request import Prompt, Request
+from engine.queue_limits import Load
+from engine.request import Prompt, Request, estimated_tokens
 from engine.sampling_params import SamplingParams
 
 
@@ -31,6 +32,21 @@ class Call:
     @property
     def params(self) -> SamplingParams:
         return self.requests[0].params
+
+    @property
+    def load(self) -> Load:
+        """What it adds to a queue, its prompts' tokens by estimate."""
+        return Load(len(self.requests), sum(estimated_tokens(request.prompt) for request in self.requests))
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds for the whole answer."""
+        return self.requests[0].timeout
+
+    def within(self, timeout: float) -> "Call":
+        """The call, with at most so many seconds."""
+        seconds = min(timeout, self.timeout or timeout)
+        return replace(self, requests=tuple(replace(request, timeout=seconds) for request in self.requests))
 
     @property
     def warnings(self) -> list[str] | UnsetType:
@@ -63,4 +79,6 @@ def make_request(
     asked: GenerationRequest | HandleRequest, request_id: str, prompt: Prompt, params: SamplingParams
 ) -> Request:
     """The engine's request, from HTTP or from the handle."""
-    return Request(request_id, prompt, params, priority=asked.priority or 0, cache_salt=asked.cache_salt)
+    return Request(
+        request_id, prompt, params, priority=asked.priority or 0, cache_salt=asked.cache_salt, timeout=asked.timeout
+    )

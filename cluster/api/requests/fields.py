@@ -21,6 +21,7 @@ MAX_PROMPTS = 1024
 MAX_METADATA = 16
 MAX_MESSAGES = 8192
 MAX_PARTS = 8192  # of a message
+MAX_TIMEOUT = 86_400  # seconds
 MAX_SHOWN = 40  # characters of a value that an error quotes
 MAX_SHOWN_ITEMS = 4
 

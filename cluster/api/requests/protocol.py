@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from cluster.api.requests.fields import (
     MAX_MESSAGES,
     MAX_PARTS,
+    MAX_TIMEOUT,
     PARTS,
     TEXT,
     AtMost,
@@ -91,6 +92,7 @@ class SamplingFields(BaseModel):
     early_stopping: bool | None = None
     priority: Priority | None = None
     cache_salt: CacheSalt | None = None
+    timeout: float | None = Field(None, gt=0, le=MAX_TIMEOUT)
 
 
 class GenerationRequest(SamplingFields, Unsupported):

@@ -9,7 +9,13 @@ from cluster.api.errors import ApiError
 from cluster.api.requests.call import Call
 from cluster.api.responses.protocol import FinishReason, PromptTokensDetails, Usage
 from cluster.api.service import Service
-from engine.errors import REQUEST_QUARANTINED, InvalidRequest, RequestQuarantined
+from engine.errors import (
+    DEADLINE_EXCEEDED,
+    REQUEST_QUARANTINED,
+    DeadlineExceeded,
+    InvalidRequest,
+    RequestQuarantined,
+)
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.request import ChatPrompt
 
@@ -67,6 +73,8 @@ class Tally:
             if delta.finish_reason == "error":
                 if output.error_code == REQUEST_QUARANTINED:
                     raise RequestQuarantined(output.error)
+                if output.error_code == DEADLINE_EXCEEDED:
+                    raise DeadlineExceeded(output.error)
                 code = output.error_code or "generation_failed"
                 raise ApiError(500, f"The request failed: {output.error}", code=code)
             if delta.finish_reason == "abort":

@@ -34,6 +34,8 @@ def server(session_server: Running) -> Running:
     session_server.service.generated.clear()
     session_server.service.scripts.clear()
     session_server.service.problems.clear()
+    session_server.service.asked_room.clear()
+    session_server.service.is_full = False
     return session_server
 
 

@@ -13,7 +13,9 @@ from starlette.types import ASGIApp
 
 from cluster.api.app import build
 from cluster.api.model import Model
+from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, Logprob, RequestOutput
+from engine.queue_limits import Load
 from engine.request import ChatPrompt, Prompt, Request
 from engine.sampling_params import SamplingParams
 
@@ -52,6 +54,8 @@ class ScriptedService:
         self.scripts: dict[str, Script] = {}
         self.generated: list[Request] = []
         self.problems: list[str] = []
+        self.asked_room: list[tuple[Load, float | None]] = []
+        self.is_full = False
 
     async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
         self.generated.append(request)
@@ -68,6 +72,11 @@ class ScriptedService:
                 await asyncio.Event().wait()
         finally:
             script.closed.set()
+
+    def check_room(self, more: Load, seconds: float | None = None) -> None:
+        self.asked_room.append((more, seconds))
+        if self.is_full:
+            raise Overloaded("full", retry_after=7)
 
     async def health(self) -> list[str]:
         return self.problems

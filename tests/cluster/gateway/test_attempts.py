@@ -10,7 +10,7 @@ from cluster.gateway.gateway import Gateway
 from cluster.replica import delta_server
 from cluster.replica.delta_channel import GatewayAddress
 from cluster.replica.engines import EngineStopping, Refusal
-from engine.errors import RequestQuarantined
+from engine.errors import DeadlineExceeded, EngineDead, Overloaded, RequestQuarantined
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from tests.cluster.gateway.test_gateway import REFERENCE, SECONDS, Replica, make_gateway, report, tokens
@@ -82,6 +82,37 @@ class Stopping(Replica):
 async def test_a_request_that_is_given_back_has_lost_nothing(make_gateway) -> None:
     gateway = await make_gateway(Stopping(), Stopping(), Replica(), max_attempts=1)
     assert await asyncio.wait_for(tokens(gateway), SECONDS) == REFERENCE
+
+
+class Full(Replica):
+    """Has no room, and says so when it is asked, or after it has taken the request."""
+
+    def __init__(self, *, has_taken: bool) -> None:
+        super().__init__()
+        self.has_taken = has_taken
+
+    async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
+        if self.has_taken:
+            await self.take(request, gateway)
+        return Refusal.of(Overloaded("too many"))
+
+
+async def test_a_request_that_an_engine_has_no_room_for_waits_in_the_gateway(make_gateway) -> None:
+    replicas = [Full(has_taken=False), Full(has_taken=True), Full(has_taken=True), Replica()]
+    gateway = await make_gateway(*replicas, max_attempts=1)
+    assert await asyncio.wait_for(tokens(gateway), SECONDS) == REFERENCE
+    gateway = await make_gateway(Full(has_taken=True), max_attempts=1, patience=0.1)
+    with pytest.raises(EngineDead, match="took the request within 0 s: too many"):
+        await asyncio.wait_for(tokens(gateway), SECONDS)
+
+
+async def test_a_timeout_ends_what_waits_for_a_replica_and_what_runs(make_gateway) -> None:
+    for replica in (Full(has_taken=True), Silent()):
+        gateway = await make_gateway(replica, max_attempts=2)
+        late = gateway.generate(Request("late", "hello", SamplingParams(max_tokens=12), timeout=0.1))
+        with pytest.raises(DeadlineExceeded, match=r"timeout=0\.1"):
+            await asyncio.wait_for(anext(late), SECONDS)
+        assert len(gateway._journals) == 0
 
 
 class Silent(Replica):

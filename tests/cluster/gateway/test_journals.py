@@ -1,8 +1,12 @@
 """A journal for each request that a gateway has, for as long as it has it."""
 
 import asyncio
+from dataclasses import replace
+
+import pytest
 
 from cluster.gateway.journals import Journals
+from engine.errors import DeadlineExceeded
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.request import Request
 from engine.sampling_params import SamplingParams
@@ -42,6 +46,18 @@ def test_deltas_go_to_their_journals_and_those_of_requests_that_ended_nowhere() 
         journals.accept([delta(second.request.id), delta("gone")], "a")
         assert (first.output_ids, second.output_ids) == ([], [[5]])
         assert journals.of("a") == [second] and journals.of("b") == []
+
+
+async def test_the_time_that_is_left_goes_to_the_next_attempt() -> None:
+    journals = Journals()
+    with journals.open(replace(request(), timeout=0.05)) as journal:
+        journal.next_attempt(is_suspect=False)
+        assert journal.request.timeout < 0.05
+        with pytest.raises(DeadlineExceeded, match=r"timeout=0\.05"):
+            await anext(journal)
+        journal.next_attempt(is_suspect=False)
+        with pytest.raises(DeadlineExceeded):
+            journal.raise_if_late()
 
 
 async def test_the_end_of_all_is_waited_for() -> None:

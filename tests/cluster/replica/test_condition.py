@@ -9,6 +9,7 @@ import pytest
 
 from cluster.replica import condition
 from cluster.replica.condition import STUCK_SECONDS, Condition
+from engine.queue_limits import Load, QueueLimits
 from engine.records.stats import EngineStats
 
 
@@ -16,6 +17,7 @@ class Engine:
     """As far as its condition shows."""
 
     arithmetic: Mapping[str, str] = {"backend": "cpu"}
+    queue_limits = QueueLimits(Load(4, 64), num_places=2, block_size=16)
 
     def __init__(self) -> None:
         self.now = EngineStats(**dict.fromkeys(EngineStats.__slots__, 0))

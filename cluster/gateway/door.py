@@ -1,0 +1,112 @@
+"""Whether a gateway takes more requests, which it must know without asking an engine: refusals are
+quick and cheap, and most of what comes in an overload is refused.
+
+What waits is known from the engines' reports, a fifth of a second old, and from the gateway's own
+requests that have had no token yet; the larger count is used. With several gateways both may be too
+low for a moment: an engine that is full hands the request back, and its gateway keeps it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cluster.gateway.journals import Journals
+from cluster.replica.delta_channel import EngineReport
+from engine.errors import Overloaded
+from engine.queue_limits import NOTHING, Load, check_room
+
+MEASURED_LOOKS = 10  # over about so many of them the drain rate is an average
+LEAST_FINISHED = 4.0  # requests, for a rate to be known
+
+
+@dataclass(frozen=True, slots=True)
+class _Fill:
+    """What all connected engines reported."""
+
+    waiting: Load
+    free: Load  # places and cache that nothing waits for
+    room: Load  # for what waits, the free places counted in
+    capacity: float  # requests that the engines hold, running and waiting
+
+
+class Door:
+    """One gateway's. Lives in one event loop."""
+
+    def __init__(self, journals: Journals, reports: Callable[[], list[EngineReport]]) -> None:
+        self._journals = journals
+        self._reports = reports
+        self._last: _Fill | None = None  # while no engine is connected, that of the last ones counts
+        self._drain = _DrainRate()
+
+    def check_room(self, more: Load, seconds: float | None) -> None:
+        """See `Service.check_room`."""
+        fill = self._fill()
+        if fill is None:
+            return
+        own = self._journals.waiting
+        wait = self._drain.seconds_for(self._num_queued(fill))
+        if seconds is not None and wait is not None and wait > seconds:
+            raise Overloaded(f"requests of about {wait:.0f} s wait already, and timeout={seconds:g}", retry_after=wait)
+        waiting = Load(*map(max, fill.waiting, own))
+        try:
+            check_room(fill.room, waiting, more)
+            if self._journals and len(self._journals) + more.num_requests > fill.capacity:
+                raise Overloaded(f"{len(self._journals)} requests are being answered or wait (max_num_queued_reqs)")
+        except Overloaded as error:
+            error.retry_after = wait
+            raise
+
+    def look(self) -> None:
+        """Measure how fast the queue drains. To be called about once a second."""
+        fill = self._fill()
+        finished = {report.replica: report.stats.num_requests_finished for report in self._reports()}
+        self._drain.look(finished, time.monotonic(), is_queueing=fill is not None and self._num_queued(fill) > 0)
+
+    def _num_queued(self, fill: _Fill) -> float:
+        """Requests that no place is free for."""
+        return max(fill.waiting.num_requests, self._journals.waiting.num_requests - fill.free.num_requests)
+
+    def _fill(self) -> _Fill | None:
+        """None before the first report."""
+        known = [(report.limits, report.stats) for report in self._reports()]
+        limited = [(limits, stats) for limits, stats in known if limits is not None]
+        if limited:
+            free = sum((limits.free(stats) for limits, stats in limited), NOTHING)
+            self._last = _Fill(
+                Load(
+                    sum(stats.num_requests_waiting for _, stats in limited),
+                    sum(stats.num_waiting_tokens for _, stats in limited),
+                ),
+                free,
+                sum((limits.max_waiting for limits, _ in limited), free),
+                sum(limits.num_places + limits.max_waiting.num_requests for limits, _ in limited),
+            )
+        return self._last
+
+
+class _DrainRate:
+    """Requests that end in a second while others wait, over the last ten seconds or so in which any
+    did: an idle engine's rate is not what it could do.
+    """
+
+    def __init__(self) -> None:
+        self._num_finished = 0.0
+        self._seconds = 0.0
+        self._was_queueing = False
+        self._before: dict[str, int] = {}  # by replica, how many had ended
+        self._looked = 0.0
+
+    def look(self, finished: dict[str, int], now: float, *, is_queueing: bool) -> None:
+        """`finished`: by replica, how many requests have ended since its start."""
+        if is_queueing and self._was_queueing:
+            keep = 1 - 1 / MEASURED_LOOKS
+            gained = sum(max(count - self._before.get(name, count), 0) for name, count in finished.items())
+            self._num_finished = self._num_finished * keep + gained
+            self._seconds = self._seconds * keep + now - self._looked
+        self._before, self._looked, self._was_queueing = finished, now, is_queueing
+
+    def seconds_for(self, num_requests: float) -> float | None:
+        """Until so many have ended; None while it is not known."""
+        if self._num_finished < LEAST_FINISHED:
+            return None
+        return num_requests * self._seconds / self._num_finished

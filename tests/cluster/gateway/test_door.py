@@ -1,0 +1,115 @@
+"""Who may come in, by what the engines report and by what the gateway knows itself."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from cluster.gateway import door as module
+from cluster.gateway.door import Door
+from cluster.gateway.journals import Journals
+from cluster.replica.delta_channel import EngineReport
+from engine.errors import Overloaded
+from engine.outputs import CompletionOutput, RequestOutput
+from engine.queue_limits import Load, QueueLimits
+from engine.records.stats import EngineStats
+from engine.request import Request, Resume
+from engine.sampling_params import SamplingParams
+
+STATS = EngineStats(**dict.fromkeys(EngineStats.__slots__, 0))
+ONE = Load(1, 10)
+
+
+def report(name: str = "one", **stats: int) -> EngineReport:
+    """Of an engine with two places, for which three requests of 100 tokens may wait."""
+    limits = QueueLimits(Load(3, 100), num_places=2, block_size=16)
+    return EngineReport(name, "node", 1, None, replace(STATS, **stats), limits=limits)
+
+
+def full(name: str = "one", **stats: int) -> EngineReport:
+    return report(name, **{"num_requests_running": 2, "num_requests_waiting": 3, "num_waiting_tokens": 30} | stats)
+
+
+class Engines:
+    def __init__(self, *reports: EngineReport) -> None:
+        self.reports = list(reports)
+        self.journals = Journals()
+        self.door = Door(self.journals, lambda: self.reports)
+
+    def is_open(self, more: Load = ONE) -> bool:
+        try:
+            self.door.check_room(more, None)
+        except Overloaded:
+            return False
+        return True
+
+
+def request(num_tokens: int = 10, resume: Resume = Resume()) -> Request:  # noqa: B008  # frozen
+    return Request("r", [1] * num_tokens, SamplingParams(), resume=resume)
+
+
+def test_before_the_first_report_everybody_may_come_in() -> None:
+    assert Engines().is_open(Load(10_000, 10**9))
+
+
+def test_what_the_engines_report_counts() -> None:
+    assert not Engines(full()).is_open()
+    assert Engines(full(num_requests_waiting=2)).is_open()
+    assert not Engines(full(num_requests_waiting=2, num_waiting_tokens=95)).is_open()
+    assert Engines(full(), report("two")).is_open()
+    assert not Engines(full(), full("two")).is_open()
+
+
+def test_a_replica_that_is_lost_does_not_open_the_door() -> None:
+    engines = Engines(full())
+    assert not engines.is_open()
+    engines.reports = []
+    assert not engines.is_open()
+
+
+def test_what_has_been_put_to_the_engines_counts_before_they_report_it() -> None:
+    engines = Engines(report())  # with two free places
+    with ExitStack() as stack:
+        journals = [stack.enter_context(engines.journals.open(request())) for _ in range(5)]
+        assert not engines.is_open()
+        delta = RequestOutput(journals[0].request.id, 0, [1], [CompletionOutput(0, "x", [5])], finished=False)
+        engines.journals.accept([delta], "connection")
+        assert engines.journals.waiting == Load(4, 40)
+        assert not engines.is_open()  # what the engine holds, running and waiting, has a limit too
+        engines.journals.accept([delta], "connection")
+        assert engines.journals.waiting == Load(4, 40)
+    assert engines.is_open() and engines.journals.waiting == Load(0, 0)
+
+
+def test_a_request_with_tokens_waits_for_nothing() -> None:
+    engines = Engines(report())
+    with engines.journals.open(request(resume=Resume(output_ids=[[5]], fingerprint="fp"))):
+        assert engines.journals.waiting == Load(0, 0)
+
+
+def test_the_queue_s_rate_says_when_to_come_again_and_who_cannot_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    engines = Engines(full())
+    for finished in range(0, 50, 5):  # five a second
+        engines.reports = [full(num_requests_finished=finished)]
+        engines.door.look()
+        now += 1.0
+    with pytest.raises(Overloaded) as raised:
+        engines.door.check_room(ONE, None)
+    assert raised.value.retry_after == pytest.approx(3 / 5)
+    engines.reports = [full(num_requests_waiting=2, num_requests_finished=50)]
+    engines.door.check_room(ONE, 1.0)
+    with pytest.raises(Overloaded, match=r"timeout=0.3"):
+        engines.door.check_room(ONE, 0.3)
+
+
+def test_the_rate_of_an_idle_engine_is_not_what_it_could_do() -> None:
+    engines = Engines(report())
+    for finished in range(20):
+        engines.reports = [report(num_requests_finished=finished)]
+        engines.door.look()
+    engines.reports = [full(num_requests_finished=20)]
+    with pytest.raises(Overloaded) as raised:
+        engines.door.check_room(ONE, 0.001)
+    assert raised.value.retry_after is None
