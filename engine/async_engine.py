@@ -20,6 +20,7 @@ from engine.queue_limits import Arriving, QueueLimits
 from engine.records.recorder import Event
 from engine.records.stats import EngineStats
 from engine.records.stats_log import StatsLog
+from engine.records.timeline import StepRecord
 from engine.request import Arrival, Request, estimated_tokens
 from engine.text.prompt import arrive
 from engine.text.tokenizer import Tokenizer
@@ -146,6 +147,10 @@ class AsyncEngine:
     async def why(self, request_id: str) -> dict[Phase, float]:
         """Where a request's time went; see `LLMEngine.why`."""
         return await self._commands.ask(partial(self._engine.why, request_id))
+
+    async def steps_of(self, request_id: str, since: float, most: int) -> list[StepRecord]:
+        """See `Timeline.steps_of`."""
+        return await self._commands.ask(partial(self._engine.timeline.steps_of, request_id, since, most))
 
     def check_health(self) -> None:
         """Raise EngineDead if no request can be answered any more."""

@@ -7,6 +7,7 @@ import numpy as np
 
 Phase = Literal["queue", "prefill", "decode", "preemption", "swap", "recovery"]
 FinishReason = Literal["stop", "length", "abort", "error"]
+MAX_SPELLS = 64  # of a request that are kept: one may be preempted any number of times
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,13 @@ class RequestMetrics:
     num_preemptions: int = 0
     phase: Phase = "queue"
     seconds: dict[Phase, float] = field(default_factory=dict)
+    spells: list[tuple[Phase, float, float]] = field(default_factory=list)  # the first phases that ended: start and end
 
     def enter(self, phase: Phase, now: float) -> None:
         """From now on the request's time counts for this phase."""
         self.seconds[self.phase] = self.seconds.get(self.phase, 0.0) + now - self.phase_start
+        if len(self.spells) < MAX_SPELLS:
+            self.spells.append((self.phase, self.phase_start, now))
         self.phase, self.phase_start = phase, now
 
     def so_far(self, now: float) -> dict[Phase, float]:

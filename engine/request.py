@@ -60,6 +60,7 @@ class Request:
     share: Share = NO_KEY
     timeout: float | None = None  # seconds for the whole answer from the request's arrival on, here or at a gateway
     joins_deltas: bool = True  # a slow reader may get the deltas of several steps joined
+    trace_headers: Mapping[str, str] | None = None  # W3C's traceparent and tracestate, of the span that this is part of
     resume: Resume = NEW
 
 

@@ -43,10 +43,11 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "cluster": {
         "api": (),
         "checkpoint": (),
+        "telemetry": (),
         "workers": ("checkpoint",),
-        "replica": ("workers",),
-        "gateway": ("api", "replica", "workers"),
-        "launch": ("api", "checkpoint", "gateway", "replica", "workers"),
+        "replica": ("telemetry", "workers"),
+        "gateway": ("api", "replica", "telemetry", "workers"),
+        "launch": ("api", "checkpoint", "gateway", "replica", "telemetry", "workers"),
         "llm": ("checkpoint", "launch", "workers"),
         "commands": ("api", "checkpoint", "launch", "llm", "replica", "workers"),
         "bench": ("commands", "llm"),
@@ -79,6 +80,7 @@ THEIRS = {
     "triton": ("ops",),
     "transformers": ("engine/text/tokenizer.py",),
     **dict.fromkeys(("ray", "fastapi", "starlette", "uvicorn"), ("cluster",)),
+    "opentelemetry": ("cluster/telemetry/otlp.py",),  # which is imported only where spans are sent
 }
 
 # Who may call torch.cuda: the rest asks a `Device`, or a backend.

@@ -13,6 +13,7 @@ from cluster.api.edge.lost_gateway import LostGateways
 from cluster.api.edge.middleware import check_size, safe_headers
 from cluster.api.edge.server import ProxyServer, is_closing
 from cluster.api.errors import ApiError, ShuttingDown, error_response
+from cluster.logs import write_one_line_each
 
 # Serve's proxies call the function of this name as they start. They have the environment of Serve's
 # controller, which replaces a proxy that fails three checks in a row: a dead one is noticed in 0.6
@@ -46,6 +47,7 @@ def set_up() -> list[Middleware]:
     """Make uvicorn in this process use our server and connections; returns the middlewares for all
     requests, the inner one first.
     """
+    write_one_line_each()
     uvicorn.Server = ProxyServer  # type: ignore[misc]
     uvicorn.protocols.http.auto.AutoHTTPProtocol = Connection
     return [Middleware(LostGateways), Middleware(ProxyEdge)]

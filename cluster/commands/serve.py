@@ -46,7 +46,15 @@ def _run(options: argparse.Namespace) -> None:
             ray_cluster(server.ray_address, num_workers=server.num_engines * config.world_size, kept_logs=kept)
         )
         print(f"Logs: {ray.logs}{' on each node' if is_lasting else ''}", flush=True)
-        stack.enter_context(serving(build_app(app), host=server.host, port=server.port, ends_serve=is_lasting))
+        stack.enter_context(
+            serving(
+                build_app(app),
+                host=server.host,
+                port=server.port,
+                ends_serve=is_lasting,
+                log_format=server.log_format,
+            )
+        )
         if not api_keys and not is_loopback(server.host):
             print(f"No API key: anyone who can reach port {server.port} can send requests", flush=True)
         print(f"Ready: http://{server.host}:{server.port}/v1 (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)
@@ -79,6 +87,10 @@ def application(config: EngineConfig, server: ServerOptions, api_keys: tuple[str
         "patience": server.patience,
         "stream_resume": server.stream_resume,
         "strict_fields": server.strict_fields,
+        "otlp_traces_endpoint": server.otlp_traces_endpoint,
+        "collect_detailed_traces": server.collect_detailed_traces,
+        "log_format": server.log_format,
+        "enable_log_requests": server.enable_log_requests,
         "api_keys": api_keys,
         "allowed_hosts": default_hosts(server.host) if server.allowed_hosts is None else server.allowed_hosts,
     }

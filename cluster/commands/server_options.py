@@ -2,12 +2,13 @@
 
 import argparse
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from cluster.api.edge.keys import API_KEY_VARIABLE
 from cluster.commands.options import merged_options
+from cluster.logs import LogFormat
 from cluster.sockets import LOOPBACK
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig
@@ -53,6 +54,20 @@ class ServerOptions(BaseModel):
     strict_fields: bool = Field(
         False, description="reject requests with unknown fields; default: ignore the fields, and say so in the answer"
     )
+    otlp_traces_endpoint: str | None = Field(
+        None,
+        description="URL that OpenTelemetry spans of requests are sent to, by OTLP over HTTP, such as "
+        "http://127.0.0.1:4318/v1/traces (default: none are made)",
+    )
+    collect_detailed_traces: Literal["all"] | None = Field(
+        None, description="all: also a span for each of a request's last 64 steps (default: only for its phases)"
+    )
+    log_format: LogFormat = Field(
+        "text", description="json: each line of the gateways', engines' and Serve's logs is an object (default: text)"
+    )
+    enable_log_requests: bool = Field(
+        False, description="log a line for each request that ends: status, tokens, times; never its text"
+    )
     ray_address: str | None = Field(
         None, description="address of a running Ray cluster; default: start one on this machine"
     )
@@ -76,6 +91,10 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "patience": {"type": float, "metavar": "S"},
     "stream_resume": {"action": "store_true"},
     "strict_fields": {"action": "store_true"},
+    "otlp_traces_endpoint": {"metavar": "URL"},
+    "collect_detailed_traces": {"choices": ("all",)},
+    "log_format": {"choices": get_args(LogFormat)},
+    "enable_log_requests": {"action": "store_true"},
     "ray_address": {"metavar": "ADDRESS"},
     "log_dir": {"type": Path, "metavar": "DIR"},
 }

@@ -20,8 +20,11 @@ from cluster.gateway.questions import ask_all
 from cluster.gateway.serve_engines import ServeEngines
 from cluster.gateway.stop_signal import has_sigterm_come, note_sigterm
 from cluster.gateway.stream_store import StreamStoreClient
+from cluster.gateway.watch import Watcher
 from cluster.logs import log_beside_serve
 from cluster.owner import Owner
+from cluster.replica.serve_process import actor_name
+from cluster.telemetry.tracing import Telemetry, make_tracer
 
 
 class ToldToStop(Exception):
@@ -44,12 +47,15 @@ class GatewayDeployment:
         patience: float,
         stream_resume: bool,
         strict_fields: bool,
+        telemetry: Telemetry,
     ) -> None:
         log_beside_serve()
         note_sigterm()
         self._is_told_to_stop = False
         replicas = ServeEngines(engines)
-        self._gateway = _ServeGateway(replicas, max_attempts=max_attempts, patience=patience)
+        tracer = make_tracer(telemetry, actor_name())
+        watcher = Watcher(model_name, tracer, logs_requests=telemetry.log_requests)
+        self._gateway = _ServeGateway(replicas, max_attempts=max_attempts, patience=patience, watcher=watcher)
         self._owner = owner
         self._patience = patience
         self._model_name = model_name

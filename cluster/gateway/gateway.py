@@ -15,6 +15,7 @@ from cluster.gateway.journal import Journal
 from cluster.gateway.journals import Journals
 from cluster.gateway.reach import INTRODUCTION_SECONDS, Reach
 from cluster.gateway.stranded import Stranded
+from cluster.gateway.watch import Watcher
 from cluster.replica.delta_channel import EngineReport, GatewayAddress
 from cluster.replica.delta_server import DeltaServer
 from cluster.replica.engines import EngineCall, Engines, Refusal
@@ -26,17 +27,20 @@ from engine.request import Request
 
 logger = logging.getLogger("squadron.gateway")
 
+FLUSH_SECONDS = 1.0  # for spans that wait, at the end
+
 
 class Gateway:
     """The `Service` behind the HTTP API and the handle. Lives in one event loop."""
 
-    def __init__(self, engines: Engines, *, max_attempts: int, patience: float) -> None:
+    def __init__(self, engines: Engines, *, max_attempts: int, patience: float, watcher: Watcher | None = None) -> None:
         """`max_attempts`: see `Attempts`. `patience`: seconds that a request waits for a replica
-        that can go on with it.
+        that can go on with it. `watcher`: of requests; None: nobody watches.
         """
         self._engines = engines
         self._max_attempts = max_attempts
         self._patience = patience
+        self._watcher = watcher or Watcher()
         self._journals = Journals()
         self._history = History()
         self._server = DeltaServer(self._journals.accept, self._on_lost, self._on_silent)
@@ -69,6 +73,7 @@ class Gateway:
         except TimeoutError:
             for journal in self._journals:
                 journal.fail(ShuttingDown())
+        await asyncio.to_thread(self._watcher.flush, FLUSH_SECONDS)
 
     def check_room(self, more: Load, seconds: float | None = None) -> None:
         """See `Service`."""
@@ -81,10 +86,11 @@ class Gateway:
         """
         if self._is_draining:
             raise ShuttingDown()
-        with self._journals.open(request) as journal:
+        with self._watcher.watch(request) as watch, self._journals.open(watch.request) as journal:
             asked = self._history.add(request.id, journal.request.id)
             attempts = Attempts(journal, self._max_attempts, self._patience, self._last_turn)
             while not journal.is_told:
+                watch.attempt(journal)
                 async with attempts.one(), self._call(journal, asked):
                     async for delta in journal:
                         attempts.gained()
@@ -162,7 +168,10 @@ class Gateway:
             journal.fail(EngineLost("its connection ended before the last delta"))
 
     def _on_lost(self, connection: str) -> None:
-        for journal in self._journals.of(connection):
+        journals = self._journals.of(connection)
+        if journals:
+            logger.warning("the connection to an engine replica ended; %d requests go on elsewhere", len(journals))
+        for journal in journals:
             journal.fail(EngineLost("its connection ended"))
 
     def _on_silent(self, report: EngineReport, seconds: float) -> None:

@@ -16,6 +16,7 @@ A request is a dict with the keys
                   is "priority"
     cache_salt    str; requests share cached prefixes only with requests of the same salt
     timeout       seconds for the whole answer; then it ends with the error deadline_exceeded
+    trace_headers {"traceparent": str, "tracestate": str}, of the caller's span (W3C trace context)
 
 and any field of `engine.sampling_params.SamplingParams`: max_tokens, temperature, top_p, n, seed,
 stop, ... All are checked as the HTTP API checks them. None means that a field is left
@@ -53,7 +54,7 @@ from dataclasses import replace
 from typing import Any
 
 from cluster.api.errors import as_api_error
-from cluster.api.requests.call import make_request
+from cluster.api.requests.call import make_request, trace_context
 from cluster.api.requests.chat import chat_prompt
 from cluster.api.requests.protocol import HandleRequest
 from cluster.api.requests.sampling import given
@@ -123,7 +124,8 @@ def _read(request: Any, request_id: str) -> Request:
     params |= {name: getattr(asked, name) for name in ("best_of", "logprobs")}
     if "max_tokens" in request:
         params["max_tokens"] = asked.max_tokens
-    return make_request(asked, request_id, _prompt(asked), SamplingParams(**params))
+    made = make_request(asked, request_id, _prompt(asked), SamplingParams(**params))
+    return replace(made, trace_headers=trace_context(asked.trace_headers))
 
 
 def _as_json(value: Any) -> Any:

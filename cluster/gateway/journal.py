@@ -11,7 +11,7 @@ from typing import Self
 
 from cluster.replica.lost import EngineLost
 from engine.errors import DeadlineExceeded
-from engine.outputs import Accumulator, CompletionOutput, RequestOutput
+from engine.outputs import Accumulator, CompletionOutput, FinishReason, RequestOutput
 from engine.request import Request, Resume
 
 MIN_SECONDS = 0.001  # that a request has left: none at all is not a timeout
@@ -41,10 +41,12 @@ class Journal:
         self._fingerprint = resume.fingerprint  # of the current attempt's engine
         self._is_bound = resume.fingerprint is not None
         self._prompt: str | None = None
-        self._num_cached_tokens = 0
+        self.num_cached_tokens = 0
         self._output_ids = [list(ids) for ids in resume.output_ids] or [[] for _ in range(num_choices)]
         self._cumulative_logprobs = list(resume.cumulative_logprobs) or [0.0] * num_choices
-        self._finished_choices: set[int] = set()
+        self.finish_reasons: dict[int, FinishReason | None] = {}  # of the choices that have finished
+        self.first_token_time: float | None = None  # seconds of time.monotonic(), when it came from the replica
+        self.last: RequestOutput | None = None  # the delta that finished the request
         self._finished = False
         self._pending: list[RequestOutput] = []
         self._failure: Exception | None = None
@@ -89,7 +91,7 @@ class Journal:
         if not (delta.outputs or delta.finished):
             self._fingerprint = self.fingerprint or delta.fingerprint
             return True
-        open_ones = [output for output in delta.outputs if output.index not in self._finished_choices]
+        open_ones = [output for output in delta.outputs if output.index not in self.finish_reasons]
         if not (open_ones or delta.finished):
             return False
         for output in open_ones:
@@ -105,7 +107,9 @@ class Journal:
             if output.cumulative_logprob is not None:
                 self._cumulative_logprobs[output.index] = output.cumulative_logprob
             if output.finished:
-                self._finished_choices.add(output.index)
+                self.finish_reasons[output.index] = output.finish_reason
+        if self.has_gained and self.first_token_time is None:
+            self.first_token_time = time.monotonic()
         delta.outputs = open_ones
         self._append(delta)
         return True
@@ -125,7 +129,7 @@ class Journal:
         outputs = [
             CompletionOutput(index, "", [], first_index=len(token_ids), finish_reason="abort")
             for index, token_ids in enumerate(self._output_ids)
-            if index not in self._finished_choices
+            if index not in self.finish_reasons
         ]
         self._append(
             RequestOutput(
@@ -201,12 +205,14 @@ class Journal:
         """
         if not self.prompt_token_ids:
             self.prompt_token_ids, self._prompt = delta.prompt_token_ids, delta.prompt
-            self._num_cached_tokens = delta.num_cached_tokens
+            self.num_cached_tokens = delta.num_cached_tokens
             self.max_tokens = delta.max_tokens
         self._finished = delta.finished
+        if delta.finished:
+            self.last = delta
         delta.request_id = self.request_id
         delta.prompt_token_ids, delta.prompt = self.prompt_token_ids, self._prompt
-        delta.num_cached_tokens = self._num_cached_tokens
+        delta.num_cached_tokens = self.num_cached_tokens
         delta.max_tokens = self.max_tokens
         delta.fingerprint = self._fingerprint
         self._pending.append(delta)

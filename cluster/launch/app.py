@@ -2,11 +2,10 @@
 
 import importlib.util
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import serve
-from ray.serve.schema import LoggingConfig
 
 from cluster import owner
 from cluster.api.edge.hosts import ANY, AllowedHosts
@@ -14,8 +13,10 @@ from cluster.api.edge.keys import collect_api_keys
 from cluster.checkpoint.plan import make_plan
 from cluster.gateway.deployment import GatewayDeployment
 from cluster.launch.ray_cluster import ROOT
+from cluster.logs import LogFormat, serve_logging
 from cluster.replica.delta_server import BUSY_TURNS, TURN_SECONDS
 from cluster.replica.deployment import EngineDeployment
+from cluster.telemetry.tracing import Telemetry, check_endpoint
 from cluster.workers.placement import make_bundles
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig
@@ -41,7 +42,15 @@ class AppConfig(BaseModel):
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
     api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: everybody may ask
     allowed_hosts: tuple[str, ...] = (ANY,)  # names by which clients may ask, *.NAME for those below one, * for any
+    otlp_traces_endpoint: str | None = None  # URL that spans are sent to, by OTLP over HTTP; None: there are none
+    collect_detailed_traces: Literal["all"] | None = None  # all: a span for each of a request's last steps, too
+    log_format: LogFormat = "text"  # of the logs of gateways and engine replicas
+    enable_log_requests: bool = False  # a line in the gateway's log for each request that ends
     api_key_file: str | None = None  # more of them, one a line; read where the application is built
+
+    @property
+    def telemetry(self) -> Telemetry:
+        return Telemetry(self.otlp_traces_endpoint, self.collect_detailed_traces is not None, self.enable_log_requests)
 
 
 def build_app(args: dict[str, Any]) -> serve.Application:
@@ -57,10 +66,12 @@ def build_app(args: dict[str, Any]) -> serve.Application:
     make_plan(engine_config)
     api_keys = collect_api_keys(config.api_keys, config.api_key_file)
     AllowedHosts(config.allowed_hosts)
+    check_endpoint(config.otlp_traces_endpoint)
     return serve.deployment(
         serve.ingress()(GatewayDeployment),
         num_replicas=config.num_gateways,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        logging_config=serve_logging(config.log_format),
         ray_actor_options={"num_cpus": 0.1},
         health_check_period_s=1,
         graceful_shutdown_wait_loop_s=0.2,
@@ -75,6 +86,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         config.patience,
         config.stream_resume,
         config.strict_fields,
+        config.telemetry,
     )
 
 
@@ -93,7 +105,9 @@ def _engines(config: AppConfig, engine_config: EngineConfig) -> serve.Applicatio
         num_replicas=config.num_engines,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         max_constructor_retry_count=1,  # a start that failed once would fail again
-        logging_config=LoggingConfig(enable_access_log=False),  # no log line per call: there are several per second
+        logging_config=serve_logging(
+            config.log_format, logs_calls=False
+        ),  # no log line per call: there are several per second
         health_check_period_s=0.5,
         # Three consecutive checks have to fail. Gateways notice dead replicas much sooner; this
         # must not end one that they know to be busy.
@@ -101,7 +115,7 @@ def _engines(config: AppConfig, engine_config: EngineConfig) -> serve.Applicatio
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=ENGINE_GRACE_SECONDS,
         **make_bundles(engine_config),
-    ).bind(engine_config, owner.this_process())
+    ).bind(engine_config, owner.this_process(), config.telemetry)
 
 
 def check_packages() -> None:

@@ -19,6 +19,7 @@ from cluster.gateway.stream_store import end_stream_store
 from cluster.launch.app import APP_NAME
 from cluster.launch.proxies import Proxies
 from cluster.launch.ray_processes import answers, do_within
+from cluster.logs import LogFormat, serve_logging
 from cluster.replica.deployment import EngineDeployment
 from engine.errors import ClusterLost, InvalidConfig
 
@@ -31,11 +32,16 @@ _OUR_EXCEPTION = re.compile(r"[\w.]+\.(InvalidConfig|WorkerLost): ")
 
 @contextlib.contextmanager
 def serving(
-    application: serve.Application, *, host: str, port: int, ends_serve: bool = False
+    application: serve.Application,
+    *,
+    host: str,
+    port: int,
+    ends_serve: bool = False,
+    log_format: LogFormat = "text",
 ) -> Iterator[DeploymentHandle[Any]]:
     """The application on host:port, ready, for as long as the context lasts; raises InvalidConfig
     if it does not start. `ends_serve`: stop Serve too, on a cluster that outlives the application,
-    so that the next one may listen elsewhere.
+    so that the next one may listen elsewhere. `log_format`: of Serve's own logs.
     """
     logging.getLogger("ray.serve").setLevel(
         logging.ERROR
@@ -44,6 +50,7 @@ def serving(
     serve.start(
         proxy_location="HeadOnly",
         http_options={"host": host, "port": port},
+        logging_config=serve_logging(log_format),
         controller_options=proxy.CONTROLLER_OPTIONS,
     )
     proxies = Proxies()

@@ -18,6 +18,8 @@ from cluster.replica.delta_client import DeltaClient
 from cluster.replica.engines import EngineStopping, Refusal
 from cluster.replica.running import RunningRequests
 from cluster.replica.serve_process import actor_name, end_at_sigterm, is_being_stopped
+from cluster.replica.traces import Traces
+from cluster.telemetry.tracing import NO_TELEMETRY, Telemetry, make_tracer
 from cluster.workers.executor import make_executor
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
@@ -30,12 +32,15 @@ from engine.sampling_params import SamplingParams
 logger = logging.getLogger("squadron.engine")
 
 REPORT_SECONDS = 0.2
+FLUSH_SECONDS = 1.0  # for spans that wait, at the end
 
 
 class EngineDeployment:
     """One engine and its workers, which live in the replica's placement group and die with it."""
 
-    async def __init__(self, config: EngineConfig, owner: Owner) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, config: EngineConfig, owner: Owner, telemetry: Telemetry = NO_TELEMETRY
+    ) -> None:
         log_beside_serve()
         self._loop = asyncio.get_running_loop()
         self._owner = owner
@@ -46,6 +51,8 @@ class EngineDeployment:
         self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._publish)
         self._admissions = AdmissionThreads(self._engine)
         self._client = DeltaClient(self._running.lose)
+        tracer = make_tracer(telemetry, self._name)
+        self._traces = Traces(self._engine, self._name, tracer, with_steps=telemetry.collect_detailed_traces)
         self._reporting: asyncio.Task[None] | None = None  # once the engine has started
         self._engine.tokenizer.start()
         await asyncio.to_thread(self._engine.start)
@@ -69,6 +76,7 @@ class EngineDeployment:
             gateway, [RequestOutput(request.id, attempt, [], [], finished=False, fingerprint=fingerprint)]
         )
         running = self._running.begin(request.id, gateway)
+        trace = self._traces.begin(request)
         adding = self._admissions.add(request)
         try:
             await asyncio.wrap_future(adding)
@@ -77,6 +85,7 @@ class EngineDeployment:
             return Refusal.of(error)
         finally:
             self._running.end(request.id)
+            self._traces.end(trace, running.metrics, is_finished=running.has_been_answered)
             if not running.is_finished:
                 # Behind the add, which goes on where the caller went away meanwhile.
                 adding.add_done_callback(lambda _: self._engine.abort(request.id))
@@ -137,11 +146,13 @@ class EngineDeployment:
         """End the workers; what runs is given back. Raises NotOwner."""
         self._owner.check(caller, "to stop an engine")
         self._hand_back()
+        await self._traces.flush(FLUSH_SECONDS)
         await asyncio.to_thread(self._engine.shutdown)
 
     async def __del__(self) -> None:
         if self._reporting is not None:
             self._reporting.cancel()
+        await self._traces.flush(FLUSH_SECONDS)
         await asyncio.to_thread(self._engine.shutdown)
         self._running.finish_all(EngineDead("the engine is shut down"))
         self._admissions.close()

@@ -4,7 +4,7 @@ import asyncio
 
 from cluster.replica.delta_channel import GatewayAddress
 from engine.errors import EngineDead, SquadronError
-from engine.outputs import RequestOutput
+from engine.outputs import RequestMetrics, RequestOutput
 
 
 class Running:
@@ -14,7 +14,13 @@ class Running:
         self.gateway = gateway
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_finished = False  # the engine has no state of it any more
+        self.metrics: RequestMetrics | None = None  # once it has output
         self._has_prompt = False
+
+    @property
+    def has_been_answered(self) -> bool:
+        """Whether its last delta was one for the client, and not the end of this replica."""
+        return self.done.done() and not self.done.cancelled() and self.done.exception() is None
 
     def finish(self, error: SquadronError | None = None) -> None:
         self.is_finished = True
@@ -28,13 +34,15 @@ class Running:
             self.done.set_exception(error)
 
     def trim(self, delta: RequestOutput) -> None:
-        """Take out of the delta what the gateway has (the prompt, once sent) or does not want (the
-        times, which still change).
+        """Take out of the delta what the gateway has (the prompt, once sent) or does not want yet
+        (the times, which still change).
         """
         if self._has_prompt:
             delta.prompt_token_ids, delta.prompt, delta.max_tokens = [], None, None
         self._has_prompt = True
-        delta.metrics = None
+        self.metrics = delta.metrics
+        if not delta.finished:
+            delta.metrics = None
 
 
 class RunningRequests:

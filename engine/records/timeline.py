@@ -39,6 +39,20 @@ class Timeline:
     def __init__(self, capacity: int = NUM_STEPS_KEPT) -> None:
         self.records: deque[StepRecord] = deque(maxlen=capacity)
 
+    def steps_of(self, request_id: str, since: float, most: int) -> list[StepRecord]:
+        """The last steps since then, at most `most`, that computed something of the request, in
+        order.
+        """
+        found: list[StepRecord] = []
+        for record in reversed(self.records):
+            if record.processed < since:
+                break
+            if request_id in record.request_ids:
+                found.append(record)
+                if len(found) == most:
+                    break
+        return found[::-1]
+
     def chrome_trace(self) -> dict[str, Any]:
         """The steps as a Chrome trace (chrome://tracing, ui.perfetto.dev): the driver, each rank,
         and a line per request.

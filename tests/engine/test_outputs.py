@@ -2,7 +2,15 @@
 
 import pytest
 
-from engine.outputs import Accumulator, CompletionOutput, Logprob, RequestMetrics, RequestOutput, failed_request
+from engine.outputs import (
+    MAX_SPELLS,
+    Accumulator,
+    CompletionOutput,
+    Logprob,
+    RequestMetrics,
+    RequestOutput,
+    failed_request,
+)
 
 
 def delta(first_index: int, token_ids: list[int], *, index: int = 0, finish_reason: str | None = None) -> RequestOutput:
@@ -49,3 +57,13 @@ def test_a_request_that_never_ran_ends_with_its_error() -> None:
     output = failed_request("r", 2, [1, 2], "no")
     assert (output.finished, output.error, output.attempt) == (True, "no", 2)
     assert [choice.finish_reason for choice in output.outputs] == ["error"]
+
+
+def test_the_first_phases_of_a_request_are_kept_with_their_times() -> None:
+    metrics = RequestMetrics(arrival_time=10.0, phase_start=10.0)
+    metrics.enter("prefill", 11.0)
+    metrics.finish(13.0)
+    assert metrics.spells == [("queue", 10.0, 11.0), ("prefill", 11.0, 13.0)]
+    for now in range(14, 200):
+        metrics.enter("swap", now)
+    assert len(metrics.spells) == MAX_SPELLS and len(metrics.seconds) == 3

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from msgspec import UNSET, UnsetType
@@ -12,6 +12,9 @@ from cluster.api.requests.validate import Unknown, warning_header, warnings
 from engine.queue_limits import Load
 from engine.request import Prompt, Request, estimated_tokens
 from engine.sampling_params import SamplingParams
+
+TRACE_HEADERS = ("traceparent", "tracestate")
+MAX_TRACE_HEADER = 512  # characters, which the standard has everyone pass on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,3 +85,21 @@ def make_request(
     return Request(
         request_id, prompt, params, priority=asked.priority or 0, cache_salt=asked.cache_salt, timeout=asked.timeout
     )
+
+
+def traced(call: Call, headers: Mapping[str, str]) -> Call:
+    """The call as part of the span that the client's headers name, if they do."""
+    trace_headers = trace_context(headers)
+    if trace_headers is None:
+        return call
+    return replace(call, requests=tuple(replace(request, trace_headers=trace_headers) for request in call.requests))
+
+
+def trace_context(headers: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Of a client's headers those of W3C's trace context; None without a `traceparent`. One that is
+    malformed begins a trace of its own, as the standard has it, and is no error.
+    """
+    if headers is None or headers.get("traceparent") is None:
+        return None
+    found = {name: headers[name] for name in TRACE_HEADERS if name in headers}
+    return {name: value for name, value in found.items() if len(value) <= MAX_TRACE_HEADER}

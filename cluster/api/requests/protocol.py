@@ -178,6 +178,7 @@ class HandleRequest(SamplingFields):
     prompt: OnePrompt | None = None
     messages: _Messages | None = None
     request_id: str | None = None
+    trace_headers: dict[str, str] | None = None
     best_of: int | None = Field(None, ge=1, le=MAX_CHOICES)
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
 

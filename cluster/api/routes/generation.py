@@ -10,7 +10,7 @@ from starlette.responses import Response
 from cluster.api.disconnect import unless_disconnected
 from cluster.api.model import Model
 from cluster.api.requests.body import Bodies
-from cluster.api.requests.call import Call
+from cluster.api.requests.call import Call, traced
 from cluster.api.requests.fields import MAX_TIMEOUT, as_brief_json
 from cluster.api.requests.read import Reader
 from cluster.api.responses.chat import chat_events, chat_result
@@ -51,7 +51,7 @@ def add_routes(
         if may_be_refused:
             service.check_room(_estimated_load(request, model))
         timeout = _timeout(request)
-        call = await bodies.read(request, read)
+        call = traced(await bodies.read(request, read), request.headers)
         if timeout is not None:
             call = call.within(timeout)
         if may_be_refused:

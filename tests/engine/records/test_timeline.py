@@ -48,3 +48,12 @@ def test_every_part_of_a_step_is_on_a_line() -> None:
         ("a/0", "prefill", 0.25e6, 0.5e6),
         ("a/0", "decode", 1.25e6, 0.5e6),
     ]
+
+
+def test_finds_the_last_steps_of_a_request() -> None:
+    timeline = Timeline()
+    for step in range(9):
+        timeline.records.append(record(step, ["a", "b"] if step % 2 else ["b"], [1, 1]))
+    assert [found.step for found in timeline.steps_of("a", since=0.0, most=3)] == [3, 5, 7]
+    assert [found.step for found in timeline.steps_of("a", since=5.5, most=3)] == [5, 7]
+    assert timeline.steps_of("c", since=0.0, most=3) == []

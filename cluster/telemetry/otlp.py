@@ -1,0 +1,93 @@
+"""Spans by OpenTelemetry's SDK, sent by OTLP over HTTP. Its own environment variables hold
+(OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_TRACES_HEADERS, ...).
+"""
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from cluster.telemetry.tracing import Value
+from cluster.version import VERSION
+
+SEND_SECONDS = 1.0  # between two batches
+_DELAY = "OTEL_BSP_SCHEDULE_DELAY"
+_propagator = TraceContextTextMapPropagator()
+
+
+class OtlpTracer:
+    """A `Tracer`. Spans that cannot be sent are dropped, beyond 2,048 that wait."""
+
+    def __init__(self, endpoint: str, process: str) -> None:
+        about = {
+            "service.name": os.environ.get("OTEL_SERVICE_NAME", "squadron"),
+            "service.version": VERSION,
+            "service.instance.id": process,
+        }
+        # A provider of our own: Ray and Serve may have one in this process, of other spans.
+        self._provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
+        delay = None if _DELAY in os.environ else SEND_SECONDS * 1000
+        self._provider.add_span_processor(
+            BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint), schedule_delay_millis=delay)
+        )
+        self._tracer = self._provider.get_tracer("squadron", VERSION)
+
+    def begin(self, name: str, parent: Mapping[str, str] | None) -> "OtlpSpan":
+        context = _propagator.extract(parent or {}, context=Context())
+        return OtlpSpan(self, self._tracer.start_span(name, context, SpanKind.SERVER))
+
+    def child(self, parent: Span, name: str, start: float, end: float, attributes: Mapping[str, Value]) -> None:
+        child = self._tracer.start_span(
+            name, set_span_in_context(parent, Context()), attributes=attributes, start_time=_since_1970(start)
+        )
+        child.end(_since_1970(end))
+
+    def flush(self, seconds: float) -> None:
+        # The SDK's own limit of time is not kept: an endpoint that is silent would hold it up.
+        flushing = threading.Thread(target=self._provider.force_flush, daemon=True)
+        flushing.start()
+        flushing.join(seconds)
+
+
+class OtlpSpan:
+    """A `Span`."""
+
+    def __init__(self, tracer: OtlpTracer, span: Span) -> None:
+        self._tracer = tracer
+        self._span = span
+
+    @property
+    def is_recorded(self) -> bool:
+        return self._span.is_recording()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        _propagator.inject(headers, set_span_in_context(self._span, Context()))
+        return headers
+
+    def event(self, name: str, attributes: Mapping[str, Value]) -> None:
+        self._span.add_event(name, attributes)
+
+    def child(self, name: str, start: float, end: float, attributes: Mapping[str, Value]) -> None:
+        self._tracer.child(self._span, name, start, end, attributes)
+
+    def end(self, attributes: Mapping[str, Value], *, error: str | None = None, at: float | None = None) -> None:
+        self._span.set_attributes(attributes)
+        if error is not None:
+            self._span.set_attribute("error.type", error)
+            self._span.set_status(Status(StatusCode.ERROR))
+        self._span.end(None if at is None else _since_1970(at))
+
+
+def _since_1970(moment: float) -> int:
+    """Nanoseconds, of a moment of time.monotonic()."""
+    return time.time_ns() - int((time.monotonic() - moment) * 1e9)
