@@ -8,6 +8,7 @@ from cluster.cli import _parser, main
 from cluster.commands.serve import application
 from cluster.commands.server_options import configure
 from cluster.launch.app import AppConfig
+from cluster.telemetry.tracing import Telemetry
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
 
@@ -25,6 +26,15 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_patience_reaches_the_application(given: list[str], seconds: float) -> None:
     config, server = configure(_parser().parse_args(["serve", str(DEMO), *given]))
     assert AppConfig(**application(config, server, ())).patience == seconds
+
+
+def test_what_to_observe_reaches_the_application() -> None:
+    url = "http://127.0.0.1:4318/v1/traces"
+    given = ["--otlp-traces-endpoint", url, "--collect-detailed-traces", "all", "--enable-log-requests"]
+    config, server = configure(_parser().parse_args(["serve", str(DEMO), *given, "--log-format", "json"]))
+    app = AppConfig(**application(config, server, ()))
+    assert app.telemetry == Telemetry(url, collect_detailed_traces=True, log_requests=True)
+    assert app.log_format == "json"
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from cluster.launch.app import build_app, check_packages
 from cluster.launch.ray_cluster import ROOT
 from cluster.launch.serving import check_port, last_reason
+from cluster.telemetry.tracing import Telemetry
 from engine.errors import InvalidConfig
 
 
@@ -62,7 +63,23 @@ def test_builds_an_application_of_two_deployments() -> None:
 @pytest.mark.parametrize("is_strict", [True, False])
 def test_gateways_are_told_to_be_strict(is_strict: bool) -> None:
     gateway = build_app({"engine": {"model": "configs/demo"}, "strict_fields": is_strict})._bound_deployment
-    assert gateway.init_args[-1] is is_strict
+    assert gateway.init_args[-2] is is_strict
+
+
+def test_gateways_and_engines_are_told_what_to_observe() -> None:
+    url = "http://127.0.0.1:4318/v1/traces"
+    given = {"otlp_traces_endpoint": url, "collect_detailed_traces": "all", "enable_log_requests": True}
+    gateway = build_app({"engine": {"model": "configs/demo"}, "log_format": "json"} | given)._bound_deployment
+    engine = gateway.init_args[0]._bound_deployment
+    telemetry = Telemetry(url, collect_detailed_traces=True, log_requests=True)
+    assert gateway.init_args[-1] == engine.init_args[-1] == telemetry
+    configs = [each._deployment_config.logging_config for each in (gateway, engine)]
+    assert [config["encoding"] for config in configs] == ["JSON", "JSON"]
+
+
+def test_refuses_an_endpoint_before_anything_starts() -> None:
+    with pytest.raises(InvalidConfig, match="otlp_traces_endpoint is not a URL"):
+        build_app({"engine": {"model": "configs/demo"}, "otlp_traces_endpoint": "localhost"})
 
 
 def test_a_port_is_free_or_not() -> None:
