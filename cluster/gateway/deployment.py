@@ -6,12 +6,14 @@ from contextlib import aclosing
 from typing import Any
 
 import ray
+import uvicorn.protocols.http.auto
 from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from cluster.api.app import build
 from cluster.api.edge.lost_gateway import TellTaken
+from cluster.api.edge.unread import UnreadLimit
 from cluster.api.model import Model
 from cluster.api.proxy import BareProxyWarning
 from cluster.gateway import handle
@@ -51,6 +53,8 @@ class GatewayDeployment:
     ) -> None:
         log_beside_serve()
         note_sigterm()
+        # Of the server that Serve starts in this process where a load balancer listens (HAProxy).
+        uvicorn.protocols.http.auto.AutoHTTPProtocol = UnreadLimit
         self._is_told_to_stop = False
         replicas = ServeEngines(engines)
         tracer = make_tracer(telemetry, actor_name())

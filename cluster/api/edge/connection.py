@@ -1,6 +1,5 @@
 """One HTTP connection of Serve's proxy: uvicorn's, with limits on how long a client may take to
-send a request, on how long it may leave its answer unread, and on how many connections may wait
-for their clients.
+send a request, and on how many connections may wait for their clients.
 
 uvicorn waits forever for the head of a request (request line and headers), and hands the connection
 to another protocol if the head offers one: it drops the body of a POST with `Upgrade: h2c`, which
@@ -14,13 +13,13 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
+from cluster.api.edge.unread import UnreadLimit
 from cluster.api.errors import ApiError, error_body
 
 HEAD_SECONDS = 10.0
-UNREAD_SECONDS = 30.0
 MAX_WAITING = 4096
 RETRY_AFTER = 2.0  # seconds
 
@@ -33,7 +32,7 @@ def default_max_waiting() -> int:
     return MAX_WAITING if num_files == resource.RLIM_INFINITY else min(MAX_WAITING, num_files // 2)
 
 
-class Connection(HttpToolsProtocol):
+class Connection(UnreadLimit):
     """A request's head has `head_seconds`, from the connection or its own first bytes on; then the
     connection is closed.
 
@@ -41,14 +40,9 @@ class Connection(HttpToolsProtocol):
     application's limits. If more than `max_waiting` connections have no complete request, the
     oldest is closed: more would cost time and memory, and in the end the process would have no
     files left.
-
-    A client that reads more slowly than its answer is made has the rest of it waiting here, beside
-    what the kernel holds: more than 64 KiB, and then for `unread_seconds` never less than 16 KiB,
-    and the connection is closed.
     """
 
     head_seconds = HEAD_SECONDS
-    unread_seconds = UNREAD_SECONDS
     max_waiting = default_max_waiting()
     # By server: its connections without a complete request, those that have waited longest first.
     _waiting_of: ClassVar[WeakKeyDictionary[ServerState, dict["Connection", None]]] = WeakKeyDictionary()
@@ -57,7 +51,6 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **options)
         self._clock: asyncio.TimerHandle | None = None  # of the head that is awaited
         self._is_in_head = False
-        self._unread: asyncio.TimerHandle | None = None  # since the client reads too slowly
         self._waiting = self._waiting_of.setdefault(self.server_state, {})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -67,17 +60,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
-        self._stop_waiting_for_reader()
         self._waiting.pop(self, None)
         super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._unread = self.loop.call_later(self.unread_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._stop_waiting_for_reader()
 
     def data_received(self, data: bytes) -> None:
         if self._clock is None and not self._is_answering():
@@ -157,11 +141,6 @@ class Connection(HttpToolsProtocol):
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
-
-    def _stop_waiting_for_reader(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
 
     def _end_of_time(self) -> None:
         if self._is_in_head:

@@ -27,7 +27,6 @@ WAIT = 60.0  # seconds; for an answer that should come at once
 
 class Impatient(Connection):
     head_seconds = 1.0
-    unread_seconds = 0.5
 
 
 @pytest.fixture(scope="module")
@@ -243,32 +242,3 @@ def test_of_too_many_connections_that_wait_for_their_clients_the_oldest_ends() -
         with pytest.raises(TimeoutError):
             while True:
                 assert answered.recv(1 << 16)
-
-
-def ask_for_much(server: Running, num_texts: int) -> socket.socket:
-    """A stream of so many times 100 KB, from a client that has room for little of it."""
-    server.service.scripts["much"] = Script(["x" * 100_000] * num_texts)
-    body = json.dumps({"model": MODEL, "prompt": "much", "stream": True}).encode()
-    connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.settimeout(WAIT)
-    connection.connect(("127.0.0.1", server.port))
-    head = HEAD + b"authorization: Bearer key\r\ncontent-length: %d\r\n\r\n" % len(body)
-    connection.sendall(head + body)
-    return connection
-
-
-def test_an_answer_that_is_not_read_is_ended(impatient: Running) -> None:
-    with ask_for_much(impatient, 200) as connection:
-        assert impatient.service.scripts["much"].closed.wait(WAIT)
-        received = read_to_the_end(connection)
-    assert received.startswith(b"HTTP/1.1 200 ") and b"[DONE]" not in received
-
-
-def test_an_answer_that_is_read_slowly_comes_whole(patient: Running) -> None:
-    with ask_for_much(patient, 60) as connection:
-        num_bytes, last = 0, b""
-        while b"[DONE]" not in last:
-            data = connection.recv(1 << 14)
-            num_bytes, last = num_bytes + len(data), (last + data)[-100:]
-    assert num_bytes > 60 * 100_000
