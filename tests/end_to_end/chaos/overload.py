@@ -49,6 +49,7 @@ class _Run:
     streams: list[Stream] = field(default_factory=list)  # of the overload, which have an end
     num_left: int = 0  # clients that had no more patience
     seconds: float = 0.0  # of overload
+    end: float = 0.0  # of it, of time.monotonic()
     idle: float = 0.0  # a canary's seconds, before
     canaries: list[float] = field(default_factory=list)  # seconds to their answers
     num_unanswered: int = 0  # canaries
@@ -85,8 +86,10 @@ async def _send(url: str, num_requests: int, seconds: float, seed: int) -> _Run:
         run.leave_seconds = max(LEAVE_SECONDS, LEAVE_TIMES * NUM_CLIENTS / run.peak[0])
         run.idle = statistics.median([await _canary(run) or run.leave_seconds for _ in range(NUM_IDLE_CANARIES)])
         async with WatchedMemory() as memory, _watched_queue(run):
-            await _send_too_much(run, seconds)
+            clients = await _send_too_much(run, seconds)
             await _until_normal(run)
+        await asyncio.gather(*clients, return_exceptions=True)
+        run.num_left = len(clients) - len(run.streams)
         run.memory = memory.summary
         return run
 
@@ -105,8 +108,8 @@ def _num_tokens(stream: Stream) -> int:
     return stream.transcript.usage[1] if stream.transcript.usage is not None else 0
 
 
-async def _send_too_much(run: _Run, seconds: float) -> None:
-    """Whoever has no answer at the end leaves."""
+async def _send_too_much(run: _Run, seconds: float) -> list[asyncio.Task[None]]:
+    """Returns the clients, of whom some have no answer yet."""
     rate = min(TIMES_PEAK * run.peak[0], MAX_RATE)
     tasks: list[asyncio.Task[None]] = []
     begin = time.monotonic()
@@ -117,11 +120,11 @@ async def _send_too_much(run: _Run, seconds: float) -> None:
             break
         await asyncio.sleep(max(0.0, at - time.monotonic()))
         tasks.append(asyncio.create_task(_ask(run, request)))
-    run.seconds = time.monotonic() - begin
-    for task in [canaries, *tasks]:
-        task.cancel()
-    await asyncio.gather(canaries, *tasks, return_exceptions=True)
-    run.num_left = len(tasks) - len(run.streams)
+    run.end = time.monotonic()
+    run.seconds = run.end - begin
+    canaries.cancel()
+    await asyncio.gather(canaries, return_exceptions=True)
+    return tasks
 
 
 async def _ask(run: _Run, request: ChaosRequest) -> None:
@@ -203,15 +206,15 @@ def _is_refused(stream: Stream) -> bool:
 
 
 def _judge(report: Report, run: _Run) -> None:
-    whole = [stream for stream in run.streams if stream.transcript.is_complete]
-    tokens = sum(map(_num_tokens, whole)) / run.seconds
+    tokens = _good_tokens(run)
+    num_whole = sum(stream.transcript.is_complete for stream in run.streams)
     report.figures |= {
         "peak": f"{run.peak[0]:.1f} requests/s, {run.peak[1]:.0f} tokens/s of {NUM_CLIENTS} clients",
         "sent": f"{(len(run.streams) + run.num_left) / run.seconds:.0f} requests/s for {run.seconds:.0f} s",
-        "answered": f"{len(whole)}, {tokens:.0f} tokens/s ({tokens / run.peak[1]:.0%} of the peak)",
+        "answered": f"{tokens:.0f} tokens/s ({tokens / run.peak[1]:.0%} of the peak), {num_whole} whole answers",
         "refused": f"{len(_refusal_seconds(run))} by 503; seconds {_in_short(_refusal_seconds(run))}",
         "waited at most": f"{run.most_waiting} requests",
-        "left": f"{run.num_left}, after {run.leave_seconds:.0f} s or at the end",
+        "left": f"{run.num_left}, after {run.leave_seconds:.0f} s",
         "a canary, s": f"{run.idle:.2f} before; {_summary(run.canaries)}; {run.num_unanswered} unanswered",
         "as before after, s": "never" if run.seconds_back is None else round(run.seconds_back, 1),
         "memory, MiB": run.memory,
@@ -223,8 +226,7 @@ def _judge(report: Report, run: _Run) -> None:
 
 
 def _judge_times(report: Report, run: _Run) -> None:
-    whole = [stream for stream in run.streams if stream.transcript.is_complete]
-    share = sum(map(_num_tokens, whole)) / run.seconds / run.peak[1]
+    share = _good_tokens(run) / run.peak[1]
     if share < LEAST_SHARE:
         report.unmet.append(f"{share:.0%} of the peak's tokens came through, not {LEAST_SHARE:.0%}")
     refused = _refusal_seconds(run)
@@ -232,6 +234,13 @@ def _judge_times(report: Report, run: _Run) -> None:
         report.unmet.append(f"refusals took p99 {percentile(refused, 0.99):.3f} s, not {REFUSED_SECONDS} s")
     if run.seconds_back is not None and run.seconds_back > NORMAL_WITHIN_SECONDS:
         report.unmet.append(f"all was as before after {run.seconds_back:.1f} s, not {NORMAL_WITHIN_SECONDS:.0f} s")
+
+
+def _good_tokens(run: _Run) -> float:
+    """Tokens a second that came during the overload, and are of answers that became whole."""
+    whole = [stream for stream in run.streams if stream.transcript.is_complete]
+    shares = [sum(at <= run.end for at in stream.arrivals) / max(len(stream.arrivals), 1) for stream in whole]
+    return sum(_num_tokens(stream) * share for stream, share in zip(whole, shares, strict=True)) / run.seconds
 
 
 def _refusal_seconds(run: _Run) -> list[float]:

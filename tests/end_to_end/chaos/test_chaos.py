@@ -60,7 +60,15 @@ def test_an_engine_that_holds_the_interpreters_lock_is_not_lost(tmp_path: Path) 
 
 
 @pytest.mark.long
-def test_ten_times_too_many_requests_are_answered_or_refused(tmp_path: Path) -> None:
-    status, results, printed = run(tmp_path, "T18")
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param("T14", id="floods"),
+        pytest.param("T17", id="slow readers"),
+        pytest.param("T18", id="ten times too many requests"),
+    ],
+)
+def test_too_much_harms_nobody(tmp_path: Path, scenario: str) -> None:
+    status, results, printed = run(tmp_path, scenario)
     assert status == 0, printed
     assert set(results["counts"].values()) == {0}
