@@ -33,14 +33,14 @@ from tests.benchmarks.works import COMPARISONS, compare, mixed
 
 ROOT = Path(__file__).resolve().parents[2]
 MIXED = {"W4": "demo", "W4-0.5b": SHAPE}
-LARGER = ["--model", SHAPE, "--requests", "64", "--repeats", "1"]
+LARGER = ["--model", SHAPE, "--requests", "128", "--repeats", "1"]
 # Programs of their own, with their arguments, and those that make them quick.
 MODULES: dict[str, tuple[str, list[str], list[str]]] = {
     "driver": ("bench_driver", [], ["--steps", "20"]),
     "deltas": ("bench_deltas", [], ["--steps", "20"]),
     "channel": ("bench_step_channel", [], ["--steps", "200"]),
     "gateway": ("bench_gateway", [], ["--tokens", "20"]),
-    "http": ("http.bench", [], ["--requests", "64", "--output-len", "16", "--repeats", "1"]),
+    "http": ("http.bench", [], ["--requests", "128", "--output-len", "16", "--repeats", "1"]),
     "http-0.5b": ("http.bench", LARGER, ["--output-len", "4"]),
     "kernels": ("bench_cpu_kernels", [], ["--repeats", "1", "--only", "decode 1"]),
     "start": ("bench_start", [], ["--repeats", "1"]),

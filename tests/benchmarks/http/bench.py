@@ -1,17 +1,20 @@
 """What HTTP leaves of the engine: many streams at once through `squadron serve`, its client on the
 same machine, beside the engine alone and, where it is installed, vLLM's server.
 
-    python -m tests.benchmarks.http.bench [--model demo] [--streams 64] [--requests 256]
+    python -m tests.benchmarks.http.bench [--model demo] [--streams 64] [--requests 512]
         [--input-len 64] [--output-len 128] [--any-token] [--repeats 3] [-- SERVE_OPTION ...]
 
 Prints tokens a second, the share of the engine alone, milliseconds to the first event, and where
 the processor time of a token goes: client, ingress, gateway, engine. Medians of the rounds. Only
 tokens that are letters may be sampled, so that each is an event of its own: after random prompts
-many others are half characters, which emit none (--any-token).
+many others are half characters, which emit none (--any-token). Each stream's first answer has a
+length of its own, so that streams do not all begin at once ever after; first events count from the
+second answer on.
 """
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -61,7 +64,12 @@ def make_works(folder: str, options: argparse.Namespace) -> list[Asked]:
     allowed = tuple(number for number, text in enumerate(texts) if len(text) == 1 and text.isalpha())
     exactly = Lengths(options.input_len, options.input_len), Lengths(options.output_len, options.output_len)
     works = random_works(np.random.default_rng(SEED), options.requests, *exactly, len(texts))
-    return [Asked(work.prompt, work.output_len, None if options.any_token else allowed) for work in works]
+    lengths = [math.ceil(options.output_len * (number + 1) / options.streams) for number in range(options.streams)]
+    lengths += [options.output_len] * (options.requests - options.streams)
+    return [
+        Asked(work.prompt, length, None if options.any_token else allowed)
+        for work, length in zip(works, lengths, strict=True)
+    ]
 
 
 def engine_alone(folder: str, works: list[Asked], options: argparse.Namespace) -> list[float]:
@@ -80,7 +88,7 @@ def through_http(port: int, pid: int, works: list[Asked], num_streams: int) -> d
     bodies = b"\n".join(work.body for work in works)
     done = json.loads(subprocess.run(command, input=bodies, stdout=subprocess.PIPE, check=True).stdout)
     after = cpu_seconds(pid)
-    if done["failures"] or len(done["first_event_seconds"]) != len(works):
+    if done["failures"] or len(done["first_event_seconds"]) != len(works) - num_streams:
         raise ConnectionError(f"{len(done['failures'])} streams failed: {done['failures'][:1]}")
     spent = {"client": done["cpu_seconds"]} | {kind: after[kind] - before[kind] for kind in KINDS[1:]}
     num_tokens = _num_tokens(works)
@@ -98,13 +106,13 @@ def measure(folder: str, options: argparse.Namespace) -> dict[str, Any]:
     port = free_port()
     serve_options = ["--max-num-seqs", str(options.streams), *options.serve]
     with server.squadron(folder, port, serve_options) as pid:
-        through_http(port, pid, works[: options.streams], options.streams)
+        through_http(port, pid, works[: 2 * options.streams], options.streams)
         rounds = [through_http(port, pid, works, options.streams) for _ in range(options.repeats)]
     result: dict[str, Any] = {"alone_tok_per_s": statistics.median(alone), "squadron": _median(rounds)}
     result["share"] = result["squadron"]["tok_per_s"] / result["alone_tok_per_s"]
     if server.has_vllm():
         with server.vllm(folder, port, options.streams) as pid:
-            through_http(port, pid, works[: options.streams], options.streams)
+            through_http(port, pid, works[: 2 * options.streams], options.streams)
             rounds = [through_http(port, pid, works, options.streams) for _ in range(options.repeats)]
         result["vllm"] = _median(rounds)
     return result
@@ -122,14 +130,17 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.http.bench")
     parser.add_argument("--model", default="demo", choices=("demo", SHAPE))
     parser.add_argument("--streams", type=int, default=64)
-    parser.add_argument("--requests", type=int, default=256)
+    parser.add_argument("--requests", type=int, default=512, help="at least two for each stream")
     parser.add_argument("--input-len", type=int, default=64)
     parser.add_argument("--output-len", type=int, default=128)
     parser.add_argument("--any-token", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--alone-threads", type=int, metavar="N", help="of the engine alone; default: all cores")
     parser.add_argument("serve", nargs="*", metavar="SERVE_OPTION", help="after --, for squadron serve")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.requests < 2 * options.streams:
+        parser.error(f"--requests {options.requests} is less than two for each of --streams {options.streams}")
+    return options
 
 
 def main() -> None:
