@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from engine.outputs import RequestOutput
 from engine.queue_limits import Load
-from engine.request import Request
+from engine.request import NO_KEY, Request, Share
 
 
 class Service(Protocol):
@@ -22,9 +22,10 @@ class Service(Protocol):
         EngineDead, FingerprintChanged, RequestQuarantined or an ApiError.
         """
 
-    def check_room(self, more: Load, seconds: float | None = None) -> None:
+    def check_room(self, more: Load, seconds: float | None = None, share: Share = NO_KEY) -> None:
         """Raises Overloaded if `more` has no room beside what waits already, or would wait for more
-        than `seconds`. To be asked before a request is read, and again before `generate`.
+        than `seconds`; ApiError if too much of what waits is of its key. To be asked before a
+        request is read, and again before `generate`.
         """
 
     async def health(self) -> list[str]:

@@ -10,12 +10,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cluster.api.errors import ApiError
 from cluster.gateway.journals import Journals
 from cluster.replica.delta_channel import EngineReport
 from engine.errors import Overloaded
 from engine.queue_limits import NOTHING, Load, check_room
+from engine.request import NO_KEY, Share
 
 MEASURED_LOOKS = 10  # over about so many of them the drain rate is an average
+WAITING_PER_ROOM = 4  # of one key's requests; alone it fills four fifths of the queue
+RETRY_AFTER = 2.0  # seconds, where nothing is measured yet
 LEAST_FINISHED = 4.0  # requests, for a rate to be known
 
 
@@ -38,7 +42,7 @@ class Door:
         self._last: _Fill | None = None  # while no engine is connected, that of the last ones counts
         self._drain = _DrainRate()
 
-    def check_room(self, more: Load, seconds: float | None) -> None:
+    def check_room(self, more: Load, seconds: float | None, share: Share = NO_KEY) -> None:
         """See `Service.check_room`."""
         fill = self._fill()
         if fill is None:
@@ -55,6 +59,18 @@ class Door:
         except Overloaded as error:
             error.retry_after = wait
             raise
+        if share.key is not None:
+            self._check_share(more, share, fill.room.num_requests - waiting.num_requests, wait)
+
+    def _check_share(self, more: Load, share: Share, room: float, wait: float | None) -> None:
+        """A key may have so many requests waiting in proportion to the room that is left. So no key
+        fills the queue, and the more keys do their part, the less each has: whoever comes finds
+        room (dynamic thresholds: Choudhury and Hahne, 1998).
+        """
+        num_waiting = self._journals.num_waiting_of[share.key]
+        if num_waiting and num_waiting + more.num_requests > WAITING_PER_ROOM * share.weight * room:
+            message = f"{num_waiting} requests of this API key wait already; the rest of the queue is for other keys"
+            raise ApiError(429, message, code="rate_limit_exceeded", retry_after=wait or RETRY_AFTER)
 
     def look(self) -> None:
         """Measure how fast the queue drains. To be called about once a second."""

@@ -23,7 +23,7 @@ from cluster.replica.lost import EngineLost
 from engine.errors import EngineDead, FingerprintChanged
 from engine.outputs import RequestOutput
 from engine.queue_limits import Load
-from engine.request import Request
+from engine.request import NO_KEY, Request, Share
 
 logger = logging.getLogger("squadron.gateway")
 
@@ -75,9 +75,9 @@ class Gateway:
                 journal.fail(ShuttingDown())
         await asyncio.to_thread(self._watcher.flush, FLUSH_SECONDS)
 
-    def check_room(self, more: Load, seconds: float | None = None) -> None:
+    def check_room(self, more: Load, seconds: float | None = None, share: Share = NO_KEY) -> None:
         """See `Service`."""
-        self._door.check_room(more, seconds)
+        self._door.check_room(more, seconds, share)
 
     async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
         """See `Service`. Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,7 @@ class Journals:
         self._all_ended = asyncio.Event()
         self._waiting: dict[str, Load] = {}  # by id, of requests that have had nothing yet
         self.waiting = NOTHING  # of all of them
+        self.num_waiting_of: Counter[str | None] = Counter()  # by API key
 
     def __iter__(self) -> Iterator[Journal]:
         return iter(self._journals.values())
@@ -42,6 +44,7 @@ class Journals:
         if not any(request.resume.output_ids):
             self._waiting[own.id] = load = Load(1, estimated_tokens(request.prompt))
             self.waiting += load
+            self.num_waiting_of[request.share.key] += 1
         late = None
         if request.timeout is not None:
             late = asyncio.get_running_loop().call_later(request.timeout, journal.expire)
@@ -51,7 +54,7 @@ class Journals:
             if late is not None:
                 late.cancel()
             del self._journals[own.id]
-            self._waits_no_more(own.id)
+            self._waits_no_more(own.id, journal)
             self._all_ended.set()
 
     async def until_all_ended(self) -> None:
@@ -65,12 +68,16 @@ class Journals:
             own_id = delta.request_id  # which the journal replaces by the client's
             journal = self._journals.get(own_id)
             if journal is not None and journal.accept(delta, connection) and delta.outputs:
-                self._waits_no_more(own_id)
+                self._waits_no_more(own_id, journal)
 
-    def _waits_no_more(self, own_id: str) -> None:
+    def _waits_no_more(self, own_id: str, journal: Journal) -> None:
         load = self._waiting.pop(own_id, None)
         if load is not None:
             self.waiting -= load
+            key = journal.request.share.key
+            self.num_waiting_of[key] -= 1
+            if not self.num_waiting_of[key]:
+                del self.num_waiting_of[key]
 
     def _as_engines_know(self, request: Request) -> Request:
         """By an id that no other request has, and with a seed, so that the next attempt samples

@@ -55,7 +55,7 @@ def add_routes(
         if timeout is not None:
             call = call.within(timeout)
         if may_be_refused:
-            service.check_room(call.load, call.timeout)
+            service.check_room(call.load, call.timeout, call.requests[0].share)
         if call.stream:
             return EventStream(await streams.events(request, call, events), call.headers)
         whole = await unless_disconnected(request.receive, result(call, model, run(service, call)))

@@ -16,7 +16,7 @@ from cluster.api.model import Model
 from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, Logprob, RequestOutput
 from engine.queue_limits import Load
-from engine.request import ChatPrompt, Prompt, Request
+from engine.request import NO_KEY, ChatPrompt, Prompt, Request, Share
 from engine.sampling_params import SamplingParams
 
 MODEL = "demo/model"
@@ -73,7 +73,7 @@ class ScriptedService:
         finally:
             script.closed.set()
 
-    def check_room(self, more: Load, seconds: float | None = None) -> None:
+    def check_room(self, more: Load, seconds: float | None = None, share: Share = NO_KEY) -> None:
         self.asked_room.append((more, seconds))
         if self.is_full:
             raise Overloaded("full", retry_after=7)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.api.errors import ApiError
 from cluster.gateway import door as module
 from cluster.gateway.door import Door
 from cluster.gateway.journals import Journals
@@ -13,7 +14,7 @@ from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.queue_limits import Load, QueueLimits
 from engine.records.stats import EngineStats
-from engine.request import Request, Resume
+from engine.request import Request, Resume, Share
 from engine.sampling_params import SamplingParams
 
 STATS = EngineStats(**dict.fromkeys(EngineStats.__slots__, 0))
@@ -79,6 +80,22 @@ def test_what_has_been_put_to_the_engines_counts_before_they_report_it() -> None
         engines.journals.accept([delta], "connection")
         assert engines.journals.waiting == Load(4, 40)
     assert engines.is_open() and engines.journals.waiting == Load(0, 0)
+
+
+def test_no_key_fills_the_queue() -> None:
+    engines = Engines(full(num_requests_running=2, num_requests_waiting=0, num_waiting_tokens=0))
+    engines.reports[0] = replace(engines.reports[0], limits=QueueLimits(Load(20, 900), num_places=2, block_size=16))
+    with ExitStack() as stack:
+        for _ in range(16):
+            engines.door.check_room(ONE, None, Share("greedy"))
+            stack.enter_context(engines.journals.open(replace(request(), share=Share("greedy"))))
+        with pytest.raises(ApiError) as raised:
+            engines.door.check_room(ONE, None, Share("greedy"))
+        assert (raised.value.status, raised.value.code) == (429, "rate_limit_exceeded")
+        engines.door.check_room(ONE, None, Share("modest"))
+        engines.door.check_room(ONE, None, Share("heavy", weight=2.0))
+        engines.door.check_room(ONE, None)
+    assert not engines.journals.num_waiting_of
 
 
 def test_a_request_with_tokens_waits_for_nothing() -> None:
