@@ -20,6 +20,7 @@ from cluster.api.edge.unread import UnreadLimit
 from cluster.api.errors import ApiError, error_body
 
 HEAD_SECONDS = 10.0
+MAX_HEAD_BYTES = 256 << 10  # before it is complete; whole ones have their limit in `middleware`
 MAX_WAITING = 4096
 RETRY_AFTER = 2.0  # seconds
 
@@ -51,6 +52,7 @@ class Connection(UnreadLimit):
         super().__init__(*args, **options)
         self._clock: asyncio.TimerHandle | None = None  # of the head that is awaited
         self._is_in_head = False
+        self._num_head_bytes = 0  # of the head that is not complete yet
         self._waiting = self._waiting_of.setdefault(self.server_state, {})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -73,10 +75,13 @@ class Connection(UnreadLimit):
             self._ignore_upgrade(data[upgrade.args[0] :])
         except HttpParserError:
             self.send_400_response("This is not a request of HTTP/1.1")
+        else:
+            self._limit_head(len(data))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._is_in_head = True
+        self._num_head_bytes = 0
 
     def on_headers_complete(self) -> None:
         if not self.parser.should_upgrade():  # otherwise the same head is parsed again
@@ -97,6 +102,14 @@ class Connection(UnreadLimit):
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(ApiError(400, msg, code="invalid_http"))
+
+    def _limit_head(self, num_bytes: int) -> None:
+        """The parser has taken so many bytes: refuse a head that only grows, before it is whole."""
+        if self._is_in_head and not self.transport.is_closing():
+            self._num_head_bytes += num_bytes
+            if self._num_head_bytes > MAX_HEAD_BYTES:
+                message = f"The request's head has more than {MAX_HEAD_BYTES} bytes"
+                self._refuse(ApiError(431, message, code="headers_too_large"))
 
     def _ignore_upgrade(self, rest: bytes) -> None:
         """Parse the head again without its offer, the only way to make the parser ignore it. `rest`

@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
@@ -242,3 +242,14 @@ def test_of_too_many_connections_that_wait_for_their_clients_the_oldest_ends() -
         with pytest.raises(TimeoutError):
             while True:
                 assert answered.recv(1 << 16)
+
+
+@pytest.mark.parametrize("line", [b"x-%d: " + b"y" * 100 + b"\r\n", b"y" * 100 + b"%d"], ids=["many", "long"])
+def test_a_head_without_an_end_is_refused_as_it_grows(patient: Running, line: bytes) -> None:
+    with connect(patient) as connection:
+        connection.sendall(HEAD + b"x: ")
+        with suppress(ConnectionError):
+            for number in range(100_000):
+                connection.sendall(line % number)
+        status, body = answer(connection)
+    assert (status, body["error"]["code"]) == (431, "headers_too_large")
