@@ -1,11 +1,14 @@
 """A limit on how long a client may leave its answer unread."""
 
 import asyncio
+import socket
+import struct
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 UNREAD_SECONDS = 30.0
+_RESET = struct.pack("ii", 1, 0)  # struct linger: on, for no time
 
 
 class UnreadLimit(HttpToolsProtocol):
@@ -28,11 +31,16 @@ class UnreadLimit(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(self.unread_seconds, self.transport.abort)
+        self._unread = self.loop.call_later(self.unread_seconds, self._give_up)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop()
+
+    def _give_up(self) -> None:
+        """With a reset: at a normal end the kernel would keep what it holds until that is read."""
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
 
     def _stop(self) -> None:
         if self._unread is not None:
