@@ -85,6 +85,7 @@ def application(config: EngineConfig, server: ServerOptions, api_keys: tuple[str
         "num_gateways": server.num_gateways,
         "max_attempts": server.max_attempts,
         "patience": server.patience,
+        "max_queue_seconds": server.max_queue_seconds,
         "stream_resume": server.stream_resume,
         "strict_fields": server.strict_fields,
         "otlp_traces_endpoint": server.otlp_traces_endpoint,

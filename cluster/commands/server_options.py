@@ -48,6 +48,12 @@ class ServerOptions(BaseModel):
         gt=0,
         description="seconds that a request waits for an engine replica that can continue it, then 503 (default: 300)",
     )
+    max_queue_seconds: float = Field(
+        10,
+        ge=0,
+        description="refuse a request that would wait for longer, by the rate at which requests end; 0: none "
+        "(default: 10)",
+    )
     stream_resume: bool = Field(
         False, description="give events ids, with which a client can resume a broken stream, from any gateway"
     )
@@ -89,6 +95,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "num_gateways": {"type": int, "metavar": "N"},
     "max_attempts": {"type": int, "metavar": "N"},
     "patience": {"type": float, "metavar": "S"},
+    "max_queue_seconds": {"type": float, "metavar": "S"},
     "stream_resume": {"action": "store_true"},
     "strict_fields": {"action": "store_true"},
     "otlp_traces_endpoint": {"metavar": "URL"},

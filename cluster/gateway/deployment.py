@@ -47,6 +47,7 @@ class GatewayDeployment:
         allowed_hosts: tuple[str, ...],
         max_attempts: int,
         patience: float,
+        max_queue_seconds: float,
         stream_resume: bool,
         strict_fields: bool,
         telemetry: Telemetry,
@@ -59,7 +60,13 @@ class GatewayDeployment:
         replicas = ServeEngines(engines)
         tracer = make_tracer(telemetry, actor_name())
         watcher = Watcher(model_name, tracer, logs_requests=telemetry.log_requests)
-        self._gateway = _ServeGateway(replicas, max_attempts=max_attempts, patience=patience, watcher=watcher)
+        self._gateway = _ServeGateway(
+            replicas,
+            max_attempts=max_attempts,
+            patience=patience,
+            max_queue_seconds=max_queue_seconds,
+            watcher=watcher,
+        )
         self._owner = owner
         self._patience = patience
         self._model_name = model_name

@@ -6,6 +6,7 @@ requests that have had no token yet; the larger count is used. With several gate
 low for a moment: an engine that is full hands the request back, and its gateway keeps it.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,7 +37,9 @@ class _Fill:
 class Door:
     """One gateway's. Lives in one event loop."""
 
-    def __init__(self, journals: Journals, reports: Callable[[], list[EngineReport]]) -> None:
+    def __init__(self, journals: Journals, reports: Callable[[], list[EngineReport]], max_queue_seconds: float) -> None:
+        """`max_queue_seconds`: that a request may be expected to wait; 0: any."""
+        self._max_queue_seconds = max_queue_seconds
         self._journals = journals
         self._reports = reports
         self._last: _Fill | None = None  # while no engine is connected, that of the last ones counts
@@ -49,8 +52,10 @@ class Door:
             return
         own = self._journals.waiting
         wait = self._drain.seconds_for(self._num_queued(fill))
-        if seconds is not None and wait is not None and wait > seconds:
+        if wait is not None and wait > (seconds or math.inf):
             raise Overloaded(f"requests of about {wait:.0f} s wait already, and timeout={seconds:g}", retry_after=wait)
+        if wait is not None and wait > (self._max_queue_seconds or math.inf):
+            raise Overloaded(f"requests of about {wait:.0f} s wait already (max_queue_seconds)", retry_after=wait)
         waiting = Load(*map(max, fill.waiting, own))
         try:
             check_room(fill.room, waiting, more)
@@ -74,8 +79,10 @@ class Door:
 
     def look(self) -> None:
         """Measure how fast the queue drains. To be called about once a second."""
-        fill = self._fill()
-        finished = {report.replica: report.stats.num_requests_finished for report in self._reports()}
+        fill, reports = self._fill(), self._reports()
+        finished = {report.replica: report.stats.num_requests_finished for report in reports}
+        if any(report.problem is not None for report in reports):
+            finished = {}  # what ends meanwhile tells nothing of later
         self._drain.look(finished, time.monotonic(), is_queueing=fill is not None and self._num_queued(fill) > 0)
 
     def _num_queued(self, fill: _Fill) -> float:
@@ -102,7 +109,7 @@ class Door:
 
 class _DrainRate:
     """Requests that end in a second while others wait, over the last ten seconds or so in which any
-    did: an idle engine's rate is not what it could do.
+    did: an idle engine's rate is not what it could do. Measured anew when replicas come and go.
     """
 
     def __init__(self) -> None:
@@ -113,10 +120,14 @@ class _DrainRate:
         self._looked = 0.0
 
     def look(self, finished: dict[str, int], now: float, *, is_queueing: bool) -> None:
-        """`finished`: by replica, how many requests have ended since its start."""
-        if is_queueing and self._was_queueing:
+        """`finished`: by replica, how many requests have ended since its start; empty if any is in
+        trouble.
+        """
+        if finished.keys() != self._before.keys():
+            self._num_finished = self._seconds = 0.0
+        elif is_queueing and self._was_queueing:
             keep = 1 - 1 / MEASURED_LOOKS
-            gained = sum(max(count - self._before.get(name, count), 0) for name, count in finished.items())
+            gained = sum(count - self._before[name] for name, count in finished.items())
             self._num_finished = self._num_finished * keep + gained
             self._seconds = self._seconds * keep + now - self._looked
         self._before, self._looked, self._was_queueing = finished, now, is_queueing

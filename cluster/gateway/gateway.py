@@ -33,9 +33,18 @@ FLUSH_SECONDS = 1.0  # for spans that wait, at the end
 class Gateway:
     """The `Service` behind the HTTP API and the handle. Lives in one event loop."""
 
-    def __init__(self, engines: Engines, *, max_attempts: int, patience: float, watcher: Watcher | None = None) -> None:
+    def __init__(
+        self,
+        engines: Engines,
+        *,
+        max_attempts: int,
+        patience: float,
+        max_queue_seconds: float = 0,
+        watcher: Watcher | None = None,
+    ) -> None:
         """`max_attempts`: see `Attempts`. `patience`: seconds that a request waits for a replica
-        that can go on with it. `watcher`: of requests; None: nobody watches.
+        that can go on with it. `max_queue_seconds`: see `Door`. `watcher`: of requests; None:
+        nobody watches.
         """
         self._engines = engines
         self._max_attempts = max_attempts
@@ -45,7 +54,7 @@ class Gateway:
         self._history = History()
         self._server = DeltaServer(self._journals.accept, self._on_lost, self._on_silent)
         self._stranded = Stranded(engines, self._server.reports)
-        self._door = Door(self._journals, self._server.reports)
+        self._door = Door(self._journals, self._server.reports, max_queue_seconds)
         self._last_turn = asyncio.Lock()  # of the one request that makes its last attempt
         self._is_draining = False
         self._tasks: set[asyncio.Task[None]] = set()

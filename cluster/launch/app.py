@@ -37,6 +37,7 @@ class AppConfig(BaseModel):
     num_gateways: int = Field(1, ge=1)
     max_attempts: int = Field(3, ge=1)  # consecutive losses of engine replicas before a request fails
     patience: float = Field(300, gt=0)  # seconds that a request waits for a replica: enough for a new one to start
+    max_queue_seconds: float = Field(10, ge=0)  # a request that would wait for longer is refused; 0: none is
     stream_resume: bool = False  # whether a client may resume a broken stream, by the last event it received
     strict_fields: bool = False  # whether a request with an unknown field is rejected; otherwise the answer names it
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
@@ -84,6 +85,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         config.allowed_hosts,
         config.max_attempts,
         config.patience,
+        config.max_queue_seconds,
         config.stream_resume,
         config.strict_fields,
         config.telemetry,

@@ -32,10 +32,10 @@ def full(name: str = "one", **stats: int) -> EngineReport:
 
 
 class Engines:
-    def __init__(self, *reports: EngineReport) -> None:
+    def __init__(self, *reports: EngineReport, max_queue_seconds: float = 0) -> None:
         self.reports = list(reports)
         self.journals = Journals()
-        self.door = Door(self.journals, lambda: self.reports)
+        self.door = Door(self.journals, lambda: self.reports, max_queue_seconds)
 
     def is_open(self, more: Load = ONE) -> bool:
         try:
@@ -104,14 +104,19 @@ def test_a_request_with_tokens_waits_for_nothing() -> None:
         assert engines.journals.waiting == Load(0, 0)
 
 
-def test_the_queue_s_rate_says_when_to_come_again_and_who_cannot_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def five_a_second(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """End requests for a while."""
     now = 100.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
-    engines = Engines(full())
-    for finished in range(0, 50, 5):  # five a second
+    for finished in range(0, 50, 5):
         engines.reports = [full(num_requests_finished=finished)]
         engines.door.look()
         now += 1.0
+
+
+def test_the_queue_s_rate_says_when_to_come_again_and_who_cannot_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines(full())
+    five_a_second(engines, monkeypatch)
     with pytest.raises(Overloaded) as raised:
         engines.door.check_room(ONE, None)
     assert raised.value.retry_after == pytest.approx(3 / 5)
@@ -119,6 +124,27 @@ def test_the_queue_s_rate_says_when_to_come_again_and_who_cannot_make_it(monkeyp
     engines.door.check_room(ONE, 1.0)
     with pytest.raises(Overloaded, match=r"timeout=0.3"):
         engines.door.check_room(ONE, 0.3)
+
+
+def test_who_would_wait_for_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines(full(), max_queue_seconds=0.3)
+    five_a_second(engines, monkeypatch)
+    engines.reports = [full(num_requests_waiting=2, num_requests_finished=50)]
+    with pytest.raises(Overloaded, match="max_queue_seconds") as raised:
+        engines.door.check_room(ONE, None)
+    assert raised.value.retry_after == pytest.approx(2 / 5)
+    engines.reports = [full(num_requests_waiting=1, num_requests_finished=50)]
+    assert engines.is_open()
+
+
+def test_the_rate_is_measured_anew_when_replicas_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    for other in ([], [full("new")], [replace(full(), problem="workers are restarting")]):
+        engines = Engines(full(), max_queue_seconds=0.1)
+        five_a_second(engines, monkeypatch)
+        engines.reports = other
+        engines.door.look()
+        engines.reports = [full(num_requests_waiting=2)]
+        assert engines.is_open()
 
 
 def test_the_rate_of_an_idle_engine_is_not_what_it_could_do() -> None:
