@@ -16,6 +16,7 @@ MAX_STOP_STRINGS = 16
 MAX_BAD_WORDS = 1024  # each is tokenized between two steps
 MAX_BAD_WORD = 256  # characters
 MAX_LOGPROBS = 20
+MAX_TOP_K = 2**31 - 1
 MIN_TEMPERATURE = 1e-5  # below it, and above 0, logits divided by it leave float32
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -51,7 +52,7 @@ class SamplingParams:
     n: int = integer(1, 1, MAX_CHOICES)
     best_of: int | None = None  # samples drawn, of which the n with the highest mean logprob are returned
     temperature: float = number(1.0, 0.0, 2.0)  # 0 = greedy
-    top_k: int = integer(0, 0, 2**31 - 1)  # 0 or -1 = all
+    top_k: int = integer(0, 0, MAX_TOP_K)  # 0 or -1 = all
     top_p: float = number(1.0, 0.0, 1.0, closed=False)
     min_p: float = number(0.0, 0.0, 1.0)
     presence_penalty: float = number(0.0, -2.0, 2.0)

@@ -31,7 +31,7 @@ from cluster.api.requests.fields import (
     fail,
 )
 from cluster.api.requests.unsupported import Unsupported, UnsupportedInChat, UnsupportedInCompletions
-from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_CHOICES, MAX_LOGPROBS
+from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_CHOICES, MAX_LOGPROBS, MAX_TOP_K
 
 _STRICT = ConfigDict(strict=True, frozen=True, extra="allow")
 
@@ -76,7 +76,7 @@ class SamplingFields(BaseModel):
     stop: Stop | None = None
     logit_bias: LogitBias | None = None
     # Known to other engines too.
-    top_k: int | None = Field(None, ge=-1, le=INT64_MAX)
+    top_k: int | None = Field(None, ge=-1, le=MAX_TOP_K)
     min_p: float | None = Field(None, ge=0, le=1)
     repetition_penalty: float | None = Field(None, ge=0.01, le=100, allow_inf_nan=False)
     stop_token_ids: TokenIds | None = None

@@ -17,6 +17,7 @@ from cluster.api.model import Model
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest
 from cluster.api.requests.validate import validate
 from engine.errors import InvalidRequest
+from engine.sampling_params import RANGES
 from tests.cluster.api.scripted import MODEL, ScriptedService
 from tests.cluster.api.test_fuzz import FIELDS, values
 
@@ -50,6 +51,18 @@ def test_request_fields_are_described(document: dict[str, Any]) -> None:
     temperature = schemas["ChatRequest"]["properties"]["temperature"]["anyOf"][0]
     assert temperature == {"type": "number", "minimum": 0, "maximum": 2}
     assert [kind["type"] for kind in schemas["Message"]["properties"]["content"]["oneOf"]] == ["string", "array"]
+
+
+@pytest.mark.parametrize("request_kind", ["ChatRequest", "CompletionRequest"])
+def test_numbers_have_the_engines_limits(document: dict[str, Any], request_kind: str) -> None:
+    properties = document["components"]["schemas"][request_kind]["properties"]
+    for name, allowed in RANGES.items():
+        if name not in properties or name == "logprobs":  # which in chat is a truth
+            continue
+        described = properties[name]["anyOf"][0]
+        low = described.get("minimum", described.get("exclusiveMinimum"))
+        assert described["maximum"] == allowed.high, name
+        assert low == allowed.low or (name, low) in (("top_k", -1), ("repetition_penalty", 0.01)), name
 
 
 USER = {"role": "user", "content": "a"}

@@ -1,0 +1,50 @@
+"""`python -m tests.end_to_end.fuzz [--inputs N] [--url URL]`: every kind of input, for a server at
+URL or else for a `squadron serve` of the demo model that is started; status 1 if one gets what it
+must not.
+"""
+
+import argparse
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from cluster.launch.ray_cluster import ROOT
+from cluster.sockets import LOOPBACK
+from tests.end_to_end.conftest import DEMO, free_port
+from tests.end_to_end.fuzz.run import run
+
+STOP_SECONDS = 60.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.end_to_end.fuzz", description=__doc__)
+    parser.add_argument("--inputs", type=int, default=10_000, metavar="N", help="about so many (default: 10000)")
+    parser.add_argument("--url", metavar="URL", help="of a server that runs, such as http://127.0.0.1:8000")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn (default: 0)")
+    given = parser.parse_args()
+    with contextlib.nullcontext(given.url) if given.url else serving() as url:
+        judge = run(url, given.inputs, number=given.seed)
+    print("\n".join(judge.lines()), flush=True)
+    return 1 if judge.failures else 0
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[str]:
+    """`squadron serve` of the demo model on one rank; its URL."""
+    port = free_port()
+    command = [sys.executable, "-m", "cluster.cli", "serve", str(DEMO), "--port", str(port), "--device", "cpu"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert any(re.match("Ready: ", line) for line in process.stdout), "the server did not start"
+        yield f"http://{LOOPBACK}:{port}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=STOP_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""What a server may answer."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+HANG_SECONDS = 5.0  # without a byte
+CANARY_EVERY = 100  # inputs
+TYPES = {"invalid_request_error", "authentication_error", "permission_error", "rate_limit_error", "server_error"}
+# What cannot be combined with beam_width.
+WITHOUT_BEAMS = {
+    *("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
+    *("seed", "stream", "n", "stop", "logprobs", "beam_width"),
+}
+# Why a request that the OpenAPI document allows may be refused: what a schema of single fields
+# cannot say. By the error's code, with the parameters it may name (None: any).
+REASONS: dict[str, set[str | None] | None] = {
+    "model_not_found": None,  # any text is a name
+    "unknown_request": None,
+    "unknown_stream": None,
+    "context_length_exceeded": None,
+    "invalid_value": {
+        *("prompt", "allowed_token_ids", "stop_token_ids", "logit_bias", "bad_words"),  # ids beyond the vocabulary
+        *("top_logprobs", "stream_options", "best_of", "min_tokens", "max_completion_tokens"),  # without another field
+        *WITHOUT_BEAMS,
+    },
+    "integer_below_min_value": {"best_of"},  # below n
+    "integer_above_max_value": {"min_tokens", "n"},  # above max_tokens, above best_of
+    "decimal_below_min_value": {"temperature"},  # between 0 and the smallest that is computed
+}
+
+
+@dataclass
+class Judge:
+    """Counts answers, and what is wrong with them."""
+
+    num_inputs: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)
+    refused: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # of what the document allows
+    slowest: float = 0.0  # seconds to an answer's first byte
+    failures: list[str] = field(default_factory=list)
+
+    def check(self, what: str, status: int, body: bytes, seconds: float, *, is_allowed: bool = False) -> None:
+        """One answer to `what`, whose first byte took so long; `is_allowed`: the document allows
+        what was asked.
+        """
+        self.num_inputs += 1
+        self.statuses[status] += 1
+        self.slowest = max(self.slowest, seconds)
+        if seconds > HANG_SECONDS:
+            self.fail(f"hung for {seconds:.1f} s", what)
+        if status < 400:
+            return
+        error = read_error(body)
+        if error is None:
+            self.fail(f"status {status} with the body {body[:200]!r}", what)
+        elif status >= 500 and error["code"] != "server_overloaded":
+            self.fail(f"status {status}: {error}", what)
+        elif is_allowed:
+            param = None if error["param"] is None else error["param"].split("[")[0].split(".")[0]
+            self.refused[error["code"], param] += 1
+            known = REASONS.get(error["code"], set())
+            if known is not None and param not in known:
+                self.fail(f"refused what the document allows: {error}", what)
+
+    def fail(self, why: str, what: str) -> None:
+        self.failures.append(f"{why}\n    {what[:2000]}")
+
+    def lines(self) -> list[str]:
+        """The outcome, to be printed."""
+        statuses = ", ".join(f"{status}: {count}" for status, count in sorted(self.statuses.items()))
+        reasons = ", ".join(f"{code} {param or ''}: {count}" for (code, param), count in self.refused.most_common())
+        return [
+            f"{self.num_inputs} inputs; statuses {statuses}",
+            f"slowest first byte {self.slowest:.2f} s",
+            f"refused though the document allows it: {reasons or 'nothing'}",
+            *self.failures[:20],
+            f"{len(self.failures)} failures",
+        ]
+
+
+def read_error(body: bytes) -> dict[str, Any] | None:
+    """The error of an answer in OpenAI's form; None if it is none."""
+    try:
+        error = json.loads(body)["error"]
+        texts = [
+            error["message"],
+            error["type"],
+            *(error[name] for name in ("param", "code") if error[name] is not None),
+        ]
+    except (ValueError, TypeError, KeyError):
+        return None
+    is_whole = set(error) == {"message", "type", "param", "code"} and all(isinstance(text, str) for text in texts)
+    return error if is_whole and error["message"] and error["type"] in TYPES else None

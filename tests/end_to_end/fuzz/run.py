@@ -1,0 +1,58 @@
+"""All kinds of inputs, with a canary in between."""
+
+import requests
+from schemathesis import GenerationMode
+
+from tests.end_to_end.fuzz.drawn import Drawn
+from tests.end_to_end.fuzz.extremes import Extremes
+from tests.end_to_end.fuzz.judge import CANARY_EVERY, HANG_SECONDS, Judge
+
+
+class Canary:
+    """A request whose answer must not change, whatever is sent beside it."""
+
+    def __init__(self, url: str, judge: Judge) -> None:
+        self._url = url
+        self._judge = judge
+        self._session = requests.Session()
+        self._expected = self._ask()
+        self._count = 0
+
+    def after_each(self) -> None:
+        self._count += 1
+        if self._count % CANARY_EVERY == 0:
+            self.look()
+
+    def look(self) -> None:
+        try:
+            told = self._ask()
+        except requests.RequestException as error:
+            told = repr(error)
+        if told != self._expected:
+            self._judge.fail(f"the canary's answer became {told!r}", f"from {self._expected!r}")
+
+    def _ask(self) -> str:
+        body = {"prompt": "What is 2 + 2?", "max_tokens": 8, "temperature": 0, "logprobs": 1}
+        answer = self._session.post(f"{self._url}/v1/completions", json=body, timeout=4 * HANG_SECONDS)
+        answer.raise_for_status()
+        return str(answer.json()["choices"])
+
+
+def run(url: str, num_inputs: int, *, number: int = 0, scale: float = 1.0, with_silence: bool = True) -> Judge:
+    """About so many inputs; `number` decides which are drawn, `scale` how large the largest are."""
+    judge = Judge()
+    canary = Canary(url, judge)
+    drawn = Drawn(url, judge, canary.after_each, number)
+    extremes = Extremes(url, judge)
+    part = max(num_inputs // 8, 1)
+    drawn.by_description(GenerationMode.POSITIVE, part)  # for each of two routes
+    drawn.by_description(GenerationMode.NEGATIVE, part)
+    drawn.by_fields(2 * part)
+    drawn.by_bytes(2 * part)
+    for send in (extremes.upgrades, extremes.oddities, lambda: extremes.large(scale)):
+        send()
+        canary.look()
+    if with_silence:
+        extremes.silence()
+        canary.look()
+    return judge

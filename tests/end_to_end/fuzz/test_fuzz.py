@@ -1,0 +1,54 @@
+"""The command's inputs, few of them, for the HTTP layer alone; and that the judge sees failures."""
+
+import json
+
+import pytest
+
+from cluster.api.edge.connection import Connection
+from tests.cluster.api.scripted import running
+from tests.end_to_end.fuzz.drawn import cheap, whole
+from tests.end_to_end.fuzz.judge import Judge
+from tests.end_to_end.fuzz.run import run
+
+ERROR = {"message": "no", "type": "invalid_request_error", "param": None, "code": "invalid_type"}
+
+
+def test_the_http_layer_answers_anything() -> None:
+    with running(http=Connection) as server:
+        judge = run(server.url, 160, scale=0.02, with_silence=False)
+    print("\n".join(judge.lines()))
+    assert judge.failures == []
+    assert judge.num_inputs > 160 and judge.statuses[200] > 20
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "seconds", "why"),
+    [
+        (500, {"error": ERROR}, 0.1, "status 500"),
+        (503, {"error": ERROR | {"code": "engine_restarting"}}, 0.1, "status 503"),
+        (400, {"error": "no"}, 0.1, "status 400 with the body"),
+        (400, {"error": ERROR | {"code": 400}}, 0.1, "status 400 with the body"),
+        (400, {"detail": "no"}, 0.1, "status 400 with the body"),
+        (200, {}, 5.1, "hung for 5.1 s"),
+        (400, {"error": ERROR | {"param": "seed"}}, 0.1, "refused what the document allows"),
+    ],
+)
+def test_what_must_not_be_is_seen(status: int, body: object, seconds: float, why: str) -> None:
+    judge = Judge()
+    judge.check("it", status, json.dumps(body).encode(), seconds, is_allowed=True)
+    (failure,) = judge.failures
+    assert failure.startswith(why) and failure.endswith("it")
+
+
+def test_what_may_be_is_no_failure() -> None:
+    judge = Judge()
+    judge.check("it", 503, json.dumps({"error": ERROR | {"code": "server_overloaded"}}).encode(), 0.1)
+    judge.check("it", 404, json.dumps({"error": ERROR | {"code": "model_not_found"}}).encode(), 0.1, is_allowed=True)
+    assert judge.failures == []
+
+
+def test_bodies_are_made_cheap_and_stay_as_valid_as_they_were() -> None:
+    assert cheap({"max_tokens": 99, "n": 0}) == {"max_tokens": 4, "n": 0}
+    assert cheap({"max_completion_tokens": 2**70}) == {"max_completion_tokens": 2**70}
+    assert cheap([1]) == [1]
+    assert whole({"a": [1.0, 1.5, {"b": -2.0}]}) == {"a": [1, 1.5, {"b": -2}]}
