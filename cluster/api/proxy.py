@@ -5,6 +5,11 @@ gateways.
 import logging
 
 import uvicorn.protocols.http.auto
+from ray import serve
+from ray.exceptions import RayError
+from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
+from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
+from ray.serve.exceptions import RayServeException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -28,6 +33,7 @@ CONTROLLER_OPTIONS = {
     }
 }
 MARK = "squadron.proxy"  # in the `extensions` of a request's scope: it came through a configured proxy
+PATIENCE_KEY = b"squadron.patience"
 ROUTES_PATH = "/-/routes"  # Serve's own: lists the applications to everyone
 # Serve's own headers for its proxies. From a client they would end its request early, or leave it
 # running after a disconnect; a value that is not UTF-8 fails in Serve.
@@ -50,7 +56,35 @@ def set_up() -> list[Middleware]:
     write_one_line_each()
     uvicorn.Server = ProxyServer  # type: ignore[misc]
     uvicorn.protocols.http.auto.AutoHTTPProtocol = Connection
+    if _is_replica():  # of gateways, to which HAProxy sends requests
+        return [Middleware(ProxyEdge)]
+    if RAY_SERVE_ENABLE_HA_PROXY:  # to this proxy it sends requests while there is no gateway
+        return [Middleware(LostGateways, ask_patience=told_patience), Middleware(ProxyEdge)]
     return [Middleware(LostGateways), Middleware(ProxyEdge)]
+
+
+def _is_replica() -> bool:
+    try:
+        serve.get_replica_context()
+    except RayServeException:
+        return False
+    return True
+
+
+def tell_patience(seconds: float) -> None:
+    """Leave with Ray's GCS how long a request may wait for a gateway, for proxies that have met
+    none.
+    """
+    _internal_kv_put(PATIENCE_KEY, str(seconds).encode(), overwrite=True)
+
+
+def told_patience() -> float | None:
+    """What the last gateway to start has left, in seconds; None if that is not to be had."""
+    try:
+        told = _internal_kv_get(PATIENCE_KEY)
+    except RayError:  # without the GCS
+        return None
+    return None if told is None else float(told)
 
 
 class ProxyEdge:

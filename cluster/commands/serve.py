@@ -46,15 +46,17 @@ def _run(options: argparse.Namespace) -> None:
             ray_cluster(server.ray_address, num_workers=server.num_engines * config.world_size, kept_logs=kept)
         )
         print(f"Logs: {ray.logs}{' on each node' if is_lasting else ''}", flush=True)
-        stack.enter_context(
+        running = stack.enter_context(
             serving(
                 build_app(app),
                 host=server.host,
                 port=server.port,
                 ends_serve=is_lasting,
+                ingress=server.ingress,
                 log_format=server.log_format,
             )
         )
+        print(running.ingress.report, flush=True)
         if not api_keys and not is_loopback(server.host):
             print(f"No API key: anyone who can reach port {server.port} can send requests", flush=True)
         print(f"Ready: http://{server.host}:{server.port}/v1 (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)

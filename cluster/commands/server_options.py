@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from cluster.api.edge.keys import API_KEY_VARIABLE
 from cluster.commands.options import merged_options
+from cluster.ingress.choice import DEFAULT_WISH, WISHES, Wish
 from cluster.logs import LogFormat
 from cluster.sockets import LOOPBACK
 from engine.config import EngineConfig, explain
@@ -74,6 +75,11 @@ class ServerOptions(BaseModel):
     enable_log_requests: bool = Field(
         False, description="log a line for each request that ends: status, tokens, times; never its text"
     )
+    ingress: Wish = Field(
+        DEFAULT_WISH,
+        description="what listens: haproxy, Serve's own proxy (proxy; slower), or haproxy if it can be had (auto) "
+        f"(default: {DEFAULT_WISH})",
+    )
     ray_address: str | None = Field(
         None, description="address of a running Ray cluster; default: start one on this machine"
     )
@@ -102,6 +108,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "collect_detailed_traces": {"choices": ("all",)},
     "log_format": {"choices": get_args(LogFormat)},
     "enable_log_requests": {"action": "store_true"},
+    "ingress": {"choices": WISHES},
     "ray_address": {"metavar": "ADDRESS"},
     "log_dir": {"type": Path, "metavar": "DIR"},
 }

@@ -1,5 +1,6 @@
 """The Serve deployment of the gateway: what clients talk to, over HTTP or by handle."""
 
+import asyncio
 import functools
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -15,7 +16,7 @@ from cluster.api.app import build
 from cluster.api.edge.lost_gateway import TellTaken
 from cluster.api.edge.unread import UnreadLimit
 from cluster.api.model import Model
-from cluster.api.proxy import BareProxyWarning
+from cluster.api.proxy import BareProxyWarning, tell_patience
 from cluster.gateway import handle
 from cluster.gateway.gateway import Gateway
 from cluster.gateway.questions import ask_all
@@ -75,6 +76,7 @@ class GatewayDeployment:
         self._strict_fields = strict_fields
         self._streams = StreamStoreClient(serve.get_replica_context().app_name) if stream_resume else None
         self._model = await replicas.model_info()
+        await asyncio.to_thread(tell_patience, patience)
         await self._gateway.start(ray.util.get_node_ip_address())
 
     def __serve_build_asgi_app__(self) -> FastAPI:

@@ -1,4 +1,6 @@
-"""Finds Serve's proxies, which listen, and closes them in order before they are killed."""
+"""Finds Serve's proxies or HAProxy's managers, and closes what listens in order before it is
+killed.
+"""
 
 import contextlib
 import time
@@ -11,6 +13,7 @@ from ray.serve._private.constants import SERVE_NAMESPACE, SERVE_PROXY_NAME
 from ray.serve._private.utils import format_actor_name
 
 from cluster.api.edge.server import are_servers_closed, close_servers
+from cluster.ingress.closing import close_haproxy, is_haproxy_closed, is_haproxy_manager
 
 CALL_SECONDS = 2.0
 POLL_SECONDS = 0.05
@@ -29,16 +32,16 @@ class Proxies:
             with contextlib.suppress(ValueError):  # the proxy has just died
                 name = format_actor_name(SERVE_PROXY_NAME, node)
                 self._actors.append(ray.get_actor(name, namespace=SERVE_NAMESPACE))
-        self._call(are_servers_closed)  # the call connects this process to theirs
+        self._call(_is_closed)  # the call connects this process to theirs
 
     def close(self) -> None:
         """Let them answer requests on their way with 503, and close the port and every connection;
         returns when they have.
         """
-        if len(self._call(close_servers)) < len(self._actors):  # another one has taken its place
+        if len(self._call(_close)) < len(self._actors):  # another one has taken its place
             self.meet()
-            self._call(close_servers)
-        while not all(self._call(are_servers_closed)):
+            self._call(_close)
+        while not all(self._call(_is_closed)):
             time.sleep(POLL_SECONDS)
 
     def _call(self, function: Any) -> list[Any]:
@@ -49,3 +52,12 @@ class Proxies:
             with contextlib.suppress(ray.exceptions.RayActorError):
                 answers.append(ray.get(call, timeout=CALL_SECONDS))
         return answers
+
+
+def _close(proxy: Any) -> None:
+    """Run in the proxy's process, or the manager's."""
+    (close_haproxy if is_haproxy_manager(proxy) else close_servers)(proxy)
+
+
+def _is_closed(proxy: Any) -> bool:
+    return (is_haproxy_closed if is_haproxy_manager(proxy) else are_servers_closed)(proxy)

@@ -14,8 +14,8 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from cluster import owner
-from cluster.api import proxy
 from cluster.gateway.stream_store import end_stream_store
+from cluster.ingress.choice import DEFAULT_WISH, Ingress, Wish, listening
 from cluster.launch.app import APP_NAME
 from cluster.launch.proxies import Proxies
 from cluster.launch.ray_processes import answers, do_within
@@ -30,6 +30,14 @@ SERVE_SECONDS = 5.0  # for Serve itself
 _OUR_EXCEPTION = re.compile(r"[\w.]+\.(InvalidConfig|WorkerLost): ")
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A running application."""
+
+    gateways: DeploymentHandle[Any]
+    ingress: Ingress
+
+
 @contextlib.contextmanager
 def serving(
     application: serve.Application,
@@ -37,22 +45,31 @@ def serving(
     host: str,
     port: int,
     ends_serve: bool = False,
+    ingress: Wish = DEFAULT_WISH,
     log_format: LogFormat = "text",
-) -> Iterator[DeploymentHandle[Any]]:
+) -> Iterator[Serving]:
     """The application on host:port, ready, for as long as the context lasts; raises InvalidConfig
     if it does not start. `ends_serve`: stop Serve too, on a cluster that outlives the application,
-    so that the next one may listen elsewhere. `log_format`: of Serve's own logs.
+    so that the next one may listen elsewhere. `ingress`: what listens. `log_format`: of Serve's
+    own logs.
     """
     logging.getLogger("ray.serve").setLevel(
         logging.ERROR
     )  # it would warn about every answer that takes a tenth of a second
     _check_that_serve_is_ours_to_start()
-    serve.start(
-        proxy_location="HeadOnly",
-        http_options={"host": host, "port": port},
-        logging_config=serve_logging(log_format),
-        controller_options=proxy.CONTROLLER_OPTIONS,
-    )
+    with listening(ingress, host) as chosen:
+        serve.start(
+            proxy_location="HeadOnly",
+            http_options={"host": chosen.serve_host, "port": port},
+            logging_config=serve_logging(log_format),
+            controller_options=chosen.controller_options,
+        )
+        with _started(application, f"{host}:{port}", ends_serve=ends_serve) as gateways:
+            yield Serving(gateways, chosen)
+
+
+@contextlib.contextmanager
+def _started(application: serve.Application, address: str, *, ends_serve: bool) -> Iterator[DeploymentHandle[Any]]:
     proxies = Proxies()
     steps: list[Callable[[], None]] = []
     try:
@@ -69,7 +86,7 @@ def serving(
         if ray.is_initialized():
             # On a cluster of our own the HTTP port: running requests can be finished after the
             # death of Ray's GCS.
-            needed = ray.get_runtime_context().gcs_address if ends_serve else f"{host}:{port}"
+            needed = ray.get_runtime_context().gcs_address if ends_serve else address
             do_within(steps, DRAIN_SECONDS + STOP_SECONDS, needed=needed)
             if ends_serve:
                 do_within([lambda: _end_serve(proxies)], CLOSE_SECONDS + SERVE_SECONDS, needed=needed)

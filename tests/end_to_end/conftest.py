@@ -66,8 +66,8 @@ def free_port() -> int:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     port = free_port()
-    with ray_cluster(num_workers=4) as ray, serving(build_app({"engine": ENGINE}), host=LOOPBACK, port=port) as handle:
-        yield Server(port, ray, handle)
+    with ray_cluster(num_workers=4) as ray, serving(build_app({"engine": ENGINE}), host=LOOPBACK, port=port) as running:
+        yield Server(port, ray, running.gateways)
 
 
 class Reference:

@@ -1,6 +1,5 @@
 """What stands between the network and us, with Serve's proxy in between."""
 
-import json
 import socket
 
 import httpx
@@ -16,7 +15,12 @@ BODY = {"prompt": "once", "max_tokens": 2, "ignore_eos": True}
     "offer",
     [
         {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQCAAAAAAIAAAAA"},
-        {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "eA=="},
+        {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        },
     ],
     ids=["h2c", "websocket"],
 )
@@ -32,8 +36,7 @@ def test_connections_that_say_nothing_end(server: Server) -> None:
     ):
         half.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthor")
         assert silent.recv(1) == b""
-        head, _, body = half.recv(1 << 16).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 408") and json.loads(body)["error"]["code"] == "request_timeout"
+        assert half.recv(1 << 16).startswith(b"HTTP/1.1 408")
 
 
 def test_serves_routes_are_nobodys_business_and_its_health_is(server: Server) -> None:

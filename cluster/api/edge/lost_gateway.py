@@ -10,7 +10,7 @@ application has.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,14 +29,21 @@ class LostGateways:
     without an answer.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, ask_patience: Callable[[], float | None] | None = None) -> None:
+        """`ask_patience` is called before each request, in a thread: for a proxy that seldom meets
+        gateways.
+        """
         self._app = app
         self._patience = PATIENCE_SECONDS
+        self._ask_patience = ask_patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if self._ask_patience is not None:
+            told: float | None = await asyncio.to_thread(self._ask_patience)
+            self._patience = told or self._patience
         exchange = _Exchange(receive, send)
         error = await self._ask(scope, exchange)
         self._patience = exchange.patience or self._patience

@@ -39,7 +39,7 @@ class ProxyServer(uvicorn.Server):
         """Returns when the last connection has ended."""
         self.lifespan.state[_CLOSING] = True
         for listener in sockets or []:
-            _begin_no_connection(listener)
+            begin_no_connection(listener)
         await asyncio.sleep(ACCEPT_SECONDS)
         for server in self.servers:
             server.close()
@@ -52,7 +52,7 @@ class ProxyServer(uvicorn.Server):
         await asyncio.sleep(LINGER_SECONDS)
 
 
-def _begin_no_connection(listener: socket.socket) -> None:
+def begin_no_connection(listener: socket.socket) -> None:
     """The kernel establishes connections by itself, and resets those not accepted yet when the port
     is closed. From now on it drops a client's first packet; the second, a second later, will be
     refused. Without packet filters (some sandboxes have none) such a client gets its reset.

