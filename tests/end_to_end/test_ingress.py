@@ -59,10 +59,10 @@ def title_of(pid: int) -> str:
 
 
 @contextlib.contextmanager
-def starting(folder: Path) -> Iterator[Command]:
+def starting(folder: Path, *, ingress: str = "haproxy") -> Iterator[Command]:
     """Not awaited."""
     port, mark = free_port(), f"SQUADRON_TEST={folder}"
-    options = ["--port", str(port), "--served-model-name", f"m{port}", "--device", "cpu", "--ingress", "haproxy"]
+    options = ["--port", str(port), "--served-model-name", f"m{port}", "--device", "cpu", "--ingress", ingress]
     process = subprocess.Popen(
         [*SQUADRON, "serve", str(DEMO), *options],
         cwd=ROOT,
@@ -82,15 +82,19 @@ def starting(folder: Path) -> Iterator[Command]:
         wait_until_gone(mark)
 
 
+def wait_until_ready(command: Command) -> None:
+    assert command.process.stdout is not None
+    for line in command.process.stdout:
+        command.said.append(line)
+        if line.startswith("Ready: "):
+            return
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Command, Command]]:
     with starting(tmp_path_factory.mktemp("one")) as one, starting(tmp_path_factory.mktemp("two")) as two:
-        for command in (one, two):
-            assert command.process.stdout is not None
-            for line in command.process.stdout:
-                command.said.append(line)
-                if line.startswith("Ready: "):
-                    break
+        wait_until_ready(one)
+        wait_until_ready(two)
         yield one, two
 
 
