@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ DEFAULT_WISH: Wish = "auto"
 PROGRAM = Path(haproxy.__file__).resolve()
 MAX_CONNECTIONS = 20_000
 FILES_BESIDE = 500  # that HAProxy opens beside two for each connection
+RUN_SECONDS = 20.0  # for HAProxy to tell its version
 MAX_THREADS = 4  # of HAProxy; one carries some 80,000 tokens a second
 FOREVER_SECONDS = 86_400  # requests have limits of their own; an old HAProxy ends with its last stream
 FALLBACK_PORTS = range(8500, 8600)  # for Serve's own proxy, to which requests go while there is no gateway
@@ -95,8 +97,9 @@ def why_not_haproxy() -> str:
     if len([node for node in ray.nodes() if node["Alive"]]) > 1 or ray.util.client.ray.is_connected():
         return "that is for a cluster of this machine alone; on others Serve's configuration asks for it"
     try:
-        haproxy.haproxy_program()
-    except FileNotFoundError as error:
+        program = haproxy.haproxy_program()
+        subprocess.run([program, "-v"], check=True, capture_output=True, timeout=RUN_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     return ""
 

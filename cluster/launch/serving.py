@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 from ray import serve
+from ray.exceptions import RayTaskError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
@@ -58,12 +59,16 @@ def serving(
     )  # it would warn about every answer that takes a tenth of a second
     _check_that_serve_is_ours_to_start()
     with listening(ingress, host) as chosen:
-        serve.start(
-            proxy_location="HeadOnly",
-            http_options={"host": chosen.serve_host, "port": port},
-            logging_config=serve_logging(log_format),
-            controller_options=chosen.controller_options,
-        )
+        try:
+            serve.start(
+                proxy_location="HeadOnly",
+                http_options={"host": chosen.serve_host, "port": port},
+                logging_config=serve_logging(log_format),
+                controller_options=chosen.controller_options,
+            )
+        except RayTaskError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise InvalidConfig(f"{chosen.name} did not start: {reason}") from None
         with _started(application, f"{host}:{port}", ends_serve=ends_serve) as gateways:
             yield Serving(gateways, chosen)
 
