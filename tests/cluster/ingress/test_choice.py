@@ -49,5 +49,6 @@ def test_the_report_gives_the_reason() -> None:
 
 
 def test_an_unknown_ingress_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "configs/demo", "--ingress", "nginx"]) == 2
+    with pytest.raises(SystemExit):
+        main(["serve", "configs/demo", "--ingress", "nginx"])
     assert "invalid choice: 'nginx'" in capsys.readouterr().err
