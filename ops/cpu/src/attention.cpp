@@ -42,6 +42,8 @@ struct Item {
     int64_t cost() const { return tokens * (last_split - first_split); }
 };
 
+using Items = std::shared_ptr<std::vector<Item>>;  // jobs that are noted down hold them
+
 int64_t splits_up_to(int64_t position) { return position / SPLIT + 1; }
 
 template <class T>
@@ -188,41 +190,41 @@ int64_t first_wrong_sequence(const Arguments& a) {
     return -1;
 }
 
-std::vector<Item> make_items(const Arguments& a) {
-    std::vector<Item> items;
+Items make_items(const Arguments& a) {
+    const Items items(new std::vector<Item>);
     const int64_t item_tokens = std::clamp<int64_t>(MAX_ROWS / a.group(), 1, MAX_TOKENS);
     for (int64_t sequence = 0; sequence < a.sequences; sequence++)
         for (int64_t token = 0; token < a.query_len(sequence); token += item_tokens)
             for (int64_t head = 0; head < a.kv_heads; head++) {
                 const int64_t tokens = std::min(item_tokens, a.query_len(sequence) - token);
                 const int64_t last_position = a.first_position(sequence) + token + tokens - 1;
-                items.push_back({sequence, head, token, tokens, 0, splits_up_to(last_position), nullptr});
+                items->push_back({sequence, head, token, tokens, 0, splits_up_to(last_position), nullptr});
             }
     return items;
 }
 
 template <class T>
-void run_items(const Arguments& a, std::vector<Item>& items, int threads) {
-    std::stable_sort(items.begin(), items.end(), [](const Item& x, const Item& y) { return x.cost() > y.cost(); });
-    for_each_dynamic(items.size(), threads, [&](int64_t i) { Worker<T>(a).run(items[i]); });
+void run_items(const Arguments& a, Items items, int threads) {
+    std::stable_sort(items->begin(), items->end(), [](const Item& x, const Item& y) { return x.cost() > y.cost(); });
+    for_each_dynamic(items->size(), threads, [=](int64_t i) { Worker<T>(a).run((*items)[i]); });
 }
 
 // Too few items to keep the threads busy: their splits are items of their own, folded afterwards.
 template <class T>
-void run_split_items(const Arguments& a, std::vector<Item>& items, int threads) {
+void run_split_items(const Arguments& a, Items items, int threads) {
     int64_t floats = 0;
     const auto size = [&](const Item& item) { return Weighted::size(item.tokens * a.group(), a.head_dim); };
-    for (const Item& item : items) floats += item.last_split * size(item);
-    const std::unique_ptr<float[]> memory(new float[floats]);
-    std::vector<Item> parts;
+    for (const Item& item : *items) floats += item.last_split * size(item);
+    const std::shared_ptr<float[]> memory(new float[floats]);
+    const Items parts(new std::vector<Item>);
     float* next = memory.get();
-    for (Item& item : items) {
+    for (Item& item : *items) {
         item.partial = next;
         for (int64_t split = 0; split < item.last_split; split++, next += size(item))
-            parts.push_back({item.sequence, item.kv_head, item.first_token, item.tokens, split, split + 1, next});
+            parts->push_back({item.sequence, item.kv_head, item.first_token, item.tokens, split, split + 1, next});
     }
-    for_each_dynamic(parts.size(), threads, [&](int64_t i) { Worker<T>(a).run(parts[i]); });
-    for_each_dynamic(items.size(), threads, [&](int64_t i) { Worker<T>(a).run_folding(items[i]); });
+    for_each_dynamic(parts->size(), threads, [=](int64_t i) { Worker<T>(a).run((*parts)[i]); });
+    for_each_dynamic(items->size(), threads, [=, kept = memory](int64_t i) { Worker<T>(a).run_folding((*items)[i]); });
 }
 
 }  // namespace
@@ -239,10 +241,10 @@ SQUADRON_API int64_t squadron_paged_attention(const void* query, const void* key
     const Arguments a{query, key_cache, value_cache, out, query_starts, context_lens, block_tables, rows, sequences,
                       table_width, num_blocks, heads, kv_heads, head_dim, block_size, scale};
     if (const int64_t wrong = first_wrong_sequence(a); wrong >= 0) return wrong;
-    std::vector<Item> items = make_items(a);
+    const Items items = make_items(a);
     int64_t parts = 0;
-    for (const Item& item : items) parts += item.last_split;
-    const bool split = threads > 1 && (int64_t)items.size() < 4 * threads && parts > (int64_t)items.size();
+    for (const Item& item : *items) parts += item.last_split;
+    const bool split = threads > 1 && (int64_t)items->size() < 4 * threads && parts > (int64_t)items->size();
     with_dtype(dtype, [&](auto type) {
         using T = decltype(type);
         split ? run_split_items<T>(a, items, threads) : run_items<T>(a, items, threads);

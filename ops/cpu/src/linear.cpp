@@ -16,6 +16,8 @@ namespace {
 enum Output : int32_t { SAME_DTYPE = 0, SUM_FLOAT32 = 1, SILU_MUL = 2 };
 
 constexpr int64_t CACHED_BYTES = 512 << 10;  // of x, kept in a core's second-level cache while all panels pass by
+// How long another thread takes for a panel, at the most.
+constexpr int64_t PATIENCE_NS = 10'000, BYTES_PER_NS = 5;
 constexpr int MAX_TREE_DEPTH = 8;            // 128 leaves
 
 template <class T>
@@ -39,10 +41,11 @@ struct Linear {
         return weight.codes == COMPACT ? length * TILE_COLUMNS * (int64_t)sizeof(T) : leaf_bytes<UNPACKED, T>(length);
     }
     int64_t row_blocks() const;
-    void multiply_panel(int64_t panel, Range block, int64_t next_panel) const;
+    bool is_one_tile() const { return rows <= tile_height(); }
+    void multiply_panel(int64_t panel, Range block, int64_t next_panel, Piece& piece) const;
     Ahead part_of(int64_t panel, int64_t i, int64_t parts) const;
     void unpack(int64_t panel, char* target) const;
-    void sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_unpacked, Ahead ahead) const;
+    void sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_unpacked, Ahead ahead, Piece& piece) const;
     void multiply(const T* a, int64_t rows, const char* leaf, char* unpacked, bool is_unpacked, float* sums, Ahead ahead) const;
     void finish(const float* sums, int64_t panel, Range tile) const;
 };
@@ -60,7 +63,7 @@ int64_t Linear<T>::row_blocks() const {
 // multiply_leaf. Several share the work of unpacking: of int8, 11 % less time at 16 rows, 15 % at 64; of compact weights the first one
 // leaves what it has unpacked to the others. (Of int4 that is a table look-up, and cheaper than to read what is unpacked.)
 template <class T>
-void Linear<T>::multiply_panel(int64_t panel, Range block, int64_t next_panel) const {
+void Linear<T>::multiply_panel(int64_t panel, Range block, int64_t next_panel, Piece& piece) const {
     const int64_t count = block.end - block.begin, tiles = (count + tile_height() - 1) / tile_height();
     char* unpacked = nullptr;
     if ((weight.codes == INT8 || weight.codes == COMPACT) && tiles > 1)
@@ -70,7 +73,7 @@ void Linear<T>::multiply_panel(int64_t panel, Range block, int64_t next_panel) c
         const Range part = share(count, (int)i, (int)tiles);
         const bool fetches = tiles > 1 && next_panel >= 0, is_unpacked = unpacked != nullptr && (weight.codes == INT8 || i > 0);
         sum_leaves(panel, {block.begin + part.begin, block.begin + part.end}, unpacked, is_unpacked,
-                   fetches ? part_of(next_panel, i, tiles) : Ahead{});
+                   fetches ? part_of(next_panel, i, tiles) : Ahead{}, piece);
     }
 }
 
@@ -90,7 +93,7 @@ void Linear<T>::unpack(int64_t panel, char* target) const {
 
 // The balanced tree as a stack: leaf n closes as many subtrees as n has trailing ones.
 template <class T>
-void Linear<T>::sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_unpacked, Ahead ahead) const {
+void Linear<T>::sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_unpacked, Ahead ahead, Piece& piece) const {
     alignas(64) float sums[MAX_TREE_DEPTH][std::max(TILE_ROWS<T>, QUANTIZED_ROWS) * TILE_COLUMNS];
     const int64_t length = weight.leaf_length(), tile_rows = tile.end - tile.begin;
     const int64_t bytes = weight.panel_bytes() / weight.leaves, unpacked_bytes = unpacked != nullptr ? unpacked_leaf_bytes() : 0;
@@ -103,7 +106,7 @@ void Linear<T>::sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_un
                 store(sums[depth - 1] + i, load(sums[depth - 1] + i) + load(sums[depth] + i));
         depth++;
     }
-    finish(sums[0], panel, tile);
+    if (piece.may_write()) finish(sums[0], panel, tile);
 }
 
 // Rows of a leaf. unpacked: null, what others have unpacked, or where a compact leaf is left as plain for others.
@@ -141,17 +144,14 @@ void Linear<T>::finish(const float* sums, int64_t panel, Range tile) const {
     }
 }
 
-// A thread's share is some panels of some row blocks, in order of blocks.
+// A piece is a panel of a row block, in order of blocks.
 template <class T>
 void run(const Linear<T>& linear, int threads) {
     const int64_t panels = linear.weight.panels(), blocks = linear.row_blocks();
-    on_each_thread((int)std::min<int64_t>(threads, blocks * panels), [&](int thread, int actual) {
-        const Range mine = share(blocks * panels, thread, actual);
-        for (int64_t item = mine.begin; item < mine.end; item++) {
-            const Range block = share(linear.rows, (int)(item / panels), (int)blocks);
-            linear.multiply_panel(item % panels, block, item + 1 < mine.end ? (item + 1) % panels : -1);
-        }
-    });
+    perform({blocks * panels, threads, [=](Piece& piece) {
+                 const Range block = share(linear.rows, piece.number / panels, blocks);
+                 linear.multiply_panel(piece.number % panels, block, piece.next >= 0 ? piece.next % panels : -1, piece);
+             }, false, linear.is_one_tile() ? PATIENCE_NS + linear.weight.panel_bytes() / BYTES_PER_NS : 0});
 }
 
 }  // namespace

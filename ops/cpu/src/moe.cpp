@@ -131,7 +131,7 @@ using namespace squadron;
 
 SQUADRON_API void squadron_route(const float* logits, int64_t rows, int64_t size, int64_t chosen, int32_t normalize,
                                  int32_t* ids, float* probabilities, int32_t threads) {
-    for_each(rows, GRAIN, threads, [&](int64_t row) {
+    for_each(rows, GRAIN, threads, [=](int64_t row) {
         route_row(logits + row * size, size, chosen, normalize != 0, ids + row * chosen, probabilities + row * chosen);
     });
 }
@@ -151,7 +151,7 @@ SQUADRON_API void squadron_experts(const PackedWeight* const* gate_up, const Pac
 
 SQUADRON_API void squadron_add_gated(const float* gate, const float* x, float* total, int64_t rows, int64_t size,
                                      int32_t threads) {
-    for_each(rows, GRAIN, threads, [&](int64_t row) {
+    for_each(rows, GRAIN, threads, [=](int64_t row) {
         const Vec weight = broadcast(1.0f) / (broadcast(1.0f) + exponential(broadcast(-gate[row])));
         for (int64_t i = 0; i < size; i += LANES) {
             const Vec sum = load(total + row * size + i, size - i) + weight * load(x + row * size + i, size - i);

@@ -37,7 +37,7 @@ SQUADRON_API void squadron_rms_norm(const void* x, const void* weight, void* out
                                     int32_t dtype, int32_t threads) {
     with_dtype(dtype, [&](auto type) {
         using T = decltype(type);
-        for_each(rows, GRAIN, threads, [&](int64_t row) {
+        for_each(rows, GRAIN, threads, [=](int64_t row) {
             norm_row((const T*)x + row * size, (const T*)weight, (T*)out + row * size, size, eps);
         });
     });
@@ -47,7 +47,7 @@ SQUADRON_API void squadron_add(const float* update, void* residual, int64_t rows
                                int32_t threads) {
     with_dtype(dtype, [&](auto type) {
         using T = decltype(type);
-        for_each(rows, GRAIN, threads, [&](int64_t row) { add_row(update + row * size, (T*)residual + row * size, size); });
+        for_each(rows, GRAIN, threads, [=](int64_t row) { add_row(update + row * size, (T*)residual + row * size, size); });
     });
 }
 
@@ -55,7 +55,7 @@ SQUADRON_API void squadron_add_rms_norm(const float* update, void* residual, con
                                         int64_t size, float eps, int32_t dtype, int32_t threads) {
     with_dtype(dtype, [&](auto type) {
         using T = decltype(type);
-        for_each(rows, GRAIN, threads, [&](int64_t row) {
+        for_each(rows, GRAIN, threads, [=](int64_t row) {
             add_row(update + row * size, (T*)residual + row * size, size);
             norm_row((const T*)residual + row * size, (const T*)weight, (T*)out + row * size, size, eps);
         });
@@ -66,7 +66,7 @@ SQUADRON_API void squadron_qk_norm(void* qkv, const void* query_weight, const vo
                                    int64_t kv_heads, int64_t head_dim, float eps, int32_t dtype, int32_t threads) {
     with_dtype(dtype, [&](auto type) {
         using T = decltype(type);
-        for_each(rows, GRAIN, threads, [&](int64_t row) {
+        for_each(rows, GRAIN, threads, [=](int64_t row) {
             T* head = (T*)qkv + row * (heads + 2 * kv_heads) * head_dim;
             for (int64_t i = 0; i < heads + kv_heads; i++, head += head_dim)
                 norm_row(head, (const T*)(i < heads ? query_weight : key_weight), head, head_dim, eps);

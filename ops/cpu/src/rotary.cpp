@@ -37,7 +37,7 @@ SQUADRON_API int64_t squadron_rotary_and_cache(const void* qkv, const int32_t* p
             return row;
     with_dtype(dtype, [&](auto type) {
         using T = decltype(type);
-        for_each(rows, 8, threads, [&](int64_t row) {
+        for_each(rows, 8, threads, [=](int64_t row) {
             const T* x = (const T*)qkv + row * (heads + 2 * kv_heads) * head_dim;
             const float* angles = cos_sin + positions[row] * head_dim;
             for (int64_t head = 0; head < heads; head++)

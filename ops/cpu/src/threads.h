@@ -1,14 +1,16 @@
-// Work shared among OpenMP threads: in equal shares known beforehand, or item by item as threads come free.
+// Work shared among threads, in pieces: each thread has a share of them, and takes from the others' when its own is done.
 //
-// Which thread computes an element never enters into its value. libgomp is the one that torch has loaded: one pool of
-// threads for both, so that neither waits for cores the other is spinning on.
+// Which thread computes a piece never enters into its value. A thread may lose its core at any time, to another process; the
+// others then go on without it, see threads.cpp.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
-
-#include <omp.h>
+#include <utility>
+#include <vector>
 
 namespace squadron {
 
@@ -16,36 +18,76 @@ struct Range {
     int64_t begin, end;
 };
 
-inline Range share(int64_t count, int thread, int threads) {
-    return {count * thread / threads, count * (thread + 1) / threads};
+inline Range share(int64_t count, int64_t part, int64_t parts) {
+    return {count * part / parts, count * (part + 1) / parts};
 }
 
-// body(thread, threads) once on each thread.
-template <class Body>
-void on_each_thread(int threads, Body body) {
-    if (threads == 1) return body(0, 1);
-#pragma omp parallel num_threads(threads)
-    body(omp_get_thread_num(), omp_get_num_threads());
+// A piece as a thread computes it.
+struct Piece {
+    int64_t number;
+    int64_t next;  // the one that this thread means to compute after it; -1: none
+
+    // Of a repeatable piece, to be asked once, after computing and before writing: false if another thread writes it.
+    bool may_write() {
+        if (state == nullptr) return true;
+        uint64_t expected = computing;
+        has_written = state->compare_exchange_strong(expected, writing, std::memory_order_acq_rel);
+        return has_written;
+    }
+
+    std::atomic<uint64_t>* state = nullptr;  // of the thread that took the piece; null if it is not repeatable
+    uint64_t computing = 0, writing = 0;     // what it is before may_write, and after
+    bool has_written = false;
+};
+
+struct Job {
+    int64_t pieces;
+    int threads;  // how many to use at most
+    std::function<void(Piece& piece)> compute;
+    bool is_in_order = false;  // pieces are taken in order, by all threads: for those of uneven cost
+    // If not 0, a piece may be computed twice at a time, and once more after the job was done, until may_write: a thread that
+    // has waited so long for another computes the other's piece itself.
+    int64_t patience_ns = 0;
+};
+
+// Jobs are done one after the other, each by all threads.
+void run(const Job* jobs, int64_t count);
+
+// While one exists, this thread's jobs are not done but noted down, with copies of what they capture.
+class Recording {
+   public:
+    Recording();
+    ~Recording();
+    Recording(const Recording&) = delete;
+    static Recording* current();
+
+    std::vector<Job> jobs;
+};
+
+inline void perform(Job job) {
+    if (Recording* recording = Recording::current())
+        recording->jobs.push_back(std::move(job));
+    else
+        run(&job, 1);
 }
 
 // body(i) for each i below count; `grain` is the least number of items that is worth waking a thread for.
 template <class Body>
 void for_each(int64_t count, int64_t grain, int threads, Body body) {
+    constexpr int64_t PIECES_OF_A_THREAD = 8;
+    if (count <= 0) return;
     if (count < 2 * grain) threads = 1;
-    on_each_thread(threads, [&](int thread, int actual) {
-        const Range mine = share(count, thread, actual);
-        for (int64_t i = mine.begin; i < mine.end; i++) body(i);
-    });
+    const int64_t pieces = threads == 1 ? 1 : std::min(count / grain, PIECES_OF_A_THREAD * threads);
+    perform({pieces, threads, [=](Piece& piece) {
+                 const Range items = share(count, piece.number, pieces);
+                 for (int64_t i = items.begin; i < items.end; i++) body(i);
+             }});
 }
 
 // As for_each, for items of uneven cost: they are taken in order, one at a time.
 template <class Body>
 void for_each_dynamic(int64_t count, int threads, Body body) {
-    if (count < threads) threads = count > 0 ? (int)count : 1;
-    std::atomic<int64_t> next{0};
-    on_each_thread(threads, [&](int, int) {
-        for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(i);
-    });
+    if (count > 0) perform({count, threads, [=](Piece& piece) { body(piece.number); }, true});
 }
 
 // A thread's working memory, aligned to a cache line, kept from call to call and only ever grown.

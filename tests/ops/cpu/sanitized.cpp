@@ -19,6 +19,7 @@
 #include "dtype.h"
 #include "linear.h"
 #include "tape.h"
+#include "threads.h"
 
 using namespace squadron;
 
@@ -306,6 +307,46 @@ void run_tape() {
     check(std::memcmp(out.get(), expected.get(), rows * size * sizeof(float)) == 0, "a tape computes what its calls do");
 }
 
+// Every piece is written once, and none is begun before the job before it is done.
+void run_jobs() {
+    const int threads = 2 + below(3), number = 1 + below(6);
+    const int64_t pieces = 1 + below(40);
+    std::vector<std::atomic<int>> written(number * pieces);
+    std::vector<Job> jobs;
+    for (int j = 0; j < number; j++) {
+        const bool is_repeatable = below(2), is_in_order = below(2);
+        jobs.push_back({pieces, threads, [&written, j, pieces](Piece& piece) {
+                            for (int64_t i = 0; i < j * pieces; i++) check(written[i] == 1, "jobs come one after the other");
+                            if (piece.may_write()) written[j * pieces + piece.number]++;
+                        }, is_in_order, is_repeatable});
+    }
+    run(jobs.data(), number);
+    for (const auto& count : written) check(count == 1, "every piece is written once");
+}
+
+// A thread that comes to a stand with a piece, until the last job: another computes the piece, and what comes after it.
+void run_without_a_thread() {
+    const int64_t pieces = 2 + below(10), slow = below((int)pieces);
+    std::atomic<int> attempts{0}, late{0};
+    std::atomic<bool> is_over{false};
+    std::vector<std::atomic<int>> written(pieces);
+    const Job jobs[] = {
+        {pieces, 2, [&](Piece& piece) {
+             if (piece.number == slow && attempts++ == 0)
+                 while (!is_over) std::this_thread::yield();
+             if (piece.may_write())
+                 written[piece.number]++;
+             else
+                 late++;
+         }, false, 1000},
+        {3, 2, [&](Piece&) { for (const auto& count : written) check(count == 1, "a job begins when its pieces are written"); }},
+        {1, 2, [&](Piece&) { is_over = true; }},
+    };
+    run(jobs, 3);
+    check(attempts >= 2 && late >= 1, "another thread computes the piece of one that does not run");
+    for (const auto& count : written) check(count == 1, "and it alone writes it");
+}
+
 }  // namespace
 
 int main() {
@@ -325,6 +366,8 @@ int main() {
         }
         run_sampling();
         run_tape();
+        run_jobs();
+        run_without_a_thread();
         if (round % 6 == 0) run_shared_memory();
     }
     std::printf("%d checks, vectors of %d floats\n", checks.load(), LANES);
