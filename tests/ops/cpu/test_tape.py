@@ -2,6 +2,7 @@
 would.
 """
 
+import os
 import subprocess
 import sys
 
@@ -45,6 +46,31 @@ def test_a_replay_reads_anew_and_nothing_is_computed_before_it() -> None:
         assert torch.equal(got, expected)
         assert torch.equal(residual, added)
         assert replay() is got
+
+
+@pytest.mark.parametrize("rows", [1, 8, 20])
+def test_threads_that_share_cores_change_nothing(rows: int) -> None:
+    """They lose their cores while they compute, and others take their work over."""
+    before, norm, threads = torch.randn(rows, 304).bfloat16(), torch.randn(304).bfloat16(), torch.get_num_threads()
+    residual = before.clone()
+    gate_up = cpu.prepare_gate_up(torch.randn(2 * 640, 304).bfloat16() / 16)
+    down = cpu.prepare_tree_linear(torch.randn(304, 640).bfloat16() / 16, 8)
+
+    def compute() -> torch.Tensor:
+        x = cpu.rms_norm(residual, norm, 1e-6)
+        for _ in range(10):
+            x = cpu.add_rms_norm(cpu.linear_tree(cpu.gate_up_silu(x, gate_up), down), residual, norm, 1e-6)
+        return x
+
+    expected = compute()
+    torch.set_num_threads(2 * len(os.sched_getaffinity(0)) + 1)
+    try:
+        replay = tape.capture(compute)
+        for _ in range(20):
+            residual.copy_(before)
+            assert torch.equal(replay(), expected)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_a_capture_does_not_import_torchs_compiler() -> None:
