@@ -1,22 +1,28 @@
 """The interface through which the HTTP layer has its requests answered."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol
 
 from engine.outputs import RequestOutput
 from engine.queue_limits import Load
 from engine.request import NO_KEY, Request, Share
 
+# Takes what a delta says that is the only choice's next text, and the number of tokens it is of;
+# False if the delta must come from the generator instead.
+Shortcut = Callable[[str, int], bool]
+
 
 class Service(Protocol):
     """Answers requests; the gateway is one."""
 
-    def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
+    def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
         """The request's deltas, until each of its `params.n` choices has a finish_reason; for a
         request that resumes, of the tokens after those it has.
 
         The first delta carries prompt_token_ids, and prompt_logprobs if requested; `prompt` is the
         prompt's text, decoded if it came as token ids. Closing the generator aborts the request.
+        While somebody waits for the generator's next delta, which is never the first, one that says
+        nothing but text may be given to `shortcut`: then nobody needs to wake.
         Raises, before the first delta, InvalidRequest for what only the engine can know (a prompt
         too long: `context_length_exceeded`) or Overloaded, and at any time InputProcessingError,
         EngineDead, FingerprintChanged, RequestQuarantined or an ApiError.

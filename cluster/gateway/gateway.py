@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cluster.api.errors import ShuttingDown
+from cluster.api.service import Shortcut
 from cluster.gateway.attempts import Attempts
 from cluster.gateway.door import Door
 from cluster.gateway.history import Asked, History
@@ -88,14 +89,14 @@ class Gateway:
         """See `Service`."""
         self._door.check_room(more, seconds, share)
 
-    async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
+    async def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
         """See `Service`. Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while
         the gateway shuts down, or EngineDead, FingerprintChanged or RequestQuarantined once no
         attempt is left.
         """
         if self._is_draining:
             raise ShuttingDown()
-        with self._watcher.watch(request) as watch, self._journals.open(watch.request) as journal:
+        with self._watcher.watch(request) as watch, self._journals.open(watch.request, shortcut) as journal:
             asked = self._history.add(request.id, journal.request.id)
             attempts = Attempts(journal, self._max_attempts, self._patience, self._last_turn)
             while not journal.is_told:

@@ -9,12 +9,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Self
 
+from cluster.api.service import Shortcut
+from cluster.replica.delta_channel import PlainDelta
 from cluster.replica.lost import EngineLost
 from engine.errors import DeadlineExceeded
 from engine.outputs import Accumulator, CompletionOutput, FinishReason, RequestOutput
 from engine.request import Request, Resume
 
 MIN_SECONDS = 0.001  # that a request has left: none at all is not a timeout
+MAX_PENDING = 64  # deltas that a slow reader has not taken; more are joined at once
 
 
 class Journal:
@@ -25,9 +28,9 @@ class Journal:
     that is slow finds the deltas of several steps joined into one, where the request allows it.
     """
 
-    def __init__(self, request_id: str, request: Request) -> None:
+    def __init__(self, request_id: str, request: Request, shortcut: Shortcut | None = None) -> None:
         """`request_id`: the client's; the engine knows the request by another. `request`: as it is
-        put to the first replica.
+        put to the first replica. `shortcut`: see `Service.generate`.
         """
         resume, num_choices = request.resume, request.params.num_samples
         self.request_id = request_id
@@ -48,6 +51,8 @@ class Journal:
         self.first_token_time: float | None = None  # seconds of time.monotonic(), when it came from the replica
         self.last: RequestOutput | None = None  # the delta that finished the request
         self._finished = False
+        self._shortcut = shortcut if num_choices == 1 else None
+        self._is_awaited = False  # the reader waits, and has had everything
         self._pending: list[RequestOutput] = []
         self._failure: Exception | None = None
         self._deadline = None if request.timeout is None else time.monotonic() + request.timeout
@@ -112,6 +117,18 @@ class Journal:
             self.first_token_time = time.monotonic()
         delta.outputs = open_ones
         self._append(delta)
+        return True
+
+    def accept_plain(self, delta: PlainDelta, source: str) -> bool:
+        """As `accept`, of a delta that may take the shortcut: the way of nearly every token."""
+        token_ids = self._output_ids[0]
+        is_next = delta.attempt == self.attempt and delta.first_index == len(token_ids) and not self.finish_reasons
+        if not (is_next and self._is_awaited and self._shortcut is not None and self._failure is None):
+            return self.accept(delta.as_output(), source)
+        if self._pending or not self._shortcut(delta.text, len(delta.token_ids)):
+            return self.accept(delta.as_output(), source)
+        token_ids.extend(delta.token_ids)
+        self.has_gained = True
         return True
 
     def fail(self, failure: Exception) -> None:
@@ -191,7 +208,9 @@ class Journal:
             self.raise_if_late()
             if self._failure is not None:
                 raise self._failure
+            self._is_awaited = True
             await self._news.wait()
+            self._is_awaited = False
 
     def _take(self) -> RequestOutput:
         if not self.request.joins_deltas:
@@ -215,6 +234,8 @@ class Journal:
         delta.num_cached_tokens = self.num_cached_tokens
         delta.max_tokens = self.max_tokens
         delta.fingerprint = self._fingerprint
+        if len(self._pending) == MAX_PENDING and self.request.joins_deltas:
+            self._pending = [_join(self._pending)]
         self._pending.append(delta)
         self._news.set()
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from cluster.api.service import Shortcut
 from cluster.gateway.journal import Journal
+from cluster.replica.delta_channel import PlainDelta
 from engine.outputs import RequestOutput
 from engine.queue_limits import NOTHING, Load
 from engine.request import Request, estimated_tokens
@@ -37,10 +39,10 @@ class Journals:
         return [journal for journal in self if journal.source == connection]
 
     @contextmanager
-    def open(self, request: Request) -> Iterator[Journal]:
+    def open(self, request: Request, shortcut: Shortcut | None = None) -> Iterator[Journal]:
         """The request's, while this is open."""
         own = self._as_engines_know(request)
-        journal = self._journals[own.id] = Journal(request.id, own)
+        journal = self._journals[own.id] = Journal(request.id, own, shortcut)
         if not any(request.resume.output_ids):
             self._waiting[own.id] = load = Load(1, estimated_tokens(request.prompt))
             self.waiting += load
@@ -62,12 +64,16 @@ class Journals:
             self._all_ended.clear()
             await self._all_ended.wait()
 
-    def accept(self, deltas: list[RequestOutput], connection: str) -> None:
+    def accept(self, deltas: list[RequestOutput | PlainDelta], connection: str) -> None:
         """Hand each delta to its journal; those of requests that have ended are dropped."""
         for delta in deltas:
             own_id = delta.request_id  # which the journal replaces by the client's
             journal = self._journals.get(own_id)
-            if journal is not None and journal.accept(delta, connection) and delta.outputs:
+            if journal is None:
+                continue
+            if isinstance(delta, PlainDelta):  # never the first
+                journal.accept_plain(delta, connection)
+            elif journal.accept(delta, connection) and delta.outputs:
                 self._waits_no_more(own_id, journal)
 
     def _waits_no_more(self, own_id: str, journal: Journal) -> None:

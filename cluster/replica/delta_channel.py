@@ -4,9 +4,12 @@ all its requests.
 The first frame (`cluster/sockets`) of a connection is the gateway's token and the name that the
 engine gives the connection; the gateway answers with one byte, and never again. Every other frame
 is a msgpack `News`: deltas, or the replica's report on itself, which is sent even if nothing else
-is. A replica that exits is noticed by the end of the connection; one that is frozen by its silence
-and that of its witness (`cluster/replica/witness`), which has a connection of its own: the same
-first frame and one more byte, then empty frames.
+is. Most deltas are one choice's next token with its text and nothing else; these travel as
+`PlainDelta`, a few dozen bytes each.
+
+A replica that exits is noticed by the end of the connection; one that is frozen by its silence and
+that of its witness (`cluster/replica/witness`), which has a connection of its own: the same first
+frame and one more byte, then empty frames.
 """
 
 import asyncio
@@ -15,7 +18,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from cluster.sockets import LENGTH
-from engine.outputs import RequestOutput
+from engine.outputs import CompletionOutput, RequestOutput
 from engine.queue_limits import QueueLimits
 from engine.records.stats import EngineStats
 
@@ -50,10 +53,37 @@ class GatewayAddress:
     token: bytes = field(repr=False)
 
 
+class PlainDelta(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What most deltas are: the first choice's next tokens with their text, and nothing else. Never
+    a request's first delta, nor its last.
+    """
+
+    request_id: str
+    attempt: int
+    first_index: int
+    token_ids: list[int]
+    text: str
+
+    def as_output(self) -> RequestOutput:
+        choice = CompletionOutput(0, self.text, self.token_ids, self.first_index)
+        return RequestOutput(self.request_id, self.attempt, [], [choice], finished=False)
+
+
+def as_sent(delta: RequestOutput) -> RequestOutput | PlainDelta:
+    """The delta as it travels, once a gateway has what the first one says of the prompt."""
+    if len(delta.outputs) != 1 or delta.finished or delta.prompt_token_ids or delta.max_tokens is not None:
+        return delta
+    (choice,) = delta.outputs
+    has_more = (choice.index, choice.finish_reason, choice.logprobs, choice.cumulative_logprob) != (0, None, None, None)
+    if has_more or (delta.prompt, delta.prompt_logprobs, delta.error) != (None, None, None):
+        return delta
+    return PlainDelta(delta.request_id, delta.attempt, choice.first_index, choice.token_ids, choice.text)
+
+
 class News(msgspec.Struct, array_like=True):
     """The content of one frame."""
 
-    deltas: list[RequestOutput]
+    deltas: list[RequestOutput | PlainDelta]
     report: EngineReport | None = None
 
 

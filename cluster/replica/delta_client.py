@@ -17,6 +17,7 @@ from cluster.replica.delta_channel import (
     EngineReport,
     GatewayAddress,
     News,
+    as_sent,
 )
 from cluster.replica.witness import Witness
 from cluster.sockets import frame, set_tcp_options
@@ -53,7 +54,7 @@ class DeltaClient:
         """
         connection = self._connections.get(address)
         if connection is not None:
-            connection.writer.write(frame(self._encoder.encode(News(deltas))))
+            connection.writer.write(frame(self._encoder.encode(News([as_sent(delta) for delta in deltas]))))
             if connection.writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
                 connection.writer.transport.abort()
 

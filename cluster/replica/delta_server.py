@@ -18,6 +18,7 @@ from cluster.replica.delta_channel import (
     EngineReport,
     GatewayAddress,
     News,
+    PlainDelta,
     read_frame,
 )
 from cluster.sockets import MAX_FRAME_BYTES, TOKEN_BYTES, set_tcp_options
@@ -41,7 +42,7 @@ class DeltaServer:
 
     def __init__(
         self,
-        on_deltas: Callable[[list[RequestOutput], str], None],
+        on_deltas: Callable[[list[RequestOutput | PlainDelta], str], None],
         on_lost: Callable[[str], None],
         on_silent: Callable[[EngineReport, float], None],
     ) -> None:

@@ -1,95 +1,72 @@
-"""What a delta costs a gateway: from the delta channel's message to the events of a chat stream.
+"""What a token costs a gateway: from the delta channel's message to the socket of an event stream.
 
-    python -m tests.benchmarks.bench_gateway [--streams 64] [--tokens 400]
+    python -m tests.benchmarks.bench_gateway [--streams 64] [--tokens 400] [--path PATH]
+        [--repeats 3] [--profile]
 
-Prints processor time for each delta, without the socket at either end.
+Prints processor time of the gateway's process for each token: of a gateway as Serve's direct
+ingress runs it, with the delta channel, HTTP and everything between, and in turn of the least that
+could write such a stream, a bare protocol that writes the same number of bytes. A scripted engine
+and the clients run beside it, in processes of their own, in lock-step. --profile prints where the
+gateway spends it (by cProfile, which itself makes it several times slower).
 """
 
 import argparse
-import asyncio
-import gc
 import json
-import time
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
-from cluster.api.model import Model
-from cluster.api.requests.read import Reader
-from cluster.api.responses.chat import chat_events
-from cluster.api.responses.generation import run
-from cluster.gateway.gateway import Gateway
-from cluster.replica.delta_channel import GatewayAddress
-from engine.outputs import CompletionOutput, RequestOutput
-from engine.request import Request
-
-BODY = json.dumps({"messages": [{"role": "user", "content": "hi"}], "stream": True, "max_tokens": 4000}).encode()
+BARE_EVENT_BYTES = 260  # about as many as a chat event has
 
 
-class OpenCall:
-    """Is never answered: the deltas are all that counts."""
-
-    async def result(self) -> str:
-        await asyncio.Event().wait()
-        return ""
-
-    def cancel(self) -> None:
-        pass
-
-
-class Engines:
-    """Notes what is asked."""
-
-    def __init__(self) -> None:
-        self.request_ids: list[str] = []
-
-    def generate(self, request: Request, gateway: GatewayAddress) -> OpenCall:
-        self.request_ids.append(request.id)
-        return OpenCall()
-
-    async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
-        return True
+@contextmanager
+def started(module: str, *arguments: object) -> Iterator[tuple[int, list[int]]]:
+    """A part of the benchmark, as a process that ends with this: its number and its ports."""
+    command = [sys.executable, "-m", f"tests.benchmarks.gateway.{module}", *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        yield process.pid, json.loads(process.stdout.readline())
+        process.stdin.close()
 
 
-async def measure(num_streams: int, num_tokens: int) -> float:
-    """Seconds of processor time for each delta."""
-    engines = Engines()
-    gateway = Gateway(engines, max_attempts=1, patience=1000.0)
-    await gateway.start("127.0.0.1")
-    model = Model(name="demo", max_model_len=8192, vocab_size=1000)
-    reader = Reader(model, strict_fields=False)
-
-    async def read() -> None:
-        call = await reader.chat(BODY)
-        async for _ in chat_events(call, model, run(gateway, call)):
-            pass
-
-    readers = [asyncio.create_task(read()) for _ in range(num_streams)]
-    while len(engines.request_ids) < num_streams:
-        await asyncio.sleep(0)
-    steps = [[delta(name, index, num_tokens) for name in engines.request_ids] for index in range(num_tokens)]
-    gc.freeze()
-    started = time.process_time()
-    for deltas in steps:
-        gateway._journals.accept(deltas, "connection")
-        await asyncio.sleep(0)  # each reader has its turn, and finds one delta
-    await asyncio.gather(*readers)
-    spent = time.process_time() - started
-    await gateway.close()
-    return spent / (num_streams * num_tokens)
-
-
-def delta(request_id: str, index: int, num_tokens: int) -> RequestOutput:
-    finished = index == num_tokens - 1
-    choice = CompletionOutput(0, "ab", [5], index, finish_reason="length" if finished else None)
-    return RequestOutput(request_id, 0, [1, 2] if index == 0 else [], [choice], finished)
+def measure(arguments: argparse.Namespace, *, is_bare: bool) -> dict[str, float]:
+    """See `client.measure`."""
+    size = ("--streams", arguments.streams, "--tokens", arguments.tokens)
+    with ExitStack() as stack:
+        if is_bare:
+            pid, (http, steps) = stack.enter_context(started("server", "--bare", BARE_EVENT_BYTES, *size[:2]))
+        else:
+            _, (orders, steps) = stack.enter_context(started("engine", *size))
+            profile = ["--profile"] if arguments.profile else []
+            pid, (http,) = stack.enter_context(started("server", "--engine", orders, *profile))
+        where = ("--http", http, "--steps", steps, "--pid", pid, "--path", arguments.path)
+        command = [sys.executable, "-m", "tests.benchmarks.gateway.client", *map(str, (*where, *size))]
+        result: dict[str, float] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        return result
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=400)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--path", default="/v1/chat/completions", help="or /v1/completions")
+    parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
-    seconds = asyncio.run(measure(arguments.streams, arguments.tokens))
-    print(f"delta_cpu_seconds  {seconds * 1e6:8.1f} us for each delta of {arguments.streams} streams")
-    print(json.dumps({"delta_cpu_seconds": seconds}))
+    figures = {}
+    names = ("gateway", "bare")
+    runs = [{name: measure(arguments, is_bare=name == "bare") for name in names} for _ in range(arguments.repeats)]
+    for name in names:
+        median = {key: statistics.median(run[name][key] for run in runs) for key in runs[0][name]}
+        figures |= {f"{name}_{key}": value for key, value in median.items()}
+        print(
+            f"{name:8} {median['cpu_seconds'] * 1e6:6.1f} us of processor time a token, {arguments.streams} streams, "
+            f"{median['tokens_per_second']:.0f} tok/s, {median['events']:.2f} events, "
+            f"{median['event_bytes']:.0f} bytes a token"
+        )
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ import socket
 import struct
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from cluster.api.edge.writable import WritableConnection
 
 UNREAD_SECONDS = 30.0
 _RESET = struct.pack("ii", 1, 0)  # struct linger: on, for no time
 
 
-class UnreadLimit(HttpToolsProtocol):
+class UnreadLimit(WritableConnection):
     """An HTTP connection of a proxy's server, or of a gateway's own one.
 
     A client that reads more slowly than its answer is made has the rest of it waiting here, beside

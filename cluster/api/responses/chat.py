@@ -10,6 +10,7 @@ from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.responses.generation import Tally, Update, collect, finish_reason
 from cluster.api.responses.logprobs import chat_logprobs, prompt_logprobs
+from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.protocol import (
     ChatChoice,
     ChatChunkChoice,
@@ -43,8 +44,12 @@ async def chat_result(call: Call, model: Model, updates: AsyncGenerator[Update, 
     return msgspec.json.encode(answer)
 
 
-async def chat_events(call: Call, model: Model, updates: AsyncGenerator[Update, None]) -> AsyncGenerator[bytes, None]:
-    """The answer's events, one or more per delta; raises ApiError."""
+async def chat_events(
+    call: Call, model: Model, updates: AsyncGenerator[Update, None], plain: PlainEvents
+) -> AsyncGenerator[bytes, None]:
+    """The answer's events, one or more per delta, but for those that `plain` writes itself; raises
+    ApiError.
+    """
     tally = Tally(call)
     usage = None if call.include_usage else UNSET
     begun: set[int] = set()
@@ -54,9 +59,13 @@ async def chat_events(call: Call, model: Model, updates: AsyncGenerator[Update, 
             ChatCompletionChunk(call.id, call.created, model.name, [choice], usage, warnings, tally.fingerprint)
         )
 
+    def plain_event(text: str) -> bytes:
+        return chunk(ChatChunkChoice(0, ChatDelta(content=text)))
+
     async with aclosing(updates):
         async for update in updates:
             tally.add(update)
+            plain.open(tally, plain_event)
             is_end = tally.is_whole and not call.include_usage
             events = []
             for number, delta in enumerate(update.output.outputs, 1):

@@ -4,12 +4,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.responses.generation import Tally, Update, collect, finish_reason
 from cluster.api.responses.logprobs import Offsets, completion_logprobs, echoed_logprobs, prompt_logprobs
+from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.protocol import Completion, CompletionChoice, CompletionLogprobs
 from cluster.api.responses.stream import DONE, event
 from engine.errors import InvalidRequest
@@ -33,16 +34,26 @@ async def completion_result(call: Call, model: Model, updates: AsyncGenerator[Up
 
 
 async def completion_events(
-    call: Call, model: Model, updates: AsyncGenerator[Update, None]
+    call: Call, model: Model, updates: AsyncGenerator[Update, None], plain: PlainEvents
 ) -> AsyncGenerator[bytes, None]:
-    """The answer's events, at most one per delta; raises ApiError, InvalidRequest."""
+    """The answer's events, at most one per delta, but for those that `plain` writes itself; raises
+    ApiError, InvalidRequest.
+    """
     tally = Tally(call)
     usage = None if call.include_usage else UNSET
     first: dict[int, RequestOutput] = {}
     offsets: dict[int, Offsets] = {}  # of each choice
+
+    def part(choice: CompletionChoice, warnings: list[str] | UnsetType = UNSET) -> bytes:
+        return event(Completion(call.id, call.created, model.name, [choice], usage, warnings, tally.fingerprint))
+
+    def plain_event(text: str) -> bytes:
+        return part(CompletionChoice(0, text))
+
     async with aclosing(updates):
         async for update in updates:
             tally.add(update)
+            plain.open(tally, plain_event)
             index = update.prompt_index
             first.setdefault(index, update.output)
             is_end = tally.is_whole and not call.include_usage
@@ -53,10 +64,8 @@ async def completion_events(
                 offsets.setdefault(number, _offsets(call, model))
                 choice = _choice(call, index, delta, offsets[number], echoed=echoed)
                 if choice.text or choice.logprobs is not None or choice.finish_reason is not None:
-                    told = call.warnings if is_end and position == len(update.output.outputs) else UNSET
-                    events.append(
-                        event(Completion(call.id, call.created, model.name, [choice], usage, told, tally.fingerprint))
-                    )
+                    is_last = is_end and position == len(update.output.outputs)
+                    events.append(part(choice, call.warnings if is_last else UNSET))
             if events:
                 yield b"".join(events)
     total = tally.close()

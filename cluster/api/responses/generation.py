@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cluster.api.errors import ApiError
 from cluster.api.requests.call import Call
 from cluster.api.responses.protocol import FinishReason, PromptTokensDetails, Usage
-from cluster.api.service import Service
+from cluster.api.service import Service, Shortcut
 from engine.errors import (
     DEADLINE_EXCEEDED,
     REQUEST_QUARANTINED,
@@ -27,16 +27,21 @@ class Update(NamedTuple):
     output: RequestOutput
 
 
-def run(service: Service, call: Call) -> AsyncGenerator[Update, None]:
-    """All requests' deltas as they arrive; closing it aborts running requests."""
-    streams = [_updates(service, call, index) for index in range(len(call.requests))]
-    return streams[0] if len(streams) == 1 else _merge(streams)
+def run(service: Service, call: Call, shortcut: Shortcut | None = None) -> AsyncGenerator[Update, None]:
+    """All requests' deltas as they arrive; closing it aborts running requests. A call of one choice
+    may offer a `shortcut`.
+    """
+    if len(call.requests) == 1:
+        return _updates(service, call, 0, shortcut if call.params.num_samples == 1 else None)
+    return _merge([_updates(service, call, index) for index in range(len(call.requests))])
 
 
-async def _updates(service: Service, call: Call, index: int) -> AsyncGenerator[Update, None]:
+async def _updates(
+    service: Service, call: Call, index: int, shortcut: Shortcut | None = None
+) -> AsyncGenerator[Update, None]:
     """One request's deltas; errors about its prompt name the caller's field."""
     try:
-        async with aclosing(service.generate(call.requests[index])) as stream:
+        async with aclosing(service.generate(call.requests[index], shortcut)) as stream:
             async for output in stream:
                 yield Update(index, output)
     except InvalidRequest as error:
@@ -79,6 +84,10 @@ class Tally:
                 raise ApiError(500, f"The request failed: {output.error}", code=code)
             if delta.finish_reason == "abort":
                 raise ApiError(500, "The request was aborted", code="request_aborted")
+
+    def add_tokens(self, count: int) -> None:
+        """Of an answer's only choice, which goes on."""
+        self._completion_tokens += count
 
     @property
     def is_whole(self) -> bool:

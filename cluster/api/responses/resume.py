@@ -20,18 +20,20 @@ from dataclasses import replace
 import msgspec
 from starlette.requests import Request
 
+from cluster.api.body_writer import offered
 from cluster.api.errors import ApiError
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.fields import as_brief_json
 from cluster.api.responses.generation import Update, run
 from cluster.api.responses.numbered_stream import NumberedStream
+from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.streams import StreamRecord, StreamStore
 from cluster.api.service import Service
 
 _EVENT_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
-Events = Callable[[Call, Model, AsyncGenerator[Update, None]], AsyncGenerator[bytes, None]]
+Events = Callable[[Call, Model, AsyncGenerator[Update, None], PlainEvents], AsyncGenerator[bytes, None]]
 
 
 class Resumable:
@@ -51,7 +53,8 @@ class Resumable:
             if last_event_id is not None:
                 why = "it has several choices or prompts" if self._store else "this server runs without stream_resume"
                 raise _unknown_stream(last_event_id, why)
-            return events(call, self._model, run(self._service, call))
+            plain = PlainEvents(offered(request.scope))
+            return events(call, self._model, run(self._service, call, plain), plain)
         digest = _digest(call, request.headers.get("authorization", ""))
         if last_event_id is None:
             record = StreamRecord(digest, call.created, call.params.seed)
@@ -72,7 +75,7 @@ class Resumable:
         assert self._store is not None
         stream = NumberedStream(self._service, self._store, call, record, _num_known(call, record, last))
         try:
-            async with aclosing(events(call, self._model, stream.updates())) as parts:
+            async with aclosing(events(call, self._model, stream.updates(), PlainEvents(None))) as parts:
                 async for part in parts:
                     told = b"".join(event for number, event in stream.number(part) if number > last)
                     if told:

@@ -23,10 +23,15 @@ def event(chunk: msgspec.Struct) -> bytes:
 
 def frame(data: bytes) -> bytes:
     """The event whose data is this JSON text."""
+    return b"data: " + escape_line_ends(data) + b"\n\n"
+
+
+def escape_line_ends(data: bytes) -> bytes:
+    """JSON text without the characters that some readers take for the end of a line."""
     if not data.isascii():
         for character, escaped in _LINE_ENDS.items():
             data = data.replace(character, escaped)
-    return b"data: " + data + b"\n\n"
+    return data
 
 
 class EventStream(Response):

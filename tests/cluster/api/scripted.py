@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from cluster.api.app import build
 from cluster.api.model import Model
+from cluster.api.service import Shortcut
 from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, Logprob, RequestOutput
 from engine.queue_limits import Load
@@ -56,15 +57,20 @@ class ScriptedService:
         self.problems: list[str] = []
         self.asked_room: list[tuple[Load, float | None]] = []
         self.is_full = False
+        self.num_by_shortcut = 0  # deltas
 
-    async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
+    async def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
         self.generated.append(request)
         script = self.scripts.get(text_of(request.prompt), Script())
         num_known = sum(map(len, request.resume.output_ids))
         try:
             for step, text in list(enumerate(script.texts))[num_known:]:
                 is_last = step == len(script.texts) - 1 and script.finishes and not script.error and not script.waits
-                yield _output(request.id, request.params, step, text, script, is_last)
+                is_plain = step > num_known and not is_last and request.params.logprobs is None
+                if is_plain and shortcut is not None and shortcut(text, 1):
+                    self.num_by_shortcut += 1
+                else:
+                    yield _output(request.id, request.params, step, text, script, is_last)
             if script.error is not None:
                 raise script.error
             if script.waits:

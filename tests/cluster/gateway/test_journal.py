@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.api.service import Shortcut
 from cluster.gateway.journal import Journal
+from cluster.replica.delta_channel import PlainDelta, as_sent
 from cluster.replica.lost import EngineLost
 from engine.outputs import Accumulator, CompletionOutput, RequestOutput
 from engine.request import Request
@@ -23,8 +25,24 @@ def delta(
     return RequestOutput("own-1", attempt, [7, 8] if first_index == 0 else [], [output], finished=finish, prompt=None)
 
 
-def make_journal(num_choices: int = 1) -> Journal:
-    return Journal("mine", Request("own-1", "ab", SamplingParams(n=num_choices)))
+def make_journal(num_choices: int = 1, shortcut: Shortcut | None = None) -> Journal:
+    return Journal("mine", Request("own-1", "ab", SamplingParams(n=num_choices)), shortcut)
+
+
+def take(journal: Journal, news: RequestOutput, source: str) -> bool:
+    """As it comes over the delta channel."""
+    sent = as_sent(news)
+    return journal.accept_plain(sent, source) if isinstance(sent, PlainDelta) else journal.accept(sent, source)
+
+
+async def begun(shortcut: Shortcut, num_choices: int = 1) -> tuple[Journal, asyncio.Task[RequestOutput]]:
+    """A journal whose reader has had its first delta, and waits for the next."""
+    journal = make_journal(num_choices, shortcut)
+    assert take(journal, delta(0, [1]), "a")
+    await anext(journal)
+    reading = asyncio.ensure_future(anext(journal))
+    await asyncio.sleep(0)
+    return journal, reading
 
 
 async def everything(journal: Journal) -> RequestOutput:
@@ -144,15 +162,73 @@ async def test_a_last_word_on_a_choice_that_has_ended_is_no_repeat() -> None:
     assert [choice.token_ids for choice in (await everything(journal)).outputs] == [[1], [2]]
 
 
+async def test_plain_deltas_take_the_shortcut_while_the_reader_waits() -> None:
+    took: list[tuple[str, int]] = []
+    journal, reading = await begun(lambda text, num_tokens: took.append((text, num_tokens)) is None)
+    assert take(journal, delta(1, [2]), "a")
+    assert take(journal, delta(2, [3, 4]), "a")
+    assert not take(journal, delta(2, [3, 4]), "a")
+    assert not take(journal, delta(4, [9], attempt=1), "a")
+    assert took == [("c", 1), ("de", 2)]
+    assert journal.output_ids == [[1, 2, 3, 4]]
+    assert take(journal, delta(4, [5], finish=True), "a")
+    assert (await reading).outputs == [CompletionOutput(0, "f", [5], 4, finish_reason="stop")]
+    assert len(took) == 2
+
+
+async def test_what_the_shortcut_refuses_comes_to_the_reader_with_all_that_follows() -> None:
+    asked: list[str] = []
+    journal, reading = await begun(lambda text, _: asked.append(text) is not None)
+    for token_id in (2, 3, 4):
+        assert take(journal, delta(token_id - 1, [token_id]), "a")
+    assert asked == ["c"]  # from then on something is pending
+    assert (await reading).outputs == [CompletionOutput(0, "cde", [2, 3, 4], 1)]
+    assert take(journal, delta(4, [5]), "a")
+    assert asked == ["c"]  # nobody waits
+    assert (await anext(journal)).outputs[0].token_ids == [5]
+
+
+async def test_no_shortcut_for_one_of_several_choices_nor_after_a_failure() -> None:
+    journal, reading = await begun(lambda text, _: pytest.fail(text), num_choices=2)
+    assert take(journal, delta(1, [2]), "a")
+    assert (await reading).outputs[0].token_ids == [2]
+    journal, reading = await begun(lambda text, _: pytest.fail(text))
+    journal.fail(EngineLost("gone"))
+    assert not take(journal, delta(1, [2]), "a")
+    with pytest.raises(EngineLost, match="gone"):
+        await reading
+
+
+async def test_a_skipped_token_takes_no_shortcut() -> None:
+    journal, reading = await begun(lambda text, _: pytest.fail(text))
+    assert not take(journal, delta(2, [3]), "a")
+    with pytest.raises(EngineLost, match="choice 0 went on at token 2, 1 had come"):
+        await reading
+
+
 @pytest.mark.parametrize("seed", range(50))
 async def test_random_losses_and_repeats_never_change_the_stream(seed: int) -> None:
     """Replicas that die at random, resend and resume from the journal: the reader gets the
-    reference, once.
+    reference, once, part of it over a shortcut that is sometimes closed.
     """
     rng = random.Random(seed)
     reference = [rng.randrange(1000) for _ in range(40)]
-    journal = make_journal()
+    told: list[str] = []
+    by_shortcut: list[str] = []
+
+    def shortcut(text: str, _: int) -> bool:
+        is_open = rng.random() < 0.8
+        if is_open:
+            told.append(text)
+            by_shortcut.append(text)
+        return is_open
+
+    journal = make_journal(shortcut=shortcut)
     sent: list[RequestOutput] = []
+
+    async def read() -> None:
+        async for news in journal:
+            told.extend(output.text for output in news.outputs)
 
     async def write() -> None:
         position = 0
@@ -161,14 +237,16 @@ async def test_random_losses_and_repeats_never_change_the_stream(seed: int) -> N
                 position = sum(map(len, journal.output_ids))
                 journal.next_attempt(is_suspect=False)
             if sent and rng.random() < 0.3:
-                journal.accept(rng.choice(sent), "late")
+                take(journal, replace(rng.choice(sent)), "late")
             end = min(position + rng.randint(1, 4), len(reference))
             news = delta(position, reference[position:end], attempt=journal.attempt, finish=end == len(reference))
             sent.append(news)
-            assert journal.accept(news, "a")
+            assert take(journal, replace(news), "a")
             position = end
             if rng.random() < 0.5:
                 await asyncio.sleep(0)
 
-    whole, _ = await asyncio.gather(everything(journal), write())
-    assert whole.outputs[0].token_ids == reference
+    await asyncio.gather(read(), write())
+    assert journal.output_ids == [reference]
+    assert "".join(told) == delta(0, reference).outputs[0].text
+    assert by_shortcut

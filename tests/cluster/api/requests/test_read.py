@@ -13,6 +13,7 @@ from cluster.api.errors import ApiError
 from cluster.api.model import Model
 from cluster.api.requests.read import SMALL_BODY, Reader
 from cluster.api.responses.generation import STARTED_AT_ONCE, run
+from cluster.api.service import Shortcut
 from engine.errors import InvalidRequest
 from engine.outputs import RequestOutput
 from engine.request import Request
@@ -115,7 +116,9 @@ async def test_the_prompts_of_a_request_are_not_started_in_one_go() -> None:
             await asyncio.sleep(0)
 
     class Begun:
-        async def generate(self, request: Request) -> AsyncGenerator[RequestOutput, None]:
+        async def generate(
+            self, request: Request, shortcut: Shortcut | None = None
+        ) -> AsyncGenerator[RequestOutput, None]:
             turns.append(num_turns)
             async with aclosing(service.generate(request)) as outputs:
                 async for output in outputs:

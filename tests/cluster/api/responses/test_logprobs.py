@@ -17,6 +17,7 @@ from cluster.api.requests.validate import validate
 from cluster.api.responses.completions import completion_events, completion_result
 from cluster.api.responses.generation import Update
 from cluster.api.responses.logprobs import Offsets
+from cluster.api.responses.plain_events import PlainEvents
 from engine.outputs import CompletionOutput, Logprob, RequestOutput
 from engine.text.detokenizer import Detokenizer, TextState
 
@@ -62,7 +63,7 @@ async def updates(size: int) -> Any:
 
 async def streamed(call: Call, size: int) -> list[int]:
     offsets: list[int] = []
-    async for part in completion_events(call, MODEL, updates(size)):
+    async for part in completion_events(call, MODEL, updates(size), PlainEvents(None)):
         for event in part.split(b"\n\n")[:-1]:
             if b"text_offset" in event:
                 chunk = msgspec.json.decode(event.removeprefix(b"data: "))

@@ -11,6 +11,7 @@ import pytest
 from starlette.types import Message
 
 from cluster.api.app import build
+from cluster.api.edge.connection import Connection
 from cluster.api.errors import ApiError, Unavailable
 from cluster.api.model import Model
 from engine.errors import (
@@ -27,9 +28,11 @@ ROUTES = ["/v1/chat/completions", "/v1/completions"]
 TIMEOUT = 10  # seconds until a test that waits for an event has failed
 
 
-@pytest.fixture(scope="module", params=["httptools", "h11"])
+@pytest.fixture(scope="module", params=["httptools", "h11", Connection])
 def any_server(request: pytest.FixtureRequest) -> Iterator[Running]:
-    """Both of uvicorn's implementations of HTTP: they end connections in code of their own."""
+    """Both of uvicorn's implementations of HTTP, which end connections in code of their own, and
+    ours, which writes plain events itself.
+    """
     with running(http=request.param) as server:
         yield server
 
