@@ -24,6 +24,9 @@ from engine.errors import InvalidConfig
 APP_NAME = "squadron"
 PACKAGES = ("engine", "parallel", "ops", "cluster")
 MAX_ONGOING_REQUESTS = 100_000  # admission is up to the engine: Serve's own errors are not what clients expect
+# Of gateways: Serve gives requests to the application in the event loop that has the connections,
+# not in a thread beside it, to and from which every event would be passed.
+ONE_LOOP = {"env_vars": {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}}
 ENGINE_GRACE_SECONDS = 10.0  # for a replaced engine: its requests continue elsewhere after its step
 
 
@@ -73,7 +76,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         num_replicas=config.num_gateways,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         logging_config=serve_logging(config.log_format),
-        ray_actor_options={"num_cpus": 0.1},
+        ray_actor_options={"num_cpus": 0.1, "runtime_env": ONE_LOOP},
         health_check_period_s=1,
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=config.stream_grace,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launch.app import build_app, check_packages
+from cluster.launch.app import ONE_LOOP, build_app, check_packages
 from cluster.launch.ray_cluster import ROOT
 from cluster.launch.serving import check_port, last_reason
 from cluster.telemetry.tracing import Telemetry
@@ -58,6 +58,14 @@ def test_builds_an_application_of_two_deployments() -> None:
     (engine, *_) = gateway.init_args
     assert (gateway.name, gateway.num_replicas) == ("GatewayDeployment", 3)
     assert (engine._bound_deployment.name, engine._bound_deployment.num_replicas) == ("EngineDeployment", 1)
+
+
+def test_only_gateways_answer_in_the_event_loop_of_their_connections() -> None:
+    """What an engine replica does as it starts would keep Serve's own calls waiting there."""
+    gateway = build_app({"engine": {"model": "configs/demo"}})._bound_deployment
+    engine = gateway.init_args[0]._bound_deployment
+    assert gateway.ray_actor_options["runtime_env"] == ONE_LOOP
+    assert not engine.ray_actor_options.get("runtime_env")
 
 
 @pytest.mark.parametrize("is_strict", [True, False])
