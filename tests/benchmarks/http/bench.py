@@ -2,7 +2,8 @@
 same machine, beside the engine alone and, where it is installed, vLLM's server.
 
     python -m tests.benchmarks.http.bench [--model demo] [--streams 64] [--requests 512]
-        [--input-len 64] [--output-len 128] [--any-token] [--repeats 3] [-- SERVE_OPTION ...]
+        [--input-len 64] [--output-len 128] [--any-token] [--repeats 3] [--ingress auto]
+        [-- SERVE_OPTION ...]
 
 Prints tokens a second, the share of the engine alone, milliseconds to the first event, and where
 the processor time of a token goes: client, ingress, gateway, engine. Medians of the rounds. Only
@@ -26,6 +27,7 @@ import numpy as np
 import torch
 
 from cluster.bench.workload import Lengths, Work, random_works
+from cluster.ingress.choice import WISHES
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
 from tests.benchmarks.apart import Apart
@@ -104,7 +106,7 @@ def measure(folder: str, options: argparse.Namespace) -> dict[str, Any]:
     works = make_works(folder, options)
     alone = engine_alone(folder, works, options)
     port = free_port()
-    serve_options = ["--max-num-seqs", str(options.streams), *options.serve]
+    serve_options = ["--max-num-seqs", str(options.streams), "--ingress", options.ingress, *options.serve]
     with server.squadron(folder, port, serve_options) as pid:
         through_http(port, pid, works[: 2 * options.streams], options.streams)
         rounds = [through_http(port, pid, works, options.streams) for _ in range(options.repeats)]
@@ -133,6 +135,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=512, help="at least two for each stream")
     parser.add_argument("--input-len", type=int, default=64)
     parser.add_argument("--output-len", type=int, default=128)
+    parser.add_argument("--ingress", default="auto", choices=WISHES)
     parser.add_argument("--any-token", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--alone-threads", type=int, metavar="N", help="of the engine alone; default: all cores")
