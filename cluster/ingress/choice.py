@@ -33,6 +33,8 @@ FALLBACK_PORTS = range(8500, 8600)  # for Serve's own proxy, to which requests g
 BUFFER_BYTES = 128 << 10  # per direction of a connection; a request that fits can be sent to another gateway
 ENVIRONMENT = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
+    # Beside HAProxy two of Serve's processes start; one that takes longer is ended.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "30",
     "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # by a log line per request, parsed in Python
     "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(BUFFER_BYTES),
     "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",

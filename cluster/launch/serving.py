@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 from ray import serve
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
@@ -66,7 +66,7 @@ def serving(
                 logging_config=serve_logging(log_format),
                 controller_options=chosen.controller_options,
             )
-        except RayTaskError as error:
+        except RayError as error:
             reason = str(error).strip().splitlines()[-1]
             raise InvalidConfig(f"{chosen.name} did not start: {reason}") from None
         with _started(application, f"{host}:{port}", ends_serve=ends_serve) as gateways:
