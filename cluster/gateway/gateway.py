@@ -77,6 +77,7 @@ class Gateway:
         an error.
         """
         self._is_draining = True
+        logger.info("shutting down: %d requests have %.0f s to end", sum(1 for _ in self._journals), grace)
         try:
             async with asyncio.timeout(grace):
                 await self._journals.until_all_ended()

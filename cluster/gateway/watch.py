@@ -75,6 +75,7 @@ class Watch:
         ended = Ended(
             id=self.request.id,
             model=self._watcher.model_name,
+            key=self.request.share.key,
             status=status,
             code=code,
             finish_reasons=tuple(reasons[choice] for choice in sorted(reasons)),

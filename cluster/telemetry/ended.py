@@ -18,6 +18,7 @@ class Ended:
 
     id: str  # the client's
     model: str
+    key: str | None = None  # the name of the API key that it came with
     status: int  # HTTP's, of the whole answer; 499: the client had gone
     code: str | None  # of the error that it ended with
     finish_reasons: tuple[str, ...]  # of the choices that ended
@@ -34,6 +35,7 @@ class Ended:
         found: dict[str, str | int | float | None] = {
             "id": self.id,
             "model": self.model,
+            "key": self.key,
             "status": self.status,
             "code": self.code,
             "finish_reasons": ",".join(self.finish_reasons) or None,
@@ -68,6 +70,7 @@ class Ended:
             "gen_ai.latency.time_in_model_prefill": self.phases.get("prefill"),
             "gen_ai.latency.time_in_model_decode": self.phases.get("decode"),
             "http.response.status_code": self.status,
+            "squadron.key": self.key,
             "squadron.attempts": self.num_attempts,
         }
         return {name: value for name, value in found.items() if value is not None}

@@ -21,6 +21,7 @@ from cluster.launch.serving import serving
 from cluster.llm import LLM
 from cluster.sockets import LOOPBACK
 from engine.sampling_params import SamplingParams
+from tests.cluster.telemetry.receiver import Receiver, receiving
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
 ENGINE = {
@@ -37,6 +38,7 @@ class Server:
     port: int
     ray: RayCluster
     handle: DeploymentHandle[Any]
+    receiver: Receiver | None = None  # of its spans
 
     @property
     def url(self) -> str:
@@ -65,9 +67,14 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
+    """With a receiver of its spans."""
     port = free_port()
-    with ray_cluster(num_workers=4) as ray, serving(build_app({"engine": ENGINE}), host=LOOPBACK, port=port) as running:
-        yield Server(port, ray, running.gateways)
+    with receiving() as receiver, ray_cluster(num_workers=4) as ray:
+        application = build_app(
+            {"engine": ENGINE, "otlp_traces_endpoint": receiver.url, "collect_detailed_traces": "all"}
+        )
+        with serving(application, host=LOOPBACK, port=port) as running:
+            yield Server(port, ray, running.gateways, receiver)
 
 
 class Reference:

@@ -9,7 +9,7 @@ from cluster.gateway.gateway import Gateway
 from cluster.gateway.watch import Watcher
 from cluster.replica.engines import Refusal
 from engine.errors import InvalidRequest
-from engine.request import Request
+from engine.request import Request, Share
 from engine.sampling_params import SamplingParams
 from tests.cluster.gateway.test_gateway import REFERENCE, SECONDS, Replica, Replicas
 
@@ -25,7 +25,7 @@ async def lines(
     )
     await gateway.start("127.0.0.1")
     with caplog.at_level(logging.INFO, LOG):
-        request = Request(request_id, "cornflower", SamplingParams(max_tokens=len(REFERENCE)))
+        request = Request(request_id, "cornflower", SamplingParams(max_tokens=len(REFERENCE)), share=Share("ours"))
         async with aclosing(gateway.generate(request)) as deltas:
             try:
                 async for _ in deltas:
@@ -42,9 +42,10 @@ async def lines(
 async def test_a_request_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
     (line,) = await lines(caplog, Replica())
     told = vars(line)
-    assert {name: told[name] for name in ("id", "model", "status", "finish_reasons", "attempts")} == {
+    assert {name: told[name] for name in ("id", "model", "key", "status", "finish_reasons", "attempts")} == {
         "id": "mine",
         "model": "demo",
+        "key": "ours",
         "status": 200,
         "finish_reasons": "length",
         "attempts": 1,

@@ -7,6 +7,7 @@ from typing import Any
 
 HANG_SECONDS = 5.0  # without a byte
 CANARY_EVERY = 100  # inputs
+TOLD = {"server_overloaded", "deadline_exceeded"}  # codes of statuses from 500 on that are no failure
 TYPES = {"invalid_request_error", "authentication_error", "permission_error", "rate_limit_error", "server_error"}
 # What cannot be combined with beam_width.
 WITHOUT_BEAMS = {
@@ -55,7 +56,7 @@ class Judge:
         error = read_error(body)
         if error is None:
             self.fail(f"status {status} with the body {body[:200]!r}", what)
-        elif status >= 500 and error["code"] != "server_overloaded":
+        elif status >= 500 and error["code"] not in TOLD:
             self.fail(f"status {status}: {error}", what)
         elif is_allowed:
             param = None if error["param"] is None else error["param"].split("[")[0].split(".")[0]
