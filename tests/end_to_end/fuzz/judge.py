@@ -21,6 +21,9 @@ REASONS: dict[str, set[str | None] | None] = {
     "unknown_request": None,
     "unknown_stream": None,
     "context_length_exceeded": None,
+    "empty_prompt": {"prompt"},  # a text without a token, as the tokenizer has it
+    "server_overloaded": None,
+    "deadline_exceeded": None,  # of a timeout that is too short
     "invalid_value": {
         *("prompt", "allowed_token_ids", "stop_token_ids", "logit_bias", "bad_words"),  # ids beyond the vocabulary
         *("top_logprobs", "stream_options", "best_of", "min_tokens", "max_completion_tokens"),  # without another field
