@@ -17,6 +17,7 @@ from engine.executor import Executor
 from engine.llm_engine import LLMEngine
 from engine.outputs import Phase, RequestOutput, failed_request
 from engine.queue_limits import Arriving, QueueLimits
+from engine.records.measures import Measured
 from engine.records.recorder import Event
 from engine.records.stats import EngineStats
 from engine.records.stats_log import StatsLog
@@ -139,6 +140,10 @@ class AsyncEngine:
     def stats(self) -> EngineStats:
         """As of the last step or command."""
         return self._stats
+
+    def measured(self) -> Measured:
+        """As of now; from any thread."""
+        return self._engine.recorder.measures.copy()
 
     async def trace(self) -> dict[str, Any]:
         """The last steps as a Chrome trace; see `Timeline.chrome_trace`."""

@@ -195,6 +195,7 @@ class LLMEngine:
         record.finished = time.monotonic()
         record.execute_ns = tuple(output.execute_ns.tolist())
         self.scheduler.preemption.costs.measured(step.plan, record.finished - record.submitted)
+        self.recorder.measures.tokens_came(step.plan, record.finished)
         news = self.processor.process(step.plan, output, self.scheduler, record.finished)
         for group, told in news:
             if told.finished:

@@ -87,6 +87,7 @@ class Recovery:
         self.suspects.review()
         if self._failed_at is not None:
             logger.info("epoch %d: resumed after %.2f s", self.epoch, now - self._failed_at)
+            self._recorder.measures.recovery_seconds += now - self._failed_at
             self._failed_at = None
 
     def _restart(self, failure: StepFailure) -> Capacity:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.outputs import Phase, RequestMetrics
+from engine.records.measures import Measures
 from engine.records.stats import EngineStats
 from engine.records.timeline import StepRecord, Timeline
 from engine.scheduling.plan import SchedulerOutputs
@@ -34,6 +35,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.timeline = Timeline()
+        self.measures = Measures()
         self.num_recoveries = 0
         self.num_failed_steps = 0
         self.num_quarantined = 0
@@ -99,6 +101,7 @@ class Recorder:
         self._num_blocks_swapped_out += record.num_swapped_out
         self._num_blocks_swapped_in += record.num_swapped_in
         self._num_blocks_copied += record.num_copied
+        self.measures.stepped(plan.num_tokens, record.execute_ns)
         self.timeline.records.append(record)
 
     def recovered(self, groups: list[SequenceGroup]) -> None:
@@ -109,6 +112,7 @@ class Recorder:
     def finished(self, group: SequenceGroup) -> None:
         group.metrics.finish(time.monotonic())
         self._num_finished += 1
+        self.measures.finished(group)
         self._finished[group.request.id] = group.metrics
         if len(self._finished) > NUM_FINISHED_KEPT:
             self._finished.popitem(last=False)

@@ -46,6 +46,7 @@ class Sequence:
         "stop_reason",
         "text",
         "token_ids",
+        "token_time",
     )
 
     def __init__(self, choice: int, token_ids: list[int], num_prompt_tokens: int) -> None:
@@ -72,6 +73,7 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self.text = TextState()
+        self.token_time = 0.0  # when its last token came here, of time.monotonic(); 0 before the first
 
     @property
     def num_tokens(self) -> int:
@@ -107,6 +109,7 @@ class Sequence:
         child.cumulative_logprob = self.cumulative_logprob
         child.num_emitted_tokens = self.num_emitted_tokens
         child.text = self.text.copy()
+        child.token_time = self.token_time
         return child
 
 
