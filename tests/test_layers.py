@@ -41,12 +41,13 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "async_engine": ("llm_engine", "queue_limits", "records", "text"),
     },
     "cluster": {
-        "api": (),
+        "metrics": (),  # names and sums: what is counted anywhere is counted in their terms
+        "api": ("metrics",),
         "checkpoint": (),
         "telemetry": (),
         "workers": ("checkpoint",),
         "replica": ("telemetry", "workers"),
-        "gateway": ("api", "replica", "telemetry", "workers"),
+        "gateway": ("api", "metrics", "replica", "telemetry", "workers"),
         "ingress": ("api",),
         "launch": ("api", "checkpoint", "gateway", "ingress", "replica", "telemetry", "workers"),
         "llm": ("checkpoint", "launch", "workers"),

@@ -2,6 +2,7 @@
 
 from fastapi import FastAPI
 
+from cluster.api.edge.counting import Counting
 from cluster.api.edge.hosts import ANY
 from cluster.api.edge.middleware import Edge
 from cluster.api.errors import HANDLERS
@@ -10,8 +11,9 @@ from cluster.api.requests.body import Bodies
 from cluster.api.requests.read import Reader
 from cluster.api.responses.resume import Resumable
 from cluster.api.responses.streams import StreamStore
-from cluster.api.routes import about, debug, generation, health, models
+from cluster.api.routes import about, debug, generation, health, metrics, models
 from cluster.api.service import Service
+from cluster.metrics.counters import Counters
 
 
 def build(
@@ -23,15 +25,19 @@ def build(
     streams: StreamStore | None = None,
     strict_fields: bool = False,
     bodies: Bodies | None = None,
+    counters: Counters | None = None,
+    open_metrics: bool = False,
 ) -> FastAPI:
     """The application that answers with what `service` generates.
 
     Without `api_keys` no key is needed. With `streams` clients may resume broken streams
     (`resume`). With `strict_fields` unknown fields are rejected; otherwise they are ignored, and
-    the answer says so. `bodies` overrides the default limits.
+    the answer says so. `bodies` overrides the default limits. Answers are counted in `counters`.
+    With `open_metrics` everybody may read /metrics.
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
-    app.add_middleware(Edge, api_keys=api_keys, allowed_hosts=allowed_hosts)
+    app.add_middleware(Edge, api_keys=api_keys, allowed_hosts=allowed_hosts, open_metrics=open_metrics)
+    app.add_middleware(Counting, counters=counters or Counters({}), router=app.router)
     generation.add_routes(
         app.router,
         service,
@@ -43,5 +49,6 @@ def build(
     models.add_routes(app.router, model)
     health.add_routes(app.router, service)
     debug.add_routes(app.router, service)
+    metrics.add_routes(app.router, service)
     about.add_routes(app.router, needs_key=bool(api_keys), has_streams=streams is not None)
     return app

@@ -9,6 +9,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from engine.errors import (
     DEADLINE_EXCEEDED,
@@ -25,6 +26,7 @@ from engine.errors import (
 )
 
 MAX_MESSAGE = 1000  # characters
+REFUSALS = "squadron.refusals"  # among a scope's `extensions`: what counts errors, by their code
 MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1, 120  # seconds; the openai client does not retry if it is more
 OVERLOAD_RETRY_AFTER, RESTART_RETRY_AFTER = 2.0, 5.0  # at least
 SHUTDOWN_RETRY_AFTER = 10.0
@@ -144,8 +146,22 @@ def error_body(error: ApiError) -> bytes:
     return msgspec.json.encode({"error": fields})
 
 
+class ErrorResponse(Response):
+    """Names its code to the middleware that counts answers, which puts itself into the scope."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error_body(error), error.status, error.headers, "application/json")
+        self._code = error.code
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        count_refusal = scope.get("extensions", {}).get(REFUSALS)
+        if count_refusal is not None:
+            count_refusal(self._code)
+        await super().__call__(scope, receive, send)
+
+
 def error_response(error: ApiError) -> Response:
-    return Response(error_body(error), error.status, error.headers, "application/json")
+    return ErrorResponse(error)
 
 
 async def _answer(_request: Request, error: Exception) -> Response:

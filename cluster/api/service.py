@@ -45,6 +45,9 @@ class Service(Protocol):
         `stats`.
         """
 
+    async def metrics(self) -> bytes:
+        """The figures of the whole application, as Prometheus reads them."""
+
     async def trace(self) -> dict[str, Any]:
         """The last steps of every engine, as a Chrome trace."""
 

@@ -94,6 +94,7 @@ def application(config: EngineConfig, server: ServerOptions, api_keys: tuple[str
         "collect_detailed_traces": server.collect_detailed_traces,
         "log_format": server.log_format,
         "enable_log_requests": server.enable_log_requests,
+        "open_metrics": server.open_metrics,
         "api_keys": api_keys,
         "allowed_hosts": default_hosts(server.host) if server.allowed_hosts is None else server.allowed_hosts,
     }

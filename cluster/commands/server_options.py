@@ -80,6 +80,9 @@ class ServerOptions(BaseModel):
         description="what listens: haproxy, Serve's own proxy (proxy; slower), or haproxy if it can be had (auto) "
         f"(default: {DEFAULT_WISH})",
     )
+    open_metrics: bool = Field(
+        False, description="let everybody read /metrics; default: with an API key, or without keys from this machine"
+    )
     ray_address: str | None = Field(
         None, description="address of a running Ray cluster; default: start one on this machine"
     )
@@ -109,6 +112,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "log_format": {"choices": get_args(LogFormat)},
     "enable_log_requests": {"action": "store_true"},
     "ingress": {"choices": WISHES},
+    "open_metrics": {"action": "store_true"},
     "ray_address": {"metavar": "ADDRESS"},
     "log_dir": {"type": Path, "metavar": "DIR"},
 }

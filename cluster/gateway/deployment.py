@@ -19,12 +19,15 @@ from cluster.api.model import Model
 from cluster.api.proxy import BareProxyWarning, tell_patience
 from cluster.gateway import handle
 from cluster.gateway.gateway import Gateway
-from cluster.gateway.questions import ask_all
-from cluster.gateway.serve_engines import ServeEngines
+from cluster.gateway.monitoring import Monitoring, own_bounds
+from cluster.gateway.questions import ask_all, ask_those_that_answer
+from cluster.gateway.serve_engines import ServeEngines, running_replicas
 from cluster.gateway.stop_signal import has_sigterm_come, note_sigterm
 from cluster.gateway.stream_store import StreamStoreClient
 from cluster.gateway.watch import Watcher
 from cluster.logs import log_beside_serve
+from cluster.metrics.counters import Counters
+from cluster.metrics.ledger import Ledger
 from cluster.owner import Owner
 from cluster.replica.serve_process import actor_name
 from cluster.telemetry.tracing import Telemetry, make_tracer
@@ -50,6 +53,7 @@ class GatewayDeployment:
         patience: float,
         max_queue_seconds: float,
         stream_resume: bool,
+        open_metrics: bool,
         strict_fields: bool,
         telemetry: Telemetry,
     ) -> None:
@@ -61,12 +65,15 @@ class GatewayDeployment:
         replicas = ServeEngines(engines)
         tracer = make_tracer(telemetry, actor_name())
         watcher = Watcher(model_name, tracer, logs_requests=telemetry.log_requests)
+        self._model = await replicas.model_info()
+        self._counters = Counters(own_bounds(self._model["max_model_len"]))
         self._gateway = _ServeGateway(
             replicas,
             max_attempts=max_attempts,
             patience=patience,
             max_queue_seconds=max_queue_seconds,
             watcher=watcher,
+            monitoring=Monitoring(model_name, self._counters),
         )
         self._owner = owner
         self._patience = patience
@@ -74,8 +81,8 @@ class GatewayDeployment:
         self._api_keys = api_keys
         self._allowed_hosts = allowed_hosts
         self._strict_fields = strict_fields
+        self._open_metrics = open_metrics
         self._streams = StreamStoreClient(serve.get_replica_context().app_name) if stream_resume else None
-        self._model = await replicas.model_info()
         await asyncio.to_thread(tell_patience, patience)
         await self._gateway.start(ray.util.get_node_ip_address())
 
@@ -87,6 +94,8 @@ class GatewayDeployment:
             allowed_hosts=self._allowed_hosts,
             streams=self._streams,
             strict_fields=self._strict_fields,
+            counters=self._counters,
+            open_metrics=self._open_metrics,
         )
         app.add_middleware(BareProxyWarning)
         app.add_middleware(TellTaken, patience=self._patience)
@@ -127,6 +136,10 @@ class GatewayDeployment:
         """What this gateway knows, and none asks on."""
         return await Gateway.why(self._gateway, request_id)
 
+    async def exchange_here(self, ledger: Ledger) -> Ledger:
+        """What this gateway knows of all figures, for what another one does."""
+        return self._gateway.exchange(ledger)
+
 
 class _ServeGateway(Gateway):
     """One of several, of which each may be asked about the others' requests."""
@@ -137,6 +150,14 @@ class _ServeGateway(Gateway):
             return seconds
         answers = await ask_all(_all_gateways(), "why_here", request_id)
         return next((answer for answer in answers if answer is not None), None)
+
+    async def metrics(self) -> bytes:
+        gateways = _all_gateways()
+        if running_replicas(gateways) != {actor_name()}:  # with no other one there is nobody to ask
+            own = self.exchange(Ledger())
+            for ledger in await ask_those_that_answer(gateways, "exchange_here", own):
+                self.exchange(ledger)
+        return await super().metrics()
 
 
 @functools.cache

@@ -14,9 +14,11 @@ from cluster.gateway.door import Door
 from cluster.gateway.history import Asked, History
 from cluster.gateway.journal import Journal
 from cluster.gateway.journals import Journals
+from cluster.gateway.monitoring import Monitoring
 from cluster.gateway.reach import INTRODUCTION_SECONDS, Reach
 from cluster.gateway.stranded import Stranded
 from cluster.gateway.watch import Watcher
+from cluster.metrics.ledger import Ledger
 from cluster.replica.delta_channel import EngineReport, GatewayAddress
 from cluster.replica.delta_server import DeltaServer
 from cluster.replica.engines import EngineCall, Engines, Refusal
@@ -42,6 +44,7 @@ class Gateway:
         patience: float,
         max_queue_seconds: float = 0,
         watcher: Watcher | None = None,
+        monitoring: Monitoring | None = None,
     ) -> None:
         """`max_attempts`: see `Attempts`. `patience`: seconds that a request waits for a replica
         that can go on with it. `max_queue_seconds`: see `Door`. `watcher`: of requests; None:
@@ -51,7 +54,8 @@ class Gateway:
         self._max_attempts = max_attempts
         self._patience = patience
         self._watcher = watcher or Watcher()
-        self._journals = Journals()
+        self._monitoring = monitoring or Monitoring()
+        self._journals = Journals(self._monitoring.ended)
         self._history = History()
         self._server = DeltaServer(self._journals.accept, self._on_lost, self._on_silent)
         self._stranded = Stranded(engines, self._server.reports)
@@ -129,6 +133,15 @@ class Gateway:
     async def engines(self) -> list[dict[str, Any]]:
         """Each replica's last report, a fifth of a second old at most."""
         return [asdict(report) for report in self._server.reports()]
+
+    async def metrics(self) -> bytes:
+        """What operators' monitoring reads; see `Monitoring`."""
+        self.exchange(Ledger())
+        return self._monitoring.text(self._server.reports())
+
+    def exchange(self, other: Ledger) -> Ledger:
+        """Tell another gateway all figures known here, and learn what it knows."""
+        return self._monitoring.exchange(other, [*self._server.last_words, *self._server.reports()])
 
     async def trace(self) -> dict[str, Any]:
         """The last steps of every replica, each a process of the trace."""

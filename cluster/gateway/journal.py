@@ -41,6 +41,11 @@ class Journal:
         self.has_gained = False  # tokens, in the current attempt
         self.max_tokens: int | None = None  # as the first attempt's replica fixed it; None before it told
         self.prompt_token_ids: list[int] = []  # as the first attempt's replica made them; empty before it told
+        self.began_elsewhere = any(resume.output_ids)
+        self.opened = time.monotonic()
+        self.num_moves = 0  # from one replica to the next
+        self.move_seconds = 0.0  # that these took
+        self._moves_since: float | None = None
         self._fingerprint = resume.fingerprint  # of the current attempt's engine
         self._is_bound = resume.fingerprint is not None
         self._prompt: str | None = None
@@ -95,6 +100,7 @@ class Journal:
         self.source = source
         if not (delta.outputs or delta.finished):
             self._fingerprint = self.fingerprint or delta.fingerprint
+            self._moved()
             return True
         open_ones = [output for output in delta.outputs if output.index not in self.finish_reasons]
         if not (open_ones or delta.finished):
@@ -177,6 +183,8 @@ class Journal:
         refused. `is_suspect`: see `Resume`.
         """
         self.attempt += 1
+        self.num_moves += 1
+        self._moves_since = self._moves_since or time.monotonic()
         self.source = None
         self.has_gained = False
         self._failure = None
@@ -188,6 +196,12 @@ class Journal:
             timeout=None if self._deadline is None else self.seconds_left,
             resume=Resume(self.attempt, self.output_ids, self.cumulative_logprobs, self.fingerprint, is_suspect),
         )
+
+    def _moved(self) -> None:
+        """A replica has taken the request."""
+        if self._moves_since is not None:
+            self.move_seconds += time.monotonic() - self._moves_since
+            self._moves_since = None
 
     async def rest(self, seconds: float) -> None:
         """Wait between two attempts; an abort ends it."""

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -19,7 +19,9 @@ from engine.request import Request, estimated_tokens
 class Journals:
     """Lives in one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_end: Callable[[Journal, BaseException | None], None] = lambda *_: None) -> None:
+        """`on_end` is called when a request has ended, with the exception that ended it."""
+        self._on_end = on_end
         self._journals: dict[str, Journal] = {}  # by the id that engines know the request by
         self._name = secrets.token_hex(8)
         self._count = itertools.count()
@@ -50,11 +52,16 @@ class Journals:
         late = None
         if request.timeout is not None:
             late = asyncio.get_running_loop().call_later(request.timeout, journal.expire)
+        ended_by: BaseException | None = None
         try:
             yield journal
+        except BaseException as error:
+            ended_by = error
+            raise
         finally:
             if late is not None:
                 late.cancel()
+            self._on_end(journal, ended_by)
             del self._journals[own.id]
             self._waits_no_more(own.id, journal)
             self._all_ended.set()

@@ -10,6 +10,7 @@ from cluster.api.errors import Unavailable
 from cluster.workers.ray_errors import reason_of
 
 ANSWER_SECONDS = 10.0
+HURRIED_SECONDS = 1.0
 RETRY_AFTER = 5.0  # seconds
 
 
@@ -28,4 +29,15 @@ async def ask_all(replicas: DeploymentHandle[Any], method: str, *args: Any) -> l
         if isinstance(answer, Exception) and not isinstance(answer, RayActorError):
             message = f"A replica could not answer: {reason_of(answer)}"
             raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER)
+    return [answer for answer in answers if not isinstance(answer, Exception)]
+
+
+async def ask_those_that_answer(replicas: DeploymentHandle[Any], method: str, *args: Any) -> list[Any]:
+    """The answers that come at once; none if a replica lets all wait."""
+    try:
+        answers = await replicas.broadcast(method, *args).results_async(
+            timeout_s=HURRIED_SECONDS, return_exceptions=True
+        )
+    except (RayServeException, TimeoutError):
+        return []
     return [answer for answer in answers if not isinstance(answer, Exception)]

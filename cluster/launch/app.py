@@ -50,6 +50,7 @@ class AppConfig(BaseModel):
     collect_detailed_traces: Literal["all"] | None = None  # all: a span for each of a request's last steps, too
     log_format: LogFormat = "text"  # of the logs of gateways and engine replicas
     enable_log_requests: bool = False  # a line in the gateway's log for each request that ends
+    open_metrics: bool = False  # whether everybody may read /metrics; otherwise as /debug
     api_key_file: str | None = None  # more of them, one a line; read where the application is built
 
     @property
@@ -90,6 +91,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         config.patience,
         config.max_queue_seconds,
         config.stream_resume,
+        config.open_metrics,
         config.strict_fields,
         config.telemetry,
     )

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from cluster.replica.totals import EngineTotals
 from cluster.sockets import LENGTH
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.queue_limits import QueueLimits
@@ -42,6 +43,7 @@ class EngineReport:
     fingerprint: str = ""
     arithmetic: dict[str, str] = field(default_factory=dict)  # what the fingerprint is computed from
     limits: QueueLimits | None = None
+    totals: EngineTotals = field(default_factory=EngineTotals)
 
 
 @dataclass(frozen=True, slots=True)

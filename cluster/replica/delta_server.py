@@ -4,6 +4,7 @@ import asyncio
 import hmac
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ SILENT_TURNS = 27
 # The same for a replica whose witness says that its process exists: it is busy and cannot report,
 # but not forever.
 BUSY_TURNS = 300
+NUM_LAST_WORDS = 64
 
 
 class DeltaServer:
@@ -52,6 +54,7 @@ class DeltaServer:
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._decoder = msgspec.msgpack.Decoder(News)
         self._connections: dict[str, _Incoming] = {}
+        self.last_words: deque[EngineReport] = deque(maxlen=NUM_LAST_WORDS)  # of replicas that are gone
         self._serving: dict[
             asyncio.Task[None] | None, asyncio.StreamWriter
         ] = {}  # connections of replicas, witnesses, and anyone else
@@ -148,6 +151,8 @@ class DeltaServer:
                         self._on_deltas(news.deltas, connection)
         finally:
             del self._connections[connection]
+            if incoming.report is not None:
+                self.last_words.append(incoming.report)
             self._on_lost(connection)
 
 

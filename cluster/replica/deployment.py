@@ -6,18 +6,19 @@ import asyncio
 import logging
 import os
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from cluster.logs import log_beside_serve
 from cluster.owner import Owner
 from cluster.replica.admission_threads import AdmissionThreads
 from cluster.replica.condition import Condition
-from cluster.replica.delta_channel import GatewayAddress
+from cluster.replica.delta_channel import EngineReport, GatewayAddress
 from cluster.replica.delta_client import DeltaClient
 from cluster.replica.engines import EngineStopping, Refusal
 from cluster.replica.running import RunningRequests
 from cluster.replica.serve_process import actor_name, end_at_sigterm, is_being_stopped
+from cluster.replica.totals import Totals
 from cluster.replica.traces import Traces
 from cluster.telemetry.tracing import NO_TELEMETRY, Telemetry, make_tracer
 from cluster.workers.executor import make_executor
@@ -57,6 +58,7 @@ class EngineDeployment:
         self._engine.tokenizer.start()
         await asyncio.to_thread(self._engine.start)
         self._condition = Condition(self._engine, self._name)
+        self._totals = Totals(self._engine, config)
         logger.info("fingerprint %s: %s", self._condition.fingerprint, self._engine.arithmetic)
         self._reporting = asyncio.create_task(self._report())
 
@@ -95,7 +97,7 @@ class EngineDeployment:
         """Report to the gateway from now on."""
         with suppress(OSError):
             await self._client.connect(gateway)
-            self._client.report(self._condition.look())
+            self._client.report(self._look())
 
     async def stats(self) -> dict[str, Any]:
         """The engine's `EngineStats`."""
@@ -161,12 +163,15 @@ class EngineDeployment:
     async def _report(self) -> None:
         """Tell the gateways how the replica is, and see whether it is to end."""
         while True:
-            self._client.report(self._condition.look())
+            self._client.report(self._look())
             if not self._condition.is_stopping and is_being_stopped():
                 self._hand_back()
             if self._engine.is_dead and self._name and not self._condition.is_stopping:
                 await self._leave()
             await asyncio.sleep(REPORT_SECONDS)
+
+    def _look(self) -> EngineReport:
+        return replace(self._condition.look(), totals=self._totals.now())
 
     def _hand_back(self) -> None:
         """Another replica goes on with what runs here, from what the gateways have after this

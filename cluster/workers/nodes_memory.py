@@ -14,3 +14,8 @@ def check_nodes(config: EngineConfig, nodes: Sequence[str], available: Sequence[
     room = dict(zip(nodes, available, strict=True))
     for node, num_ranks in Counter(nodes).items():
         check_memory(f"node {node}", num_ranks, plan.weight_bytes, plan.cache_bytes, room[node])
+
+
+def bytes_per_block(config: EngineConfig) -> int:
+    """Of cache, on all ranks together, taking the fullest stage for all."""
+    return size_up(config).cache_bytes_per_token * config.block_size * config.world_size

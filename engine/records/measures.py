@@ -97,7 +97,7 @@ class Measures:
             self._num_cached_tokens,
             self._num_tokens,
             self.recovery_seconds,
-            {**self._phase_seconds},
+            {str(phase): seconds for phase, seconds in self._phase_seconds.items()},
             [nanoseconds / 1e9 for nanoseconds in self._rank_ns],
             {
                 "inter_token_latency_seconds": self._between_tokens.values(),

@@ -11,6 +11,7 @@ from engine.errors import InvalidConfig
 
 MAX_HEADER_BYTES = 64 << 10
 OPEN_PATHS = frozenset(["/health"])  # paths that need no key
+METRICS_PATH = "/metrics"
 DEBUG_PATHS = "/debug/"  # paths that reveal other clients' requests
 FORWARDED = frozenset([b"x-forwarded-for", b"forwarded"])  # headers of a proxy that sends for another client
 MAX_REQUEST_ID = 128  # characters
@@ -19,14 +20,22 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9._:=|+-]")  # unsafe in a request's id, which
 
 class Edge:
     """ASGI middleware. Without keys none is needed, and only clients on this machine may use
-    /debug/.
+    /debug/ and /metrics; with `open_metrics` everybody may read the latter.
     """
 
-    def __init__(self, app: ASGIApp, *, api_keys: tuple[str, ...], allowed_hosts: tuple[str, ...] = (ANY,)) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        api_keys: tuple[str, ...],
+        allowed_hosts: tuple[str, ...] = (ANY,),
+        open_metrics: bool = False,
+    ) -> None:
         if not all(api_keys):
             raise InvalidConfig("an API key is empty: anybody could ask")
         self._app = app
         self._hosts = AllowedHosts(allowed_hosts)
+        self._open_paths = OPEN_PATHS | ({METRICS_PATH} if open_metrics else set())
         self._keys = [key.encode() for key in api_keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,9 +52,12 @@ class Edge:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         check_size(headers)
         self._check_host([value for name, value in headers if name == b"host"])
-        if self._keys and path not in OPEN_PATHS:
+        if path in self._open_paths:
+            return
+        if self._keys:
             self._check_key([value for name, value in headers if name == b"authorization"])
-        if not self._keys and path.startswith(DEBUG_PATHS) and not _is_local(scope, headers):
+        is_inner = path.startswith(DEBUG_PATHS) or path == METRICS_PATH
+        if not self._keys and is_inner and not _is_local(scope, headers):
             message = "Without an API key, this is only for clients on the server's own machine"
             raise ApiError(403, message, code="key_or_loopback_needed")
 

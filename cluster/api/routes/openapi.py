@@ -49,6 +49,7 @@ def describe(version: str, *, needs_key: bool, has_streams: bool) -> dict[str, A
         "/v1/models/{model_id}": {"get": _operation(_json(_reference("ModelCard"))) | _in_path("model_id")},
         "/health": {"get": _operation(_json({"type": "object"})) | {"security": []}},
         "/health/deep": {"get": _operation(_json({"type": "object"}))},
+        "/metrics": {"get": _operation({"text/plain": {"schema": {"type": "string"}}})},
         "/debug/engines": {"get": _operation(_json({"type": "object"}))},
         "/debug/trace": {"get": _operation(_json({"type": "object"}))},
         "/debug/why/{request_id}": {"get": _operation(_json({"type": "object"})) | _in_path("request_id")},

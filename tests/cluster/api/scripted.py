@@ -93,6 +93,9 @@ class ScriptedService:
     async def engines(self) -> list[dict[str, Any]]:
         return [{"replica": "one", "problem": None}]
 
+    async def metrics(self) -> bytes:
+        return b"# none\n"
+
     async def trace(self) -> dict[str, Any]:
         return {"traceEvents": [{"name": "step 0"}]}
 

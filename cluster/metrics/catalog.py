@@ -1,0 +1,92 @@
+"""Every metric there is: its name, type, labels and meaning. Those called `vllm:` have the names,
+types, labels and buckets that vLLM gives them; `squadron:` ones are ours.
+
+Each series has the label `model_name` too. Totals and histograms are of the whole application,
+under `engine="all"`; gauges are of each engine replica that lives, under its number.
+"""
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+class Metric(NamedTuple):
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()  # beside model_name and engine
+
+
+def _of_kind(kind: Kind, metrics: dict[str, tuple[str, tuple[str, ...]] | str]) -> dict[str, Metric]:
+    return {
+        name: Metric(kind, about) if isinstance(about, str) else Metric(kind, *about) for name, about in metrics.items()
+    }
+
+
+GAUGES = _of_kind(
+    "gauge",
+    {
+        "vllm:num_requests_running": "Requests that an engine computes now",
+        "vllm:num_requests_waiting": "Requests that wait in an engine",
+        "vllm:num_requests_swapped": "Requests whose cache is in host memory",
+        "vllm:kv_cache_usage_perc": "Part of the KV cache that is in use, 0..1",
+        "squadron:engine_up": "1 if the engine replica can answer now, 0 while it cannot",
+    },
+)
+# Of the application, without the label `engine`.
+TOTALS_NOW = _of_kind(
+    "gauge",
+    {
+        "squadron:engines": "Engine replicas that are connected",
+        "squadron:build_info": ("Always 1; which version answers", ("version",)),
+    },
+)
+COUNTERS = _of_kind(
+    "counter",
+    {
+        "vllm:prompt_tokens": "Prompt tokens of requests that have had a token",
+        "vllm:prompt_tokens_cached": "Of these, those found in the prefix cache",
+        "vllm:generation_tokens": "Tokens generated",
+        "vllm:prefix_cache_queries": "Prompt tokens looked up in the prefix cache",
+        "vllm:prefix_cache_hits": "Prompt tokens found in the prefix cache",
+        "vllm:num_preemptions": "Preemptions, by swap or recompute",
+        "vllm:request_success": ("Requests that ended, by why", ("finished_reason",)),
+        "squadron:steps": "Steps computed",
+        "squadron:step_seconds": ("Seconds of steps, by rank (or driver) and phase", ("rank", "phase")),
+        "squadron:request_phase_seconds": ("Seconds of ended requests in engines, by phase", ("phase",)),
+        "squadron:wasted_tokens": ("Tokens computed and thrown away, by why", ("cause",)),
+        "squadron:swapped_bytes": ("Bytes of cache moved from (out) and to (in) devices", ("direction",)),
+        "squadron:recoveries": "Lost workers replaced",
+        "squadron:recovery_seconds": "Seconds from a failed step to the end of the next good one",
+        "squadron:failed_steps": "Steps that raised an exception",
+        "squadron:quarantined_requests": "Requests ended because steps failed with them",
+        "squadron:engine_cpu_seconds": "CPU seconds of engine processes, without workers",
+        "squadron:gateway_cpu_seconds": "CPU seconds of gateway processes",
+        "squadron:http_requests": ("Answers begun over HTTP", ("route", "method", "status")),
+        "squadron:refused_requests": ("Requests answered with an error, by its code", ("reason",)),
+        "squadron:request_moves": "Times that a request went on on another engine replica",
+        "squadron:request_move_seconds": "Seconds that requests waited for that",
+        "squadron:key_requests": ("Requests of each API key, by its name", ("key",)),
+        "squadron:key_tokens": ("Tokens of each API key, prompt and generation", ("key", "kind")),
+    },
+)
+HISTOGRAMS = _of_kind(
+    "histogram",
+    {
+        "vllm:time_to_first_token_seconds": "From a request's arrival at a gateway to its first token there",
+        "vllm:inter_token_latency_seconds": "Between two tokens of a sequence",
+        "vllm:request_time_per_output_token_seconds": "Mean time of a request's tokens after the first",
+        "vllm:e2e_request_latency_seconds": "From a request's arrival at a gateway to its end",
+        "vllm:request_queue_time_seconds": "Of a request, until it was first scheduled",
+        "vllm:request_prefill_time_seconds": "Of a request, from there to its first token",
+        "vllm:request_decode_time_seconds": "Of a request, from its first token to its last, undisturbed",
+        "vllm:request_inference_time_seconds": "Of a request, all time after the queue",
+        "vllm:iteration_tokens_total": "Tokens computed in a step",
+        "vllm:request_prompt_tokens": "Prompt tokens of a request",
+        "vllm:request_generation_tokens": "Tokens generated for a request",
+        "vllm:request_max_num_generation_tokens": "Tokens of a request's longest choice",
+        "vllm:request_prefill_kv_computed_tokens": "Prompt tokens of a request that were not in the cache",
+        "vllm:request_params_n": "The parameter n of a request",
+        "vllm:request_params_max_tokens": "The parameter max_tokens of a request",
+    },
+)
+CATALOG = GAUGES | TOTALS_NOW | COUNTERS | HISTOGRAMS

@@ -1,0 +1,65 @@
+"""The last figures of every process that there is or was, so that a sum over them never falls.
+
+A process has a name that no other process ever has, and its figures bear the time at which it made
+them. Whoever asks for a sum shows what it knows, and is told what others know; of two figures of
+the same process the later ones count. So after a question all know the same, and what a process
+had counted outlives it, as long as one of those who were told of it lives.
+
+To bound what is kept, the figures of processes of which nothing new came for long are added up.
+That all do so at about the same time is not needed: whoever has done it says of whom.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from cluster.metrics.figures import Figures, summed
+
+KEPT_SECONDS = 600.0  # after which a silent process is gone for good
+NUM_NAMES_KEPT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    made: float  # seconds since 1970, by the clock of the process
+    figures: Figures
+
+
+@dataclass(slots=True)
+class Ledger:
+    """`entries` by name of the process; `gone` is the sum of `num_gone` others, the last of which
+    are named.
+    """
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    gone: Figures = field(default_factory=dict)
+    num_gone: int = 0
+    names_gone: deque[str] = field(default_factory=lambda: deque(maxlen=NUM_NAMES_KEPT))
+
+    def note(self, name: str, made: float, figures: Figures) -> None:
+        """What a process has counted; older figures than the known ones change nothing."""
+        known = self.entries.get(name)
+        if (known is None or known.made < made) and name not in self.names_gone:
+            self.entries[name] = Entry(made, figures)
+
+    def learn(self, other: "Ledger") -> None:
+        """All that the other one knows."""
+        if other.num_gone > self.num_gone:
+            self.gone, self.num_gone = other.gone, other.num_gone
+            self.names_gone = deque(other.names_gone, NUM_NAMES_KEPT)
+            for name in self.names_gone:
+                self.entries.pop(name, None)
+        for name, entry in other.entries.items():
+            self.note(name, entry.made, entry.figures)
+
+    def total(self) -> Figures:
+        return summed([self.gone, *(entry.figures for entry in self.entries.values())])
+
+    def tidy(self, now: float) -> None:
+        """Add up the figures of processes that are gone for good; `now` as `Entry.made`."""
+        until = now - KEPT_SECONDS
+        for name, entry in list(self.entries.items()):
+            if entry.made < until:
+                del self.entries[name]
+                self.gone = summed([self.gone, entry.figures])
+                self.num_gone += 1
+                self.names_gone.append(name)

@@ -1,0 +1,80 @@
+"""Figures as Prometheus' text."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from cluster.metrics.catalog import CATALOG, COUNTERS, GAUGES, HISTOGRAMS, TOTALS_NOW
+from cluster.metrics.figures import Figures
+
+WHOLE = "all"  # the label `engine` of what is counted for the whole application
+
+
+def render(figures: Figures, bounds: Mapping[str, Sequence[float]], model_name: str) -> bytes:
+    """`bounds`: of each histogram's buckets; labels of gauges begin with the engine's number. The
+    format is that of Prometheus 0.0.4: OpenMetrics has no colons in names.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Figures(figures, bounds, model_name))
+    return generate_latest(registry)
+
+
+class _Figures(Collector):
+    def __init__(self, figures: Figures, bounds: Mapping[str, Sequence[float]], model_name: str) -> None:
+        self._by_name: dict[str, list[tuple[tuple[str, ...], float | list[float]]]] = defaultdict(list)
+        for (name, labels), value in sorted(figures.items(), key=lambda item: item[0]):
+            self._by_name[name].append((labels, value))
+        self._bounds = bounds
+        self._model_name = model_name
+
+    def collect(self) -> Iterator[Family]:
+        for name in CATALOG:
+            if name in self._by_name:
+                yield self._family(name)
+
+    def _family(self, name: str) -> Family:
+        metric = CATALOG[name]
+        family: Family
+        if name in TOTALS_NOW:
+            gauge = GaugeMetricFamily(name, metric.help, labels=("model_name", *metric.labels))
+            for labels, value in self._by_name[name]:
+                gauge.add_metric((self._model_name, *labels), _number(value))
+            return gauge
+        names = ("model_name", "engine", *metric.labels)
+        if name in GAUGES:
+            family = GaugeMetricFamily(name, metric.help, labels=names)
+            for labels, value in self._by_name[name]:
+                family.add_metric((self._model_name, *labels), _number(value))
+        elif name in COUNTERS:
+            family = CounterMetricFamily(name, metric.help, labels=names)
+            for labels, value in self._by_name[name]:
+                family.add_metric((self._model_name, WHOLE, *labels), _number(value))
+        else:
+            assert name in HISTOGRAMS, name
+            family = HistogramMetricFamily(name, metric.help, labels=names)
+            for labels, value in self._by_name[name]:
+                self._add_histogram(family, name, labels, value)
+        return family
+
+    def _add_histogram(
+        self, family: HistogramMetricFamily, name: str, labels: tuple[str, ...], value: float | list[float]
+    ) -> None:
+        assert isinstance(value, list), f"{name} is no histogram"
+        bounds = [*(str(float(bound)) for bound in self._bounds[name]), "+Inf"]
+        if len(bounds) != len(value) - 1:
+            return  # of another version of the software
+        so_far, buckets = 0.0, []
+        for bound, count in zip(bounds, value[:-1], strict=True):
+            so_far += count
+            buckets.append((bound, so_far))
+        family.add_metric((self._model_name, WHOLE, *labels), buckets, value[-1])
+
+
+def _number(value: float | list[float]) -> float:
+    assert not isinstance(value, list), "a histogram has no single value"
+    return value

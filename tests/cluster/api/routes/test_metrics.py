@@ -1,0 +1,51 @@
+"""Where Prometheus reads, and who may."""
+
+import httpx
+
+from cluster.metrics.counters import Counters
+from tests.cluster.api.scripted import running
+
+ELSEWHERE = {"x-forwarded-for": "203.0.113.9"}
+
+
+def test_the_services_figures_are_told_as_they_are(server):
+    answer = httpx.get(f"{server.url}/metrics")
+    assert answer.text == "# none\n"
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+
+
+def test_without_keys_only_this_machine_may_read_them(server):
+    answer = httpx.get(f"{server.url}/metrics", headers=ELSEWHERE)
+    assert answer.status_code == 403 and answer.json()["error"]["code"] == "key_or_loopback_needed"
+
+
+def test_an_option_lets_everybody_read_them():
+    with running(open_metrics=True) as server:
+        assert httpx.get(f"{server.url}/metrics", headers=ELSEWHERE).status_code == 200
+        assert httpx.get(f"{server.url}/debug/engines", headers=ELSEWHERE).status_code == 403
+
+
+def test_labels_are_of_our_making_whatever_clients_invent():
+    counters = Counters({})
+    with running(counters=counters) as server, httpx.Client(base_url=server.url) as http:
+
+        def ask(number: int) -> None:
+            http.get(f"/invented/{number}")
+            http.get(f"/v1/models/invented-{number}")
+            http.get(f"/debug/why/{number}?{number}")
+            http.request(("PATCH", "PROPFIND", "DELETE")[number % 3], "/health")
+            http.post("/v1/completions", json={"model": f"invented-{number}", "prompt": "x", f"field{number}": 1})
+            http.post("/v1/completions", content=b"{" * number, headers={f"x-{number}": "y"})
+
+        for number in range(3):
+            ask(number)
+        known = set(counters.figures())
+        for number in range(3, 60):
+            ask(number)
+        figures = counters.figures()
+    assert set(figures) == known
+    assert figures["squadron:http_requests", ("/v1/models/{model_id}", "GET", "404")] == 60
+    assert figures["squadron:http_requests", ("other", "GET", "404")] == 60
+    assert figures["squadron:http_requests", ("/health", "other", "405")] == 60
+    assert figures["squadron:refused_requests", ("unknown_url",)] == 60
+    assert figures["squadron:refused_requests", ("invalid_api_key",)] == 0

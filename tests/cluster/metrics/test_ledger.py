@@ -1,0 +1,65 @@
+"""Sums never fall, whoever dies, and whoever is asked."""
+
+import random
+
+import pytest
+
+from cluster.metrics.ledger import KEPT_SECONDS, Ledger
+
+STEPS = ("steps", ())
+
+
+def test_of_two_figures_of_a_process_the_later_ones_count():
+    ledger, now = Ledger(), 1000.0
+    ledger.note("engine", now, {STEPS: 5.0})
+    ledger.note("engine", now - 1, {STEPS: 4.0})
+    ledger.note("engine", now, {STEPS: 6.0})
+    assert ledger.total() == {STEPS: 5.0}
+
+
+def test_what_a_dead_process_counted_stays_and_others_learn_of_it():
+    one, two, now = Ledger(), Ledger(), 1000.0
+    one.note("dead", now, {STEPS: 5.0})
+    two.note("alive", now, {STEPS: 7.0})
+    two.learn(one)
+    one.learn(two)
+    assert one.total() == two.total() == {STEPS: 12.0}
+
+
+def test_processes_gone_for_good_are_added_up_once_wherever_that_is_done():
+    one, two, now = Ledger(), Ledger(), 1000.0
+    one.note("gone", now - KEPT_SECONDS - 1, {STEPS: 5.0})
+    one.note("alive", now, {STEPS: 7.0})
+    two.learn(one)
+    one.tidy(now)
+    assert one.entries.keys() == {"alive"} and one.total() == {STEPS: 12.0}
+    two.learn(one)
+    one.learn(two)
+    two.tidy(now)
+    for ledger in (one, two):
+        assert ledger.entries.keys() == {"alive"} and ledger.total() == {STEPS: 12.0}
+    two.note("gone", now, {STEPS: 6.0})  # it is in the sum already
+    assert two.total() == {STEPS: 12.0}
+
+
+def test_a_sum_never_falls_while_processes_come_and_go_and_gateways_are_replaced():
+    rng = random.Random(1)
+    counts: dict[str, float] = {}
+    gateways = [Ledger(), Ledger()]
+    last = 0.0
+    for turn in range(600):
+        name, now = f"engine {turn // 20} {rng.randrange(2)}", 5.0 * turn
+        counts[name] = counts.get(name, 0.0) + rng.random()
+        for ledger in gateways:
+            ledger.note(name, now, {STEPS: counts[name]})
+        asked, other = rng.sample(gateways, 2)
+        other.learn(asked)
+        asked.learn(other)
+        asked.tidy(now)
+        total = asked.total()[STEPS]
+        assert total >= last
+        last = total
+        if turn % 100 == 99:
+            gateways[gateways.index(other)] = Ledger()
+    assert last == pytest.approx(sum(counts.values()))
+    assert len(gateways[0].entries) < 20
