@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cluster.chaos.report import Report
+from cluster.ingress.choice import DEFAULT_WISH, WISHES
 from tests.end_to_end.chaos import (
     busy,
     cache,
@@ -77,6 +78,9 @@ def main() -> int:
     parser.add_argument("--interval", type=float, metavar="S", help="between faults")
     parser.add_argument("--seconds", type=float, metavar="S", help="of T8 and T21")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of requests and victims (default: 0)")
+    parser.add_argument(
+        "--ingress", choices=WISHES, default=DEFAULT_WISH, help=f"of T14, T17 and T18 (default: {DEFAULT_WISH})"
+    )
     parser.add_argument("--output", type=Path, metavar="DIR", help="write NAME.json there, with every stream's hash")
     given = parser.parse_args()
     options = Options(
@@ -87,6 +91,7 @@ def main() -> int:
         interval=given.interval,
         seconds=given.seconds,
         seed=given.seed,
+        ingress=given.ingress,
     )
     has_passed = True
     for name in given.scenario:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ray import serve
 
+from cluster.ingress.choice import DEFAULT_WISH, Wish
 from cluster.launch.app import build_app
 from cluster.launch.ray_cluster import ROOT, ray_cluster
 from cluster.launch.serving import serving
@@ -43,8 +44,8 @@ def app_args(engine: dict[str, Any], *, recovers: bool, **more: Any) -> dict[str
 
 
 @contextlib.contextmanager
-def running(args: dict[str, Any]) -> Iterator[App]:
-    """The application, ready, on a Ray of this machine alone."""
+def running(args: dict[str, Any], ingress: Wish = DEFAULT_WISH) -> Iterator[App]:
+    """The application, ready, on a Ray of this machine alone; `ingress`: what listens."""
     ranks = args["engine"].get("tensor_parallel_size", 1) * args["engine"].get("pipeline_parallel_size", 1)
     num_engines = args.get("num_engines", 1)
     port = free_port()
@@ -52,7 +53,7 @@ def running(args: dict[str, Any]) -> Iterator[App]:
         # Room for one engine more: a replica is replaced before the dead one's resources are given
         # back.
         ray_cluster(num_workers=(num_engines + 1) * (ranks + 1)),
-        serving(build_app(args), host=LOOPBACK, port=port, ends_serve=True),
+        serving(build_app(args), host=LOOPBACK, port=port, ends_serve=True, ingress=ingress),
     ):
         yield App(f"http://{LOOPBACK}:{port}", args)
 

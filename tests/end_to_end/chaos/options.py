@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from cluster.ingress.choice import DEFAULT_WISH, Wish
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -14,6 +16,7 @@ class Options:
     interval: float | None = None  # seconds between faults
     seconds: float | None = None  # of scenarios that last as long as one wants
     seed: int = 0
+    ingress: Wish = DEFAULT_WISH  # of T14, T17 and T18
 
     def pick(self, given: int | None, full: int, quick: int) -> int:
         """The number that was given, or else the scenario's."""

@@ -67,7 +67,7 @@ def overload(options: Options) -> Report:
     """
     seconds = options.seconds or (15.0 if options.quick else 60.0)
     num_requests = options.pick(options.streams, NUM_DIFFERENT, 64)
-    with running(app_args({}, recovers=options.recovers)) as app:
+    with running(app_args({}, recovers=options.recovers), options.ingress) as app:
         run = asyncio.run(_send(app.url, num_requests, seconds, options.seed))
     answers = [stream for stream in run.streams if not _is_refused(stream)]
     report = Report("T18", 0, [], answers, run.expected)

@@ -49,7 +49,7 @@ def be_rude(options: Options) -> Report:
     in chunks, one that unpacks to 1 GiB, and 100,000 headers: memory grows by less than 100 MiB,
     and a short request takes less than twice as long.
     """
-    with running(app_args({}, recovers=options.recovers)) as app:
+    with running(app_args({}, recovers=options.recovers), options.ingress) as app:
         return asyncio.run(_run(app.url, options))
 
 

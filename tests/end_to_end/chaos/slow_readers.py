@@ -33,7 +33,7 @@ def read_slowly(options: Options) -> Report:
     grows by less than 100 MiB; slow readers are given up within a minute.
     """
     num_slow = options.pick(options.streams, 50, 10)
-    with running(app_args({}, recovers=options.recovers)) as app:
+    with running(app_args({}, recovers=options.recovers), options.ingress) as app:
         report = asyncio.run(_send(app.url, num_slow, options))
         if left := leftovers(app):
             report.unmet.append(f"is left: {left}")
