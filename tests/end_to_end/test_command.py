@@ -1,5 +1,7 @@
 """The `squadron` command as a user starts it: a process of its own."""
 
+import contextlib
+import json
 import os
 import re
 import secrets
@@ -69,12 +71,13 @@ def test_serve_says_why_the_engine_did_not_start() -> None:
 
 def test_serve_tells_of_a_lost_worker_on_its_console_and_in_its_logs(tmp_path: Path) -> None:
     port, kept = free_port(), tmp_path / "logs"
-    mark = f"SQUADRON_TEST={tmp_path}"
+    mark, key = f"SQUADRON_TEST={tmp_path}", secrets.token_hex(16)
     environment = {name: value for name, value in os.environ.items() if name not in AUTHENTICATION}
+    options = ["-tp", "2", "--device", "cpu", "--log-dir", str(kept), "--log-format", "json", "--enable-log-requests"]
     process = subprocess.Popen(
-        [*SQUADRON, "serve", str(DEMO), "--port", str(port), "-tp", "2", "--device", "cpu", "--log-dir", str(kept)],
+        [*SQUADRON, "serve", str(DEMO), "--port", str(port), *options],
         cwd=ROOT,
-        env=environment | dict([mark.split("=", 1)]),
+        env=environment | {API_KEY_VARIABLE: key} | dict([mark.split("=", 1)]),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -85,7 +88,8 @@ def test_serve_tells_of_a_lost_worker_on_its_console_and_in_its_logs(tmp_path: P
         line = next(line for line in process.stdout if line.startswith("Logs: "))
         logs = Path(line.split()[1])
         assert any(line.startswith("Ready: ") for line in process.stdout)
-        with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key="none", max_retries=0) as client:
+        with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key=key, max_retries=0) as client:
+            send_hostile_requests(client)
             stream = client.completions.create(
                 model="demo", prompt="once", max_tokens=300, stream=True, extra_body={"ignore_eos": True}
             )
@@ -104,6 +108,7 @@ def test_serve_tells_of_a_lost_worker_on_its_console_and_in_its_logs(tmp_path: P
         assert not logs.exists()
         text = (kept / "serve" / log.name).read_text()
         assert "resumed after" in text and " CALL " not in text
+        check_logs(kept, said + erred, key)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -115,6 +120,49 @@ def is_worker(pid: int) -> bool:
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::WorkerActor.run")
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+SECRET = "cornflower"  # in everything that a client of these tests says
+
+
+def send_hostile_requests(client: openai.OpenAI) -> None:
+    """Requests that try to get into the logs: into lines of their own, or with their text."""
+    forged = '\n{"message": "request ended", "status": 200} ' + SECRET
+    for prompt in (forged, SECRET, "\x1b[2J\u2028\x85" + SECRET, SECRET * 5000, [1, -1]):
+        for more in (
+            {},
+            {"temperature": 7},
+            {SECRET: forged},
+            {"stop": forged},
+            {"user": forged, "cache_salt": SECRET},
+        ):
+            with contextlib.suppress(openai.APIStatusError):
+                client.completions.create(model="demo", prompt=prompt, max_tokens=2, extra_body=more)
+    for path in (f"/completions?key={SECRET}", f"/{SECRET}%0A{SECRET}"):
+        with contextlib.suppress(openai.APIStatusError):
+            client.post(path, cast_to=object, body={"prompt": SECRET})
+    for headers in ({"Authorization": f"Bearer {SECRET}"}, {"X-Request-Id": "a%0ab\tc d"}, {"traceparent": SECRET}):
+        with contextlib.suppress(openai.APIStatusError):
+            client.chat.completions.create(
+                model="demo", messages=[{"role": "user", "content": forged}], max_tokens=2, extra_headers=headers
+            )
+
+
+def check_logs(folder: Path, console: str, key: str) -> None:
+    """Nothing that a client said or the key is in any file or on the console, and each line of our
+    logs is an event.
+    """
+    for told in (*(path.read_bytes() for path in folder.rglob("*") if path.is_file()), console.encode()):
+        for hidden in (SECRET, key):
+            found = told.find(hidden.encode())
+            assert found < 0, told[max(found - 200, 0) : found + 200]
+    events = []
+    for path in [*folder.glob("serve/replica_*.log"), *folder.glob("serve/proxy_*.log")]:
+        events += [json.loads(line) for line in path.read_text().splitlines()]
+    ended = [event for event in events if event["message"].startswith("request ended: ")]
+    assert {event["status"] for event in ended} == {200}  # others were refused before they came to the gateway
+    (resumed,) = [event for event in ended if event["output_tokens"] == 300]
+    assert resumed["finish_reasons"] == "length" and resumed["e2e_seconds"] > resumed["ttft_seconds"] > 0
 
 
 @pytest.mark.parametrize("name", IN_WEIGHTS)
