@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from cluster.api.edge.hosts import is_loopback
+from tests.end_to_end.chaos.processes import PROXY
 from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
 from tests.end_to_end.test_command import ROOT, SQUADRON, processes_with, wait_until_gone
 
@@ -91,10 +92,10 @@ def test_only_http_and_serves_replicas_listen_off_loopback(serving: Serving) -> 
     """HTTP as it was asked to, and one gRPC port of each replica, which Serve gives no address to;
     it wants Ray's token.
     """
-    for name in ("ray::ServeController", "ray::ProxyActor", REPLICA, "ray::WorkerActor"):
+    for name in ("ray::ServeController", PROXY, REPLICA, "ray::WorkerActor"):
         assert any(each.process.startswith(name) for each in serving.listeners), name  # nobody was passed over
     public = [each for each in serving.listeners if not is_loopback(each.host)]
-    assert [each.port for each in public if each.process.startswith("ray::ProxyActor")] == [serving.port]
+    assert [each.port for each in public if each.process.startswith(PROXY)] == [serving.port]
     others = [each for each in public if each.port != serving.port]
     replicas = sorted(each.process.rpartition(":")[2].partition(".")[0] for each in others)  # without what they do now
     assert replicas == ["EngineDeployment", "GatewayDeployment"]

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.ingress.choice import DEFAULT_WISH
+from cluster.ingress.haproxy import haproxy_program
 from cluster.workers.processes.process_state import read_stat
 
 WORKER = "ray::WorkerActor"
@@ -13,7 +15,7 @@ SERVING = f"{WORKER}.run"  # one of a rank: Ray adds what an actor is at, and a 
 ENGINE = "ray::ServeReplica:squadron:EngineDeployment"
 CONTROLLER = "ray::ServeController"
 GATEWAY = "ray::ServeReplica:squadron:GatewayDeployment"
-PROXY = "ray::ProxyActor"  # it listens
+PROXY = "ray::ProxyActor" if DEFAULT_WISH == "proxy" else haproxy_program()  # it listens
 
 
 @dataclass(frozen=True, slots=True)
