@@ -40,6 +40,7 @@ MODULES: dict[str, tuple[str, list[str], list[str]]] = {
     "deltas": ("bench_deltas", [], ["--steps", "20"]),
     "channel": ("bench_step_channel", [], ["--steps", "200"]),
     "gateway": ("bench_gateway", [], ["--tokens", "20"]),
+    "gateways": ("gateway.scaling", [], ["--tokens", "20"]),
     "http": ("http.bench", [], ["--requests", "128", "--output-len", "16", "--repeats", "1"]),
     "http-0.5b": ("http.bench", LARGER, ["--output-len", "4"]),
     "kernels": ("bench_cpu_kernels", [], ["--repeats", "1", "--only", "decode 1"]),
