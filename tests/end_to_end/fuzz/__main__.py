@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from cluster.launch.ray_cluster import ROOT
 from cluster.sockets import LOOPBACK
 from tests.end_to_end.conftest import DEMO, free_port
+from tests.end_to_end.fuzz.judge import Judge
 from tests.end_to_end.fuzz.run import run
 
 STOP_SECONDS = 60.0
@@ -25,8 +26,12 @@ def main() -> int:
     parser.add_argument("--url", metavar="URL", help="of a server that runs, such as http://127.0.0.1:8000")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn (default: 0)")
     given = parser.parse_args()
+    judge = Judge()
     with contextlib.nullcontext(given.url) if given.url else serving() as url:
-        judge = run(url, given.inputs, number=given.seed)
+        try:
+            run(url, judge, given.inputs, number=given.seed)
+        except KeyboardInterrupt:
+            judge.fail("interrupted", f"after {judge.num_inputs} inputs")
     print("\n".join(judge.lines()), flush=True)
     return 1 if judge.failures else 0
 

@@ -38,9 +38,10 @@ class Canary:
         return str(answer.json()["choices"])
 
 
-def run(url: str, num_inputs: int, *, number: int = 0, scale: float = 1.0, with_silence: bool = True) -> Judge:
+def run(
+    url: str, judge: Judge, num_inputs: int, *, number: int = 0, scale: float = 1.0, with_silence: bool = True
+) -> None:
     """About so many inputs; `number` decides which are drawn, `scale` how large the largest are."""
-    judge = Judge()
     canary = Canary(url, judge)
     drawn = Drawn(url, judge, canary.after_each, number)
     extremes = Extremes(url, judge)
@@ -55,4 +56,3 @@ def run(url: str, num_inputs: int, *, number: int = 0, scale: float = 1.0, with_
     if with_silence:
         extremes.silence()
         canary.look()
-    return judge

@@ -14,8 +14,9 @@ ERROR = {"message": "no", "type": "invalid_request_error", "param": None, "code"
 
 
 def test_the_http_layer_answers_anything() -> None:
+    judge = Judge()
     with running(http=Connection) as server:
-        judge = run(server.url, 160, scale=0.02, with_silence=False)
+        run(server.url, judge, 160, scale=0.02, with_silence=False)
     print("\n".join(judge.lines()))
     assert judge.failures == []
     assert judge.num_inputs > 160 and judge.statuses[200] > 20
