@@ -191,8 +191,10 @@ def default_cpu_blocks(config: EngineConfig, max_model_len: int, block_bytes: in
     return max(DEFAULT_CPU_CACHE_BYTES // config.world_size // block_bytes, longest)
 
 
-def explain(error: ValidationError, known: list[str]) -> str:
-    """A pydantic error in a sentence: path, value, and the nearest known key for an unknown one."""
+def explain(error: ValidationError, known: list[str], secrets: tuple[str, ...] = ("api_key",)) -> str:
+    """A pydantic error in a sentence: path, value, and the nearest known key for an unknown one.
+    Values whose path begins with one of `secrets` are not shown.
+    """
     # A misspelt key first: it may be why another one is missing.
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     path = ".".join(str(part) for part in first["loc"])
@@ -203,8 +205,8 @@ def explain(error: ValidationError, known: list[str]) -> str:
     if first["type"] == "missing":
         return f"{path} is required"
     message = first["msg"].removeprefix("Value error, ")
-    if path.startswith("api_key"):
-        return f"{path}: {message}"  # its value is a secret
+    if path.startswith(secrets) or not path:
+        return f"{path}: {message}".removeprefix(": ")
     return f"{path}={first['input']!r}: {message}"
 
 

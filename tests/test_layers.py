@@ -63,11 +63,12 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "executor": ("group", "processes", "steps"),
     },
     "cluster/api": {
-        "edge": (),
-        "requests": (),
+        "keys": (),  # asked at the edge, and owners of requests
+        "edge": ("keys",),
+        "requests": ("keys",),
         "responses": ("requests",),
-        "routes": ("requests", "responses"),
-        "app": ("edge", "requests", "responses", "routes"),
+        "routes": ("keys", "requests", "responses"),
+        "app": ("edge", "keys", "requests", "responses", "routes"),
         "proxy": ("edge",),
     },
 }

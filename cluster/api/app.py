@@ -6,6 +6,7 @@ from cluster.api.edge.counting import Counting
 from cluster.api.edge.hosts import ANY
 from cluster.api.edge.middleware import Edge
 from cluster.api.errors import HANDLERS
+from cluster.api.keys.key_ring import KeyRing
 from cluster.api.model import Model
 from cluster.api.requests.body import Bodies
 from cluster.api.requests.read import Reader
@@ -20,8 +21,9 @@ def build(
     service: Service,
     model: Model,
     *,
-    api_keys: tuple[str, ...] = (),
+    api_keys: KeyRing | None = None,
     allowed_hosts: tuple[str, ...] = (ANY,),
+    num_gateways: int = 1,
     streams: StreamStore | None = None,
     strict_fields: bool = False,
     bodies: Bodies | None = None,
@@ -30,13 +32,16 @@ def build(
 ) -> FastAPI:
     """The application that answers with what `service` generates.
 
-    Without `api_keys` no key is needed. With `streams` clients may resume broken streams
-    (`resume`). With `strict_fields` unknown fields are rejected; otherwise they are ignored, and
-    the answer says so. `bodies` overrides the default limits. Answers are counted in `counters`.
-    With `open_metrics` everybody may read /metrics.
+    Without `api_keys` no key is needed; their limits are those of `num_gateways` together. With
+    `streams` clients may resume broken streams (`resume`). With `strict_fields` unknown fields are
+    rejected; otherwise they are ignored, and the answer says so. `bodies` overrides the default
+    limits. Answers are counted in `counters`. With `open_metrics` everybody may read /metrics.
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
-    app.add_middleware(Edge, api_keys=api_keys, allowed_hosts=allowed_hosts, open_metrics=open_metrics)
+    keys = api_keys or KeyRing()
+    app.add_middleware(
+        Edge, api_keys=keys, allowed_hosts=allowed_hosts, open_metrics=open_metrics, num_gateways=num_gateways
+    )
     app.add_middleware(Counting, counters=counters or Counters({}), router=app.router)
     generation.add_routes(
         app.router,
@@ -50,5 +55,5 @@ def build(
     health.add_routes(app.router, service)
     debug.add_routes(app.router, service)
     metrics.add_routes(app.router, service)
-    about.add_routes(app.router, needs_key=bool(api_keys), has_streams=streams is not None)
+    about.add_routes(app.router, needs_key=bool(keys), has_streams=streams is not None)
     return app

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from cluster.api.edge.keys import API_KEY_VARIABLE
+from cluster.api.keys.key_ring import API_KEY_VARIABLE
 
 LOCAL_SERVER = "http://127.0.0.1:8000"
 

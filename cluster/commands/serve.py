@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from cluster.api.edge.hosts import default_hosts, is_loopback
-from cluster.api.edge.keys import API_KEY_VARIABLE, read_api_keys
+from cluster.api.keys.key_ring import API_KEY_VARIABLE, KeyRing, given_keys
 from cluster.checkpoint.plan import Plan, make_plan
 from cluster.checkpoint.values import check_values
 from cluster.commands.console import told_events
@@ -19,6 +19,7 @@ from cluster.launch.ray_cluster import ray_cluster
 from cluster.launch.room import divide
 from cluster.launch.serving import check_port, serving
 from engine.config import EngineConfig
+from engine.errors import InvalidConfig
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +31,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> None:
     config, server = configure(options)
     plan = make_plan(config)
+    api_keys = given_keys(server.api_key, server.api_key_file)
+    check_open(server, KeyRing(api_keys, server.api_key_file))
     is_lasting = server.ray_address is not None
     if not is_lasting and check_machine(config, plan, server.num_engines) is not None:  # it computes on CPU
         config = _leave_room(config, plan, server)
-    api_keys = read_api_keys(server.api_key, server.api_key_file)
     os.environ.pop(API_KEY_VARIABLE, None)  # Ray's processes must not inherit it
     check_port(server.host, server.port)
     app = application(config, server, api_keys)
@@ -57,7 +59,7 @@ def _run(options: argparse.Namespace) -> None:
             )
         )
         print(running.ingress.report, flush=True)
-        if not api_keys and not is_loopback(server.host):
+        if server.insecure_no_key:
             print(f"No API key: anyone who can reach port {server.port} can send requests", flush=True)
         print(f"Ready: http://{server.host}:{server.port}/v1 (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)
         if ray.environment:
@@ -69,6 +71,19 @@ def _run(options: argparse.Namespace) -> None:
         stack.enter_context(told_events(APP_NAME))
         stack.callback(print, "Stopping; running requests are finished first", flush=True)
         ray.wait()
+
+
+def check_open(server: ServerOptions, keys: KeyRing) -> None:
+    """Raises InvalidConfig for a server that other machines reach and that needs no key, unless it
+    is told so.
+    """
+    if keys and server.insecure_no_key:
+        raise InvalidConfig("insecure_no_key is for a server without API keys, and there are some")
+    if not keys and not is_loopback(server.host) and not server.insecure_no_key:
+        raise InvalidConfig(
+            f"host={server.host!r} can be reached from other machines, and there is no API key: give keys by "
+            f"--api-key-file or {API_KEY_VARIABLE}, or say --insecure-no-key to let everybody in"
+        )
 
 
 def _leave_room(config: EngineConfig, plan: Plan, server: ServerOptions) -> EngineConfig:
@@ -96,5 +111,6 @@ def application(config: EngineConfig, server: ServerOptions, api_keys: tuple[str
         "enable_log_requests": server.enable_log_requests,
         "open_metrics": server.open_metrics,
         "api_keys": api_keys,
+        "api_key_file": server.api_key_file,
         "allowed_hosts": default_hosts(server.host) if server.allowed_hosts is None else server.allowed_hosts,
     }

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from cluster.api.edge.keys import API_KEY_VARIABLE
+from cluster.api.keys.key_ring import API_KEY_VARIABLE
 from cluster.commands.options import merged_options
 from cluster.ingress.choice import DEFAULT_WISH, WISHES, Wish
 from cluster.logs import LogFormat
@@ -31,9 +31,16 @@ class ServerOptions(BaseModel):
     api_key: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
         (),
         description="key that clients must send; may be given several times. Other users of the machine can see it: "
-        f"prefer the file or the environment variable {API_KEY_VARIABLE} (default: no key is needed)",
+        f"prefer the file or the environment variable {API_KEY_VARIABLE} (default: none is needed, on loopback only)",
     )
-    api_key_file: str | None = Field(None, description="file of API keys, one per line; # begins a comment")
+    api_key_file: str | None = Field(
+        None,
+        description="file of API keys, read again when it changes: one per line, # begins a comment; or .yaml, .yml, "
+        ".json with the limits of each",
+    )
+    insecure_no_key: bool = Field(
+        False, description="serve on an address that other machines reach, and let everybody in without a key"
+    )
     allowed_hosts: Annotated[tuple[str, ...] | None, BeforeValidator(_at_commas)] = Field(
         None,
         description="host names that the server answers to, without ports; *.NAME: its subdomains, *: any "
@@ -99,6 +106,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "port": {"type": int, "metavar": "N"},
     "api_key": {"action": "append", "metavar": "KEY"},
     "api_key_file": {"metavar": "FILE"},
+    "insecure_no_key": {"action": "store_true"},
     "allowed_hosts": {"metavar": "HOST,..."},
     "num_engines": {"type": int, "metavar": "N"},
     "num_gateways": {"type": int, "metavar": "N"},

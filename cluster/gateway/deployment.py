@@ -15,6 +15,7 @@ from ray.serve.handle import DeploymentHandle
 from cluster.api.app import build
 from cluster.api.edge.lost_gateway import TellTaken
 from cluster.api.edge.unread import UnreadLimit
+from cluster.api.keys.key_ring import KeyRing
 from cluster.api.model import Model
 from cluster.api.proxy import BareProxyWarning, tell_patience
 from cluster.gateway import handle
@@ -47,8 +48,9 @@ class GatewayDeployment:
         engines: DeploymentHandle[Any],
         owner: Owner,
         model_name: str,
-        api_keys: tuple[str, ...],
+        api_keys: KeyRing,
         allowed_hosts: tuple[str, ...],
+        num_gateways: int,
         max_attempts: int,
         patience: float,
         max_queue_seconds: float,
@@ -80,10 +82,13 @@ class GatewayDeployment:
         self._model_name = model_name
         self._api_keys = api_keys
         self._allowed_hosts = allowed_hosts
+        self._num_gateways = num_gateways
         self._strict_fields = strict_fields
         self._open_metrics = open_metrics
         self._streams = StreamStoreClient(serve.get_replica_context().app_name) if stream_resume else None
         await asyncio.to_thread(tell_patience, patience)
+        api_keys.look()
+        api_keys.watch()
         await self._gateway.start(ray.util.get_node_ip_address())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
@@ -92,6 +97,7 @@ class GatewayDeployment:
             Model(name=self._model_name, **self._model),
             api_keys=self._api_keys,
             allowed_hosts=self._allowed_hosts,
+            num_gateways=self._num_gateways,
             streams=self._streams,
             strict_fields=self._strict_fields,
             counters=self._counters,

@@ -9,7 +9,7 @@ from ray import serve
 
 from cluster import owner
 from cluster.api.edge.hosts import ANY, AllowedHosts
-from cluster.api.edge.keys import collect_api_keys
+from cluster.api.keys.key_ring import KeyRing
 from cluster.checkpoint.plan import make_plan
 from cluster.gateway.deployment import GatewayDeployment
 from cluster.launch.ray_cluster import ROOT
@@ -51,7 +51,7 @@ class AppConfig(BaseModel):
     log_format: LogFormat = "text"  # of the logs of gateways and engine replicas
     enable_log_requests: bool = False  # a line in the gateway's log for each request that ends
     open_metrics: bool = False  # whether everybody may read /metrics; otherwise as /debug
-    api_key_file: str | None = None  # more of them, one a line; read where the application is built
+    api_key_file: str | None = None  # more of them, with limits; read again whenever it changes
 
     @property
     def telemetry(self) -> Telemetry:
@@ -69,7 +69,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         raise InvalidConfig(explain(error, list(AppConfig.model_fields))) from None
     engine_config = _engine_config(config)
     make_plan(engine_config)
-    api_keys = collect_api_keys(config.api_keys, config.api_key_file)
+    api_keys = KeyRing(config.api_keys, config.api_key_file)
     AllowedHosts(config.allowed_hosts)
     check_endpoint(config.otlp_traces_endpoint)
     return serve.deployment(
@@ -87,6 +87,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         engine_config.model_name,
         api_keys,
         config.allowed_hosts,
+        config.num_gateways,
         config.max_attempts,
         config.patience,
         config.max_queue_seconds,

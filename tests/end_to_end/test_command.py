@@ -16,7 +16,7 @@ import openai
 import pytest
 import torch
 
-from cluster.api.edge.keys import API_KEY_VARIABLE
+from cluster.api.keys.key_ring import API_KEY_VARIABLE
 from cluster.launch.privacy import AUTHENTICATION
 from tests.corruptions import IN_WEIGHTS, TENSOR, WEIGHTS, copy_demo
 from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port

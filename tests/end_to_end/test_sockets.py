@@ -44,7 +44,20 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     port = free_port()
     mark = f"SQUADRON_TEST={tmp_path_factory.mktemp('sockets')}"
     process = subprocess.Popen(
-        [*SQUADRON, "serve", str(DEMO), "--host", "0.0.0.0", "--port", str(port), "--device", "cpu", "-tp", "2"],
+        [
+            *SQUADRON,
+            "serve",
+            str(DEMO),
+            "--host",
+            "0.0.0.0",
+            "--insecure-no-key",
+            "--port",
+            str(port),
+            "--device",
+            "cpu",
+            "-tp",
+            "2",
+        ],
         cwd=ROOT,
         env=os.environ | dict([mark.split("=", 1)]),
         stdout=subprocess.PIPE,

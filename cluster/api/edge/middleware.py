@@ -1,16 +1,17 @@
 """Checks before any route: size of the headers, the request's id, host name and API key."""
 
-import hmac
 import re
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cluster.api.edge.hosts import ANY, AllowedHosts, is_loopback
 from cluster.api.errors import ApiError, error_response
-from engine.errors import InvalidConfig
+from cluster.api.keys.key import Key
+from cluster.api.keys.key_ring import KeyRing
+from cluster.api.keys.limits import CALLER, Caller, KeyLimits
 
 MAX_HEADER_BYTES = 64 << 10
-OPEN_PATHS = frozenset(["/health"])  # paths that need no key
+OPEN_PATHS = frozenset(["/health"])  # all that need no key: whatever is not named here does
 METRICS_PATH = "/metrics"
 DEBUG_PATHS = "/debug/"  # paths that reveal other clients' requests
 FORWARDED = frozenset([b"x-forwarded-for", b"forwarded"])  # headers of a proxy that sends for another client
@@ -27,39 +28,54 @@ class Edge:
         self,
         app: ASGIApp,
         *,
-        api_keys: tuple[str, ...],
+        api_keys: KeyRing,
         allowed_hosts: tuple[str, ...] = (ANY,),
         open_metrics: bool = False,
+        num_gateways: int = 1,
     ) -> None:
-        if not all(api_keys):
-            raise InvalidConfig("an API key is empty: anybody could ask")
+        """`num_gateways`: how many share the keys' limits."""
         self._app = app
         self._hosts = AllowedHosts(allowed_hosts)
         self._open_paths = OPEN_PATHS | ({METRICS_PATH} if open_metrics else set())
-        self._keys = [key.encode() for key in api_keys]
+        self._keys = api_keys
+        self._limits = KeyLimits(num_gateways)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            try:
-                self._check(scope, scope["headers"])
-            except ApiError as error:
-                await error_response(error)(scope, receive, send)
-                return
-            scope = {**scope, "headers": safe_headers(scope["headers"])}
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            key = self._check(scope, scope["headers"])
+            # Only what engines are asked for counts, and that is posted.
+            turn = self._limits.begin(key) if key is not None and scope["method"] == "POST" else None
+        except ApiError as error:
+            await error_response(error)(scope, receive, send)
+            return
+        scope = {**scope, "headers": safe_headers(scope["headers"])}
+        if key is not None:
+            scope["extensions"] = {**scope.get("extensions", {}), CALLER: Caller(key, turn)}
+        if turn is None:
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, turn.telling(send))
+        finally:
+            turn.end()
 
-    def _check(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> None:
+    def _check(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Key | None:
+        """The request's key, if one is needed; raises ApiError."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         check_size(headers)
         self._check_host([value for name, value in headers if name == b"host"])
         if path in self._open_paths:
-            return
+            return None
         if self._keys:
-            self._check_key([value for name, value in headers if name == b"authorization"])
+            return self._key([value for name, value in headers if name == b"authorization"])
         is_inner = path.startswith(DEBUG_PATHS) or path == METRICS_PATH
-        if not self._keys and is_inner and not _is_local(scope, headers):
+        if is_inner and not _is_local(scope, headers):
             message = "Without an API key, this is only for clients on the server's own machine"
             raise ApiError(403, message, code="key_or_loopback_needed")
+        return None
 
     def _check_host(self, values: list[bytes]) -> None:
         host = values[0] if len(values) == 1 else b""
@@ -68,12 +84,13 @@ class Edge:
             message = f"This server does not answer to the host {shown!r}; --allowed-hosts says to which it does"
             raise ApiError(403, message, code="host_not_allowed")
 
-    def _check_key(self, values: list[bytes]) -> None:
-        scheme, _, key = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
-        matches = [hmac.compare_digest(key, known) for known in self._keys]
-        if scheme.lower() != b"bearer" or not any(matches):
+    def _key(self, values: list[bytes]) -> Key:
+        scheme, _, presented = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
+        found = self._keys.find(presented)
+        if scheme.lower() != b"bearer" or found is None:
             message = "An API key is needed: send the header 'Authorization: Bearer KEY' with a valid one"
             raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
+        return found
 
 
 def _is_local(scope: Scope, headers: list[tuple[bytes, bytes]]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import UNSET, UnsetType
 
+from cluster.api.keys.limits import Caller, Turn
 from cluster.api.requests.protocol import GenerationRequest, HandleRequest
 from cluster.api.requests.validate import Unknown, warning_header, warnings
 from engine.queue_limits import Load
@@ -30,11 +31,21 @@ class Call:
     prompt_logprobs: bool  # returned to the caller, not only used for echo
     unknown: tuple[Unknown, ...] = ()  # fields that are ignored
     digest: bytes = b""  # of a stream's request as sent
+    turn: Turn | None = None  # of a key with limits
     created: int = field(default_factory=lambda: int(time.time()))  # seconds since 1970
 
     @property
     def params(self) -> SamplingParams:
         return self.requests[0].params
+
+    def sent_by(self, caller: Caller) -> "Call":
+        """The call as one of the caller's key; raises ApiError if that has not enough tokens left
+        for it: those of the prompt, by estimate, and `max_tokens`.
+        """
+        if caller.turn is not None:
+            num_answer_tokens = (self.params.max_tokens or 0) * self.params.n
+            caller.turn.reserve(int(self.load.num_tokens) + num_answer_tokens * len(self.requests))
+        return replace(self, requests=tuple(map(caller.key.own, self.requests)), turn=caller.turn)
 
     @property
     def load(self) -> Load:

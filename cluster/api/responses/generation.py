@@ -66,6 +66,8 @@ class Tally:
         self._cached_tokens = [0] * len(call.requests)
         self._completion_tokens = 0
         self.fingerprint: str | None = None  # the last one received
+        if call.turn is not None:
+            call.turn.follow(self.num_tokens)
 
     def add(self, update: Update) -> None:
         index, output = update
@@ -88,6 +90,10 @@ class Tally:
     def add_tokens(self, count: int) -> None:
         """Of an answer's only choice, which goes on."""
         self._completion_tokens += count
+
+    def num_tokens(self) -> int:
+        """Of the prompts and the answer so far."""
+        return sum(self._prompt_tokens) + self._completion_tokens
 
     @property
     def is_whole(self) -> bool:

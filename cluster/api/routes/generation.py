@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from cluster.api.disconnect import unless_disconnected
+from cluster.api.keys.limits import caller_of
 from cluster.api.model import Model
 from cluster.api.requests.body import Bodies
 from cluster.api.requests.call import Call, traced
@@ -54,6 +55,9 @@ def add_routes(
         call = traced(await bodies.read(request, read), request.headers)
         if timeout is not None:
             call = call.within(timeout)
+        caller = caller_of(request.scope)
+        if caller is not None:
+            call = call.sent_by(caller)
         if may_be_refused:
             service.check_room(call.load, call.timeout, call.requests[0].share)
         if call.stream:

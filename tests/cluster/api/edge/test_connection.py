@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from cluster.api.edge.connection import Connection
+from cluster.api.keys.key_ring import KeyRing
 from tests.cluster.api.scripted import MODEL, Running, Script, running
 
 BODY = json.dumps({"model": MODEL, "prompt": "a"}).encode()
@@ -37,7 +38,7 @@ def patient() -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[Running]:
-    with running(http=Impatient, api_keys=("key",)) as server:
+    with running(http=Impatient, api_keys=KeyRing(["key"])) as server:
         yield server
 
 

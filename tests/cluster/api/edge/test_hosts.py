@@ -8,6 +8,7 @@ import pytest
 
 from cluster.api.edge.hosts import ANY, LOOPBACK_HOSTS, AllowedHosts, default_hosts, is_loopback
 from cluster.api.edge.middleware import Edge
+from cluster.api.keys.key_ring import KeyRing
 from cluster.launch.app import build_app
 from engine.errors import InvalidConfig
 from tests.cluster.api.scripted import Running, running
@@ -84,7 +85,7 @@ def test_the_default_depends_on_where_a_server_listens() -> None:
 @pytest.fixture(scope="module")
 def local() -> Iterator[httpx.Client]:
     with (
-        running(allowed_hosts=LOOPBACK_HOSTS, api_keys=("key",)) as server,
+        running(allowed_hosts=LOOPBACK_HOSTS, api_keys=KeyRing(["key"])) as server,
         httpx.Client(base_url=server.url) as client,
     ):
         yield client
@@ -120,8 +121,14 @@ async def status(client: str | None, path: str, headers: list[tuple[bytes, bytes
     async def send(message: dict[str, object]) -> None:
         sent.extend(message[name] for name in ("status",) if name in message)  # type: ignore[misc]
 
-    scope = {"type": "http", "path": path, "headers": headers, "client": None if client is None else (client, 1)}
-    await Edge(app, api_keys=keys)(scope, app, send)  # type: ignore[arg-type]
+    scope = {
+        "type": "http",
+        "path": path,
+        "headers": headers,
+        "method": "GET",
+        "client": None if client is None else (client, 1),
+    }
+    await Edge(app, api_keys=KeyRing(keys))(scope, app, send)  # type: ignore[arg-type]
     return sent[0]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from cluster.api.keys.key_ring import KeyRing
 from cluster.api.responses.streams import StreamRecord, Told
 from cluster.gateway.stream_records import Batch, StreamRecords
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, Running, Script, running
@@ -53,7 +54,7 @@ def streams() -> Streams:
 
 @pytest.fixture(scope="module")
 def server(streams: Streams) -> Iterator[Running]:
-    with running(streams=streams, api_keys=("one", "two")) as server:
+    with running(streams=streams, api_keys=KeyRing(["one", "two"])) as server:
         server.service.scripts["x"] = SCRIPT
         yield server
 

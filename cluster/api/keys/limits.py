@@ -1,0 +1,194 @@
+"""What each API key may ask for in a minute and at once, counted in one gateway.
+
+Each of N gateways allows the N-th part of a limit, rounded up. A count shared by all of them would
+cost a call per request, and be one more thing that can be lost.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.types import Message, Scope, Send
+
+from cluster.api.errors import ApiError
+from cluster.api.keys.key import Key
+
+BUSY_RETRY_AFTER = 1.0  # seconds, for a key that has as many requests running as it may have
+CALLER = "squadron.caller"  # among a scope's `extensions`
+
+
+class Bucket:
+    """An amount that is used up, and comes back evenly: all of it within a minute. May go below
+    zero for what turns out to have been more.
+    """
+
+    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
+        self.size = per_minute
+        self._clock = clock
+        self._level = float(per_minute)
+        self._since = clock()
+
+    @property
+    def level(self) -> float:
+        now = self._clock()
+        self._level = min(self._level + (now - self._since) * self.size / 60, self.size)
+        self._since = now
+        return self._level
+
+    def take(self, amount: float) -> None:
+        self._level = min(self.level - amount, self.size)
+
+    def seconds_until(self, amount: float) -> float:
+        """Until so much is there."""
+        return max(amount - self.level, 0.0) * 60 / self.size
+
+
+class Turn:
+    """One HTTP request of a key, from its headers to the end of its answer."""
+
+    def __init__(self, account: "_Account") -> None:
+        self._account = account
+        self._reserved = 0
+        self._used: Callable[[], int] | None = None
+
+    def reserve(self, num_tokens: int) -> None:
+        """Take as many tokens of the key's as the request may need; raises ApiError if it has not
+        so many left. One that needs more than a minute's needs the whole of it.
+        """
+        tokens = self._account.tokens
+        if tokens is None:
+            return
+        needed = min(num_tokens, tokens.size)
+        if tokens.level < needed:
+            raise self._account.refusal(
+                f"this request may need {num_tokens} tokens of {tokens.size} a minute, and {max(tokens.level, 0):.0f} "
+                "are left",
+                tokens.seconds_until(needed),
+            )
+        tokens.take(needed)
+        self._reserved = needed
+
+    def follow(self, used: Callable[[], int]) -> None:
+        """`used`: how many tokens were used so far."""
+        self._used = used
+
+    def end(self) -> None:
+        """Give back what was reserved and not used, or take what was used beyond it."""
+        self._account.num_running -= 1
+        if self._account.tokens is not None:
+            self._account.tokens.take((self._used() if self._used else 0) - self._reserved)
+
+    def telling(self, send: Send) -> Send:
+        """`send`, with the key's limits among the answer's headers."""
+
+        async def tell(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *self._account.headers()]}
+            await send(message)
+
+        return tell
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request."""
+
+    key: Key
+    turn: Turn | None  # of a key with limits
+
+
+def caller_of(scope: Scope) -> Caller | None:
+    """None where no key is needed."""
+    caller: Caller | None = scope.get("extensions", {}).get(CALLER)
+    return caller
+
+
+class KeyLimits:
+    """Lives in one event loop."""
+
+    def __init__(self, num_gateways: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds."""
+        self._num_gateways = num_gateways
+        self._clock = clock
+        self._accounts: dict[str, _Account] = {}  # by the key's name
+
+    def begin(self, key: Key) -> Turn | None:
+        """A request of the key; None if it has no limits. Raises ApiError if it has used them
+        up.
+        """
+        if not key.has_limits:
+            return None
+        account = self._accounts.get(key.name)
+        if account is None:
+            account = self._accounts[key.name] = _Account(key, self._num_gateways, self._clock)
+        elif account.key != key:
+            account.allow(key)
+        account.begin()
+        return Turn(account)
+
+
+class _Account:
+    def __init__(self, key: Key, num_gateways: int, clock: Callable[[], float]) -> None:
+        self._num_gateways = num_gateways
+        self._clock = clock
+        self.num_running = 0
+        self.allow(key)
+
+    def allow(self, key: Key) -> None:
+        """The key as the file has it now; its minute begins anew."""
+        self.key = key
+        self.max_running = self._part(key.max_concurrency)
+        self.requests = self._bucket(key.requests_per_minute)
+        self.tokens = self._bucket(key.tokens_per_minute)
+
+    def begin(self) -> None:
+        if self.max_running is not None and self.num_running >= self.max_running:
+            raise self.refusal(f"{self.num_running} requests of at most {self.max_running} are running", None)
+        if self.tokens is not None and self.tokens.level <= 0:
+            message = f"{self.tokens.size} tokens a minute are used up"
+            raise self.refusal(message, self.tokens.seconds_until(1))
+        if self.requests is not None:
+            if self.requests.level < 1:
+                message = f"{self.requests.size} requests a minute are used up"
+                raise self.refusal(message, self.requests.seconds_until(1))
+            self.requests.take(1)
+        self.num_running += 1
+
+    def _part(self, limit: int | None) -> int | None:
+        return None if limit is None else -(-limit // self._num_gateways)
+
+    def _bucket(self, limit: int | None) -> Bucket | None:
+        part = self._part(limit)
+        return None if part is None else Bucket(part, self._clock)
+
+    def refusal(self, message: str, seconds: float | None) -> ApiError:
+        headers = {name.decode(): value.decode() for name, value in self.headers()}
+        retry_after = BUSY_RETRY_AFTER if seconds is None else seconds
+        text = f"API key {self.key.name!r}: {message}"
+        return ApiError(429, text, code="rate_limit_exceeded", retry_after=retry_after, headers=headers)
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """OpenAI's: how much there is a minute, how much is left, and when all of it is there
+        again.
+        """
+        found = []
+        for name, bucket in ((b"requests", self.requests), (b"tokens", self.tokens)):
+            if bucket is not None:
+                left = b"%d" % max(math.floor(bucket.level), 0)
+                found += [
+                    (b"x-ratelimit-limit-" + name, b"%d" % bucket.size),
+                    (b"x-ratelimit-remaining-" + name, left),
+                    (b"x-ratelimit-reset-" + name, as_duration(bucket.seconds_until(bucket.size))),
+                ]
+        return found
+
+
+def as_duration(seconds: float) -> bytes:
+    """As OpenAI writes it: 20ms, 1.5s, 6m0s."""
+    if seconds < 1:
+        return b"%dms" % math.ceil(seconds * 1000)
+    if seconds < 60:
+        return b"%gs" % (math.ceil(seconds * 10) / 10)
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    return b"%dm%ds" % (minutes, rest)
