@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from ray import serve
 
 from cluster.launch.app import APP_NAME, build_app
@@ -44,6 +45,31 @@ def test_each_gateway_tells_why_a_request_took_so_long(resumable: Server) -> Non
         )
         assert answer.status_code == 200, answer.text
         assert sum(answer.json()["seconds"].values()) > 0
+
+
+def test_each_gateway_tells_the_figures_of_all_and_of_those_that_died(resumable: Server) -> None:
+    for _ in range(6):  # some on either gateway
+        assert list(events(resumable, None))
+    ended, num_tokens = figures(resumable)
+    assert ended["vllm:request_success_total"] == ended["vllm:e2e_request_latency_seconds_count"] >= 6
+    for kills in (False, True):
+        if kills:
+            os.kill(find(GATEWAY)[0], signal.SIGKILL)
+            wait_until_healthy(resumable)
+        for _ in range(12):
+            before = num_tokens  # of which engines tell five times a second
+            told, num_tokens = figures(resumable)
+            assert told == ended and num_tokens >= before
+
+
+def figures(server: Server) -> tuple[dict[str, float], float]:
+    """What gateways count of requests that have ended, and the tokens that engines count."""
+    answer = httpx.get(f"{server.url}/metrics", headers={"authorization": "Bearer key"}, timeout=DEADLINE_SECONDS)
+    assert answer.status_code == 200, answer.text
+    samples = [sample for family in text_string_to_metric_families(answer.text) for sample in family.samples]
+    names = ("vllm:request_success_total", "vllm:e2e_request_latency_seconds_count", "vllm:generation_tokens_total")
+    sums = {name: sum(sample.value for sample in samples if sample.name == name) for name in names}
+    return sums, sums.pop("vllm:generation_tokens_total")
 
 
 def test_a_stream_outlives_both_gateways(resumable: Server) -> None:

@@ -1,40 +1,25 @@
 """What gateways count, over real sockets with engine replicas that do as told."""
 
 import asyncio
-import time
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cluster.gateway.engine_figures import BOUNDS, gauges_of, totals_of
 from cluster.gateway.gateway import Gateway
 from cluster.gateway.journal import Journal
 from cluster.gateway.monitoring import Monitoring
-from cluster.metrics.catalog import CATALOG
 from cluster.metrics.counters import Counters
 from cluster.metrics.ledger import Ledger
-from cluster.replica.delta_channel import EngineReport
 from cluster.replica.delta_client import DeltaClient
-from cluster.replica.totals import EngineTotals
 from engine.errors import EngineDead, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
-from engine.records.measures import Measures
-from engine.records.stats import EngineStats
 from engine.request import Request, Share
 from engine.sampling_params import SamplingParams
+from tests.cluster.gateway.test_engine_figures import report
 
-NOTHING = EngineStats(**dict.fromkeys(EngineStats.__slots__, 0))
 SECONDS = 30
-
-
-def report(replica: str, num_steps: int, problem: str | None = None) -> EngineReport:
-    stats = replace(NOTHING, num_steps=num_steps, num_requests_running=2, num_gpu_blocks=10, num_free_gpu_blocks=5)
-    return EngineReport(
-        replica, "node", 1, problem, stats, totals=EngineTotals(time.time(), 0.5, 16, Measures().copy())
-    )
 
 
 def values(text: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
@@ -93,20 +78,6 @@ def test_how_a_request_ends_is_counted_and_a_refused_one_is_none(error, tokens, 
     assert counted == ({reason} if reason else set())
     latencies = figures["vllm:e2e_request_latency_seconds", ()]
     assert isinstance(latencies, list) and sum(latencies) == 0
-
-
-def test_everything_a_replica_reports_has_a_metric_and_its_buckets():
-    figures = totals_of(report("one", 5)) | gauges_of([report("one", 5)])
-    assert {name for name, _ in figures} <= CATALOG.keys()
-    for (name, _), value in figures.items():
-        assert not isinstance(value, list) or len(value) == len(BOUNDS[name]) + 2
-
-
-def test_replicas_are_numbered_alike_by_everybody():
-    reports = [report("b", 1, problem="stuck"), report("a", 1)]
-    assert gauges_of(reports) == gauges_of(reports[::-1])
-    assert gauges_of(reports)["squadron:engine_up", ("1",)] == 0
-    assert gauges_of(reports)["vllm:kv_cache_usage_perc", ("0",)] == 0.5
 
 
 async def test_what_a_dead_replica_and_a_dead_gateway_counted_stays_in_the_sums():

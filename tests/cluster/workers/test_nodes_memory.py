@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.workers.executor import make_executor
-from cluster.workers.nodes_memory import check_nodes
+from cluster.workers.nodes_memory import bytes_per_block, check_nodes
 from engine.errors import InvalidConfig
 from tests.cluster.workers.ranks import make_config, started
 
@@ -31,3 +31,9 @@ def test_each_node_must_hold_the_ranks_that_are_there() -> None:
     check_nodes(config, ["a", "a", "a", "b"], [4 * gib, 4 * gib, 4 * gib, 2 * gib])
     with pytest.raises(InvalidConfig, match="node b has 512 MiB"):
         check_nodes(config, ["a", "a", "a", "b"], [4 * gib, 4 * gib, 4 * gib, gib // 2])
+
+
+@pytest.mark.parametrize("sizes", [{}, {"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}])
+def test_a_block_of_cache_has_as_many_bytes_on_however_many_ranks(sizes: dict[str, int]) -> None:
+    one = bytes_per_block(make_config())
+    assert one > 0 and bytes_per_block(make_config(**sizes)) == one
