@@ -53,7 +53,7 @@ class Judge:
         self.statuses[status] += 1
         self.slowest = max(self.slowest, seconds)
         if seconds > HANG_SECONDS:
-            self.fail(f"hung for {seconds:.1f} s", what)
+            self.fail(f"hung for {seconds:.1f} s, then status {status}", what)
         if status < 400:
             return
         error = read_error(body)
@@ -69,7 +69,7 @@ class Judge:
                 self.fail(f"refused what the document allows: {error}", what)
 
     def fail(self, why: str, what: str) -> None:
-        self.failures.append(f"{why}\n    {what[:2000]}")
+        self.failures.append(f"{why}\n    {what[:20_000]}")
 
     def lines(self) -> list[str]:
         """The outcome, to be printed."""
