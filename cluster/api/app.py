@@ -5,6 +5,7 @@ from fastapi import FastAPI
 from cluster.api.edge.counting import Counting
 from cluster.api.edge.hosts import ANY
 from cluster.api.edge.middleware import Edge
+from cluster.api.edge.origins import allow_origins
 from cluster.api.errors import HANDLERS
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.model import Model
@@ -23,6 +24,7 @@ def build(
     *,
     api_keys: KeyRing | None = None,
     allowed_hosts: tuple[str, ...] = (ANY,),
+    allowed_origins: tuple[str, ...] = (),
     num_gateways: int = 1,
     streams: StreamStore | None = None,
     strict_fields: bool = False,
@@ -42,6 +44,7 @@ def build(
     app.add_middleware(
         Edge, api_keys=keys, allowed_hosts=allowed_hosts, open_metrics=open_metrics, num_gateways=num_gateways
     )
+    allow_origins(app, allowed_origins)
     app.add_middleware(Counting, counters=counters or Counters({}), router=app.router)
     generation.add_routes(
         app.router,

@@ -113,4 +113,5 @@ def application(config: EngineConfig, server: ServerOptions, api_keys: tuple[str
         "api_keys": api_keys,
         "api_key_file": server.api_key_file,
         "allowed_hosts": default_hosts(server.host) if server.allowed_hosts is None else server.allowed_hosts,
+        "allowed_origins": server.allowed_origins,
     }

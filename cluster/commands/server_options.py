@@ -46,6 +46,11 @@ class ServerOptions(BaseModel):
         description="host names that the server answers to, without ports; *.NAME: its subdomains, *: any "
         "(default: loopback's names if --host is loopback, else any)",
     )
+    allowed_origins: Annotated[tuple[str, ...], BeforeValidator(_at_commas)] = Field(
+        (),
+        description="origins of web pages that may send requests from a browser, such as https://chat.example.com; "
+        "*: any (default: none)",
+    )
     num_engines: int = Field(1, ge=1, description="engine replicas (default: 1)")
     num_gateways: int = Field(1, ge=1, description="gateway replicas (default: 1)")
     max_attempts: int = Field(
@@ -108,6 +113,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "api_key_file": {"metavar": "FILE"},
     "insecure_no_key": {"action": "store_true"},
     "allowed_hosts": {"metavar": "HOST,..."},
+    "allowed_origins": {"metavar": "ORIGIN,..."},
     "num_engines": {"type": int, "metavar": "N"},
     "num_gateways": {"type": int, "metavar": "N"},
     "max_attempts": {"type": int, "metavar": "N"},

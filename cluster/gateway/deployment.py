@@ -50,6 +50,7 @@ class GatewayDeployment:
         model_name: str,
         api_keys: KeyRing,
         allowed_hosts: tuple[str, ...],
+        allowed_origins: tuple[str, ...],
         num_gateways: int,
         max_attempts: int,
         patience: float,
@@ -82,6 +83,7 @@ class GatewayDeployment:
         self._model_name = model_name
         self._api_keys = api_keys
         self._allowed_hosts = allowed_hosts
+        self._allowed_origins = allowed_origins
         self._num_gateways = num_gateways
         self._strict_fields = strict_fields
         self._open_metrics = open_metrics
@@ -97,6 +99,7 @@ class GatewayDeployment:
             Model(name=self._model_name, **self._model),
             api_keys=self._api_keys,
             allowed_hosts=self._allowed_hosts,
+            allowed_origins=self._allowed_origins,
             num_gateways=self._num_gateways,
             streams=self._streams,
             strict_fields=self._strict_fields,

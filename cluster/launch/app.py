@@ -9,6 +9,7 @@ from ray import serve
 
 from cluster import owner
 from cluster.api.edge.hosts import ANY, AllowedHosts
+from cluster.api.edge.origins import check_origins
 from cluster.api.keys.key_ring import KeyRing
 from cluster.checkpoint.plan import make_plan
 from cluster.gateway.deployment import GatewayDeployment
@@ -46,6 +47,7 @@ class AppConfig(BaseModel):
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
     api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: everybody may ask
     allowed_hosts: tuple[str, ...] = (ANY,)  # names by which clients may ask, *.NAME for those below one, * for any
+    allowed_origins: tuple[str, ...] = ()  # of web pages that browsers may send requests from; *: any
     otlp_traces_endpoint: str | None = None  # URL that spans are sent to, by OTLP over HTTP; None: there are none
     collect_detailed_traces: Literal["all"] | None = None  # all: a span for each of a request's last steps, too
     log_format: LogFormat = "text"  # of the logs of gateways and engine replicas
@@ -71,6 +73,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
     make_plan(engine_config)
     api_keys = KeyRing(config.api_keys, config.api_key_file)
     AllowedHosts(config.allowed_hosts)
+    check_origins(config.allowed_origins)
     check_endpoint(config.otlp_traces_endpoint)
     return serve.deployment(
         serve.ingress()(GatewayDeployment),
@@ -87,6 +90,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         engine_config.model_name,
         api_keys,
         config.allowed_hosts,
+        config.allowed_origins,
         config.num_gateways,
         config.max_attempts,
         config.patience,

@@ -1,0 +1,38 @@
+"""Which web pages may use the server from a browser (CORS): none, unless they are named."""
+
+import re
+from collections.abc import Iterable
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from engine.errors import InvalidConfig
+
+_ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[\w-]+(\.[\w-]+)*)(:[0-9]{1,5})?")
+ANY = "*"
+# Headers of answers that a page's script may read, beside those that it always may.
+TOLD = [
+    *("retry-after", "x-request-id"),
+    *(f"x-ratelimit-{what}-{of}" for of in ("requests", "tokens") for what in ("limit", "remaining", "reset")),
+]
+
+
+def check_origins(origins: Iterable[str]) -> None:
+    """Raises InvalidConfig."""
+    for origin in origins:
+        if origin != ANY and not _ORIGIN.fullmatch(origin):
+            raise InvalidConfig(f"allowed_origins: {origin!r} is neither http(s)://HOST, with or without a port, nor *")
+
+
+def allow_origins(app: FastAPI, origins: tuple[str, ...]) -> None:
+    """Answer browsers that ask whether a page of these origins may send a request (which they ask
+    without its key), and let it read the answers.
+    """
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "HEAD", "POST"],
+            allow_headers=["*"],
+            expose_headers=TOLD,
+        )
