@@ -22,7 +22,7 @@ from engine.errors import InvalidConfig
 
 Wish = Literal["auto", "haproxy", "proxy"]
 WISHES: tuple[Wish, ...] = get_args(Wish)
-DEFAULT_WISH: Wish = "proxy"
+DEFAULT_WISH: Wish = "auto"
 PROGRAM = Path(haproxy.__file__).resolve()
 MAX_CONNECTIONS = 20_000
 FILES_BESIDE = 500  # that HAProxy opens beside two for each connection

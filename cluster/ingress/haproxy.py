@@ -134,6 +134,10 @@ def _changed(name: str, body: list[str], host: str | None) -> Iterator[str]:
         if line.startswith("bind ") and name == f"frontend {FRONTEND}":
             yield _bind(line, host)
             yield from _MORE[name]
+        elif line.startswith("http-reuse "):
+            # If a connection that was used before ends, HAProxy closes the client's without a word
+            # instead of asking another gateway.
+            yield "http-reuse never"
         elif line.startswith("stats socket "):
             yield re.sub(r"\bmode 666\b", "mode 600", line)
         elif not line.startswith(_DROPPED_LINES):
