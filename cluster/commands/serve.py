@@ -34,10 +34,11 @@ def _run(options: argparse.Namespace) -> None:
     api_keys = given_keys(server.api_key, server.api_key_file)
     check_open(server, KeyRing(api_keys, server.api_key_file))
     is_lasting = server.ray_address is not None
-    if not is_lasting and check_machine(config, plan, server.num_engines) is not None:  # it computes on CPU
-        config = _leave_room(config, plan, server)
+    computes_on_cpu = not is_lasting and check_machine(config, plan, server.num_engines) is not None
     os.environ.pop(API_KEY_VARIABLE, None)  # Ray's processes must not inherit it
     check_port(server.host, server.port)
+    if computes_on_cpu:
+        config = _leave_room(config, plan, server)
     app = application(config, server, api_keys)
     print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
     if not check_values(config):

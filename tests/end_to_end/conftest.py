@@ -38,7 +38,8 @@ class Server:
     port: int
     ray: RayCluster
     handle: DeploymentHandle[Any]
-    receiver: Receiver | None = None  # of its spans
+    args: dict[str, Any]  # of `build_app`
+    receiver: Receiver  # of its spans
 
     @property
     def url(self) -> str:
@@ -70,11 +71,9 @@ def server() -> Iterator[Server]:
     """With a receiver of its spans."""
     port = free_port()
     with receiving() as receiver, ray_cluster(num_workers=4) as ray:
-        application = build_app(
-            {"engine": ENGINE, "otlp_traces_endpoint": receiver.url, "collect_detailed_traces": "all"}
-        )
-        with serving(application, host=LOOPBACK, port=port) as running:
-            yield Server(port, ray, running.gateways, receiver)
+        args = {"engine": ENGINE, "otlp_traces_endpoint": receiver.url, "collect_detailed_traces": "all"}
+        with serving(build_app(args), host=LOOPBACK, port=port) as running:
+            yield Server(port, ray, running.gateways, args, receiver)
 
 
 class Reference:

@@ -90,6 +90,17 @@ def samples(server: Server) -> dict[tuple[str, tuple[tuple[str, str], ...]], flo
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
 
+def wait_for_report(server: Server) -> None:
+    """Until the gateway knows all that the engine has computed so far."""
+    num_steps = server.stats()["num_steps"]
+    deadline = time.monotonic() + SECONDS
+    while True:
+        (engine,) = httpx.get(f"{server.url}/debug/engines", timeout=SECONDS).json()["engines"]
+        if engine["stats"]["num_steps"] >= num_steps:
+            return
+        assert time.monotonic() < deadline
+
+
 @pytest.fixture(scope="module")
 def prometheus(used: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Reads the server every second, with our configuration and rules."""
@@ -162,6 +173,7 @@ def test_totals_are_those_of_the_engine_and_of_the_answers(used: Server) -> None
         wanted = {"model_name": "demo", "engine": "all"} | labels
         return now[name, tuple(sorted(wanted.items()))]
 
+    wait_for_report(used)
     with used.client() as client:
         before = now = samples(used)
         old = {name: total(name) for name in ("vllm:generation_tokens_total", "vllm:prompt_tokens_total")}

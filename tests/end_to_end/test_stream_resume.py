@@ -12,6 +12,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +21,7 @@ from ray import serve
 
 from cluster.launch.app import APP_NAME, build_app
 from tests.end_to_end.chaos.processes import GATEWAY, find
-from tests.end_to_end.conftest import ENGINE, LOOPBACK, Server
+from tests.end_to_end.conftest import LOOPBACK, Server
 from tests.end_to_end.test_replica_lost import DEADLINE_SECONDS, wait_until_healthy
 
 BODY = {"model": "demo", "prompt": "once", "max_tokens": 300, "seed": 3, "ignore_eos": True, "stream": True}
@@ -28,11 +29,15 @@ NUM_BEFORE = 40  # events, until the gateway is killed
 
 
 @pytest.fixture(scope="module")
-def resumable(server: Server) -> Server:
-    application = build_app({"engine": ENGINE, "stream_resume": True, "api_keys": ["key"], "num_gateways": 2})
-    serve.run(application, name=APP_NAME, route_prefix="/")
+def resumable(server: Server) -> Iterator[Server]:
+    deploy(server, {"stream_resume": True, "api_keys": ["key"], "num_gateways": 2})
+    yield server
+    deploy(server, {})
+
+
+def deploy(server: Server, changes: dict[str, Any]) -> None:
+    serve.run(build_app(server.args | changes), name=APP_NAME, route_prefix="/")
     wait_until_healthy(server)
-    return server
 
 
 def test_each_gateway_tells_why_a_request_took_so_long(resumable: Server) -> None:

@@ -26,7 +26,6 @@ def test_a_request_is_a_trace_below_its_clients(server: Server, by_handle: bool)
             )
             .id
         )
-    assert server.receiver is not None
     spans = server.receiver.trace(trace_id, "llm_request", "engine", "queue", "prefill", "decode", "step")
     request, engine = (only(spans, name) for name in ("llm_request", "engine"))
     assert (request.parent_id, engine.parent_id) == (CLIENT, request.span_id)
