@@ -38,6 +38,7 @@ ENVIRONMENT = {
     "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # by a log line per request, parsed in Python
     "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(BUFFER_BYTES),
     "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
+    "RAY_SERVE_HAPROXY_RETRIES": "5",  # a process that dies may take connections for a moment, and drop them
     # A gateway that refuses a connection is left at once; one that is gone without a word, within
     # two seconds.
     "RAY_SERVE_HAPROXY_OBSERVE_ERROR_LIMIT": "1",

@@ -130,13 +130,18 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert (stopped.value.code, capsys.readouterr().out) == (0, f"squadron {VERSION}\n")
 
 
+def heed_interrupts() -> None:
+    """What a shell starts in the background ignores SIGINT, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_an_interrupted_command_has_not_succeeded(tmp_path: Path, number: signal.Signals, status: int) -> None:
     """A server has, if it gets SIGTERM: tests/end_to_end/test_command.py."""
     config = tmp_path / "config.yaml"
     os.mkfifo(config)
     command = [sys.executable, "-m", "cluster.cli", "generate", "--prompt", "hello", "--config", str(config)]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, preexec_fn=heed_interrupts)
     with config.open("w"):  # when the command reads it
         process.send_signal(number)
         _, erred = process.communicate(timeout=60)

@@ -10,6 +10,7 @@ application has.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,7 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.api.errors import Unavailable, error_response
 
-MAX_TRIES = 3
+MAX_TRIES = 3  # of gateways that have the request, and are lost
+PAUSE_SECONDS = 0.2  # after a try that no gateway took
 MAX_KEPT_BYTES = 1 << 20  # of a request's body
 RETRY_AFTER = 1.0  # seconds
 PATIENCE_SECONDS = 300.0  # until a gateway has told its own
@@ -53,14 +55,20 @@ class LostGateways:
     async def _ask(self, scope: Scope, exchange: "_Exchange") -> Unavailable | None:
         """What the client is told if nobody has answered."""
         extended = {**scope, "extensions": {**scope.get("extensions", {}), TAKEN: {}}}
-        for _ in range(MAX_TRIES):
+        num_lost = 0
+        deadline = time.monotonic() + self._patience
+        while num_lost < MAX_TRIES:
             with exchange.bounded(self._patience):
                 await self._app(dict(extended), exchange.receive, exchange.send)  # a copy: the proxy writes into it
             if exchange.is_over:
                 return None
-            if exchange.has_given_up:
+            if exchange.has_given_up or (not exchange.is_taken and time.monotonic() >= deadline):
                 message = f"No gateway took the request within {self._patience:g} s; it can be sent again"
                 return Unavailable(message, code="not_ready", retry_after=RETRY_AFTER)
+            if exchange.is_taken:
+                num_lost += 1
+            else:  # sent to a gateway that was dead, which Serve will learn
+                await asyncio.sleep(PAUSE_SECONDS)
             if not exchange.rewind():
                 break
         message = "The gateway that had this request was lost before the answer began; the request can be sent again"
@@ -79,6 +87,7 @@ class _Exchange:
         self._timer: asyncio.TimerHandle | None = None  # of the current try, which nobody has taken
         self._end = asyncio.Event()  # of the time to wait for a gateway
         self.is_over = False  # the answer has begun, or the client has disconnected
+        self.is_taken = False  # in the current try
         self.patience: float | None = None  # of the gateway that has taken it
 
     @property
@@ -125,6 +134,7 @@ class _Exchange:
         assert self._timer is not None
         self._timer.cancel()
         if message["type"] == TAKEN:
+            self.is_taken = True
             self.patience = message["patience"]
             return
         self.is_over = True
@@ -134,6 +144,7 @@ class _Exchange:
     def rewind(self) -> bool:
         """Let the next try read from the beginning; False if the body was too long to be kept."""
         self._num_read = 0
+        self.is_taken = False
         return self._num_bytes <= MAX_KEPT_BYTES
 
 

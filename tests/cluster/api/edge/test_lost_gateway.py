@@ -21,13 +21,14 @@ SECONDS = 30.0
 
 
 class Proxy:
-    """Answers with the request's body, after so many gateways were lost; writes into the scope, as
-    Serve's proxy does.
+    """Answers with the request's body, after so many gateways were lost, which had `taken` the
+    request or were dead before; writes into the scope, as Serve's proxy does.
     """
 
-    def __init__(self, num_lost: int, *, reads: bool = True) -> None:
+    def __init__(self, num_lost: int, *, reads: bool = True, taken: bool = True) -> None:
         self.num_lost = num_lost
         self.reads = reads
+        self.taken = taken
         self.paths: list[str] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,6 +42,12 @@ class Proxy:
                 return
         if len(self.paths) > self.num_lost:
             await Response(body)(scope, receive, send)
+        else:
+            await self.lose(send)
+
+    async def lose(self, send: Send) -> None:
+        if self.taken:
+            await send({"type": TAKEN, "patience": SECONDS})
 
 
 @contextmanager
@@ -69,6 +76,13 @@ def test_after_some_attempts_the_client_is_told_to_come_back() -> None:
     assert len(proxy.paths) == MAX_TRIES
 
 
+def test_gateways_that_were_dead_before_do_not_count() -> None:
+    proxy = Proxy(MAX_TRIES + 1, taken=False)
+    with client_of(proxy) as client:
+        assert client.post("/v1", content=b"one").text == "one"
+    assert len(proxy.paths) == MAX_TRIES + 2
+
+
 def test_openais_client_sends_it_again() -> None:
     """It waits for as long as it is told."""
 
@@ -77,6 +91,8 @@ def test_openais_client_sends_it_again() -> None:
             self.paths.append(scope["path"])
             if len(self.paths) > self.num_lost:
                 await Response(b'{"object": "list", "data": []}', media_type="application/json")(scope, receive, send)
+            else:
+                await self.lose(send)
 
     proxy = Models(MAX_TRIES)
     with (
