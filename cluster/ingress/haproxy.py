@@ -80,6 +80,8 @@ _MORE: dict[str, list[str]] = {
     "defaults": [
         "timeout http-request 10s",  # for a head, as in cluster/api/edge/connection.py
         "timeout check 5s",  # a gateway that is busy is there
+        # A request is sent to another gateway only if all of it was here when the first one got it.
+        "option http-buffer-request",
         "option http-ignore-probes",  # who says nothing is told nothing
         "option clitcpka",  # whoever has left without a word is noticed by the kernel
         "option srvtcpka",

@@ -4,9 +4,11 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -17,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from cluster.api.errors import ApiError, error_body
 from cluster.ingress.choice import BUFFER_BYTES
+from cluster.ingress.closing import ask
 from cluster.ingress.haproxy import CLOSED, ERRORS, check_folder
 from cluster.sockets import LOOPBACK
 from tests.cluster.api.scripted import listening
@@ -107,6 +110,38 @@ def test_a_request_whose_gateway_is_not_there_reaches_another(tmp_path: Path) ->
     with listening(gateway) as port, running(tmp_path, [free_port(), free_port()], fallback=port) as haproxy:
         for _ in range(3):
             assert httpx.post(url(haproxy), content=b"body", timeout=SECONDS).json()["size"] == 4
+
+
+def die_of_a_request(listener: socket.socket) -> None:
+    """As a gateway: answers HAProxy's checks, and closes everything once it has a whole request."""
+    with listener:
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                got = connection.recv(1 << 16)
+                while not got.endswith(b"body" if got.startswith(b"POST") else b"\r\n\r\n"):
+                    got += connection.recv(1 << 16)
+                if got.startswith(b"POST"):
+                    return
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_request_whose_gateway_dies_reaches_another(tmp_path: Path, attempt: int) -> None:
+    """Also one whose body comes after its head, as most clients send it."""
+    dying = socket.create_server((LOOPBACK, 0))
+    place = dying.getsockname()[1]
+    with ThreadPoolExecutor(1) as threads, listening(gateway) as port:
+        died = threads.submit(die_of_a_request, dying)
+        with running(tmp_path, [place], fallback=port) as haproxy, haproxy.connect() as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\nconnection: close\r\n\r\n")
+            ask(haproxy.admin, "show info")  # HAProxy, one thread, has seen the head
+            connection.sendall(b"body")
+            answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        died.result(SECONDS)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert (head.split()[1], json.loads(body)["size"]) == (b"200", 4)
 
 
 def test_without_any_gateway_it_says_so(tmp_path: Path) -> None:
