@@ -5,7 +5,6 @@ when its parts die.
 import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,11 @@ import openai
 import pytest
 
 from cluster.api.edge.hosts import is_loopback
-from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
+from tests.end_to_end.chaos.processes import title_of
+from tests.end_to_end.commands import Command, serve
+from tests.end_to_end.conftest import LOOPBACK, free_port
 from tests.end_to_end.networks import other_machine, why_not
-from tests.end_to_end.test_command import ROOT, SQUADRON, processes_with, wait_until_gone
+from tests.end_to_end.test_command import processes_with
 from tests.end_to_end.test_replica_lost import wait_until
 from tests.end_to_end.test_sockets import REPLICA, Listener, listeners_of
 
@@ -26,14 +27,7 @@ SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """`squadron serve`."""
-
-    process: subprocess.Popen[str]
-    port: int
-    mark: str
-    said: list[str]
-
+class Server(Command):
     @property
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
@@ -51,59 +45,28 @@ class Command:
         return answer.choices[0].text
 
 
-def title_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " ")
-    except OSError:
-        return ""
-
-
 @contextlib.contextmanager
-def starting(folder: Path, *, ingress: str = "haproxy") -> Iterator[Command]:
-    """Not awaited."""
-    port, mark = free_port(), f"SQUADRON_TEST={folder}"
-    options = ["--port", str(port), "--served-model-name", f"m{port}", "--device", "cpu", "--ingress", ingress]
-    process = subprocess.Popen(
-        [*SQUADRON, "serve", str(DEMO), *options],
-        cwd=ROOT,
-        env=os.environ | dict([mark.split("=", 1)]),
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    try:
-        yield Command(process, port, mark, [])
-    finally:
-        process.terminate()
-        process.stdout.read()
-        process.wait(timeout=60)
-        process.stdout.close()
-        wait_until_gone(mark)
-
-
-def wait_until_ready(command: Command) -> None:
-    assert command.process.stdout is not None
-    for line in command.process.stdout:
-        command.said.append(line)
-        if line.startswith("Ready: "):
-            return
+def starting(folder: Path, *, ingress: str = "haproxy") -> Iterator[Server]:
+    """Not awaited; its model has the port in its name."""
+    port = free_port()
+    with serve(folder, port, "--served-model-name", f"m{port}", "--ingress", ingress) as command:
+        yield Server(command.process, command.port, command.mark, command.said)
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Command, Command]]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
     with starting(tmp_path_factory.mktemp("one")) as one, starting(tmp_path_factory.mktemp("two")) as two:
-        wait_until_ready(one)
-        wait_until_ready(two)
+        one.wait_until_ready()
+        two.wait_until_ready()
         yield one, two
 
 
-def test_it_says_what_listens(pair: tuple[Command, Command]) -> None:
+def test_it_says_what_listens(pair: tuple[Server, Server]) -> None:
     for command in pair:
         assert "Ingress: HAProxy\n" in command.said
 
 
-def test_each_answers_for_itself(pair: tuple[Command, Command]) -> None:
+def test_each_answers_for_itself(pair: tuple[Server, Server]) -> None:
     one, two = pair
     assert one.says() == two.says() != ""
     for command, other in ((one, two), (two, one)):
@@ -111,7 +74,7 @@ def test_each_answers_for_itself(pair: tuple[Command, Command]) -> None:
         assert [model["id"] for model in models] == [f"m{command.port}"] != [f"m{other.port}"]
 
 
-def test_only_serves_replicas_listen_off_loopback(pair: tuple[Command, Command]) -> None:
+def test_only_serves_replicas_listen_off_loopback(pair: tuple[Server, Server]) -> None:
     """On one gRPC port each, to which Serve gives no address; it wants Ray's token."""
     for command in pair:
         listeners = command.listeners()
@@ -124,7 +87,7 @@ def test_only_serves_replicas_listen_off_loopback(pair: tuple[Command, Command])
         ]
 
 
-def test_another_machine_reaches_none_of_its_ports(pair: tuple[Command, Command]) -> None:
+def test_another_machine_reaches_none_of_its_ports(pair: tuple[Server, Server]) -> None:
     if why_not():
         pytest.skip(why_not())
     listeners = [each for command in pair for each in command.listeners()]
@@ -133,13 +96,13 @@ def test_another_machine_reaches_none_of_its_ports(pair: tuple[Command, Command]
     assert reached == {each.port for each in listeners if each.process.startswith(REPLICA) and each.host == "::"}
 
 
-def test_debugging_is_for_clients_on_this_machine(pair: tuple[Command, Command]) -> None:
+def test_debugging_is_for_clients_on_this_machine(pair: tuple[Server, Server]) -> None:
     debug = f"{pair[0].url}/debug/engines"
     assert httpx.get(debug, timeout=SECONDS).status_code == 200
     assert httpx.get(debug, headers={"x-forwarded-for": "127.0.0.1"}).status_code == 403
 
 
-def test_a_request_waits_for_the_next_gateway(pair: tuple[Command, Command]) -> None:
+def test_a_request_waits_for_the_next_gateway(pair: tuple[Server, Server]) -> None:
     one, _ = pair
     before = one.says()
     (gateway,) = one.pids(GATEWAY)
@@ -148,7 +111,7 @@ def test_a_request_waits_for_the_next_gateway(pair: tuple[Command, Command]) -> 
     wait_until(lambda: one.pids(GATEWAY) not in ([], [gateway]), "there is no other gateway")
 
 
-def test_a_killed_haproxy_is_replaced(pair: tuple[Command, Command]) -> None:
+def test_a_killed_haproxy_is_replaced(pair: tuple[Server, Server]) -> None:
     one, two = pair
     before = one.says()
     (haproxy,) = one.pids("haproxy -db")
@@ -157,7 +120,7 @@ def test_a_killed_haproxy_is_replaced(pair: tuple[Command, Command]) -> None:
     assert one.says() == two.says() == before
 
 
-def test_haproxy_goes_with_its_manager_and_comes_with_the_next(pair: tuple[Command, Command]) -> None:
+def test_haproxy_goes_with_its_manager_and_comes_with_the_next(pair: tuple[Server, Server]) -> None:
     one, _ = pair
     (manager,) = one.pids("ray::HAProxyManager")
     (haproxy,) = one.pids("haproxy -db")
@@ -166,7 +129,7 @@ def test_haproxy_goes_with_its_manager_and_comes_with_the_next(pair: tuple[Comma
     assert one.says()
 
 
-def is_open(command: Command) -> bool:
+def is_open(command: Server) -> bool:
     try:
         return httpx.get(f"{command.url}/health", timeout=SECONDS).status_code == 200
     except httpx.TransportError:

@@ -5,7 +5,6 @@ is answered on them.
 import os
 import re
 import socket
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -17,8 +16,9 @@ import pytest
 
 from cluster.api.edge.hosts import is_loopback
 from tests.end_to_end.chaos.processes import PROXY
-from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
-from tests.end_to_end.test_command import ROOT, SQUADRON, processes_with, wait_until_gone
+from tests.end_to_end.commands import serve
+from tests.end_to_end.conftest import LOOPBACK, free_port
+from tests.end_to_end.test_command import processes_with
 
 LISTENING = "0A"  # the state, in /proc/net/tcp
 REPLICA = "ray::ServeReplica"
@@ -41,43 +41,11 @@ class Serving:
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """`squadron serve` on every network, without a key."""
-    port = free_port()
-    mark = f"SQUADRON_TEST={tmp_path_factory.mktemp('sockets')}"
-    process = subprocess.Popen(
-        [
-            *SQUADRON,
-            "serve",
-            str(DEMO),
-            "--host",
-            "0.0.0.0",
-            "--insecure-no-key",
-            "--port",
-            str(port),
-            "--device",
-            "cpu",
-            "-tp",
-            "2",
-        ],
-        cwd=ROOT,
-        env=os.environ | dict([mark.split("=", 1)]),
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    try:
-        said = []
-        for line in process.stdout:
-            said.append(line)
-            if line.startswith("Ready: "):
-                break
-        yield Serving(port, said, [each for pid in processes_with(mark) for each in listeners_of(pid)])
-    finally:
-        process.terminate()
-        process.stdout.read()
-        process.wait(timeout=60)
-        process.stdout.close()
-        wait_until_gone(mark)
+    options = ("--host", "0.0.0.0", "--insecure-no-key", "-tp", "2")
+    with serve(tmp_path_factory.mktemp("sockets"), free_port(), *options) as command:
+        command.wait_until_ready()
+        listeners = [each for pid in processes_with(command.mark) for each in listeners_of(pid)]
+        yield Serving(command.port, command.said, listeners)
 
 
 def listeners_of(pid: int) -> Iterator[Listener]:
