@@ -62,6 +62,23 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "group": ("processes", "steps"),
         "executor": ("group", "processes", "steps"),
     },
+    "cluster/replica": {
+        "delta_channel": (),  # also the gateway's end of it
+        "calls": ("delta_channel",),
+        "condition": ("delta_channel",),
+        "running": ("delta_channel",),
+        "deployment": ("calls", "condition", "delta_channel", "running"),
+    },
+    "cluster/gateway": {
+        "requests": (),
+        "engines": (),
+        "streams": (),
+        "monitoring": ("requests",),
+        "door": ("requests",),
+        "gateway": ("door", "engines", "monitoring", "requests"),
+        "handle": ("gateway",),
+        "deployment": ("engines", "gateway", "handle", "monitoring", "streams"),
+    },
     "cluster/api": {
         "keys": (),  # asked at the edge, and owners of requests
         "edge": ("keys",),
@@ -189,6 +206,8 @@ def test_imports_point_down(path: Path) -> None:
         ("cluster/workers/processes/pool.py", "from cluster.replica.deployment import EngineDeployment"),
         ("cluster/replica/deployment.py", "from cluster import gateway"),
         ("cluster/progress.py", "from cluster.api.errors import ApiError"),
+        ("cluster/gateway/requests/journals.py", "from cluster.gateway.gateway import Gateway"),
+        ("cluster/replica/delta_channel/messages.py", "from cluster.replica.condition import Condition"),
         ("cluster/api/requests/chat.py", "from cluster.api.responses.generation import run"),
         ("cluster/api/errors.py", "from cluster.api import edge"),
         ("parallel/spec/read.py", "from parallel.rotary import cos_sin_table"),

@@ -19,13 +19,13 @@ from cluster.api.keys.key_ring import KeyRing
 from cluster.api.model import Model
 from cluster.api.proxy import BareProxyWarning, tell_patience
 from cluster.gateway import handle
+from cluster.gateway.engines.questions import ask_all, ask_those_that_answer
+from cluster.gateway.engines.serve_engines import ServeEngines, running_replicas
 from cluster.gateway.gateway import Gateway
-from cluster.gateway.monitoring import Monitoring, own_bounds
-from cluster.gateway.questions import ask_all, ask_those_that_answer
-from cluster.gateway.serve_engines import ServeEngines, running_replicas
+from cluster.gateway.monitoring.monitoring import Monitoring, own_bounds
+from cluster.gateway.monitoring.watch import Watcher
 from cluster.gateway.stop_signal import has_sigterm_come, note_sigterm
-from cluster.gateway.stream_store import StreamStoreClient
-from cluster.gateway.watch import Watcher
+from cluster.gateway.streams.stream_store import StreamStoreClient
 from cluster.logs import log_beside_serve
 from cluster.metrics.counters import Counters
 from cluster.metrics.ledger import Ledger

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cluster.api.errors import ApiError
-from cluster.gateway.journals import Journals
-from cluster.replica.delta_channel import EngineReport
+from cluster.gateway.requests.journals import Journals
+from cluster.replica.delta_channel.messages import EngineReport
 from engine.errors import Overloaded
 from engine.queue_limits import NOTHING, Load, check_room
 from engine.request import NO_KEY, Share

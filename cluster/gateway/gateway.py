@@ -9,20 +9,20 @@ from typing import Any
 
 from cluster.api.errors import ShuttingDown
 from cluster.api.service import Shortcut
-from cluster.gateway.attempts import Attempts
 from cluster.gateway.door import Door
-from cluster.gateway.history import Asked, History
-from cluster.gateway.journal import Journal
-from cluster.gateway.journals import Journals
-from cluster.gateway.monitoring import Monitoring
-from cluster.gateway.reach import INTRODUCTION_SECONDS, Reach
-from cluster.gateway.stranded import Stranded
-from cluster.gateway.watch import Watcher
+from cluster.gateway.engines.reach import INTRODUCTION_SECONDS, Reach
+from cluster.gateway.engines.stranded import Stranded
+from cluster.gateway.monitoring.monitoring import Monitoring
+from cluster.gateway.monitoring.watch import Watcher
+from cluster.gateway.requests.attempts import Attempts
+from cluster.gateway.requests.history import Asked, History
+from cluster.gateway.requests.journal import Journal
+from cluster.gateway.requests.journals import Journals
 from cluster.metrics.ledger import Ledger
-from cluster.replica.delta_channel import EngineReport, GatewayAddress
-from cluster.replica.delta_server import DeltaServer
-from cluster.replica.engines import EngineCall, Engines, Refusal
-from cluster.replica.lost import EngineLost
+from cluster.replica.calls.engines import EngineCall, Engines, Refusal
+from cluster.replica.calls.lost import EngineLost
+from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
+from cluster.replica.delta_channel.server import DeltaServer
 from engine.errors import EngineDead, FingerprintChanged
 from engine.outputs import RequestOutput
 from engine.queue_limits import Load

@@ -15,7 +15,7 @@ from cluster.checkpoint.plan import make_plan
 from cluster.gateway.deployment import GatewayDeployment
 from cluster.launch.ray_cluster import ROOT
 from cluster.logs import LogFormat, serve_logging
-from cluster.replica.delta_server import BUSY_TURNS, TURN_SECONDS
+from cluster.replica.delta_channel.server import BUSY_TURNS, TURN_SECONDS
 from cluster.replica.deployment import EngineDeployment
 from cluster.telemetry.tracing import Telemetry, check_endpoint
 from cluster.workers.placement import make_bundles

@@ -15,7 +15,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from cluster import owner
-from cluster.gateway.stream_store import end_stream_store
+from cluster.gateway.streams.stream_store import end_stream_store
 from cluster.ingress.choice import DEFAULT_WISH, Ingress, Wish, listening
 from cluster.launch.app import APP_NAME
 from cluster.launch.proxies import Proxies

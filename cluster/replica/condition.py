@@ -3,7 +3,7 @@
 import os
 import time
 
-from cluster.replica.delta_channel import EngineReport
+from cluster.replica.delta_channel.messages import EngineReport
 from cluster.replica.serve_process import node_id
 from engine.async_engine import AsyncEngine
 from engine.fingerprint import fingerprint

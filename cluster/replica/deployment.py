@@ -12,10 +12,10 @@ from typing import Any
 from cluster.logs import log_beside_serve
 from cluster.owner import Owner
 from cluster.replica.admission_threads import AdmissionThreads
+from cluster.replica.calls.engines import EngineStopping, Refusal
 from cluster.replica.condition import Condition
-from cluster.replica.delta_channel import EngineReport, GatewayAddress
-from cluster.replica.delta_client import DeltaClient
-from cluster.replica.engines import EngineStopping, Refusal
+from cluster.replica.delta_channel.client import DeltaClient
+from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
 from cluster.replica.running import RunningRequests
 from cluster.replica.serve_process import actor_name, end_at_sigterm, is_being_stopped
 from cluster.replica.totals import Totals

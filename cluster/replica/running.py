@@ -2,7 +2,7 @@
 
 import asyncio
 
-from cluster.replica.delta_channel import GatewayAddress
+from cluster.replica.delta_channel.messages import GatewayAddress
 from engine.errors import EngineDead, SquadronError
 from engine.outputs import RequestMetrics, RequestOutput
 

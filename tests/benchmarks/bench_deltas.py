@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from cluster.replica.delta_channel import WELCOME, GatewayAddress
-from cluster.replica.delta_client import DeltaClient
+from cluster.replica.delta_channel.client import DeltaClient
+from cluster.replica.delta_channel.messages import WELCOME, GatewayAddress
 from cluster.replica.running import RunningRequests
 from cluster.sockets import TOKEN_BYTES
 from engine.config import EngineConfig, ModelConfig

@@ -12,8 +12,8 @@ import sys
 
 import msgspec
 
-from cluster.replica.delta_channel import GatewayAddress, read_frame
-from cluster.replica.delta_client import DeltaClient
+from cluster.replica.delta_channel.client import DeltaClient
+from cluster.replica.delta_channel.messages import GatewayAddress, read_frame
 from cluster.sockets import LOOPBACK
 from engine.outputs import CompletionOutput, RequestOutput
 

@@ -22,7 +22,7 @@ from cluster.api.app import build
 from cluster.api.edge.connection import Connection
 from cluster.api.model import Model
 from cluster.gateway.gateway import Gateway
-from cluster.replica.delta_channel import GatewayAddress
+from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.sockets import LOOPBACK, frame
 from engine.request import Request
 from tests.benchmarks.gateway.engine import TEXT, Order

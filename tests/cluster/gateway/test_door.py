@@ -8,8 +8,8 @@ import pytest
 from cluster.api.errors import ApiError
 from cluster.gateway import door as module
 from cluster.gateway.door import Door
-from cluster.gateway.journals import Journals
-from cluster.replica.delta_channel import EngineReport
+from cluster.gateway.requests.journals import Journals
+from cluster.replica.delta_channel.messages import EngineReport
 from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.queue_limits import Load, QueueLimits

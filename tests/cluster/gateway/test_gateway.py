@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from cluster.gateway.gateway import Gateway
-from cluster.replica.delta_channel import EngineReport, GatewayAddress
-from cluster.replica.delta_client import DeltaClient
-from cluster.replica.engines import Refusal
-from cluster.replica.lost import EngineLost
+from cluster.replica.calls.engines import Refusal
+from cluster.replica.calls.lost import EngineLost
+from cluster.replica.delta_channel.client import DeltaClient
+from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
 from engine.errors import EngineDead, FingerprintChanged, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.records.stats import EngineStats
@@ -171,7 +171,7 @@ async def test_the_first_replica_fixes_the_length_for_those_after_it(make_gatewa
 
 async def test_requests_leave_nothing_behind(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether their streams are read to the end or left."""
-    monkeypatch.setattr("cluster.gateway.history.NUM_REQUESTS_REMEMBERED", 8)
+    monkeypatch.setattr("cluster.gateway.requests.history.NUM_REQUESTS_REMEMBERED", 8)
     replica = Replica()
     gateway = await make_gateway(replica)
     await tokens(gateway)  # the connection is there
@@ -294,7 +294,7 @@ async def test_a_gateway_ends_if_it_reaches_none_of_the_replicas_that_run(
 ) -> None:
     """Where none runs it waits, and so does the request, for as long as it may."""
     monkeypatch.setattr("cluster.gateway.gateway.INTRODUCTION_SECONDS", 0.01)
-    monkeypatch.setattr("cluster.gateway.reach.BLIND_SECONDS", 0.1)
+    monkeypatch.setattr("cluster.gateway.engines.reach.BLIND_SECONDS", 0.1)
     gateway = await make_gateway(Silent(), patience=2.0)
     gateway._engines.reached, gateway._engines.running = False, running
     asking = asyncio.create_task(tokens(gateway))
@@ -309,7 +309,7 @@ async def test_a_gateway_ends_if_it_reaches_none_of_the_replicas_that_run(
 
 async def test_a_gateway_that_has_streams_does_not_end(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.gateway.gateway.INTRODUCTION_SECONDS", 0.01)
-    monkeypatch.setattr("cluster.gateway.reach.BLIND_SECONDS", 0.0)
+    monkeypatch.setattr("cluster.gateway.engines.reach.BLIND_SECONDS", 0.0)
     gateway = await make_gateway(Taking(None))
     stream = asyncio.create_task(tokens(gateway))
     replica = gateway._engines.replicas[0]

@@ -14,9 +14,9 @@ import pytest
 
 from cluster.gateway.gateway import Gateway
 from cluster.owner import this_process
-from cluster.replica.delta_channel import GatewayAddress
+from cluster.replica.calls.engines import Refusal
+from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.deployment import EngineDeployment
-from cluster.replica.engines import Refusal
 from engine.config import EngineConfig
 from engine.errors import EngineDead, InvalidRequest
 from engine.request import Request

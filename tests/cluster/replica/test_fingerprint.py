@@ -15,9 +15,9 @@ from cluster.api.errors import as_api_error
 from cluster.checkpoint.manifest import make_manifest, write_manifest
 from cluster.gateway.gateway import Gateway
 from cluster.owner import this_process
-from cluster.replica.delta_channel import GatewayAddress
-from cluster.replica.engines import Refusal
-from cluster.replica.lost import EngineLost
+from cluster.replica.calls.engines import Refusal
+from cluster.replica.calls.lost import EngineLost
+from cluster.replica.delta_channel.messages import GatewayAddress
 from engine.config import EngineConfig
 from engine.errors import FingerprintChanged
 from engine.fingerprint import fingerprint, tokenizer_digest, weights_digest

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.replica.delta_channel import GatewayAddress
+from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.running import RunningRequests
 from engine.errors import EngineDead
 from engine.outputs import RequestOutput

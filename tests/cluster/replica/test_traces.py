@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from cluster.gateway.gateway import Gateway
-from cluster.gateway.watch import Watcher
+from cluster.gateway.monitoring.watch import Watcher
 from cluster.owner import this_process
 from cluster.telemetry.tracing import Telemetry, Tracer, make_tracer
 from engine.request import Request

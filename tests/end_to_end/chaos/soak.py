@@ -16,7 +16,7 @@ from statistics import median
 from cluster.chaos.client import ChaosClient
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
-from cluster.gateway.history import NUM_REQUESTS_REMEMBERED
+from cluster.gateway.requests.history import NUM_REQUESTS_REMEMBERED
 from engine.records.recorder import NUM_FINISHED_KEPT
 from engine.records.timeline import NUM_STEPS_KEPT
 from tests.end_to_end.chaos.app import FOUR_RANKS, App, app_args, injected, running

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.responses.streams import StreamRecord, Told
-from cluster.gateway.stream_records import Batch, StreamRecords
+from cluster.gateway.streams.stream_records import Batch, StreamRecords
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, Running, Script, running
 
 SCRIPT = Script(["Hello", "", "", " wörld", "", "!", " Bye"])

@@ -1,0 +1,1 @@
+"""The engine replicas as a gateway reaches them."""

@@ -1,0 +1,38 @@
+"""Whether engine replicas may still come that can go on with a request, or its client can be told
+now that none will.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+
+from cluster.replica.calls.engines import Engines
+from cluster.replica.delta_channel.messages import EngineReport
+
+ANSWER_SECONDS = 1.0  # that an answer of Serve's controller is used: many requests ask together
+
+
+class Stranded:
+    """One gateway's."""
+
+    def __init__(self, engines: Engines, reports: Callable[[], list[EngineReport]]) -> None:
+        """`reports`: of the replicas that are connected now."""
+        self._engines = engines
+        self._reports = reports
+        self._asking = asyncio.Lock()
+        self._asked = -math.inf
+        self._num_settled: int | None = None
+
+    async def is_stranded(self, fingerprint: str | None) -> bool:
+        """Whether all replicas that run have other fingerprints, and no other one is on its way. A
+        replica that is replaced counts as on its way: the next one may be like it.
+        """
+        if any(report.fingerprint == fingerprint for report in self._reports()):
+            return False
+        async with self._asking:
+            now = asyncio.get_running_loop().time()
+            if now > self._asked + ANSWER_SECONDS:
+                self._num_settled, self._asked = await self._engines.num_settled(), now
+        reports = self._reports()
+        is_known = self._num_settled == len(reports)
+        return is_known and all(report.fingerprint != fingerprint for report in reports)

@@ -1,0 +1,1 @@
+"""What a gateway tells operators: figures, spans, log lines."""

@@ -1,0 +1,65 @@
+"""An engine replica's report as figures, under the names that operators see."""
+
+from cluster.metrics.figures import Figures
+from cluster.replica.delta_channel.messages import EngineReport
+from engine.records.histogram import BETWEEN_TOKENS, OF_A_REQUEST, OF_A_STEP
+
+BOUNDS = {
+    "vllm:inter_token_latency_seconds": BETWEEN_TOKENS,
+    "vllm:iteration_tokens_total": OF_A_STEP,
+    "vllm:request_queue_time_seconds": OF_A_REQUEST,
+    "vllm:request_prefill_time_seconds": OF_A_REQUEST,
+    "vllm:request_decode_time_seconds": OF_A_REQUEST,
+    "vllm:request_inference_time_seconds": OF_A_REQUEST,
+}
+
+
+def totals_of(report: EngineReport) -> Figures:
+    """What the replica has counted since its start."""
+    stats, totals = report.stats, report.totals
+    measured = totals.measured
+    swapped_out, swapped_in = stats.num_blocks_swapped_out, stats.num_blocks_swapped_in
+    figures: Figures = {
+        ("vllm:prompt_tokens", ()): measured.num_prompt_tokens,
+        ("vllm:prompt_tokens_cached", ()): measured.num_cached_tokens,
+        ("vllm:generation_tokens", ()): measured.num_tokens,
+        ("vllm:prefix_cache_queries", ()): stats.num_prefix_queries,
+        ("vllm:prefix_cache_hits", ()): stats.num_prefix_hits,
+        ("vllm:num_preemptions", ()): stats.num_preemptions_swap + stats.num_preemptions_recompute,
+        ("squadron:steps", ()): stats.num_steps,
+        ("squadron:wasted_tokens", ("preemption",)): stats.num_wasted_tokens,
+        ("squadron:wasted_tokens", ("ran_ahead",)): stats.num_discarded_rows,
+        ("squadron:swapped_bytes", ("out",)): swapped_out * totals.block_bytes,
+        ("squadron:swapped_bytes", ("in",)): swapped_in * totals.block_bytes,
+        ("squadron:recoveries", ()): stats.num_recoveries,
+        ("squadron:recovery_seconds", ()): measured.recovery_seconds,
+        ("squadron:failed_steps", ()): stats.num_failed_steps,
+        ("squadron:quarantined_requests", ()): stats.num_quarantined,
+        ("squadron:engine_cpu_seconds", ()): totals.cpu_seconds,
+        ("squadron:step_seconds", ("driver", "schedule")): stats.schedule_seconds,
+        ("squadron:step_seconds", ("driver", "build")): stats.build_seconds,
+        ("squadron:step_seconds", ("driver", "wait")): stats.execute_seconds,
+        ("squadron:step_seconds", ("driver", "process")): stats.process_seconds,
+    }
+    for rank, seconds in enumerate(measured.rank_seconds):
+        figures["squadron:step_seconds", (str(rank), "execute")] = seconds
+    for phase, seconds in measured.phase_seconds.items():
+        figures["squadron:request_phase_seconds", (phase,)] = seconds
+    for name, values in measured.histograms.items():
+        figures[f"vllm:{name}", ()] = values
+    return figures
+
+
+def gauges_of(reports: list[EngineReport]) -> Figures:
+    """How the replicas that live are now; they are numbered in the order of their names, so that
+    every gateway gives the same numbers.
+    """
+    figures: Figures = {("squadron:engines", ()): len(reports)}
+    for number, report in enumerate(sorted(reports, key=lambda report: report.replica)):
+        stats, labels = report.stats, (str(number),)
+        figures["vllm:num_requests_running", labels] = stats.num_requests_running
+        figures["vllm:num_requests_waiting", labels] = stats.num_requests_waiting
+        figures["vllm:num_requests_swapped", labels] = stats.num_requests_swapped
+        figures["vllm:kv_cache_usage_perc", labels] = stats.kv_cache_usage if stats.num_gpu_blocks else 0.0
+        figures["squadron:engine_up", labels] = float(report.problem is None)
+    return figures

@@ -1,0 +1,118 @@
+"""How often a request may be tried, and how long it waits: what a gateway does when an engine
+replica is lost under it.
+
+Replicas are lost for reasons of their own, and a stream may outlive many; what counts is losses in
+a row in which the request gained no token, after a replica had taken it. A request that kills
+whoever takes it is of that kind, and so are those that happened to be beside it. So the last
+attempt is made by one request of the gateway at a time: those that were beside the culprit gain a
+token and are free of suspicion, and the culprit is quarantined. Replicas that refuse a request,
+give it back or end before they took it count nothing; for them there is a limit of time.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from cluster.gateway.requests.journal import Journal
+from cluster.replica.calls.lost import EngineFull, EngineLost, OtherArithmetic, RequestMoved
+from engine.errors import EngineDead, FingerprintChanged, RequestQuarantined
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts that no replica took
+
+
+class Attempts:
+    """One request's."""
+
+    def __init__(self, journal: Journal, max_attempts: int, patience: float, last_turn: asyncio.Lock) -> None:
+        """`last_turn` is held during a last attempt, until the request gains a token. With one
+        attempt there is no other, and no quarantine: the first loss or refusal is told. `patience`
+        in seconds.
+        """
+        self._journal = journal
+        self._max_attempts = max_attempts
+        self._patience = patience
+        self._last_turn = last_turn
+        self._has_turn = False
+        self._is_foreign = False  # to the last replica that was asked
+        self._num_lost = 0  # in a row
+        self._pause = FIRST_PAUSE
+        self._waits_since = asyncio.get_running_loop().time()
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """An attempt, from before its call to its end; if the replica is lost, until the journal is
+        ready for the next one.
+
+        Raises EngineDead, FingerprintChanged or RequestQuarantined if there is none.
+        """
+        self._journal.raise_if_late()
+        if self._is_last:
+            await self._take_turn()
+            self._waits_since = asyncio.get_running_loop().time()
+        timer = asyncio.get_running_loop().call_at(self._waits_since + self._patience, self._give_up)
+        loss: EngineLost | None = None
+        try:
+            yield
+        except EngineLost as lost:
+            loss = lost
+        finally:
+            timer.cancel()
+            self._give_turn_back()
+        if loss is not None:
+            await self._rest_after(loss)
+            self._journal.next_attempt(is_suspect=self._num_lost > 0)
+
+    def gained(self) -> None:
+        """Something came from the replica."""
+        self._give_turn_back()
+
+    async def _rest_after(self, lost: EngineLost) -> None:
+        journal = self._journal
+        self._is_foreign = isinstance(lost, OtherArithmetic)
+        if self._max_attempts == 1 and not isinstance(lost, RequestMoved):
+            raise EngineDead(f"the engine was lost and is restarting: {lost.reason}") from lost
+        if journal.source is not None and not isinstance(lost, RequestMoved):
+            self._num_lost = 0 if journal.has_gained else self._num_lost + 1
+            if self._num_lost == self._max_attempts:
+                raise RequestQuarantined(
+                    f"{self._num_lost} engine replicas in a row were lost before this request gained a token, the last "
+                    f"one with no other such request on it: {lost.reason}"
+                ) from lost
+        now = asyncio.get_running_loop().time()
+        if journal.source is not None and not isinstance(lost, EngineFull):
+            self._pause = FIRST_PAUSE
+            self._waits_since = now
+        elif now > self._waits_since + self._patience:
+            raise self._out_of_patience(lost.reason) from lost
+        await journal.rest(self._pause)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    @property
+    def _is_last(self) -> bool:
+        return 0 < self._num_lost == self._max_attempts - 1
+
+    async def _take_turn(self) -> None:
+        try:
+            async with asyncio.timeout(min(self._patience, self._journal.seconds_left)):
+                await self._last_turn.acquire()
+        except TimeoutError:
+            self._journal.raise_if_late()
+            raise self._out_of_patience("others make their last attempt") from None
+        self._has_turn = True
+
+    def _give_turn_back(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            self._last_turn.release()
+
+    def _give_up(self) -> None:
+        if self._journal.source is None:
+            self._journal.fail(self._out_of_patience("nobody answered"))
+
+    def _out_of_patience(self, reason: str) -> EngineDead | FingerprintChanged:
+        if self._is_foreign:
+            return FingerprintChanged(
+                f"the request has tokens, and no engine replica that computes as theirs did was there within "
+                f"{self._patience:.0f} s: {reason}"
+            )
+        return EngineDead(f"no engine replica took the request within {self._patience:.0f} s: {reason}")

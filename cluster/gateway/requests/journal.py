@@ -1,0 +1,264 @@
+"""What one client has been sent: takes each delta exactly once, and knows what another engine
+replica needs to go on.
+"""
+
+import asyncio
+import math
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import Self
+
+from cluster.api.service import Shortcut
+from cluster.replica.calls.lost import EngineLost
+from cluster.replica.delta_channel.messages import PlainDelta
+from engine.errors import DeadlineExceeded
+from engine.outputs import Accumulator, CompletionOutput, FinishReason, RequestOutput
+from engine.request import Request, Resume
+
+MIN_SECONDS = 0.001  # that a request has left: none at all is not a timeout
+MAX_PENDING = 64  # deltas that a slow reader has not taken; more are joined at once
+
+
+class Journal:
+    """One request, from its first call to its last delta, over as many attempts as that takes.
+    Lives in one event loop.
+
+    The engine side writes (`accept`, `fail`), the client side iterates over what is new; a reader
+    that is slow finds the deltas of several steps joined into one, where the request allows it.
+    """
+
+    def __init__(self, request_id: str, request: Request, shortcut: Shortcut | None = None) -> None:
+        """`request_id`: the client's; the engine knows the request by another. `request`: as it is
+        put to the first replica. `shortcut`: see `Service.generate`.
+        """
+        resume, num_choices = request.resume, request.params.num_samples
+        self.request_id = request_id
+        self.request = request  # the current attempt's
+        self.attempt = resume.attempt
+        self._timeout = request.timeout
+        self.source: str | None = None  # the connection that brings the current attempt, once a replica has taken it
+        self.has_gained = False  # tokens, in the current attempt
+        self.max_tokens: int | None = None  # as the first attempt's replica fixed it; None before it told
+        self.prompt_token_ids: list[int] = []  # as the first attempt's replica made them; empty before it told
+        self.began_elsewhere = any(resume.output_ids)
+        self.opened = time.monotonic()
+        self.num_moves = 0  # from one replica to the next
+        self.move_seconds = 0.0  # that these took
+        self._moves_since: float | None = None
+        self._fingerprint = resume.fingerprint  # of the current attempt's engine
+        self._is_bound = resume.fingerprint is not None
+        self._prompt: str | None = None
+        self.num_cached_tokens = 0
+        self._output_ids = [list(ids) for ids in resume.output_ids] or [[] for _ in range(num_choices)]
+        self._cumulative_logprobs = list(resume.cumulative_logprobs) or [0.0] * num_choices
+        self.finish_reasons: dict[int, FinishReason | None] = {}  # of the choices that have finished
+        self.first_token_time: float | None = None  # seconds of time.monotonic(), when it came from the replica
+        self.last: RequestOutput | None = None  # the delta that finished the request
+        self._finished = False
+        self._shortcut = shortcut if num_choices == 1 else None
+        self._is_awaited = False  # the reader waits, and has had everything
+        self._pending: list[RequestOutput] = []
+        self._failure: Exception | None = None
+        self._deadline = None if request.timeout is None else time.monotonic() + request.timeout
+        self._late: DeadlineExceeded | None = None
+        self._news = asyncio.Event()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the reader has had everything."""
+        return self._finished and not self._pending
+
+    @property
+    def output_ids(self) -> list[list[int]]:
+        """Tokens taken so far, one list a choice, as the next attempt is given them; empty before
+        the first token.
+        """
+        return [list(token_ids) for token_ids in self._output_ids] if any(self._output_ids) else []
+
+    @property
+    def fingerprint(self) -> str | None:
+        """That of the engines that may go on with the request; None while it has no token: then any
+        may.
+        """
+        return self._fingerprint if self._is_bound or any(self._output_ids) else None
+
+    @property
+    def cumulative_logprobs(self) -> list[float]:
+        """Of the choices in `output_ids`, as far as the request asked for logprobs."""
+        return list(self._cumulative_logprobs) if any(self._output_ids) else []
+
+    def accept(self, delta: RequestOutput, source: str) -> bool:
+        """Take the delta, which is changed here, if it is the next one of the current attempt;
+        False for an old one or one that came before.
+
+        One without outputs says that the replica has taken the request. One that skips tokens fails
+        the attempt: what is missing would never come.
+        """
+        if delta.attempt != self.attempt or self._finished or self._failure is not None:
+            return False
+        self.source = source
+        if not (delta.outputs or delta.finished):
+            self._fingerprint = self.fingerprint or delta.fingerprint
+            self._moved()
+            return True
+        open_ones = [output for output in delta.outputs if output.index not in self.finish_reasons]
+        if not (open_ones or delta.finished):
+            return False
+        for output in open_ones:
+            taken = len(self._output_ids[output.index])
+            if output.first_index < taken:
+                return False
+            if output.first_index > taken:
+                self.fail(EngineLost(f"choice {output.index} went on at token {output.first_index}, {taken} had come"))
+                return False
+        for output in open_ones:
+            self._output_ids[output.index].extend(output.token_ids)
+            self.has_gained |= bool(output.token_ids)
+            if output.cumulative_logprob is not None:
+                self._cumulative_logprobs[output.index] = output.cumulative_logprob
+            if output.finished:
+                self.finish_reasons[output.index] = output.finish_reason
+        if self.has_gained and self.first_token_time is None:
+            self.first_token_time = time.monotonic()
+        delta.outputs = open_ones
+        self._append(delta)
+        return True
+
+    def accept_plain(self, delta: PlainDelta, source: str) -> bool:
+        """As `accept`, of a delta that may take the shortcut: the way of nearly every token."""
+        token_ids = self._output_ids[0]
+        is_next = delta.attempt == self.attempt and delta.first_index == len(token_ids) and not self.finish_reasons
+        if not (is_next and self._is_awaited and self._shortcut is not None and self._failure is None):
+            return self.accept(delta.as_output(), source)
+        if self._pending or not self._shortcut(delta.text, len(delta.token_ids)):
+            return self.accept(delta.as_output(), source)
+        token_ids.extend(delta.token_ids)
+        self.has_gained = True
+        return True
+
+    def fail(self, failure: Exception) -> None:
+        """End the attempt: the reader gets `failure` once it has had every delta taken before."""
+        if not self._finished and self._failure is None:
+            self._failure = failure
+            self._news.set()
+
+    def abort(self) -> None:
+        """End the request as its caller wished: every choice that is still open finishes with
+        "abort".
+        """
+        if self._finished:
+            return
+        outputs = [
+            CompletionOutput(index, "", [], first_index=len(token_ids), finish_reason="abort")
+            for index, token_ids in enumerate(self._output_ids)
+            if index not in self.finish_reasons
+        ]
+        self._append(
+            RequestOutput(
+                self.request_id, self.attempt, self.prompt_token_ids, outputs, finished=True, prompt=self._prompt
+            )
+        )
+
+    def expire(self) -> None:
+        """The request's timeout has passed: it ends in this attempt, or between two."""
+        if not self._finished:
+            self._late = DeadlineExceeded(f"the answer was not complete after timeout={self._timeout:g} seconds")
+            self._news.set()
+
+    def raise_if_late(self) -> None:
+        """Raises DeadlineExceeded."""
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            self.expire()
+        if self._late is not None:
+            raise self._late
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the request's timeout."""
+        return math.inf if self._deadline is None else max(self._deadline - time.monotonic(), MIN_SECONDS)
+
+    def next_attempt(self, *, is_suspect: bool) -> None:
+        """Begin the next attempt, with all that came; from now on deltas of the ones before are
+        refused. `is_suspect`: see `Resume`.
+        """
+        self.attempt += 1
+        self.num_moves += 1
+        self._moves_since = self._moves_since or time.monotonic()
+        self.source = None
+        self.has_gained = False
+        self._failure = None
+        params = self.request.params
+        self.request = replace(
+            self.request,
+            prompt=self.prompt_token_ids or self.request.prompt,
+            params=replace(params, max_tokens=self.max_tokens or params.max_tokens),
+            timeout=None if self._deadline is None else self.seconds_left,
+            resume=Resume(self.attempt, self.output_ids, self.cumulative_logprobs, self.fingerprint, is_suspect),
+        )
+
+    def _moved(self) -> None:
+        """A replica has taken the request."""
+        if self._moves_since is not None:
+            self.move_seconds += time.monotonic() - self._moves_since
+            self._moves_since = None
+
+    async def rest(self, seconds: float) -> None:
+        """Wait between two attempts; an abort ends it."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> RequestOutput:
+        """What is new, until the request has finished; raises what `fail` was given."""
+        while True:
+            self._news.clear()
+            if self._pending:
+                return self._take()
+            if self._finished:
+                raise StopAsyncIteration
+            self.raise_if_late()
+            if self._failure is not None:
+                raise self._failure
+            self._is_awaited = True
+            await self._news.wait()
+            self._is_awaited = False
+
+    def _take(self) -> RequestOutput:
+        if not self.request.joins_deltas:
+            return self._pending.pop(0)
+        news, self._pending = self._pending, []
+        return _join(news)
+
+    def _append(self, delta: RequestOutput) -> None:
+        """Queue the delta for the reader, with the client's request id and what the first one said
+        of the prompt.
+        """
+        if not self.prompt_token_ids:
+            self.prompt_token_ids, self._prompt = delta.prompt_token_ids, delta.prompt
+            self.num_cached_tokens = delta.num_cached_tokens
+            self.max_tokens = delta.max_tokens
+        self._finished = delta.finished
+        if delta.finished:
+            self.last = delta
+        delta.request_id = self.request_id
+        delta.prompt_token_ids, delta.prompt = self.prompt_token_ids, self._prompt
+        delta.num_cached_tokens = self.num_cached_tokens
+        delta.max_tokens = self.max_tokens
+        delta.fingerprint = self._fingerprint
+        if len(self._pending) == MAX_PENDING and self.request.joins_deltas:
+            self._pending = [_join(self._pending)]
+        self._pending.append(delta)
+        self._news.set()
+
+
+def _join(deltas: list[RequestOutput]) -> RequestOutput:
+    if len(deltas) == 1:
+        return deltas[0]
+    accumulator = Accumulator()
+    for delta in deltas:
+        accumulator.add(delta)
+    assert accumulator.last is not None
+    return accumulator.last

@@ -1,0 +1,1 @@
+"""Streams that clients may resume, stored outside the gateways."""

@@ -1,0 +1,1 @@
+"""The delta channel: an engine replica's deltas and reports, on their way to the gateways."""

@@ -1,0 +1,97 @@
+"""The delta channel: engine replicas connect to a gateway and send it, once a step, the deltas of
+all its requests.
+
+The first frame (`cluster/sockets`) of a connection is the gateway's token and the name that the
+engine gives the connection; the gateway answers with one byte, and never again. Every other frame
+is a msgpack `News`: deltas, or the replica's report on itself, which is sent even if nothing else
+is. Most deltas are one choice's next token with its text and nothing else; these travel as
+`PlainDelta`, a few dozen bytes each.
+
+A replica that exits is noticed by the end of the connection; one that is frozen by its silence and
+that of its witness (`witness`), which has a connection of its own: the same first frame and one
+more byte, then empty frames.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import msgspec
+
+from cluster.replica.totals import EngineTotals
+from cluster.sockets import LENGTH
+from engine.outputs import CompletionOutput, RequestOutput
+from engine.queue_limits import QueueLimits
+from engine.records.stats import EngineStats
+
+NAME_BYTES = 16  # of a connection's name, in hexadecimal
+HELLO_SECONDS = 5.0
+OF_A_WITNESS = b"w"  # after the token and the name
+WELCOME = b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReport:
+    """An engine replica's condition. `problem`: one line on why it cannot answer now; `pid` is its
+    process on `node`.
+    """
+
+    replica: str
+    node: str
+    pid: int
+    problem: str | None
+    stats: EngineStats
+    fingerprint: str = ""
+    arithmetic: dict[str, str] = field(default_factory=dict)  # what the fingerprint is computed from
+    limits: QueueLimits | None = None
+    totals: EngineTotals = field(default_factory=EngineTotals)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayAddress:
+    """Where a gateway accepts deltas, and the token that it requires first."""
+
+    host: str
+    port: int
+    token: bytes = field(repr=False)
+
+
+class PlainDelta(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What most deltas are: the first choice's next tokens with their text, and nothing else. Never
+    a request's first delta, nor its last.
+    """
+
+    request_id: str
+    attempt: int
+    first_index: int
+    token_ids: list[int]
+    text: str
+
+    def as_output(self) -> RequestOutput:
+        choice = CompletionOutput(0, self.text, self.token_ids, self.first_index)
+        return RequestOutput(self.request_id, self.attempt, [], [choice], finished=False)
+
+
+def as_sent(delta: RequestOutput) -> RequestOutput | PlainDelta:
+    """The delta as it travels, once a gateway has what the first one says of the prompt."""
+    if len(delta.outputs) != 1 or delta.finished or delta.prompt_token_ids or delta.max_tokens is not None:
+        return delta
+    (choice,) = delta.outputs
+    has_more = (choice.index, choice.finish_reason, choice.logprobs, choice.cumulative_logprob) != (0, None, None, None)
+    if has_more or (delta.prompt, delta.prompt_logprobs, delta.error) != (None, None, None):
+        return delta
+    return PlainDelta(delta.request_id, delta.attempt, choice.first_index, choice.token_ids, choice.text)
+
+
+class News(msgspec.Struct, array_like=True):
+    """The content of one frame."""
+
+    deltas: list[RequestOutput | PlainDelta]
+    report: EngineReport | None = None
+
+
+async def read_frame(reader: asyncio.StreamReader, limit: int) -> bytes:
+    """Raises IncompleteReadError, ConnectionError, or DecodeError for a frame that is too long."""
+    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    if length > limit:
+        raise msgspec.DecodeError(f"a frame of {length} bytes, at most {limit} are taken")
+    return await reader.readexactly(length)

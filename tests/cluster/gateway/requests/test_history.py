@@ -1,0 +1,33 @@
+"""What a gateway remembers of requests: the last ones, and what of their time was lost."""
+
+import time
+
+import pytest
+
+from cluster.gateway.requests.history import History
+
+
+def test_the_last_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.gateway.requests.history.NUM_REQUESTS_REMEMBERED", 2)
+    history = History()
+    for number in range(3):
+        history.add(f"r{number}", f"own-{number}")
+    found = [history.find(f"r{number}") for number in range(3)]
+    assert [asked and asked.own_id for asked in found] == [None, "own-1", "own-2"]
+
+
+def test_of_several_with_one_id_the_last_is_found() -> None:
+    history = History()
+    first, second = history.add("same", "own-0"), history.add("same", "own-1")
+    first.begin_again()
+    assert history.find("same") is second and second.seconds_lost == 0
+
+
+def test_what_came_before_the_last_attempt_is_lost() -> None:
+    before = time.monotonic()
+    asked = History().add("r", "own-0")
+    assert asked.seconds_lost == 0
+    asked.begin_again()
+    once = asked.seconds_lost
+    asked.begin_again()
+    assert 0 <= once <= asked.seconds_lost <= time.monotonic() - before

@@ -1,0 +1,75 @@
+"""Where streams are remembered: by an actor on another node than the gateway, for every gateway,
+and what if it dies.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+import ray
+
+from cluster.api.errors import Unavailable
+from cluster.api.responses.streams import StreamRecord, Told
+from cluster.gateway.streams.stream_store import NAMESPACE, StreamStoreClient, actor_name, end_stream_store
+from tests.cluster.workers.ranks import ROOT
+from tests.cluster.workers.test_node_lost import NODE, SECONDS, cluster
+
+APP = "one"
+__all__ = ["cluster"]  # the fixture
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's: see there
+
+
+async def test_gateways_share_a_store_on_another_node_and_begin_anew_without_it(cluster: Any) -> None:
+    other = cluster.add_node(num_cpus=1, **NODE)
+    ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)
+    ray.get(ray.remote(num_cpus=1)(lambda: None).remote())  # which only the other node can: now it is known to be there
+    async with asyncio.timeout(SECONDS):
+        gateway, another = StreamStoreClient(APP), StreamStoreClient(APP)
+        await gateway.open("one", StreamRecord(b"who", 5, 7))
+        assert await another.find("one") == StreamRecord(b"who", 5, 7)
+        gateway.told(Told("one", 0, [11], 0, 3, 40))
+        gateway.told(Told("one", 1, [12], 1, 0, 40))
+        while (known := await another.find("one")) is not None and len(known.token_ids) < 2:
+            await asyncio.sleep(0.05)
+        assert known == StreamRecord(b"who", 5, 7, 3, 40, [11, 12], [0, 1])
+        assert _place() == other.node_id
+        await check_that_applications_share_nothing(gateway)
+        ray.kill(ray.get_actor(actor_name(APP), namespace=NAMESPACE))
+        await _forgotten(another, "one")
+        await gateway.open("two", StreamRecord(b"who", 6, 8))
+        assert await another.find("two") == StreamRecord(b"who", 6, 8)
+        cluster.remove_node(other)
+        await _forgotten(another, "two")
+        assert _place() == cluster.head_node.node_id
+        await gateway.open("three", StreamRecord(b"who", 7, 9))
+        assert await another.find("three") == StreamRecord(b"who", 7, 9)
+
+
+async def check_that_applications_share_nothing(gateway: StreamStoreClient) -> None:
+    """Nor does the end of the one's store touch the other's."""
+    stranger = StreamStoreClient("another")
+    assert await stranger.find("one") is None
+    await stranger.open("foreign", StreamRecord(b"who", 6, 8))
+    assert await gateway.find("foreign") is None
+    end_stream_store("another")
+    await _forgotten(stranger, "foreign")
+    assert await gateway.find("one") is not None
+
+
+def _place() -> Any:
+    """The node of the actor."""
+    actor = ray.get_actor(actor_name(APP), namespace=NAMESPACE)
+    return ray._private.state.actors()[actor._actor_id.hex()]["Address"]["NodeID"]
+
+
+async def _forgotten(client: StreamStoreClient, request_id: str) -> None:
+    """Return once a store that knows nothing of it answers: the end of the one before takes a
+    while to arrive.
+    """
+    while True:
+        try:
+            if await client.find(request_id) is None:
+                return
+        except Unavailable:
+            pass
+        await asyncio.sleep(0.05)
