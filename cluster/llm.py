@@ -17,10 +17,10 @@ from cluster.launch.machine import check_machine
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.progress import progress
 from cluster.workers.executor import make_executor
-from engine.async_engine import AsyncEngine
+from engine.checkpoint.model_folder import resolve_model
 from engine.config import EngineConfig
 from engine.errors import InvalidRequest
-from engine.model_folder import resolve_model
+from engine.frontend.async_engine import AsyncEngine
 from engine.outputs import Accumulator, RequestOutput
 from engine.request import ChatPrompt, Prompt, Request
 from engine.sampling_params import SamplingParams

@@ -1,7 +1,6 @@
 """The configuration: read once, frozen; unknown keys are rejected, naming the nearest known one."""
 
 import difflib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -9,7 +8,6 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.errors import InvalidConfig
-from engine.model_folder import check_model_folder
 from engine.sizes import Size
 
 DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together, so that every sharding holds as many tokens
@@ -97,92 +95,6 @@ class EngineConfig(BaseModel):
         return self.served_model_name or Path(self.model).resolve().name
 
 
-class ModelConfig(BaseModel):
-    """What the driver needs from a checkpoint's config.json; the layers read `hf_config`
-    themselves.
-    """
-
-    model_config = ConfigDict(frozen=True, strict=True)
-
-    architecture: str
-    hidden_size: int = Field(gt=0)
-    num_hidden_layers: int = Field(gt=0)
-    num_attention_heads: int = Field(gt=0)
-    num_key_value_heads: int = Field(gt=0)
-    head_dim: int = Field(gt=0)
-    vocab_size: int = Field(gt=0)  # width of the logits
-    max_position_embeddings: int = Field(gt=0)
-    torch_dtype: Literal["float32", "bfloat16", "float16"]
-    eos_token_ids: tuple[int, ...]
-    default_sampling: dict[str, Any]  # generation_config.json's temperature, top_k, top_p, ... where given
-    hf_config: dict[str, Any]
-
-    @property
-    def max_positions(self) -> int:
-        """The context that the model is made for, as `parallel.spec.rope` reads it: YaRN extends
-        the original one.
-
-        Qwen's model cards have YaRN added to config.json, and max_position_embeddings left as it
-        was.
-        """
-        rope = self.hf_config.get("rope_parameters") or self.hf_config.get("rope_scaling") or {}
-        if (rope.get("rope_type") or rope.get("type")) != "yarn" or not rope.get("original_max_position_embeddings"):
-            return self.max_position_embeddings
-        return int(rope["factor"] * rope["original_max_position_embeddings"])
-
-    @classmethod
-    def load(cls, folder: str) -> Self:
-        """Read config.json and generation_config.json; raises InvalidConfig naming the file and the
-        field.
-        """
-        check_model_folder(folder)
-        hf_config = _read_json(Path(folder) / "config.json")
-        generation_path = Path(folder) / "generation_config.json"
-        generation = _read_json(generation_path) if generation_path.exists() else {}
-        architectures = hf_config.get("architectures")
-        try:
-            num_heads = hf_config["num_attention_heads"]
-            model = cls(
-                architecture=architectures[0] if isinstance(architectures, list) and architectures else "(none named)",
-                hidden_size=hf_config["hidden_size"],
-                num_hidden_layers=hf_config["num_hidden_layers"],
-                num_attention_heads=num_heads,
-                num_key_value_heads=hf_config.get("num_key_value_heads") or num_heads,
-                head_dim=hf_config.get("head_dim") or _quotient(hf_config["hidden_size"], num_heads),
-                vocab_size=hf_config["vocab_size"],
-                max_position_embeddings=hf_config["max_position_embeddings"],
-                torch_dtype=hf_config.get("dtype") or hf_config.get("torch_dtype") or "float32",
-                eos_token_ids=_ids(generation.get("eos_token_id", hf_config.get("eos_token_id"))),
-                default_sampling={key: generation[key] for key in _SAMPLING_KEYS if generation.get(key) is not None},
-                hf_config=hf_config,
-            )
-        except KeyError as error:
-            raise InvalidConfig(f"{folder}/config.json: {error.args[0]} is missing") from None
-        except ValidationError as error:
-            raise InvalidConfig(f"{folder}/config.json: {explain(error, [])}") from None
-        if model.num_attention_heads % model.num_key_value_heads:
-            raise InvalidConfig(
-                f"{folder}/config.json: num_key_value_heads={model.num_key_value_heads} does not divide "
-                f"num_attention_heads={model.num_attention_heads}"
-            )
-        return model
-
-
-_SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-
-
-def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
-    """The context length in tokens: as configured, within the model's own. It does not depend on
-    available memory: every replica serves the same length, before and after a restart.
-    """
-    limit = model.max_positions
-    if config.max_model_len is not None and config.max_model_len > limit:
-        raise InvalidConfig(
-            f"max_model_len={config.max_model_len} exceeds the model's {limit} positions; use {limit} or less"
-        )
-    return config.max_model_len or limit
-
-
 def default_cpu_blocks(config: EngineConfig, max_model_len: int, block_bytes: int) -> int:
     """Blocks of a rank's cache on CPU: those of its share of 1 GiB, and enough for one sequence of
     the longest length.
@@ -208,28 +120,3 @@ def explain(error: ValidationError, known: list[str], secrets: tuple[str, ...] =
     if path.startswith(secrets) or not path:
         return f"{path}: {message}".removeprefix(": ")
     return f"{path}={first['input']!r}: {message}"
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InvalidConfig(f"{path} does not exist; a model is a folder in Hugging Face layout") from None
-    except OSError as error:
-        raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InvalidConfig(f"{path} holds {type(value).__name__}, not an object")
-    return value
-
-
-def _quotient(numerator: Any, divisor: Any) -> Any:
-    """If these cannot be divided, a value that validation will reject."""
-    return numerator // divisor if isinstance(numerator, int) and isinstance(divisor, int) and divisor else divisor
-
-
-def _ids(value: int | list[int] | None) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, int) else tuple(value)

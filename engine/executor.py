@@ -18,7 +18,7 @@ class Capacity:
     num_cpu_blocks: int  # host blocks for swapping, ids from 0
     swap_seconds_per_block: float = 0.0  # measured: one block, all of a rank's layers, one way
     # What results depend on, by name; the same for every rank, and after every restart: see
-    # `engine.fingerprint`.
+    # `engine.checkpoint.fingerprint`.
     arithmetic: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -8,20 +8,21 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from engine import cache_size
-from engine.admission import Admission
-from engine.batch import build_request
-from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
-from engine.deadlines import Deadlines
+from engine.admission import cache_size
+from engine.admission.admission import Admission
+from engine.admission.deadlines import Deadlines
+from engine.batch.batch import build_request
+from engine.checkpoint.fingerprint import tokenizer_digest
+from engine.checkpoint.model_config import ModelConfig, resolve_max_model_len
+from engine.config import EngineConfig
 from engine.errors import CACHE_TOO_SMALL, DEADLINE_EXCEEDED, EngineDead, InvalidConfig, InvalidRequest, StepFailure
 from engine.executor import Capacity, Executor
-from engine.fingerprint import tokenizer_digest
 from engine.output.output_processor import OutputProcessor
 from engine.outputs import Phase, RequestOutput, SamplerOutput
 from engine.records.recorder import Recorder
 from engine.records.stats import EngineStats
 from engine.records.timeline import StepRecord, Timeline
-from engine.recovery import Recovery
+from engine.recovery.recovery import Recovery
 from engine.request import Arrival
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.plan import SchedulerOutputs

@@ -125,7 +125,7 @@ class RequestOutput:
     error: str | None = None
     error_code: str | None = None
     max_tokens: int | None = None  # of each choice, as requested or as fixed by the engine
-    fingerprint: str | None = None  # of the engine, as the gateway knows it: see `engine.fingerprint`
+    fingerprint: str | None = None  # of the engine, as the gateway knows it: see `engine.checkpoint.fingerprint`
 
 
 def failed_request(request_id: str, attempt: int, prompt_token_ids: list[int], message: str) -> RequestOutput:

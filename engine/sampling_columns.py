@@ -29,7 +29,7 @@ class SamplingColumns:
     """A row per sampled row [R]; ragged columns as `starts` [R + 1] into flat arrays.
 
     A column that is called as a field of `SamplingParams` holds that field
-    (`engine/sampling_rows.py`).
+    (`engine/batch/sampling_rows.py`).
     """
 
     temperature: np.ndarray = always(np.float32)  # 0 = greedy

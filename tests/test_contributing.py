@@ -24,7 +24,7 @@ from ops.interface import Ops
 from parallel.errors import UnsupportedModel
 from parallel.groups.group import SingleGroup
 from parallel.spec import MODELS, read
-from tests.engine.demo import DEMO, answers, demo_engine
+from tests.engine.support.demo import DEMO, answers, demo_engine
 from tests.parallel.ranks import run_ranks
 from tests.parallel.spec.saved import VOCAB, Saved, logits_in_steps, make, prompts, save
 from tests.test_layers import breaches

@@ -101,9 +101,9 @@ def test_what_is_named_is_there(page: Path) -> None:
 
 
 def test_what_is_not_there_is_seen() -> None:
-    assert is_there("engine/batch", "build_request")
+    assert is_there("engine/batch/batch", "build_request")
     assert is_there("tests/test_docs.py", "is_there")
-    assert not is_there("engine/batch", "build_nothing")
+    assert not is_there("engine/batch/batch", "build_nothing")
     assert not is_there("engine/batches", "")
 
 

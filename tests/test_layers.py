@@ -25,20 +25,16 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "scheduling": ("text",),
         "records": ("scheduling",),
         "output": ("scheduling", "text"),
-        "limits": ("output",),
-        "sampling_rows": ("scheduling",),
-        "batch": ("sampling_rows", "scheduling"),
-        "cache_size": ("limits", "scheduling"),
-        "admission": ("limits", "output", "sampling_rows", "scheduling", "text"),
-        "suspects": ("scheduling",),
-        "recovery": ("records", "scheduling", "suspects"),
-        "deadlines": ("scheduling",),
+        "checkpoint": (),
+        "worker": ("checkpoint",),  # what a rank is given it reads itself: weights, and their manifest
+        "batch": ("scheduling",),
+        "admission": ("batch", "checkpoint", "output", "records", "scheduling", "text"),
+        "recovery": ("records", "scheduling"),
         "llm_engine": (
-            *("admission", "batch", "cache_size", "deadlines", "output", "records"),
+            *("admission", "batch", "checkpoint", "output", "records"),
             *("recovery", "scheduling", "text"),
         ),
-        "queue_limits": ("records",),
-        "async_engine": ("llm_engine", "queue_limits", "records", "text"),
+        "frontend": ("admission", "checkpoint", "llm_engine", "records", "text"),
     },
     "cluster": {
         "metrics": (),  # names and sums: what is counted anywhere is counted in their terms

@@ -15,7 +15,7 @@ from tests.figures import files_that_name
                 "cluster/api/requests/call.py",  # the edge that makes the request
                 "cluster/api/keys/key.py",  # keeps the salts of keys apart
                 "engine/request.py",
-                "engine/admission.py",  # who reads it
+                "engine/admission/admission.py",  # who reads it
             },
         ),
         (

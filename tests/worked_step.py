@@ -11,11 +11,11 @@ from cluster.api.model import Model
 from cluster.api.requests.completions import completion_call
 from cluster.api.requests.protocol import CompletionRequest
 from cluster.api.requests.validate import validate
-from engine.config import ModelConfig
+from engine.checkpoint.model_config import ModelConfig
 from engine.errors import InvalidRequest
 from engine.sampling_params import SamplingParams
-from tests.engine.demo import DEMO, answers, demo_engine, held_out_prompts
-from tests.engine.test_demo_exactness import KINDS
+from tests.engine.exactness.test_demo_exactness import KINDS
+from tests.engine.support.demo import DEMO, answers, demo_engine, held_out_prompts
 
 MODEL = Model(name="demo", max_model_len=256, vocab_size=ModelConfig.load(DEMO).vocab_size)
 HOT = {"temperature": 2.0, "seed": 7, "ignore_eos": True}

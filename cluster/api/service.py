@@ -3,8 +3,8 @@
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol
 
+from engine.admission.queue_limits import Load
 from engine.outputs import RequestOutput
-from engine.queue_limits import Load
 from engine.request import NO_KEY, Request, Share
 
 # Takes what a delta says that is the only choice's next text, and the number of tokens it is of;

@@ -14,7 +14,8 @@ from cluster.bench.workload import Lengths, Work, random_works
 from cluster.commands.options import engine_arguments
 from cluster.llm import LLM
 from cluster.progress import progress
-from engine.config import EngineConfig, ModelConfig
+from engine.checkpoint.model_config import ModelConfig
+from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.outputs import RequestOutput
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cluster.checkpoint.files import INDEX_FILE, StoredTensor, header_bytes, read_tensors, weight_files
 from cluster.checkpoint.values import bytes_of, map_tensors
+from engine.checkpoint.manifest import MANIFEST_FILE, Manifest
 from engine.errors import InvalidConfig
-from engine.manifest import MANIFEST_FILE, Manifest
 
 # The files that are read beside the weights, if they exist.
 SMALL_FILES = (

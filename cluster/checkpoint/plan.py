@@ -11,9 +11,10 @@ from cluster.checkpoint.files import check_tensors, read_tensors
 from cluster.checkpoint.manifest import check_small_parts
 from cluster.checkpoint.spec import read_spec
 from cluster.memory import human
-from engine.config import EngineConfig, ModelConfig, default_cpu_blocks, resolve_max_model_len
+from engine.checkpoint.manifest import Manifest
+from engine.checkpoint.model_config import ModelConfig, resolve_max_model_len
+from engine.config import EngineConfig, default_cpu_blocks
 from engine.errors import InvalidConfig
-from engine.manifest import Manifest
 from engine.text.chat_template import find_template
 from engine.text.tokenizer import read_settings
 from parallel.errors import InvalidSharding

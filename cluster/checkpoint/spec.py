@@ -1,6 +1,6 @@
 """The description of a checkpoint's model; errors name the configuration's fields."""
 
-from engine.config import ModelConfig
+from engine.checkpoint.model_config import ModelConfig
 from engine.errors import InvalidConfig
 from parallel.errors import UnsupportedModel
 from parallel.spec import read

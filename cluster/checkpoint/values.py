@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from cluster.checkpoint.files import StoredTensor, read_tensors
 from cluster.checkpoint.spec import read_spec
-from engine.config import EngineConfig, ModelConfig
+from engine.checkpoint.manifest import MANIFEST_FILE, Manifest
+from engine.checkpoint.model_config import ModelConfig
+from engine.config import EngineConfig
 from engine.errors import InvalidConfig
-from engine.manifest import MANIFEST_FILE, Manifest
 
 MAX_BYTES = 4 << 30  # two cores read that in a few seconds
 PIECE_BYTES = 1 << 20  # hashed and checked while it is in a core's cache

@@ -13,9 +13,9 @@ from cluster.checkpoint.manifest import check_small_parts, make_manifest, verify
 from cluster.checkpoint.plan import check_weights
 from cluster.checkpoint.spec import read_spec
 from cluster.progress import progress
-from engine.config import ModelConfig
+from engine.checkpoint.manifest import MANIFEST_FILE, Manifest
+from engine.checkpoint.model_config import ModelConfig
 from engine.errors import InvalidConfig
-from engine.manifest import MANIFEST_FILE, Manifest
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
+from engine.checkpoint.model_folder import resolve_model
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
-from engine.model_folder import resolve_model
 from engine.sizes import Size, parse_size
 
 # The help text of each field; `model` is the positional argument.

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from cluster.api.errors import ApiError
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.delta_channel.messages import EngineReport
+from engine.admission.queue_limits import NOTHING, Load, check_room
 from engine.errors import Overloaded
-from engine.queue_limits import NOTHING, Load, check_room
 from engine.request import NO_KEY, Share
 
 MEASURED_LOOKS = 10  # over about so many of them the drain rate is an average

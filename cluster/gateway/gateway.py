@@ -23,9 +23,9 @@ from cluster.replica.calls.engines import EngineCall, Engines, Refusal
 from cluster.replica.calls.lost import EngineLost
 from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
 from cluster.replica.delta_channel.server import DeltaServer
+from engine.admission.queue_limits import Load
 from engine.errors import EngineDead, FingerprintChanged
 from engine.outputs import RequestOutput
-from engine.queue_limits import Load
 from engine.request import NO_KEY, Request, Share
 
 logger = logging.getLogger("squadron.gateway")

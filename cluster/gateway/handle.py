@@ -60,9 +60,9 @@ from cluster.api.requests.protocol import HandleRequest
 from cluster.api.requests.sampling import given
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 from cluster.gateway.gateway import Gateway
+from engine.admission.queue_limits import Load
 from engine.errors import InvalidRequest, SquadronError
 from engine.outputs import Accumulator, CompletionOutput, PositionLogprobs, RequestOutput
-from engine.queue_limits import Load
 from engine.request import Prompt, Request, estimated_tokens
 from engine.sampling_params import SamplingParams
 

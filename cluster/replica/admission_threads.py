@@ -4,7 +4,7 @@ deltas.
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from engine.async_engine import AsyncEngine
+from engine.frontend.async_engine import AsyncEngine
 from engine.request import ChatPrompt, Prompt, Request
 
 LONG_PROMPT = 64 << 10  # characters; they take a tenth of a second

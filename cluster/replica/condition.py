@@ -5,8 +5,8 @@ import time
 
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.replica.serve_process import node_id
-from engine.async_engine import AsyncEngine
-from engine.fingerprint import fingerprint
+from engine.checkpoint.fingerprint import fingerprint
+from engine.frontend.async_engine import AsyncEngine
 
 STUCK_SECONDS = 10.0  # without the end of a step while requests wait for one
 

@@ -22,9 +22,9 @@ from cluster.replica.totals import Totals
 from cluster.replica.traces import Traces
 from cluster.telemetry.tracing import NO_TELEMETRY, Telemetry, make_tracer
 from cluster.workers.executor import make_executor
-from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.errors import EngineDead, FingerprintChanged, SquadronError
+from engine.frontend.async_engine import AsyncEngine
 from engine.outputs import RequestOutput
 from engine.records.recorder import Event
 from engine.request import Request

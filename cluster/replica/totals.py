@@ -4,8 +4,8 @@ import time
 from dataclasses import dataclass, field
 
 from cluster.workers.nodes_memory import bytes_per_block
-from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
+from engine.frontend.async_engine import AsyncEngine
 from engine.records.measures import Measured
 
 

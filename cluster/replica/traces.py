@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 
 from cluster.telemetry.tracing import Span, Tracer, Value
-from engine.async_engine import AsyncEngine
+from engine.frontend.async_engine import AsyncEngine
 from engine.outputs import RequestMetrics
 from engine.records.timeline import StepRecord
 from engine.request import Request

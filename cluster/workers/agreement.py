@@ -4,8 +4,8 @@ or an error that names the rank that does not.
 
 from collections.abc import Mapping, Sequence
 
+from engine.checkpoint.fingerprint import Offer
 from engine.errors import InvalidConfig
-from engine.fingerprint import Offer
 
 
 def agree(offers: Sequence[Offer], nodes: Sequence[str], before: str | None) -> str:

@@ -155,7 +155,7 @@ class SequenceGroup:
     stop_token_ids: frozenset[int]  # the model's EOS (unless ignored) and the caller's
     metrics: RequestMetrics
     is_cut: bool = False  # this context is shorter than another engine's, where it began: ending by length is an error
-    packed_params: bytes = b""  # `engine.sampling_rows.PARAMS`
+    packed_params: bytes = b""  # `engine.batch.sampling_rows.PARAMS`
     num_candidates: int = 0  # beam search: continuations considered per beam
     prefix_salt: bytes | None = b""  # requests with the same find its blocks in the prefix index; None: none does
     bad_words_ids: list[list[int]] = field(default_factory=list)
@@ -173,7 +173,7 @@ class SequenceGroup:
     error: str | None = None
     error_code: str | None = None
     is_over: bool = False  # its end was returned, or is no longer wanted
-    may_pass: bool = False  # be admitted during trials: has had a token, or is a suspect (engine.suspects)
+    may_pass: bool = False  # be admitted during trials: has had a token, or is a suspect (engine.recovery.suspects)
 
     @property
     def live(self) -> list[Sequence]:

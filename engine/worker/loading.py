@@ -2,7 +2,8 @@
 
 import torch
 
-from engine.config import EngineConfig, ModelConfig, resolve_max_model_len
+from engine.checkpoint.model_config import ModelConfig, resolve_max_model_len
+from engine.config import EngineConfig
 from engine.worker.device.cores import Cores
 from engine.worker.device.pick import pick_device
 from engine.worker.model import load_model

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 import ops
+from engine.checkpoint.fingerprint import weights_digest
 from engine.config import EngineConfig
-from engine.fingerprint import weights_digest
 from engine.worker.cache.kv_cache import CacheShape, make_cache
 from engine.worker.device.cores import Cores
 from engine.worker.device.device import Device

@@ -27,14 +27,15 @@ from cluster.replica.delta_channel.client import DeltaClient
 from cluster.replica.delta_channel.messages import WELCOME, GatewayAddress
 from cluster.replica.running import RunningRequests
 from cluster.sockets import TOKEN_BYTES
-from engine.config import EngineConfig, ModelConfig
+from engine.checkpoint.model_config import ModelConfig
+from engine.config import EngineConfig
 from engine.llm_engine import LLMEngine
 from engine.outputs import SamplerOutput
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
 from engine.text.tokenizer import Tokenizer
 from tests.benchmarks.bench_driver import DEMO, NoOpExecutor
-from tests.engine.arrivals import add_request
+from tests.engine.support.arrivals import add_request
 
 PROMPT_LEN = 64
 WARM_UP_STEPS = 16

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.config import EngineConfig, ModelConfig
+from engine.checkpoint.model_config import ModelConfig
+from engine.config import EngineConfig
 from engine.errors import WorkerLost
 from engine.executor import Capacity
 from engine.llm_engine import LLMEngine
@@ -25,7 +26,7 @@ from engine.outputs import SamplerOutput
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
 from engine.text.tokenizer import Tokenizer
-from tests.engine.arrivals import add_request
+from tests.engine.support.arrivals import add_request
 
 DEMO = str(Path(__file__).parents[2] / "configs" / "demo")
 

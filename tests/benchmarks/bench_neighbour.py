@@ -20,7 +20,7 @@ import torch
 
 from cluster.bench.workload import Lengths, random_works
 from cluster.progress import progress
-from engine.config import ModelConfig
+from engine.checkpoint.model_config import ModelConfig
 from tests.benchmarks import llama_cpp
 from tests.benchmarks.apart import Apart
 from tests.benchmarks.folders import SHAPE, cached_folder

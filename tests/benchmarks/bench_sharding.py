@@ -19,7 +19,7 @@ import numpy as np
 from cluster.bench.workload import Lengths, Work, random_works
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.progress import progress
-from engine.config import ModelConfig
+from engine.checkpoint.model_config import ModelConfig
 from tests.benchmarks.folders import SHAPE, cached_folder
 from tests.benchmarks.peers import Squadron, Times
 

@@ -15,7 +15,7 @@ from typing import Self
 
 import torch
 
-from engine.config import ModelConfig
+from engine.checkpoint.model_config import ModelConfig
 from ops.cpu import build
 
 BYTES_PER_WEIGHT = 2  # bfloat16, as is the cache

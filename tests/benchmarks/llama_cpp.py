@@ -18,7 +18,7 @@ import torch
 from safetensors import safe_open
 
 from cluster.bench.workload import Work
-from engine.config import ModelConfig
+from engine.checkpoint.model_config import ModelConfig
 from parallel.spec import read
 from tests.benchmarks.peers import Times
 

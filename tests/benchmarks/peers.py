@@ -14,11 +14,12 @@ from transformers import AutoModelForCausalLM, StoppingCriteriaList
 
 from cluster.bench.workload import Work
 from cluster.workers.executor import RayExecutor
-from engine.config import EngineConfig, ModelConfig
+from engine.checkpoint.model_config import ModelConfig
+from engine.config import EngineConfig
 from engine.llm_engine import LLMEngine
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
-from tests.engine.arrivals import add_request
+from tests.engine.support.arrivals import add_request
 
 DTYPE = "bfloat16"
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from cluster.bench.workload import Lengths, random_works
 from cluster.progress import progress
-from engine.config import ModelConfig
+from engine.checkpoint.model_config import ModelConfig
 from tests.benchmarks.apart import Apart
 from tests.benchmarks.floors import Machine, Model, Probe, Step
 from tests.benchmarks.peers import Peer, Squadron, Times

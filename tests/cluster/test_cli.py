@@ -12,7 +12,7 @@ import pytest
 
 from cluster.cli import main
 from cluster.version import VERSION
-from engine.manifest import MANIFEST_FILE
+from engine.checkpoint.manifest import MANIFEST_FILE
 from tests.corruptions import copy_demo
 
 ROOT = Path(__file__).resolve().parents[2]

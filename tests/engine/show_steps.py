@@ -9,13 +9,13 @@ import dataclasses
 import numpy as np
 
 import engine.llm_engine
-from engine.batch import build_request
+from engine.batch.batch import build_request
 from engine.records.timeline import StepRecord
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
-from tests.engine.arrivals import add_request
-from tests.engine.demo import demo_engine
-from tests.engine.workloads import TOKENIZER
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.demo import demo_engine
+from tests.engine.support.workloads import TOKENIZER
 
 SHOWN_STEP = 4
 

@@ -3,8 +3,8 @@ times that add up.
 """
 
 from engine.sampling_params import SamplingParams
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import Knobs, finish, make_engine
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, finish, make_engine
 
 
 def test_abort_frees_everything_at_once_and_may_be_said_twice():

@@ -4,12 +4,12 @@ from dataclasses import fields
 
 import numpy as np
 
-from engine.batch import build_request
+from engine.batch.batch import build_request
 from engine.sampling_params import SamplingParams
 from engine.scheduling.plan import SchedulerOutputs
 from engine.step import ExecuteModelRequest
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import Knobs, make_engine
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, make_engine
 
 
 def arrays(request: ExecuteModelRequest) -> dict[str, np.ndarray]:

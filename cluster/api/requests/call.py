@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from cluster.api.keys.limits import Caller, Turn
 from cluster.api.requests.protocol import GenerationRequest, HandleRequest
 from cluster.api.requests.validate import Unknown, warning_header, warnings
-from engine.queue_limits import Load
+from engine.admission.queue_limits import Load
 from engine.request import Prompt, Request, estimated_tokens
 from engine.sampling_params import SamplingParams
 

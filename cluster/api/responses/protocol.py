@@ -58,7 +58,7 @@ class ChatCompletion(Struct, frozen=True):
     usage: Usage
     prompt_logprobs: list[dict[int, dict[str, Any]] | None] | UnsetType = UNSET  # ours
     warnings: list[str] | UnsetType = UNSET  # ours: ignored fields of the request
-    system_fingerprint: str | None = None  # see `engine.fingerprint`
+    system_fingerprint: str | None = None  # see `engine.checkpoint.fingerprint`
     object: Literal["chat.completion"] = "chat.completion"
 
 

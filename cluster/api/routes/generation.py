@@ -21,8 +21,8 @@ from cluster.api.responses.resume import Events, Resumable
 from cluster.api.responses.stream import EventStream
 from cluster.api.routes.answer import json_response
 from cluster.api.service import Service
+from engine.admission.queue_limits import Load
 from engine.errors import InvalidRequest
-from engine.queue_limits import Load
 from engine.request import BYTES_PER_TOKEN
 
 TIMEOUT_HEADER = "X-Request-Timeout"

@@ -11,8 +11,8 @@ from dataclasses import replace
 from cluster.api.service import Shortcut
 from cluster.gateway.requests.journal import Journal
 from cluster.replica.delta_channel.messages import PlainDelta
+from engine.admission.queue_limits import NOTHING, Load
 from engine.outputs import RequestOutput
-from engine.queue_limits import NOTHING, Load
 from engine.request import Request, estimated_tokens
 
 

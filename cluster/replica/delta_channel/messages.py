@@ -19,8 +19,8 @@ import msgspec
 
 from cluster.replica.totals import EngineTotals
 from cluster.sockets import LENGTH
+from engine.admission.queue_limits import QueueLimits
 from engine.outputs import CompletionOutput, RequestOutput
-from engine.queue_limits import QueueLimits
 from engine.records.stats import EngineStats
 
 NAME_BYTES = 16  # of a connection's name, in hexadecimal

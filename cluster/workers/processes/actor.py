@@ -13,8 +13,8 @@ from cluster.sockets.listener import connect
 from cluster.workers.processes.line import hold_line
 from cluster.workers.processes.process_state import read_start_time
 from cluster.workers.steps.step_loop import serve_steps
+from engine.checkpoint.fingerprint import Offer
 from engine.config import EngineConfig
-from engine.fingerprint import Offer
 
 
 @dataclass(frozen=True, slots=True)

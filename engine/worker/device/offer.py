@@ -1,9 +1,9 @@
 """What this process can compute with, and which of it the group of ranks has agreed on."""
 
 import ops
+from engine.checkpoint.fingerprint import Offer
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
-from engine.fingerprint import Offer
 from engine.worker.device.pick import pick_device
 
 

@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.config import EngineConfig, ModelConfig
+from engine.checkpoint.model_config import ModelConfig
+from engine.config import EngineConfig
 from engine.llm_engine import LLMEngine
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
-from tests.engine.arrivals import add_request
+from tests.engine.support.arrivals import add_request
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
 SHAPE = {

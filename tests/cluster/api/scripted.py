@@ -14,9 +14,9 @@ from starlette.types import ASGIApp
 from cluster.api.app import build
 from cluster.api.model import Model
 from cluster.api.service import Shortcut
+from engine.admission.queue_limits import Load
 from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, Logprob, RequestOutput
-from engine.queue_limits import Load
 from engine.request import NO_KEY, ChatPrompt, Prompt, Request, Share
 from engine.sampling_params import SamplingParams
 

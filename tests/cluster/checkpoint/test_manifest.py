@@ -8,8 +8,8 @@ import ray
 
 from cluster.checkpoint.plan import make_plan
 from cluster.cli import main
+from engine.checkpoint.manifest import MANIFEST_FILE, Manifest
 from engine.errors import InvalidConfig
-from engine.manifest import MANIFEST_FILE, Manifest
 from engine.worker.worker import Worker
 from tests.cluster.checkpoint.damaged import config_of, refusal
 from tests.corruptions import IN_WEIGHTS, NORM, TENSOR, WEIGHTS, edit, shard

@@ -12,7 +12,8 @@ import torch
 
 import ops
 from cluster.checkpoint.plan import HEAD_DIMS, make_plan
-from engine.config import EngineConfig, ModelConfig
+from engine.checkpoint.model_config import ModelConfig
+from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.worker.worker import Worker
 from parallel.spec import read

@@ -10,9 +10,9 @@ from cluster.gateway import door as module
 from cluster.gateway.door import Door
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.delta_channel.messages import EngineReport
+from engine.admission.queue_limits import Load, QueueLimits
 from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, RequestOutput
-from engine.queue_limits import Load, QueueLimits
 from engine.records.stats import EngineStats
 from engine.request import Request, Resume, Share
 from engine.sampling_params import SamplingParams

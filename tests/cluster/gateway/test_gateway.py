@@ -20,7 +20,7 @@ from engine.outputs import CompletionOutput, RequestOutput
 from engine.records.stats import EngineStats
 from engine.request import Request
 from engine.sampling_params import SamplingParams
-from tests.engine.objects import num_objects_of
+from tests.engine.support.objects import num_objects_of
 
 REFERENCE = list(range(100, 112))
 SECONDS = 30  # more than anything here takes

@@ -4,7 +4,7 @@ import pytest
 
 from cluster.launch import room
 from engine.config import EngineConfig
-from tests.engine.workloads import DEMO
+from tests.engine.support.workloads import DEMO
 
 SMALL, LARGE = 6 << 20, 1 << 30  # bytes of weights
 

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.replica import condition
 from cluster.replica.condition import STUCK_SECONDS, Condition
-from engine.queue_limits import Load, QueueLimits
+from engine.admission.queue_limits import Load, QueueLimits
 from engine.records.stats import EngineStats
 
 

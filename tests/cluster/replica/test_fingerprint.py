@@ -18,9 +18,9 @@ from cluster.owner import this_process
 from cluster.replica.calls.engines import Refusal
 from cluster.replica.calls.lost import EngineLost
 from cluster.replica.delta_channel.messages import GatewayAddress
+from engine.checkpoint.fingerprint import fingerprint, tokenizer_digest, weights_digest
 from engine.config import EngineConfig
 from engine.errors import FingerprintChanged
-from engine.fingerprint import fingerprint, tokenizer_digest, weights_digest
 from engine.request import Request, Resume
 from engine.sampling_params import SamplingParams
 from tests.cluster.gateway.test_gateway import REFERENCE, SECONDS, Replica, make_gateway, report, tokens

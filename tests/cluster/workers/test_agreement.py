@@ -8,8 +8,8 @@ import pytest
 
 from cluster.workers.agreement import agree, common_arithmetic
 from cluster.workers.processes.actor import WorkerActor
+from engine.checkpoint.fingerprint import Offer
 from engine.errors import InvalidConfig
-from engine.fingerprint import Offer
 from engine.worker.local_executor import LocalExecutor
 from ops.cpu import build
 from tests.cluster.workers.ranks import make_config, run, started

@@ -16,7 +16,8 @@ from ray.util.placement_group import placement_group_table
 
 from cluster.workers.executor import RayExecutor
 from cluster.workers.processes.actor import Loaded, Seat, WorkerActor
-from engine.config import EngineConfig, ModelConfig
+from engine.checkpoint.model_config import ModelConfig
+from engine.config import EngineConfig
 from engine.errors import REQUEST_QUARANTINED, InvalidConfig, StepRaised
 from engine.executor import Executor
 from engine.llm_engine import LLMEngine
@@ -25,9 +26,9 @@ from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
 from engine.worker.local_executor import LocalExecutor
 from tests.cluster.workers.ranks import PROMPTS, SECONDS, is_alive, make_config, run, started
-from tests.engine.demo import Request, answers, tokens_and_text
+from tests.engine.support.demo import Request, answers, tokens_and_text
+from tests.engine.support.workloads import TOKENIZER
 from tests.engine.worker.steps import Part, ints, make_step, pairs
-from tests.engine.workloads import TOKENIZER
 
 pytestmark = pytest.mark.usefixtures("cluster")
 DEADLY = 13  # a token id

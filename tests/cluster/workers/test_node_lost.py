@@ -14,16 +14,17 @@ import ray
 from ray.cluster_utils import Cluster
 
 from cluster.workers.executor import RayExecutor
-from engine.config import EngineConfig, ModelConfig
+from engine.checkpoint.model_config import ModelConfig
+from engine.config import EngineConfig
 from engine.errors import CACHE_TOO_SMALL, StepFailure, WorkerLost
 from engine.llm_engine import LLMEngine
 from engine.outputs import Accumulator, RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
 from tests.cluster.workers.ranks import PROMPTS, ROOT, SECONDS, make_config
-from tests.engine.arrivals import add_request
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import TOKENIZER
 from tests.engine.worker.steps import generate
-from tests.engine.workloads import TOKENIZER
 
 # Ray's own: `Cluster` leaves sockets open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-import engine.admission
+from engine.admission import admission
 from engine.errors import InvalidRequest
 from engine.output.beam_search import MAX_CANDIDATES
 from engine.sampling_params import SamplingParams
-from tests.engine.arrivals import check_request
-from tests.engine.demo import answers, demo_engine, held_out_prompts
-from tests.engine.workloads import VOCAB, Knobs, Request, essence, make_engine, run
+from tests.engine.support.arrivals import check_request
+from tests.engine.support.demo import answers, demo_engine, held_out_prompts
+from tests.engine.support.workloads import VOCAB, Knobs, Request, essence, make_engine, run
 
 
 def beams(rng: random.Random) -> SamplingParams:
@@ -32,7 +32,7 @@ def test_looking_at_few_candidates_chooses_as_looking_at_the_whole_vocabulary(mo
         for n in range(60)
     ]
     few = run(make_engine(Knobs(num_blocks=2000)), requests)
-    monkeypatch.setattr(engine.admission, "num_candidates", lambda params, stop_token_ids, vocab_size: vocab_size)
+    monkeypatch.setattr(admission, "num_candidates", lambda params, stop_token_ids, vocab_size: vocab_size)
     every = run(make_engine(Knobs(num_blocks=2000)), requests)
     assert all(answer.error is None for answer in few.values())
     assert {name: essence(answer) for name, answer in few.items()} == {

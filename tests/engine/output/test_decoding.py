@@ -5,7 +5,7 @@ import numpy as np
 from engine.output.decoding import SampledRows
 from engine.outputs import SamplerOutput
 from engine.sampling_params import SamplingParams
-from tests.engine.workloads import TOKENIZER, Knobs, Request, make_engine, run
+from tests.engine.support.workloads import TOKENIZER, Knobs, Request, make_engine, run
 
 A, B, C = 32, 33, 34  # tokens of a letter each
 

@@ -3,8 +3,8 @@
 import pytest
 
 from engine.sampling_params import SamplingParams
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import Knobs, Request, essence, make_engine, run, truth
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, Request, essence, make_engine, run, truth
 
 
 def test_a_row_without_finite_logits_fails_its_request_alone():

@@ -6,8 +6,8 @@ from engine.output.stopping import finish_or_continue
 from engine.request import Arrival, Request, Resume
 from engine.sampling_params import SamplingParams
 from engine.scheduling.sequence import Sequence
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import EOS, TOKENIZER, VOCAB, Knobs, finish, make_engine
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import EOS, TOKENIZER, VOCAB, Knobs, finish, make_engine
 
 
 def say(text: str, output_ids: list[int] | None = None, **fields: object) -> tuple[list[str], Sequence]:

@@ -6,8 +6,8 @@ import pytest
 
 from engine.records.measures import Measured
 from engine.sampling_params import SamplingParams
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import Knobs, finish, make_engine, random_requests, run
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, finish, make_engine, random_requests, run
 
 
 def num_observed(measured: Measured, name: str) -> int:

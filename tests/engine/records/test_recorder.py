@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.engine.workloads import Knobs, make_engine, random_requests, run
+from tests.engine.support.workloads import Knobs, make_engine, random_requests, run
 
 
 def test_a_requests_times_sum_to_its_life_and_the_timeline_has_every_step():

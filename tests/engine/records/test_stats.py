@@ -1,8 +1,8 @@
 """What the engine tells of itself adds up."""
 
 from engine.sampling_params import SamplingParams
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import Knobs, finish, make_engine
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, finish, make_engine
 
 
 def test_a_request_shows_in_every_count_that_it_touches() -> None:

@@ -8,7 +8,7 @@ import pytest
 from engine.records import stats_log
 from engine.records.stats import EngineStats
 from engine.records.stats_log import StatsLog, stats_line
-from tests.engine.workloads import Knobs, make_engine
+from tests.engine.support.workloads import Knobs, make_engine
 
 
 def moments() -> tuple[EngineStats, EngineStats]:

@@ -6,8 +6,8 @@ from engine.executor import Capacity
 from engine.sampling_params import SamplingParams
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.sequence import Sequence
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import Knobs, finish, make_engine
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, finish, make_engine
 
 SALT = b"salt"
 TOKENS = list(range(40))  # two full blocks and a half

@@ -10,8 +10,8 @@ import pytest
 from engine.llm_engine import LLMEngine
 from engine.request import Share
 from engine.sampling_params import SamplingParams
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import VOCAB, Knobs, check_engine, essence, finish, make_engine
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import VOCAB, Knobs, check_engine, essence, finish, make_engine
 
 SEATS = 16
 NUM_TOKENS = 40  # of each answer

@@ -8,8 +8,8 @@ from engine.sampling_params import SamplingParams
 from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.preemption import PreemptionCosts
 from engine.scheduling.sequence import Status
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import Knobs, essence, make_engine, random_requests, run
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, essence, make_engine, random_requests, run
 
 
 @pytest.mark.parametrize("swap_seconds", [0.0, float("inf")])

@@ -2,8 +2,8 @@
 
 from engine.sampling_params import SamplingParams
 from engine.scheduling.sequence import Status
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import Knobs, check_engine, make_engine
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, check_engine, make_engine
 
 
 def test_blocks_go_with_the_queue() -> None:

@@ -5,8 +5,8 @@ where there is no room for all, and give up what they leave.
 import pytest
 
 from engine.sampling_params import SamplingParams
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import Knobs, Request, essence, make_engine, run, truth
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, Request, essence, make_engine, run, truth
 
 PROMPT = [number * 5 % 37 for number in range(100)]
 

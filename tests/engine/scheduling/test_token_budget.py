@@ -3,8 +3,8 @@
 import pytest
 
 from engine.sampling_params import SamplingParams
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import Knobs, finish, make_engine
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, finish, make_engine
 
 
 @pytest.mark.parametrize(("depth", "runs_ahead"), [(1, False), (2, True), (2, False)])

@@ -2,8 +2,8 @@
 
 from engine.sampling_params import SamplingParams
 from engine.scheduling.waiting_line import WaitingLine
-from tests.engine.arrivals import add_request
-from tests.engine.workloads import Knobs, make_engine
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, make_engine
 
 
 def line_of(*names: str, n: int = 1) -> WaitingLine:

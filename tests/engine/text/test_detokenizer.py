@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from engine.text.detokenizer import Detokenizer, TextState
-from tests.engine.workloads import DEMO, TOKENIZER
+from tests.engine.support.workloads import DEMO, TOKENIZER
 
 TEXTS = ["Hello, world!", "こんにちは, 🐟🐟!", "naïve café: 12 + 30 = 42", "\n\t  spaces  ", "👩‍👩‍👧‍👦", "Ωmega"]
 

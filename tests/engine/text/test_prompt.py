@@ -6,7 +6,7 @@ from engine.errors import InvalidRequest
 from engine.request import ChatPrompt, Prompt, Request
 from engine.sampling_params import SamplingParams
 from engine.text.prompt import arrive
-from tests.engine.workloads import TOKENIZER
+from tests.engine.support.workloads import TOKENIZER
 
 TEXT = "What is Squadron?"
 MESSAGES = [{"role": "user", "content": TEXT}]

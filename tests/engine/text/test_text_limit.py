@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Encoder
 from engine.errors import InvalidRequest
 from engine.text.text_limit import NFC_SHRINKS_BY, TextLimit
 from engine.text.tokenizer import Tokenizer
-from tests.engine.workloads import DEMO, TOKENIZER
+from tests.engine.support.workloads import DEMO, TOKENIZER
 
 MAX_TOKENS = 16
 LONGEST = max(range(len(TOKENIZER.token_bytes)), key=lambda token_id: len(TOKENIZER.token_bytes[token_id]))

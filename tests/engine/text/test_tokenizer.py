@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from engine.errors import InvalidConfig, InvalidRequest
 from engine.text.tokenizer import Tokenizer
-from tests.engine.workloads import DEMO, TOKENIZER
+from tests.engine.support.workloads import DEMO, TOKENIZER
 
 CONVERSATIONS = [
     [{"role": "user", "content": "What is 2 + 3?"}],

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.engine.workloads import DEMO
+from tests.engine.support.workloads import DEMO
 
 MESSAGES = [
     {"role": "system", "content": 'Be <brief> & "kind".'},

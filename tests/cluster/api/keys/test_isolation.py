@@ -9,7 +9,7 @@ from cluster.api.keys.key import Key, digest_of
 from engine.llm_engine import LLMEngine
 from engine.request import Arrival, Request
 from engine.sampling_params import SamplingParams
-from tests.engine.workloads import Knobs, finish, make_engine
+from tests.engine.support.workloads import Knobs, finish, make_engine
 
 PROMPT = [number * 7 % 37 for number in range(100)]
 VICTIM, OTHER = Key("victim", digest_of(b"a")), Key("other", digest_of(b"b"))

@@ -13,7 +13,7 @@ pytest.importorskip("pydantic")
 import ops
 from engine.llm_engine import LLMEngine
 from engine.sampling_params import SamplingParams
-from tests.engine.demo import answers, demo_engine, every_bit
+from tests.engine.support.demo import answers, demo_engine, every_bit
 from tests.engine.worker.tiny import VOCAB_SIZE, hf_config
 from tests.ops.kernels.where import DEVICE, IS_INTERPRETED, MARKS
 

@@ -1,0 +1,117 @@
+"""From an arrived request to the `SequenceGroup` that is queued."""
+
+import hashlib
+import random
+from collections.abc import Sequence as Seq
+
+from engine.admission.limits import Limits, check_request, stop_token_ids
+from engine.batch.sampling_rows import pack_params, uses_rare_columns
+from engine.config import EngineConfig
+from engine.output.beam_search import num_candidates
+from engine.output.stopping import replay_text
+from engine.outputs import RequestMetrics
+from engine.request import Arrival, Request
+from engine.sampling_params import SamplingParams
+from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
+from engine.text.detokenizer import Detokenizer
+from engine.text.tokenizer import Tokenizer
+
+# One level of priority is worth this many arrivals: at most that many later requests overtake one,
+# so that none starves.
+ARRIVALS_PER_PRIORITY = 1000
+
+
+class Admission:
+    """Checks an engine's requests, and makes and orders their groups."""
+
+    limits: Limits  # those of the workers' current cache
+
+    def __init__(self, config: EngineConfig, tokenizer: Tokenizer, detokenizer: Detokenizer) -> None:
+        self._has_priorities = config.scheduling_policy == "priority"
+        self._shares_prefixes = config.enable_prefix_caching  # a request's own choices always share their prompt
+        self._tokenizer = tokenizer
+        self._detokenizer = detokenizer
+        self._seeds = random.Random(config.seed)
+        self._num_arrivals = 0
+
+    def check(self, request: Request, prompt_token_ids: list[int]) -> int:
+        """See `check_request`. Depends on nothing that changes while the engine runs, so any thread
+        may call it.
+        """
+        return check_request(request, prompt_token_ids, self.limits)
+
+    def make_group(self, arrival: Arrival) -> SequenceGroup:
+        """A request's group: a sequence and a lane for each choice, or one lane of beams, which
+        begin as one sequence.
+
+        Raises InvalidRequest.
+        """
+        max_output_tokens = self.check(arrival.request, arrival.prompt_token_ids)
+        request, params = arrival.request, arrival.request.params
+        is_beam_search = params.beam_width is not None
+        room = self.limits.max_model_len - len(arrival.prompt_token_ids)
+        has_bias = bool(params.logit_bias or params.bad_words or params.min_tokens)
+        group = SequenceGroup(
+            request=request,
+            params=params,
+            prompt=arrival.prompt,
+            prompt_token_ids=arrival.prompt_token_ids,
+            seqs=_sequences(arrival, 1 if is_beam_search else params.num_samples),
+            order=self._take_place(request.priority),
+            seed=(params.seed if params.seed is not None else self._seeds.getrandbits(64)) % 2**64,
+            max_output_tokens=min(max_output_tokens, room),
+            is_cut=max_output_tokens > room,
+            stop_token_ids=stop_token_ids(params, self.limits.eos_token_ids),
+            metrics=RequestMetrics(arrival.time, phase_start=arrival.time),
+            prompt_logprobs_sent=any(request.resume.output_ids),
+            prefix_salt=_salt(request.cache_salt) if self._shares_prefixes else None,
+            bad_words_ids=_bad_words(params, self._tokenizer),
+            history_matters=params.has_penalties or bool(params.bad_words) or is_beam_search,
+            has_penalties=params.has_penalties,
+            has_bias=has_bias,
+            wants_rare_columns=uses_rare_columns(params),
+        )
+        if is_beam_search:
+            group.num_candidates = num_candidates(params, group.stop_token_ids, self.limits.vocab_size)
+        group.packed_params = pack_params(params, group.seed, group.num_candidates)
+        self._go_on(group)
+        _make_lanes(group)
+        return group
+
+    def _take_place(self, priority: int) -> tuple[int, int]:
+        """The order of the request that arrives now."""
+        number = self._num_arrivals
+        self._num_arrivals += 1
+        return number + (priority * ARRIVALS_PER_PRIORITY if self._has_priorities else 0), number
+
+    def _go_on(self, group: SequenceGroup) -> None:
+        """Continue from the tokens that its choices already have."""
+        for seq in group.seqs:
+            replay_text(group, seq, self._detokenizer)
+        for seq, cumulative_logprob in zip(group.seqs, group.request.resume.cumulative_logprobs, strict=False):
+            seq.cumulative_logprob = cumulative_logprob
+
+
+def _make_lanes(group: SequenceGroup) -> None:
+    if group.params.beam_width is not None:
+        group.lanes = [Lane(group, group.seqs, (*group.order, 0), num_places=group.params.num_samples)]
+        return
+    group.lanes = [Lane(group, [seq], (*group.order, seq.choice), num_places=1) for seq in group.live]
+    if group.prefix_salt is None and len(group.lanes) > 1:
+        group.prefix_salt = group.order[1].to_bytes(8)  # of this request alone
+
+
+def _sequences(arrival: Arrival, count: int) -> list[Sequence]:
+    prompt, output_ids = arrival.prompt_token_ids, arrival.request.resume.output_ids
+    outputs: Seq[Seq[int]] = output_ids if any(output_ids) else [()] * count
+    return [Sequence(choice, [*prompt, *output], len(prompt)) for choice, output in enumerate(outputs)]
+
+
+def _salt(salt: str | None) -> bytes:
+    return hashlib.blake2b(salt.encode(), digest_size=16).digest() if salt else b""
+
+
+def _bad_words(params: SamplingParams, tokenizer: Tokenizer) -> list[list[int]]:
+    """The token ids of each word, at the start of a text and after a space."""
+    words = {tuple(tokenizer.encode_word(form)) for word in params.bad_words for form in (word, f" {word}")}
+    return [list(word) for word in sorted(words) if word]

@@ -1,0 +1,88 @@
+"""A plan flattened: `SchedulerOutputs` -> `ExecuteModelRequest`. A few loops over lists; the rest
+is numpy gathers.
+"""
+
+import numpy as np
+
+from engine.batch.sampling_rows import SampledRow, sampling_columns
+from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
+from engine.step import ExecuteModelRequest
+
+
+def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> ExecuteModelRequest:
+    """The step's arrays; see `ExecuteModelRequest` for shapes.
+
+    Also stores in each sequence which sampled row is its own (`Sequence.sampled_row`), for the next
+    step, which is built before this one's result is known.
+    """
+    scheduled = plan.scheduled
+    num_tokens = np.array([entry.num_tokens for entry in scheduled], np.int32)
+    starts = np.array([entry.start for entry in scheduled], np.int32)
+    query_starts = np.zeros(len(scheduled) + 1, np.int32)
+    np.cumsum(num_tokens, out=query_starts[1:])
+    owner = np.repeat(np.arange(len(scheduled), dtype=np.int32), num_tokens)
+    positions = np.arange(plan.num_tokens, dtype=np.int32) - query_starts[owner] + starts[owner]
+    context_lens = starts + num_tokens
+    rows = np.array([entry.seq.row for entry in scheduled], np.intp)
+    width = blocks.num_blocks(int(context_lens.max())) if scheduled else 0
+    block_tables = blocks.tables[rows, :width] if scheduled else np.zeros((0, 0), np.int32)
+    size = blocks.block_size
+    slot_mapping = block_tables[owner, positions // size] * size + positions % size
+    input_ids, carried = _input_ids(scheduled)
+    sampled_rows, rows_sampled = _sampled_rows(scheduled, query_starts)
+    return ExecuteModelRequest(
+        epoch=epoch,
+        step=plan.step,
+        input_ids=input_ids,
+        positions=positions,
+        slot_mapping=slot_mapping.astype(np.int32, copy=False),
+        query_starts=query_starts,
+        context_lens=context_lens,
+        block_tables=block_tables,
+        sampled_rows=sampled_rows,
+        sampling=sampling_columns(rows_sampled),
+        carried_step=plan.step - 1,
+        carried_rows=carried,
+        blocks_to_swap_out=_pairs(plan.blocks_to_swap_out),
+        blocks_to_swap_in=_pairs(plan.blocks_to_swap_in),
+        blocks_to_copy=_pairs(plan.blocks_to_copy),
+    )
+
+
+def _input_ids(scheduled: list[ScheduledSequence]) -> tuple[np.ndarray, np.ndarray]:
+    ids: list[int] = []
+    carried: list[tuple[int, int]] = []
+    for entry in scheduled:
+        tokens, start, end = entry.seq.token_ids, entry.start, entry.start + entry.num_tokens
+        if end <= len(tokens):
+            if entry.num_tokens == 1:
+                ids.append(tokens[start])
+            else:
+                ids += tokens[start:end]
+        else:
+            assert entry.num_tokens == 1, "a token not known yet is always the last"
+            carried.append((len(ids), entry.seq.sampled_row))
+            ids.append(0)
+    return np.array(ids, np.int32), _pairs(carried)
+
+
+def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) -> tuple[np.ndarray, list[SampledRow]]:
+    token_rows: list[int] = []
+    rows: list[SampledRow] = []
+    for entry, end_row in zip(scheduled, query_starts[1:].tolist(), strict=True):
+        group, seq = entry.group, entry.seq
+        if entry.num_prompt_rows:
+            for position in range(entry.prompt_row_start + 1, entry.prompt_row_start + 1 + entry.num_prompt_rows):
+                token_rows.append(end_row - entry.num_tokens + position - 1 - entry.start)
+                rows.append((group, seq, seq.choice, position, seq.token_ids[position]))
+        if entry.num_samples:
+            seq.sampled_row = len(rows)
+            position = entry.start + entry.num_tokens
+            token_rows.append(end_row - 1)
+            rows.append((group, seq, seq.choice, position, None))
+    return np.array(token_rows, np.int32), rows
+
+
+def _pairs(pairs: list[tuple[int, int]]) -> np.ndarray:
+    return np.array(pairs, np.int32).reshape(-1, 2)

@@ -1,0 +1,78 @@
+"""What tokens depend on beside the request: named facts, and a short hash of all of them. Two
+engines with the same fingerprint answer a request with the same tokens, to the last bit of the
+logprobs; so a request that has tokens continues only on an engine with the same one. Ranks, batches
+and cache sizes are not part of it: exact results do not depend on them.
+"""
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.checkpoint.manifest import MANIFEST_FILE
+
+# Number of places at which a tensor's bytes are sampled, evenly spread, including both ends.
+NUM_SAMPLES, SAMPLE_BYTES = 8, 64
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a process can compute with, before a level is chosen."""
+
+    backend: str  # of ops
+    levels: tuple[str, ...]  # instruction sets or device generations, the best first
+    reason: str | None = None  # why no faster backend was chosen
+
+
+def fingerprint(arithmetic: Mapping[str, str]) -> str:
+    """The hash of facts by name."""
+    facts = json.dumps(dict(sorted(arithmetic.items())))
+    return f"fp_{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+
+
+def weights_digest(folder: str) -> str:
+    """A cheap digest of a checkpoint's numbers: of its manifest if there is one, which is verified
+    when weights are loaded. Otherwise of config.json and, for each weight file, the size, the
+    header, and samples of every tensor. This detects another model, another training or another
+    layout, but not a few changed numbers between the samples.
+    """
+    root, digest = Path(folder), hashlib.sha256()
+    _add(digest, root / "config.json")
+    manifest = root / MANIFEST_FILE
+    if manifest.exists():
+        _add(digest, manifest)
+        return digest.hexdigest()[:16]
+    for path in sorted(root.glob("*.safetensors")):
+        digest.update(f"{path.name} {path.stat().st_size} ".encode())
+        _add_samples(digest, path)
+    return digest.hexdigest()[:16]
+
+
+def tokenizer_digest(folder: str) -> str:
+    """A digest of the files that turn texts and conversations into tokens."""
+    digest = hashlib.sha256()
+    for name in _TOKENIZER_FILES:
+        _add(digest, Path(folder) / name)
+    return digest.hexdigest()[:16]
+
+
+def _add(digest: "hashlib._Hash", path: Path) -> None:
+    data = path.read_bytes() if path.exists() else b""
+    digest.update(f"{path.name} {len(data)} ".encode() + data)
+
+
+def _add_samples(digest: "hashlib._Hash", path: Path) -> None:
+    """The header of a file in the format of safetensors, and samples of its tensors."""
+    with path.open("rb") as file:
+        (header_size,) = struct.unpack("<Q", file.read(8))
+        header = file.read(header_size)
+        digest.update(header)
+        for tensor in json.loads(header).values():
+            start, stop = tensor.get("data_offsets", (0, 0))  # of "__metadata__" there are none
+            for sample in range(NUM_SAMPLES if stop > start else 0):
+                offset = start + max(stop - start - SAMPLE_BYTES, 0) * sample // (NUM_SAMPLES - 1)
+                digest.update(os.pread(file.fileno(), min(SAMPLE_BYTES, stop - offset), 8 + header_size + offset))

@@ -1,0 +1,39 @@
+"""What was named as a model and is none: what it is, and what to do about it."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.checkpoint.model_folder import check_model_folder, resolve_model
+from engine.errors import InvalidConfig
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("model.safetensors", b"", "name its folder, "),
+        ("config.json", b"{}", "name its folder, "),
+        ("model.bin", b"GGUF\3", "is a GGUF file"),
+        ("notes.txt", b"hello", "a model is a folder in Hugging Face layout"),
+    ],
+)
+def test_files_are_refused_by_what_they_are(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidConfig, match=said):
+        check_model_folder(str(tmp_path / name))
+
+
+def test_a_name_of_the_hub_is_told_how_to_fetch_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidConfig, match=r"hf download Qwen/Qwen3-0\.6B --local-dir Qwen3-0\.6B"):
+        check_model_folder("Qwen/Qwen3-0.6B")
+    (tmp_path / "Qwen").mkdir()
+    check_model_folder("Qwen/Qwen3-0.6B")  # a folder that is not there yet, as another error will say
+    check_model_folder(str(tmp_path))
+
+
+def test_a_folder_is_found_by_processes_in_other_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    assert resolve_model("model") == str(tmp_path / "model")
+    assert resolve_model("elsewhere") == "elsewhere"

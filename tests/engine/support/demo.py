@@ -1,0 +1,64 @@
+"""The demo checkpoint in tests: engines on it, prompts for it, and answers in a form to be
+compared.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.checkpoint.model_config import ModelConfig
+from engine.config import EngineConfig
+from engine.llm_engine import LLMEngine
+from engine.outputs import Accumulator, RequestOutput
+from engine.sampling_params import SamplingParams
+from engine.worker.local_executor import LocalExecutor
+from tests.doubles.thread_executor import ThreadExecutor
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import DEMO, TOKENIZER
+
+Request = tuple[list[int], SamplingParams]
+
+
+@contextmanager
+def demo_engine(**overrides: object) -> Iterator[LLMEngine]:
+    """Float32 on the reference backend unless told otherwise, another `model` too; ranks are
+    threads.
+    """
+    arguments = {"model": DEMO, "dtype": "float32", "ops_backend": "reference", "kv_cache_memory_bytes": 2**25}
+    config = EngineConfig.create(**(arguments | overrides))
+    executor = LocalExecutor(config) if config.world_size == 1 else ThreadExecutor(config)
+    engine = LLMEngine(config, ModelConfig.load(config.model), TOKENIZER, executor)
+    try:
+        engine.start()
+        yield engine
+    finally:
+        executor.shutdown()
+
+
+def held_out_prompts(count: int) -> list[list[int]]:
+    """`count` conversations of the held-out set, spread over all of it, as token ids."""
+    lines = (Path(DEMO) / "heldout.jsonl").read_text(encoding="utf-8").splitlines()
+    picked = [lines[index * len(lines) // count] for index in range(count)]
+    return [TOKENIZER.encode_chat(json.loads(line)["messages"]) for line in picked]
+
+
+def answers(engine: LLMEngine, requests: list[Request]) -> list[RequestOutput]:
+    """All at once, so that the rows of a step are of many requests."""
+    joined = [Accumulator() for _ in requests]
+    for number, (prompt, params) in enumerate(requests):
+        add_request(engine, str(number), prompt, params)
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            joined[int(output.request_id)].add(output)
+    return [total.last for total in joined if total.last is not None]
+
+
+def tokens_and_text(output: RequestOutput) -> object:
+    """What must be the same wherever arithmetic is the same to the last bit but one."""
+    return [(c.token_ids, c.text, c.finish_reason, c.stop_reason) for c in output.outputs]
+
+
+def every_bit(output: RequestOutput) -> object:
+    """What must be the same on an exact backend: logprobs to the bit, too."""
+    return tokens_and_text(output), [(c.logprobs, c.cumulative_logprob) for c in output.outputs], output.prompt_logprobs

@@ -1,0 +1,208 @@
+"""A test of the tests: bugs planted one at a time must show in the random walks."""
+
+import random
+
+import pytest
+
+import engine.batch.batch
+import engine.batch.sampling_rows
+import engine.llm_engine
+import engine.scheduling.queues
+from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.block_pool import BlockPool
+from engine.scheduling.queues import Queues
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.sequence import Sequence
+from engine.scheduling.waiting_line import WaitingLine
+from tests.engine.support.workloads import essence, make_engine, random_knobs, random_requests, run, was_refused
+from tests.engine.walks.test_random_walks import undisturbed
+
+NUM_WORKLOADS = 120
+
+
+def fork_without_references(self, parent, child):
+    child.row = self._free_rows.pop() if parent.row is not None else None
+    for block in parent.block_table:
+        self._append(child, block)
+
+
+def never_copy_on_write(self, seq):
+    return False
+
+
+def hash_one_block_alone(self, seq, index, salt):
+    start = index * self.block_size
+    return repr(seq.token_ids[start : start + self.block_size]).encode()
+
+
+def take_all_tokens_as_cached(self, seq, salt):
+    cached = []
+    for index in range(len(seq.token_ids) // self.block_size):
+        block = self.device.lookup(self._hash(seq, index, salt))
+        if block is None:
+            break
+        cached.append(block)
+    return cached
+
+
+def swap_in_one_block_late(self, seqs, salt, original=BlockManager.swap_in):
+    original(self, seqs, salt)
+    self._swap_in = self._swap_in[:-1]
+
+
+def swap_out_one_block_late(self, seqs, original=BlockManager.swap_out):
+    original(self, seqs)
+    self._swap_out = self._swap_out[1:]
+
+
+def leak_host_blocks(self, seq, original=BlockManager.free):
+    seq.host_block_table.clear()
+    original(self, seq)
+
+
+def forget_to_release(self, seq):
+    self._leave_row(seq)
+
+
+def reuse_without_eviction(self):
+    block, _ = self._free.popitem(last=False)
+    self._references[block] = 1
+    return block
+
+
+def share_without_leaving_the_free_list(self, block):
+    self._references[block] += 1
+
+
+def index_before_it_is_full(self, seq, salt):
+    for index in range(len(seq.token_ids) // self.block_size):
+        if salt is not None and index < len(seq.block_table):
+            self.device.register(seq.block_table[index], self._hash(seq, index, salt))
+
+
+def keep_progress_after_preemption(seq):
+    seq.candidates = None
+
+
+def keep_pending_after_a_crash(self, blocks, lost, original=Scheduler.requeue_all):
+    return original(self, blocks, [])
+
+
+def sample_every_chunk(self, lane, seq, num_tokens, plan, original=Scheduler._schedule):
+    original(self, lane, seq, num_tokens, plan)
+    entry = plan.scheduled[-1]
+    if not entry.num_samples:
+        entry.num_samples = 1
+        seq.num_pending += 1
+
+
+def one_row_off(plan, blocks, epoch, original=engine.batch.batch.build_request):
+    request = original(plan, blocks, epoch)
+    if len(request.carried_rows) > 1:
+        request.carried_rows[:, 1] = request.carried_rows[0, 1]
+    return request
+
+
+def choice_always_zero(plan, blocks, epoch, original=engine.batch.batch.build_request):
+    request = original(plan, blocks, epoch)
+    request.sampling.choice[:] = 0
+    return request
+
+
+def position_of_the_step(plan, blocks, epoch, original=engine.batch.batch.build_request):
+    request = original(plan, blocks, epoch)
+    request.sampling.position[:] = request.step
+    return request
+
+
+def one_token_short_of_min_tokens(group, seq, position, original=engine.batch.sampling_rows._biases):
+    return original(group, seq, position + 1)
+
+
+def fork_shares_tokens(self, choice, original=Sequence.fork):
+    child = original(self, choice)
+    child.token_ids = self.token_ids
+    return child
+
+
+def forget_who_waits_aside(self, group):
+    group.aside.clear()
+
+
+def newest_first(queue, lane):
+    queue.insert(0, lane)
+
+
+def jump_the_queue(self, lane):
+    self._queue_of(lane).insert(0, lane)
+    self._num_lanes[lane.group] += 1
+
+
+PLANTED = [
+    (BlockManager, "fork", fork_without_references),
+    (BlockManager, "_writes_shared", never_copy_on_write),
+    (BlockManager, "_hash", hash_one_block_alone),
+    (BlockManager, "cached_blocks", take_all_tokens_as_cached),
+    (BlockManager, "swap_in", swap_in_one_block_late),
+    (BlockManager, "swap_out", swap_out_one_block_late),
+    (BlockManager, "free", leak_host_blocks),
+    (BlockManager, "free", forget_to_release),
+    (BlockManager, "index_full_blocks", index_before_it_is_full),
+    (BlockPool, "allocate", reuse_without_eviction),
+    (BlockPool, "share", share_without_leaving_the_free_list),
+    (engine.scheduling.queues, "_forget_progress", keep_progress_after_preemption),
+    (engine.scheduling.queues, "insert", newest_first),
+    (WaitingLine, "add", jump_the_queue),
+    (Queues, "bring_back", forget_who_waits_aside),
+    (Scheduler, "requeue_all", keep_pending_after_a_crash),
+    (Scheduler, "_schedule", sample_every_chunk),
+    (engine.llm_engine, "build_request", one_row_off),
+    (engine.llm_engine, "build_request", choice_always_zero),
+    (engine.llm_engine, "build_request", position_of_the_step),
+    (engine.batch.sampling_rows, "_biases", one_token_short_of_min_tokens),
+    (Sequence, "fork", fork_shares_tokens),
+]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """The right answers to every workload, from the engine as it is."""
+    answers = {}
+    for seed in range(NUM_WORKLOADS):
+        rng = random.Random(seed)
+        requests = random_requests(rng, rng.randint(1, 12))
+        answers[seed] = {key: essence(answer) for key, answer in undisturbed(requests).items()}
+    return answers
+
+
+def is_caught(expected) -> bool:
+    """Whether some workload goes wrong: another answer, a failed check, an exception, no end."""
+    num_blamed = 0
+    for seed in range(NUM_WORKLOADS):
+        rng = random.Random(seed)
+        requests = random_requests(rng, rng.randint(1, 12))
+        walking = make_engine(random_knobs(rng))
+        if rng.random() < 0.4:
+            walking.executor.crash_at = {rng.randint(1, 120) for _ in range(4)}
+        try:
+            answers = run(walking, requests, rng)
+        except Exception:
+            return True
+        blamed = {key for key, answer in answers.items() if answer.error_code is not None}
+        if walking.executor.crash_at:  # in flight, alone, at two of the crashes
+            num_blamed += len(blamed)
+            requests = [request for request in requests if request.request_id not in blamed]
+        told = [(essence(answers[request.request_id]), expected[seed][request.request_id]) for request in requests]
+        if any(got != right and not was_refused(got) for got, right in told):
+            return True
+    return num_blamed > 2
+
+
+def test_the_engine_as_it_is_passes(expected):
+    assert not is_caught(expected)
+
+
+@pytest.mark.parametrize(("owner", "name", "bug"), PLANTED, ids=[bug.__name__ for *_, bug in PLANTED])
+def test_a_planted_bug_is_caught(expected, monkeypatch, owner, name, bug):
+    monkeypatch.setattr(owner, name, bug)
+    assert is_caught(expected)

@@ -1,0 +1,66 @@
+"""Whatever the engine does to a request (chunks, cache hits, forks, swaps, recomputes, crashes),
+its answer stays the same.
+"""
+
+import random
+
+import pytest
+
+from tests.engine.support.workloads import (
+    Knobs,
+    essence,
+    make_engine,
+    random_knobs,
+    random_requests,
+    run,
+    truth,
+    was_refused,
+)
+
+NUM_WORKLOADS = 1000
+
+
+def undisturbed(requests):
+    """Each request alone, on an engine with room for everything, a whole step at a time."""
+    answers = {}
+    for request in requests:
+        engine = make_engine(Knobs(num_blocks=400, overrides={"enable_prefix_caching": False}))
+        answers |= run(engine, [request])
+    return answers
+
+
+@pytest.mark.parametrize("shard", range(10))
+def test_answers_depend_on_the_request_alone(shard):
+    num_blamed = 0
+    for seed in range(shard, NUM_WORKLOADS, 10):
+        rng = random.Random(seed)
+        requests = random_requests(rng, rng.randint(1, 8))
+        expected = undisturbed(requests)
+        engine = make_engine(random_knobs(rng))
+        if rng.random() < 0.2:
+            engine.executor.crash_at = {rng.randint(1, 120) for _ in range(4)}
+            engine.executor.raise_at = {rng.randint(1, 120)}
+        got = run(engine, requests, rng)
+        for request in requests:
+            told = got[request.request_id]
+            if told.error_code is not None:  # in flight, alone, at two crashes of a workload with four
+                num_blamed += 1
+            elif not was_refused(told.error):
+                assert essence(told) == essence(expected[request.request_id]), (seed, request)
+        assert engine.scheduler.blocks.device.num_free == engine.scheduler.blocks.device.num_usable
+        assert engine.scheduler.blocks.host.num_free == engine.scheduler.blocks.host.num_usable
+    assert num_blamed <= 4
+
+
+def test_undisturbed_answers_are_the_models_own():
+    rng = random.Random(1)
+    num_checked = 0
+    for request in random_requests(rng, 200):
+        params = request.params
+        if params.beam_width or params.stop or params.bad_words or params.best_of:
+            continue
+        answer = undisturbed([request])[request.request_id]
+        for choice in answer.outputs:
+            assert choice.token_ids == truth(request, choice.index, seed=params.seed)
+            num_checked += 1
+    assert num_checked > 100
