@@ -18,7 +18,7 @@ DANGEROUS = {
 KEYWORDS = {"trust_remote_code", "allow_pickle", "shell"}  # arguments that must not be there, or be False
 ALLOWED = {
     # The command that the user gave, to break something with.
-    ("cluster/chaos/command.py", "subprocess.run(shell)"),
+    ("cluster/chaos/faults.py", "subprocess.run(shell)"),
     # A socket pair with the process that it has started; the child reads what its parent has sent.
     ("engine/text/template_process.py", "pickle.loads"),
 }

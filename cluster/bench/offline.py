@@ -4,12 +4,11 @@ otherwise on Ray.
 
 import argparse
 import time
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
-from cluster.bench.report import Outcome
+from cluster.bench.report import Outcome, count_failures, rates
 from cluster.bench.workload import Lengths, Work, random_works
 from cluster.commands.options import engine_arguments
 from cluster.llm import LLM
@@ -42,7 +41,7 @@ def latency(options: argparse.Namespace) -> Outcome:
                 started = time.perf_counter()
                 outputs = _generate(llm, works)
                 seconds = time.perf_counter() - started
-                failures = _failures(outputs)
+                failures = count_failures(output.error for output in outputs)
                 if number < 0:
                     continue
                 outcome.failures.update(failures)
@@ -69,15 +68,8 @@ def throughput(options: argparse.Namespace) -> Outcome:
     done = [output for output in outputs if output.error is None]
     num_input = sum(len(output.prompt_token_ids) for output in done)
     num_output = sum(len(output.outputs[0].token_ids) for output in done)
-    figures = {
-        "duration, s": seconds,
-        "input tokens": num_input,
-        "output tokens": num_output,
-        "requests/s": len(done) / seconds,
-        "output tok/s": num_output / seconds,
-        "total tok/s": (num_input + num_output) / seconds,
-    }
-    return Outcome(len(works), figures, _samples(done), _failures(outputs))
+    figures = rates(len(done), num_input, num_output, seconds)
+    return Outcome(len(works), figures, _samples(done), count_failures(output.error for output in outputs))
 
 
 def _config(options: argparse.Namespace) -> EngineConfig:
@@ -86,10 +78,6 @@ def _config(options: argparse.Namespace) -> EngineConfig:
 
 def _generate(llm: LLM, works: Sequence[Work], *, use_tqdm: bool = False) -> list[RequestOutput]:
     return llm.generate([work.prompt for work in works], [work.params for work in works], use_tqdm=use_tqdm)
-
-
-def _failures(outputs: Sequence[RequestOutput]) -> Counter[str]:
-    return Counter(output.error for output in outputs if output.error is not None)
 
 
 def _samples(outputs: Sequence[RequestOutput]) -> dict[str, list[float]]:

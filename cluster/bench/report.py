@@ -1,25 +1,16 @@
-"""A benchmark's results as a table and as JSON, with everything that the figures depend on."""
+"""A benchmark's results, as a table and as JSON."""
 
-import importlib.metadata
 import json
-import os
-import platform
-import shlex
-import sys
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from cluster.version import VERSION
+from cluster.bench.environment import environment
 
 PERCENTILES = (50, 90, 99)
-PACKAGES = ("torch", "numpy", "ray", "transformers")
 SHOWN_FAILURES = 8
 
 
@@ -33,6 +24,23 @@ class Outcome:
     figures: dict[str, float]
     samples: dict[str, list[float]]
     failures: Counter[str] = field(default_factory=Counter)
+
+
+def rates(num_requests: int, num_input: int, num_output: int, seconds: float) -> dict[str, float]:
+    """The figures of requests that ended well, with their input and output tokens."""
+    return {
+        "duration, s": seconds,
+        "input tokens": num_input,
+        "output tokens": num_output,
+        "requests/s": num_requests / seconds,
+        "output tok/s": num_output / seconds,
+        "total tok/s": (num_input + num_output) / seconds,
+    }
+
+
+def count_failures(errors: Iterable[str | None]) -> Counter[str]:
+    """How often each error occurs; None: a request that ended well."""
+    return Counter(error for error in errors if error is not None)
 
 
 def table(outcome: Outcome) -> str:
@@ -69,41 +77,3 @@ def write_json(path: Path, benchmark: str, outcome: Outcome) -> None:
         "samples": {name: [round(value, 4) for value in values] for name, values in outcome.samples.items()},
     }
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
-def environment() -> dict[str, Any]:
-    """Date, command, machine and versions."""
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(sys.orig_argv),
-        "machine": _machine(),
-        "versions": {"squadron": VERSION, "python": platform.python_version(), **_versions()},
-    }
-
-
-def _machine() -> dict[str, Any]:
-    """Includes the load average, which shows whether other work disturbed the measurement."""
-    gpus = Path("/proc/driver/nvidia/gpus").glob("*/information")
-    return {
-        "cpu": _field(Path("/proc/cpuinfo"), "model name") or platform.processor(),
-        "num_cpus": len(os.sched_getaffinity(0)),
-        "gpus": [_field(path, "Model") for path in gpus],
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "system": platform.platform(),
-        "load_average": round(os.getloadavg()[0], 2),
-    }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
-
-
-def _field(path: Path, name: str) -> str:
-    """The first value of that name in a file of "name : value" lines."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found = (line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == name)
-    return next(found, "")

@@ -5,14 +5,13 @@ open loop).
 import argparse
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from cluster.bench.client import Client, Exchange
-from cluster.bench.report import Outcome
+from cluster.bench.report import Outcome, count_failures, rates
 from cluster.bench.workload import Work, poisson_arrivals, random_works
 from cluster.progress import progress
 from engine.errors import InvalidConfig
@@ -80,14 +79,7 @@ def outcome(exchanges: Sequence[Exchange], seconds: float, objectives: Sequence[
     done = [exchange for exchange in exchanges if exchange.error is None]
     times = [_times(exchange) for exchange in done]
     num_input, num_output = sum(one.num_input for one in done), sum(one.num_output for one in done)
-    figures = {
-        "duration, s": seconds,
-        "input tokens": num_input,
-        "output tokens": num_output,
-        "requests/s": len(done) / seconds,
-        "output tok/s": num_output / seconds,
-        "total tok/s": (num_input + num_output) / seconds,
-    }
+    figures = rates(len(done), num_input, num_output, seconds)
     if objectives:
         good = sum(all(one.get(name, 0.0) <= limit for name, limit in objectives) for one in times)
         figures["goodput, requests/s"] = good / seconds
@@ -100,8 +92,7 @@ def outcome(exchanges: Sequence[Exchange], seconds: float, objectives: Sequence[
         "E2EL": [one["e2el"] for one in times],
         "lag": [1000 * (exchange.sent - exchange.due) for exchange in exchanges],
     }
-    failures = Counter(exchange.error for exchange in exchanges if exchange.error is not None)
-    return Outcome(len(exchanges), figures, samples, failures)
+    return Outcome(len(exchanges), figures, samples, count_failures(exchange.error for exchange in exchanges))
 
 
 def _times(exchange: Exchange) -> dict[str, float]:

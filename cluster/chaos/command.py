@@ -2,22 +2,16 @@
 
 import argparse
 import asyncio
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 from cluster.chaos.client import ChaosClient, Stream
+from cluster.chaos.faults import deliver, engines
 from cluster.chaos.report import Fault, Report
-from cluster.chaos.requests import ChaosRequest, make_requests
-from cluster.chaos.transcript import Transcript
+from cluster.chaos.requests import make_requests
+from cluster.chaos.run import show, undisturbed
 from cluster.commands.command_line import add_server_options
-from cluster.progress import progress
 from engine.errors import InvalidConfig
-
-FAULT_SECONDS = 60.0  # for a fault's command to run
-TICK_SECONDS = 0.5
-HIT_SECONDS = 10.0  # for the server to notice a fault: a frozen worker takes a quarter of it
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -90,87 +84,14 @@ async def _run(options: argparse.Namespace) -> Report:
         return Report(f"chaos at {options.base_url}", num_named, faults, streams, expected)
 
 
-async def undisturbed(client: ChaosClient, requests: list[ChaosRequest], concurrency: int) -> dict[int, Transcript]:
-    """The transcript of each request, by index; raises InvalidConfig if any fails even then."""
-    streams: list[Stream] = []
-    done = asyncio.Event()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(show(streams, [], done, total=len(requests), label="undisturbed"))
-        await client.send_all(requests, concurrency=concurrency, streams=streams)
-        done.set()
-    for stream in streams:
-        if not stream.transcript.is_complete:
-            why = stream.error or "the stream ended early"
-            raise InvalidConfig(
-                f"request {stream.request.index} ({stream.request.kind}) fails without any fault: {why}"
-            )
-    return {stream.request.index: stream.transcript for stream in streams}
-
-
-async def show(
-    streams: list[Stream], faults: list[Fault], done: asyncio.Event, *, total: int, label: str = "streams"
-) -> None:
-    """A progress bar of ended streams and delivered faults, until `done`; occasional lines if
-    stderr is not a terminal.
-    """
-    with progress(total=total, desc=label, unit="stream") as bar:
-        while not done.is_set() or bar.n < len(streams):
-            bar.total = max(total, len(streams))
-            bar.set_postfix(faults=len(faults), refresh=False)
-            bar.update(len(streams) - bar.n)
-            await asyncio.sleep(TICK_SECONDS)
-
-
 async def _deliver(options: argparse.Namespace, client: ChaosClient, faults: list[Fault], stop: asyncio.Event) -> None:
-    """Wait, or run the command at intervals; then stop sending."""
-    deadline = time.monotonic() + options.seconds
+    """Have faults delivered, by the command or by the user, and then stop sending."""
     if options.fault_command is None:
         await asyncio.sleep(options.seconds)
-    while options.fault_command is not None and len(faults) < options.faults and time.monotonic() < deadline:
-        await asyncio.sleep(options.interval)
-        try:
-            before, at = await engines(client), time.monotonic()
-        except InvalidConfig:  # the last fault is not over
-            continue
-        done = await asyncio.to_thread(_run_command, options.fault_command)
-        if done != 0:
-            print(f"the fault's command ended with status {done}", file=sys.stderr)
-        elif await has_hit(client, before):
-            faults.append(Fault(options.fault_command, at))
-        else:
-            print("the fault's command hit nothing: no worker and no engine was lost", file=sys.stderr)
+    else:
+        limits = {"most": options.faults, "interval": options.interval, "seconds": options.seconds}
+        await deliver(client, options.fault_command, faults, **limits)
     stop.set()
-
-
-async def engines(client: ChaosClient) -> set[tuple[str, int]]:
-    """Each engine replica, and how often it has recovered from lost workers. Raises
-    InvalidConfig.
-    """
-    try:
-        found = (await client.get("/debug/engines"))["engines"]
-        return {(engine["replica"], engine["stats"]["num_recoveries"]) for engine in found}
-    except (KeyError, TypeError) as error:
-        raise InvalidConfig(f"/debug/engines of the server does not tell of its recoveries: {error!r}") from None
-
-
-async def has_hit(client: ChaosClient, before: set[tuple[str, int]]) -> bool:
-    """Whether engines recovered or changed within some seconds, or the server does not answer."""
-    deadline = time.monotonic() + HIT_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            if await engines(client) != before:
-                return True
-        except InvalidConfig:
-            return True
-        await asyncio.sleep(TICK_SECONDS)
-    return False
-
-
-def _run_command(command: str) -> int:
-    try:
-        return subprocess.run(command, shell=True, timeout=FAULT_SECONDS).returncode
-    except subprocess.TimeoutExpired:
-        return -1
 
 
 def _count(text: str) -> int:

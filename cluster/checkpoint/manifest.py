@@ -6,10 +6,18 @@ import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cluster.checkpoint.files import INDEX_FILE, StoredTensor, header_bytes, read_tensors, weight_files
-from cluster.checkpoint.values import bytes_of, map_tensors
+from cluster.checkpoint.files import (
+    INDEX_FILE,
+    StoredTensor,
+    check_tensors,
+    header_bytes,
+    read_tensors,
+    weight_files,
+)
+from cluster.checkpoint.tensor_bytes import bytes_of, map_tensors
 from engine.checkpoint.manifest import MANIFEST_FILE, Manifest
 from engine.errors import InvalidConfig
+from parallel.spec.decoder import DecoderConfig
 
 # The files that are read beside the weights, if they exist.
 SMALL_FILES = (
@@ -40,6 +48,17 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
     path = folder / MANIFEST_FILE
     path.write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def check_weights(model_folder: str, spec: DecoderConfig) -> None:
+    """Raises InvalidConfig unless the weight files' headers list the model's tensors and match the
+    manifest.
+    """
+    folder = Path(model_folder)
+    check_tensors(folder, read_tensors(folder), spec.shapes(), spec.unused)
+    manifest = Manifest.load(model_folder)
+    if manifest is not None:
+        check_small_parts(folder, manifest)
 
 
 def check_small_parts(folder: Path, manifest: Manifest) -> None:

@@ -9,8 +9,13 @@ from pathlib import Path
 from tqdm import tqdm
 
 from cluster.checkpoint.files import read_tensors
-from cluster.checkpoint.manifest import check_small_parts, make_manifest, verify_tensors, write_manifest
-from cluster.checkpoint.plan import check_weights
+from cluster.checkpoint.manifest import (
+    check_small_parts,
+    check_weights,
+    make_manifest,
+    verify_tensors,
+    write_manifest,
+)
 from cluster.checkpoint.spec import read_spec
 from cluster.progress import progress
 from engine.checkpoint.manifest import MANIFEST_FILE, Manifest

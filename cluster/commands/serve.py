@@ -7,7 +7,8 @@ from typing import Any
 
 from cluster.api.edge.hosts import default_hosts, is_loopback
 from cluster.api.keys.key_ring import API_KEY_VARIABLE, KeyRing, given_keys
-from cluster.checkpoint.plan import Plan, make_plan
+from cluster.checkpoint.plan import make_plan
+from cluster.checkpoint.size import Plan
 from cluster.checkpoint.values import check_values
 from cluster.commands.console import told_events
 from cluster.commands.options import add_model

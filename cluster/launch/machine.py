@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ray._private.accelerators import get_accelerator_manager_for_resource
 
-from cluster.checkpoint.plan import Plan
+from cluster.checkpoint.size import Plan
 from cluster.memory import available_memory, check_memory, human
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig

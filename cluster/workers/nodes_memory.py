@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from cluster.checkpoint.plan import size_up
+from cluster.checkpoint.size import size_up
 from cluster.memory import check_memory
 from engine.config import EngineConfig
 

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 import ops
-from cluster.bench.report import environment
+from cluster.bench.environment import environment
 from cluster.checkpoint.dummy import DEMO
 from tests.benchmarks import llama_cpp
 from tests.benchmarks.apart import Apart

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.chaos import command
+from cluster.chaos import faults
 from cluster.cli import main
 from tests.end_to_end.conftest import Server
 
@@ -34,7 +34,7 @@ def test_streams_under_faults_are_reported_with_their_hashes(
 def test_a_command_that_hits_nothing_is_no_fault(
     server: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "HIT_SECONDS", 1.0)
+    monkeypatch.setattr(faults, "HIT_SECONDS", 1.0)
     with pytest.raises(SystemExit) as stopped:
         main(["chaos", "--base-url", server.url, *FEW, "--fault-command", "true", "--seconds", "1"])
     assert stopped.value.code == 1

@@ -1,5 +1,6 @@
 """How a damaged checkpoint is configured, and what commands say of it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     captured = capsys.readouterr()
     (line,) = captured.err.splitlines()
     return line
+
+
+def edit(folder: Path, **values: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | values))

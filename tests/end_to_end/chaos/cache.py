@@ -4,9 +4,9 @@ import asyncio
 import math
 
 from cluster.chaos.client import ChaosClient, Stream
-from cluster.chaos.command import undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest, make_requests
+from cluster.chaos.run import undisturbed
 from cluster.chaos.transcript import Transcript
 from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, running
 from tests.end_to_end.chaos.options import Options

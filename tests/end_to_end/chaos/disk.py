@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from cluster.chaos.client import ChaosClient, Stream
-from cluster.chaos.command import undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest, make_requests
+from cluster.chaos.run import undisturbed
 from cluster.launch.ray_cluster import ROOT
 from tests.end_to_end.chaos.options import NotPossibleHere, Options
 from tests.end_to_end.chaos.processes import ENGINE, SERVING, find, send

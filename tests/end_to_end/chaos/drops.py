@@ -5,9 +5,9 @@ import random
 import time
 
 from cluster.chaos.client import ChaosClient, Stream
-from cluster.chaos.command import undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest, make_requests
+from cluster.chaos.run import undisturbed
 from tests.end_to_end.chaos.app import FOUR_RANKS, App, app_args, running
 from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.run import POLL_SECONDS

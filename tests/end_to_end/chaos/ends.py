@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from cluster.chaos.client import ChaosClient, Stream
-from cluster.chaos.command import undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
+from cluster.chaos.run import undisturbed
 from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.processes import SharedMemory, title_of
 from tests.end_to_end.chaos.served import serving

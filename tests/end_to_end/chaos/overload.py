@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from cluster.chaos.client import ChaosClient, Stream
-from cluster.chaos.command import undisturbed
 from cluster.chaos.report import Report, percentile
 from cluster.chaos.requests import ChaosRequest, make_requests
+from cluster.chaos.run import undisturbed
 from cluster.chaos.transcript import Transcript
 from tests.end_to_end.chaos.app import app_args, running
 from tests.end_to_end.chaos.memory import WatchedMemory

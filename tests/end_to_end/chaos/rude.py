@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from cluster.chaos.client import ChaosClient
-from cluster.chaos.command import undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest, make_requests
+from cluster.chaos.run import undisturbed
 from tests.end_to_end.chaos.app import app_args, running
 from tests.end_to_end.chaos.memory import WatchedMemory
 from tests.end_to_end.chaos.options import Options

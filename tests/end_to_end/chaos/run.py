@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from cluster.chaos.client import ChaosClient, Stream
-from cluster.chaos.command import show, undisturbed
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
+from cluster.chaos.run import show, undisturbed
 from tests.end_to_end.chaos.processes import find, send
 
 PATIENCE_SECONDS = 60.0  # for a process to kill

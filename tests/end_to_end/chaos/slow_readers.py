@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cluster.chaos.client import ChaosClient, Stream
-from cluster.chaos.command import undisturbed
 from cluster.chaos.report import Report, percentile
 from cluster.chaos.requests import ChaosRequest, make_requests
+from cluster.chaos.run import undisturbed
 from tests.end_to_end.chaos.app import app_args, running
 from tests.end_to_end.chaos.drops import leftovers
 from tests.end_to_end.chaos.memory import WatchedMemory

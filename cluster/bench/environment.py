@@ -1,0 +1,53 @@
+"""What a benchmark's figures depend on: date, command, machine and versions."""
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cluster.version import VERSION
+
+PACKAGES = ("torch", "numpy", "ray", "transformers")
+
+
+def environment() -> dict[str, Any]:
+    """Date, command, machine and versions."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(sys.orig_argv),
+        "machine": _machine(),
+        "versions": {"squadron": VERSION, "python": platform.python_version(), **_versions()},
+    }
+
+
+def _machine() -> dict[str, Any]:
+    """Includes the load average, which shows whether other work disturbed the measurement."""
+    gpus = Path("/proc/driver/nvidia/gpus").glob("*/information")
+    return {
+        "cpu": _field(Path("/proc/cpuinfo"), "model name") or platform.processor(),
+        "num_cpus": len(os.sched_getaffinity(0)),
+        "gpus": [_field(path, "Model") for path in gpus],
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": platform.platform(),
+        "load_average": round(os.getloadavg()[0], 2),
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _field(path: Path, name: str) -> str:
+    """The first value of that name in a file of "name : value" lines."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    found = (line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == name)
+    return next(found, "")
