@@ -22,15 +22,11 @@ def main(folder: Path) -> None:
     files = {path: path.read_text(encoding="utf-8") for path in sources(folder)}
     trees = {path: ast.parse(text) for path, text in files.items()}
     lines = [line for text in files.values() for line in text.splitlines()]
-    functions = {
-        f"{path.relative_to(folder)}:{node.name}": node
-        for path, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, Function)
-    }
-    lengths = {name: (node.end_lineno or 0) - node.lineno + 1 for name, node in functions.items()}
-    depths = {name: nesting(node) for name, node in functions.items()}
-    imports = {str(path.relative_to(folder)): num_imports(tree) for path, tree in trees.items()}
+    named = {path.relative_to(folder).as_posix(): tree for path, tree in trees.items()}
+    found = functions(named)
+    lengths = {name: length(node) for name, node in found.items()}
+    depths = {name: nesting(node) for name, node in found.items()}
+    imports = {name: num_imports(tree) for name, tree in named.items()}
     sizes = {str(path.relative_to(folder)): len(text.splitlines()) for path, text in files.items()}
     comments = sum(num_comments(text) for text in files.values())
     floors = [path for path in folder.rglob("*") if path.is_dir() and path.relative_to(folder).parts[0] in PACKAGES]
@@ -98,6 +94,21 @@ def by_package(paths: list[Path], folder: Path) -> str:
 
 def sources(folder: Path) -> list[Path]:
     return [path for package in PACKAGES for path in (folder / package).rglob("*.py")]
+
+
+def functions(trees: dict[str, ast.Module]) -> dict[str, Function]:
+    """By file, line and name."""
+    return {
+        f"{path}:{node.lineno}:{node.name}": node
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, Function)
+    }
+
+
+def length(node: Function) -> int:
+    """Lines, those of its decorators not counted."""
+    return (node.end_lineno or 0) - node.lineno + 1
 
 
 def files_that_name(name: str, folder: Path = ROOT) -> set[str]:

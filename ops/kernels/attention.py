@@ -259,25 +259,10 @@ def paged_attention(
 
     head_dim is one of HEAD_DIMS. A float8 cache is read as float16.
     """
-    check_shape("key_cache", key_cache, (None, None, None, None))
+    _check(query, key_cache, value_cache, metadata)
     _, num_kv_heads, block_size, head_dim = key_cache.shape
-    is_float8 = key_cache.dtype == torch.float8_e4m3fn
-    check_shape("value_cache", value_cache, tuple(key_cache.shape), key_cache.dtype)
-    check_shape("query", query, (None, None, head_dim), None if is_float8 else key_cache.dtype)
     num_rows, num_heads, _ = query.shape
     num_sequences = metadata.context_lens.shape[0]
-    check_shape("context_lens", metadata.context_lens, (num_sequences,), torch.int32)
-    check_shape("query_starts", metadata.query_starts, (num_sequences + 1,), torch.int32)
-    check_shape("block_tables", metadata.block_tables, (num_sequences, None), torch.int32)
-    most = 16 if key_cache.dtype == torch.float32 and head_dim > 64 else TENSOR_CORE_ROWS  # without spills
-    if num_heads % num_kv_heads or num_heads // num_kv_heads > most:
-        raise ValueError(
-            f"{num_heads} query heads cannot share {num_kv_heads} key-value heads, evenly and {most} at most"
-        )
-    if head_dim not in HEAD_DIMS:
-        raise ValueError(f"head_dim={head_dim} is not 16, 32, 64 or 128")
-    if is_float8:
-        check_float8(query.device)
     output = torch.empty_like(query)
     if num_rows == 0:
         return output
@@ -288,7 +273,7 @@ def paged_attention(
         "HEAD_DIM": head_dim,
         "BLOCK_SIZE": block_size,
         "SEQUENCES": max(LEAST_SEQUENCES, triton.next_power_of_2(num_sequences)),
-        "FLOAT8": is_float8,
+        "FLOAT8": key_cache.dtype == torch.float8_e4m3fn,
     }
     options = decode_options(key_cache.dtype, head_dim, group, capability(query.device))
     tensors = metadata.query_starts, metadata.context_lens, metadata.block_tables
@@ -311,6 +296,27 @@ def paged_attention(
             num_warps=max(4, rows * head_dim // 1024),
         )  # fmt: skip
     return output
+
+
+def _check(query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata) -> None:
+    check_shape("key_cache", key_cache, (None, None, None, None))
+    _, num_kv_heads, _, head_dim = key_cache.shape
+    is_float8 = key_cache.dtype == torch.float8_e4m3fn
+    check_shape("value_cache", value_cache, tuple(key_cache.shape), key_cache.dtype)
+    check_shape("query", query, (None, None, head_dim), None if is_float8 else key_cache.dtype)
+    num_heads, num_sequences = query.shape[1], metadata.context_lens.shape[0]
+    check_shape("context_lens", metadata.context_lens, (num_sequences,), torch.int32)
+    check_shape("query_starts", metadata.query_starts, (num_sequences + 1,), torch.int32)
+    check_shape("block_tables", metadata.block_tables, (num_sequences, None), torch.int32)
+    most = 16 if key_cache.dtype == torch.float32 and head_dim > 64 else TENSOR_CORE_ROWS  # without spills
+    if num_heads % num_kv_heads or num_heads // num_kv_heads > most:
+        raise ValueError(
+            f"{num_heads} query heads cannot share {num_kv_heads} key-value heads, evenly and {most} at most"
+        )
+    if head_dim not in HEAD_DIMS:
+        raise ValueError(f"head_dim={head_dim} is not 16, 32, 64 or 128")
+    if is_float8:
+        check_float8(query.device)
 
 
 def _split_buffers(query: Tensor, num_sequences: int, max_splits: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,87 @@
+"""The shape of the source: how long functions are, how deep, and how much a module depends on."""
+
+import ast
+
+import pytest
+
+from tests.figures import (
+    DEEP,
+    LONG_FUNCTION,
+    MANY_IMPORTS,
+    ROOT,
+    Function,
+    functions,
+    length,
+    nesting,
+    num_imports,
+    sources,
+)
+
+TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in sources(ROOT)}
+# Modules that import more than MANY_IMPORTS others. The list only becomes shorter: whoever cuts one
+# of them strikes it out.
+COMPOSING = {
+    "cluster/api/app.py",
+    "cluster/api/proxy.py",
+    "cluster/api/requests/read.py",
+    "cluster/api/responses/completions.py",
+    "cluster/api/responses/resume.py",
+    "cluster/api/routes/generation.py",
+    "cluster/bench/offline.py",
+    "cluster/commands/demo.py",
+    "cluster/commands/serve.py",
+    "cluster/gateway/deployment.py",
+    "cluster/gateway/engines/serve_engines.py",
+    "cluster/gateway/gateway.py",
+    "cluster/gateway/handle.py",
+    "cluster/gateway/monitoring/monitoring.py",
+    "cluster/gateway/requests/journals.py",
+    "cluster/ingress/choice.py",
+    "cluster/launch/app.py",
+    "cluster/launch/ray_cluster.py",
+    "cluster/launch/ray_processes.py",
+    "cluster/launch/serving.py",
+    "cluster/llm.py",
+    "cluster/replica/deployment.py",
+    "cluster/telemetry/otlp.py",
+    "cluster/workers/executor.py",
+    "cluster/workers/group.py",
+    "cluster/workers/processes/actor.py",
+    "cluster/workers/processes/process.py",
+    "cluster/workers/steps/step_channel.py",
+    "engine/admission/admission.py",
+    "engine/frontend/async_engine.py",
+    "engine/llm_engine.py",
+    "engine/text/template_process.py",
+    "engine/worker/model_runner.py",
+    "parallel/decoder.py",
+    "parallel/groups/torch_group.py",
+    "parallel/weights.py",
+}
+
+
+@pytest.mark.parametrize("path", TREES)
+def test_functions_are_short_and_flat(path: str) -> None:
+    found = functions({path: TREES[path]})
+    assert [name for name, node in found.items() if nesting(node) > DEEP] == []
+    assert [name for name, node in found.items() if length(node) > LONG_FUNCTION and not is_kernel(node)] == []
+
+
+def is_kernel(node: Function) -> bool:
+    """Whether it is one launch on the device, where a function cannot be cut as one likes."""
+    return any("triton.jit" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def test_modules_import_few_others() -> None:
+    """Also fails if a module on the list is gone, or has become one of the others."""
+    assert {path for path, tree in TREES.items() if num_imports(tree) > MANY_IMPORTS} == COMPOSING
+
+
+def test_what_is_too_much_is_seen() -> None:
+    deep = ast.parse("def f():" + "".join(f"\n{' ' * depth}if a:" for depth in range(1, DEEP + 2)) + " pass")
+    (node,) = functions({"a.py": deep}).values()
+    assert nesting(node) == DEEP + 1
+    long = ast.parse("def f():\n" + "    a()\n" * LONG_FUNCTION)
+    (node,) = functions({"a.py": long}).values()
+    assert length(node) == LONG_FUNCTION + 1
+    assert num_imports(ast.parse("import os, sys\nfrom a import b, c\nfrom d import e")) == 4
