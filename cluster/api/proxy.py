@@ -3,6 +3,7 @@ gateways.
 """
 
 import logging
+import os
 
 import uvicorn.protocols.http.auto
 from ray import serve
@@ -32,6 +33,7 @@ CONTROLLER_OPTIONS = {
         }
     }
 }
+NODE_ADDRESS = "SQUADRON_NODE_ADDRESS"  # as in cluster/ingress/haproxy.py, which imports nothing
 MARK = "squadron.proxy"  # in the `extensions` of a request's scope: it came through a configured proxy
 PATIENCE_KEY = b"squadron.patience"
 ROUTES_PATH = "/-/routes"  # Serve's own: lists the applications to everyone
@@ -56,11 +58,20 @@ def set_up() -> list[Middleware]:
     write_one_line_each()
     uvicorn.Server = ProxyServer  # type: ignore[misc]
     uvicorn.protocols.http.auto.AutoHTTPProtocol = Connection
+    if RAY_SERVE_ENABLE_HA_PROXY:
+        ProxyServer.address = os.environ.get(NODE_ADDRESS, "")
     if _is_replica():  # of gateways, to which HAProxy sends requests
         return [Middleware(ProxyEdge)]
     if RAY_SERVE_ENABLE_HA_PROXY:  # to this proxy it sends requests while there is no gateway
         return [Middleware(LostGateways, ask_patience=told_patience), Middleware(ProxyEdge)]
     return [Middleware(LostGateways), Middleware(ProxyEdge)]
+
+
+def log_ingress() -> None:
+    """What listens, as this gateway's process was told, and otherwise why it is not HAProxy."""
+    wish = os.environ.get("RAY_SERVE_ENABLE_HA_PROXY")
+    why_not = "" if wish == "0" else ", not HAProxy: Ray was started without it (see configs/cluster/README.md)"
+    _logger.info("Ingress: HAProxy" if RAY_SERVE_ENABLE_HA_PROXY else f"Ingress: Serve's own proxy{why_not}")
 
 
 def _is_replica() -> bool:

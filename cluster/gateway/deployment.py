@@ -17,7 +17,7 @@ from cluster.api.edge.lost_gateway import TellTaken
 from cluster.api.edge.unread import UnreadLimit
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.model import Model
-from cluster.api.proxy import BareProxyWarning, tell_patience
+from cluster.api.proxy import BareProxyWarning, log_ingress, tell_patience
 from cluster.gateway import handle
 from cluster.gateway.engines.questions import ask_all, ask_those_that_answer
 from cluster.gateway.engines.serve_engines import ServeEngines, running_replicas
@@ -62,6 +62,7 @@ class GatewayDeployment:
     ) -> None:
         log_beside_serve()
         note_sigterm()
+        log_ingress()
         # Of the server that Serve starts in this process where a load balancer listens (HAProxy).
         uvicorn.protocols.http.auto.AutoHTTPProtocol = UnreadLimit
         self._is_told_to_stop = False

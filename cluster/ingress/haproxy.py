@@ -20,13 +20,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-HOST = "SQUADRON_HTTP_HOST"  # the environment variable with the address to listen on
+# Environment variables: the address to listen on, and the one by which other nodes reach this one,
+# on which its gateways listen then.
+HOST = "SQUADRON_HTTP_HOST"
+NODE_ADDRESS = "SQUADRON_NODE_ADDRESS"
 CLOSED = "closed"  # a file beside the configuration: HAProxy is not to be started again
 FRONTEND = "http_frontend"
 APPLICATIONS = "backend http-"  # a backend is an application's
 _DROPPED_SECTIONS = ("frontend prometheus", "listen stats", "backend default_backend")
 # Splicing is for large answers, and takes a third of the files that a process may open.
 _DROPPED_LINES = ("log ", "option httplog", "option log-health-checks", "option splice-", "errorfile ")
+_LOCAL_SERVER = re.compile(r"(server \S+ )(?:127\.0\.0\.1|::1):")  # as Serve writes one of the same node
 _PR_SET_PDEATHSIG = 1
 
 
@@ -97,18 +101,25 @@ _MORE: dict[str, list[str]] = {
 }
 
 
-def rewritten(text: str, host: str | None, folder: Path) -> str:
-    """Serve's configuration with our changes. `host` is the address to listen on, if it is not the
-    one in there; `folder` has the files of `ERRORS`.
-    """
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this HAProxy is."""
+
+    folder: Path  # has the files of `ERRORS`
+    host: str = ""  # the address to listen on, if it is not the one in Serve's configuration
+    node_address: str = ""  # that gateways on this node listen on, if not on loopback
+
+
+def rewritten(text: str, place: Place) -> str:
+    """Serve's configuration with our changes."""
     lines: list[str] = []
     for name, body in _sections(text):
         if name.startswith(_DROPPED_SECTIONS):
             continue
         lines.append(name)
-        lines += [f"    {line}" for line in _changed(name, body, host)]
+        lines += [f"    {line}" for line in _changed(name, body, place)]
         if name == "defaults":
-            lines += [f"    errorfile {status} {folder / str(status)}" for status in ERRORS]
+            lines += [f"    errorfile {status} {place.folder / str(status)}" for status in ERRORS]
     lines.append("backend default_backend")
     lines.append(f"    {(_NOT_FOUND if APPLICATIONS in text else _NO_GATEWAY).rule()}")
     return "\n".join([*lines, ""])
@@ -131,15 +142,17 @@ def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
         yield name, body
 
 
-def _changed(name: str, body: list[str], host: str | None) -> Iterator[str]:
+def _changed(name: str, body: list[str], place: Place) -> Iterator[str]:
     for line in body:
         if line.startswith("bind ") and name == f"frontend {FRONTEND}":
-            yield _bind(line, host)
+            yield _bind(line, place.host)
             yield from _MORE[name]
         elif line.startswith("http-reuse "):
             # If a connection that was used before ends, HAProxy closes the client's without a word
             # instead of asking another gateway.
             yield "http-reuse never"
+        elif line.startswith("server ") and place.node_address:
+            yield _LOCAL_SERVER.sub(rf"\g<1>{place.node_address}:", line)
         elif line.startswith("stats socket "):
             yield re.sub(r"\bmode 666\b", "mode 600", line)
         elif not line.startswith(_DROPPED_LINES):
@@ -148,11 +161,10 @@ def _changed(name: str, body: list[str], host: str | None) -> Iterator[str]:
         yield from _MORE.get(name, [])
 
 
-def _bind(line: str, host: str | None) -> str:
+def _bind(line: str, host: str) -> str:
     """HTTP/1.1 alone: it is what limits and tests are for."""
     given, _, port = line.removeprefix("bind ").rpartition(":")
-    if host is None:
-        host = given
+    host = host or given
     options = " v4v6" if host == "::" else ""
     return f"bind {host or '*'}:{port}{options} proto h1"
 
@@ -190,7 +202,8 @@ def main(arguments: list[str]) -> None:
         raise SystemExit("the port has been closed for good")
     for status, answer in ERRORS.items():
         (path.parent / str(status)).write_text(answer.file(), newline="")
-    path.write_text(rewritten(path.read_text(), os.environ.get(HOST), path.parent))
+    place = Place(path.parent, os.environ.get(HOST, ""), os.environ.get(NODE_ADDRESS, ""))
+    path.write_text(rewritten(path.read_text(), place))
     program = haproxy_program()
     os.execv(program, [program, *arguments])
 

@@ -29,11 +29,17 @@ class ProxyServer(uvicorn.Server):
     """
 
     in_this_process: ClassVar[list["ProxyServer"]] = []
+    address: ClassVar[str] = ""  # to listen on instead of where Serve says
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.is_closed = False
         self.in_this_process.append(self)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.address and sockets:
+            sockets = [_moved(listener, self.address) for listener in sockets]
+        await super().serve(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Returns when the last connection has ended."""
@@ -50,6 +56,15 @@ class ProxyServer(uvicorn.Server):
     async def linger(self) -> None:
         """Wait for requests of connected clients."""
         await asyncio.sleep(LINGER_SECONDS)
+
+
+def _moved(listener: socket.socket, address: str) -> socket.socket:
+    """One on another address and the same port, for one that is bound and takes no connections
+    yet.
+    """
+    port = listener.getsockname()[1]
+    listener.close()
+    return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
 
 
 def begin_no_connection(listener: socket.socket) -> None:

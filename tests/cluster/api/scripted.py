@@ -173,9 +173,11 @@ def running(*, http: str | type[asyncio.Protocol] = "httptools", **options: Any)
 
 
 @contextmanager
-def listening(app: ASGIApp, *, http: str | type[asyncio.Protocol] = "httptools") -> Iterator[int]:
+def listening(
+    app: ASGIApp, address: str = "127.0.0.1", *, http: str | type[asyncio.Protocol] = "httptools"
+) -> Iterator[int]:
     """Any application under uvicorn in a thread of its own; the port."""
-    listener = socket.create_server(("127.0.0.1", 0))  # clients may connect from here on
+    listener = socket.create_server((address, 0))  # clients may connect from here on
     config = uvicorn.Config(app, http=http, lifespan="off", log_level="critical")  # type: ignore[arg-type]
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

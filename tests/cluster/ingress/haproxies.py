@@ -12,9 +12,9 @@ from pathlib import Path
 from ray.serve._private.haproxy import BackendConfig, HAProxyApi, HAProxyConfig, ServerConfig
 from ray.serve.config import HTTPOptions
 
-from cluster.ingress.choice import BUFFER_BYTES
 from cluster.ingress.closing import ask
-from cluster.ingress.haproxy import HOST
+from cluster.ingress.environment import BUFFER_BYTES
+from cluster.ingress.haproxy import HOST, NODE_ADDRESS
 from cluster.sockets import LOOPBACK
 from tests.end_to_end.conftest import free_port
 
@@ -61,12 +61,14 @@ def configuration(folder: Path, port: int, gateways: list[int], fallback: int | 
 
 
 @contextlib.contextmanager
-def running(folder: Path, gateways: list[int], fallback: int | None = None, host: str = LOOPBACK) -> Iterator[HAProxy]:
+def running(
+    folder: Path, gateways: list[int], fallback: int | None = None, host: str = LOOPBACK, node_address: str = ""
+) -> Iterator[HAProxy]:
     port = free_port()
     path = configuration(folder, port, gateways, fallback)
     process = subprocess.Popen(
         [sys.executable, "-E", "-s", PROGRAM, "-db", "-f", path],
-        env=os.environ | {HOST: host},
+        env=os.environ | {HOST: host, NODE_ADDRESS: node_address},
         stderr=subprocess.PIPE,
     )
     haproxy = HAProxy(process, port, folder)

@@ -18,8 +18,8 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.errors import ApiError, error_body
-from cluster.ingress.choice import BUFFER_BYTES
 from cluster.ingress.closing import ask
+from cluster.ingress.environment import BUFFER_BYTES
 from cluster.ingress.haproxy import CLOSED, ERRORS, check_folder
 from cluster.sockets import LOOPBACK
 from tests.cluster.api.scripted import listening
@@ -110,6 +110,13 @@ def test_a_request_whose_gateway_is_not_there_reaches_another(tmp_path: Path) ->
     with listening(gateway) as port, running(tmp_path, [free_port(), free_port()], fallback=port) as haproxy:
         for _ in range(3):
             assert httpx.post(url(haproxy), content=b"body", timeout=SECONDS).json()["size"] == 4
+
+
+def test_gateways_are_reached_where_they_listen(tmp_path: Path) -> None:
+    """On the node's address, where other nodes reach them, too."""
+    address = "127.0.0.9"
+    with listening(gateway, address) as port, running(tmp_path, [port], node_address=address) as haproxy:
+        assert httpx.post(url(haproxy), content=b"body", timeout=SECONDS).json()["size"] == 4
 
 
 def die_of_a_request(listener: socket.socket) -> None:

@@ -36,6 +36,8 @@ node() {
     printf '[install]\nno-index = true\nno-deps = true\nno-build-isolation = false\n' >"$home/.config/pip/pip.conf"
     # One CPU a node, by Ray's count: an application that wants more has to spread over nodes.
     echo "export RAY_OVERRIDE_RESOURCES='{\"CPU\": 1}'" >>"$home/.bashrc"
+    # Its own address, where a node of real machines would listen on all it has.
+    echo "export SQUADRON_HTTP_HOST=$1" >>"$home/.bashrc"
     # sshd without PAM refuses an account whose password is locked.
     echo "root:*:20000:0:99999:7:::" >"$own/shadow"
     mount --bind "$own/shadow" /etc/shadow

@@ -55,7 +55,8 @@ def test_without_a_token_nothing_starts(lab: Lab) -> None:
 def test_a_cluster_comes_up_answers_and_goes(lab: Lab) -> None:
     lab.run("ray", "get-auth-token", "--generate")
     began = time.monotonic()
-    lab.run("ray", "up", "--yes", "/tmp/cluster.yaml", timeout=300)
+    said = lab.run("ray", "up", "--yes", "/tmp/cluster.yaml", timeout=300)
+    assert "Ingress: HAProxy\n" in said.replace("\r", "")
     report("head up", began)
     eventually(lambda: node_addresses(lab) == NODES, seconds=180)
     report("three nodes alive", began)
@@ -67,6 +68,11 @@ def test_a_cluster_comes_up_answers_and_goes(lab: Lab) -> None:
     assert sorted(name for _, name, _ in actors) == ["EngineDeployment", *["WorkerActor"] * 4]
     assert {niceness for *_, niceness in actors} == {os.nice(0)}
     assert len({node for node, *_ in actors}) > 1  # one node's CPU is too little for all of them
+
+    with_haproxy = eventually(lambda: nodes_with_haproxy(lab), seconds=60)
+    for node in with_haproxy:
+        assert lab.run("python", ASK, f"http://{node}:8000/v1", "What is 17 + 25?") == "42"
+    report(f"answers from {len(with_haproxy)} HAProxy", began)
 
     assert "connected" in lab.on_node(HEAD, f"{ENVIRONMENT}; {CONNECT}")
     with pytest.raises(CommandFailed, match="Failed to connect to Ray cluster"):
@@ -86,6 +92,29 @@ def node_addresses(lab: Lab) -> list[str]:
     """The nodes that Ray counts as alive, by the head's word."""
     listing = lab.on_node(HEAD, f"{ENVIRONMENT}; ray list nodes --filter state=ALIVE --format json 2>/dev/null")
     return sorted(node["node_ip"] for node in json.loads(listing))
+
+
+def nodes_with_haproxy(lab: Lab) -> list[str]:
+    """Those that HAProxy listens on, at their own address alone; the head is one, and with the
+    gateway elsewhere there is another. No gateway and no proxy of Serve's listens elsewhere.
+    """
+    found = []
+    for node in NODES:
+        listeners = listeners_of(lab, node)
+        http = [address for name, address in listeners if name == "haproxy"]
+        assert http in ([], [f"{node}:8000"])
+        found += [node] * len(http)
+        inner = [address for _, address in listeners if 30_000 <= int(address.rpartition(":")[2]) < 31_000]
+        inner += [address for _, address in listeners if 8_500 <= int(address.rpartition(":")[2]) < 8_600]
+        assert {address.rpartition(":")[0] for address in inner} <= {node}
+    return found if HEAD in found and len(found) > 1 else []
+
+
+def listeners_of(lab: Lab, address: str) -> list[tuple[str, str]]:
+    """The sockets of a node's processes: a process' name (15 characters) and host:port."""
+    lines = lab.on_node(address, "ss --listening --tcp --numeric --processes --no-header").splitlines()
+    named = re.compile(r'users:\(\("([^"]+)"')
+    return [(found[1], line.split()[3]) for line in lines if (found := named.search(line))]
 
 
 def ray_processes(lab: Lab, address: str) -> list[str]:

@@ -49,6 +49,15 @@ class LingeringServer(ProxyServer):
         await asyncio.to_thread(self.may_go.wait, SECONDS)
 
 
+class NodeServer(ProxyServer):
+    """On a node of several, and in no hurry."""
+
+    address = "127.0.0.9"
+
+    async def linger(self) -> None:
+        return
+
+
 @pytest.fixture
 def app() -> Slow:
     return Slow()
@@ -80,6 +89,20 @@ def read(connection: socket.socket, end: bytes) -> bytes:
     while not received.endswith(end) and (data := connection.recv(1 << 16)):
         received += data
     return received
+
+
+async def test_a_server_listens_on_the_nodes_address_alone(app: Slow) -> None:
+    listener = socket.create_server(("0.0.0.0", 0))
+    port = listener.getsockname()[1]
+    server = NodeServer(uvicorn.Config(app, lifespan="off", log_level="critical"))
+    task = asyncio.create_task(server.serve([listener]))
+    while not server.started:
+        await asyncio.sleep(0)
+    (listening,) = [each.getsockname() for one in server.servers for each in one.sockets]
+    server.should_exit = True
+    await task
+    ProxyServer.in_this_process.remove(server)
+    assert listening == ("127.0.0.9", port)
 
 
 def test_a_server_that_is_closed_answers_who_is_connected(app: Slow, server: LingeringServer) -> None:
