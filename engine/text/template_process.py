@@ -21,6 +21,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -28,6 +29,7 @@ import jinja2
 from engine.errors import InputProcessingError, InvalidRequest
 from engine.text.chat_template import make_environment
 
+ROOT = str(Path(__file__).resolve().parents[2])
 MAX_CPU_SECONDS = 3  # of processor time: a busy machine does not use it up
 MAX_MEMORY_BYTES = 2 << 30
 MAX_RENDERED_BYTES = 64 << 20
@@ -84,9 +86,10 @@ class _TemplateProcess:
         self._line.settimeout(ANSWER_SECONDS)
         with theirs:
             self._process = subprocess.Popen(
-                # -S: without site and its hooks; installed packages are found by our own path.
+                # -S: without site and its hooks; installed packages are found by our own path, and
+                # these (of an editable installation perhaps by a hook alone) by their folder.
                 [sys.executable, "-S", "-P", "-m", "engine.text.template_process"],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([ROOT, *filter(None, sys.path)])},
                 stdin=theirs.fileno(),
                 start_new_session=True,  # Ctrl-C in a terminal must reach only the parent
             )

@@ -2,6 +2,7 @@
 end.
 """
 
+import sys
 import threading
 from pathlib import Path
 
@@ -52,6 +53,15 @@ def test_a_template_that_takes_too_much_fails_its_request_alone(folder: Path, na
     thread.join()
     assert tokenizer.render_chat(MESSAGES[:1]) == "ok"
     assert len(failures) == 1 and WHY[name] in failures[0]
+
+
+def test_it_is_found_where_only_a_hook_finds_its_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `pip install --editable`."""
+    (folder / "chat_template.jinja").write_text("ok")
+    elsewhere = [path for path in sys.path if path and not Path(path, "engine").is_dir()]
+    monkeypatch.setattr(sys, "path", elsewhere)
+    monkeypatch.chdir(folder)
+    assert Tokenizer(str(folder)).render_chat(MESSAGES) == "ok"
 
 
 def test_a_process_that_was_killed_is_replaced(folder: Path) -> None:
