@@ -19,6 +19,7 @@ from cluster.api.edge.lost_gateway import LostGateways
 from cluster.api.edge.middleware import check_size, safe_headers
 from cluster.api.edge.server import ProxyServer, is_closing
 from cluster.api.errors import ApiError, ShuttingDown, error_response
+from cluster.certificate import told_files
 from cluster.logs import write_one_line_each
 
 # Serve's proxies call the function of this name as they start. They have the environment of Serve's
@@ -60,6 +61,10 @@ def set_up() -> list[Middleware]:
     uvicorn.protocols.http.auto.AutoHTTPProtocol = Connection
     if RAY_SERVE_ENABLE_HA_PROXY:
         ProxyServer.address = os.environ.get(NODE_ADDRESS, "")
+    else:
+        ProxyServer.certificate = told_files()
+        if ProxyServer.certificate is not None:
+            ProxyServer.certificate.read()  # one that could not be served ends this process here, with the reason
     if _is_replica():  # of gateways, to which HAProxy sends requests
         return [Middleware(ProxyEdge)]
     if RAY_SERVE_ENABLE_HA_PROXY:  # to this proxy it sends requests while there is no gateway

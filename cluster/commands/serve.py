@@ -7,6 +7,7 @@ from typing import Any
 
 from cluster.api.edge.hosts import default_hosts, is_loopback
 from cluster.api.keys.key_ring import API_KEY_VARIABLE, KeyRing, given_keys
+from cluster.certificate import given_files
 from cluster.checkpoint.plan import make_plan
 from cluster.checkpoint.size import Plan
 from cluster.checkpoint.values import check_values
@@ -16,7 +17,7 @@ from cluster.commands.server_options import ServerOptions, add_server_options, c
 from cluster.launch.app import APP_NAME, build_app
 from cluster.launch.logs import KeptLogs
 from cluster.launch.machine import check_machine
-from cluster.launch.ray_cluster import ray_cluster
+from cluster.launch.ray_cluster import RayCluster, ray_cluster
 from cluster.launch.room import divide
 from cluster.launch.serving import check_port, serving
 from engine.config import EngineConfig
@@ -34,6 +35,9 @@ def _run(options: argparse.Namespace) -> None:
     plan = make_plan(config)
     api_keys = given_keys(server.api_key, server.api_key_file)
     check_open(server, KeyRing(api_keys, server.api_key_file))
+    certificate = given_files(server.ssl_certfile, server.ssl_keyfile)
+    if certificate is not None:
+        certificate.read()
     is_lasting = server.ray_address is not None
     computes_on_cpu = not is_lasting and check_machine(config, plan, server.num_engines) is not None
     os.environ.pop(API_KEY_VARIABLE, None)  # Ray's processes must not inherit it
@@ -57,22 +61,25 @@ def _run(options: argparse.Namespace) -> None:
                 port=server.port,
                 ends_serve=is_lasting,
                 ingress=server.ingress,
+                certificate=certificate,
                 log_format=server.log_format,
             )
         )
         print(running.ingress.report, flush=True)
-        if server.insecure_no_key:
-            print(f"No API key: anyone who can reach port {server.port} can send requests", flush=True)
-        print(f"Ready: http://{server.host}:{server.port}/v1 (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)
-        if ray.environment:
-            print(
-                "Other Ray jobs connect with",
-                *(f"{name}={value}" for name, value in ray.environment.items()),
-                flush=True,
-            )
+        _say_ready(server, ray, "http" if certificate is None else "https")
         stack.enter_context(told_events(APP_NAME))
         stack.callback(print, "Stopping; running requests are finished first", flush=True)
         ray.wait()
+
+
+def _say_ready(server: ServerOptions, ray: RayCluster, scheme: str) -> None:
+    if server.insecure_no_key:
+        print(f"No API key: anyone who can reach port {server.port} can send requests", flush=True)
+    url = f"{scheme}://{server.host}:{server.port}/v1"
+    print(f"Ready: {url} (Ray cluster {ray.address}); Ctrl-C ends it", flush=True)
+    if ray.environment:
+        variables = [f"{name}={value}" for name, value in ray.environment.items()]
+        print("Other Ray jobs connect with", *variables, flush=True)
 
 
 def check_open(server: ServerOptions, keys: KeyRing) -> None:

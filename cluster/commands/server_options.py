@@ -41,6 +41,12 @@ class ServerOptions(BaseModel):
     insecure_no_key: bool = Field(
         False, description="serve on an address that other machines reach, and let everybody in without a key"
     )
+    ssl_certfile: str | None = Field(
+        None,
+        description="PEM file of a certificate, and those that lead to its authority: listen by TLS; read again when "
+        "it changes",
+    )
+    ssl_keyfile: str | None = Field(None, description="PEM file of its key (default: it is in the same file)")
     allowed_hosts: Annotated[tuple[str, ...] | None, BeforeValidator(_at_commas)] = Field(
         None,
         description="host names that the server answers to, without ports; *.NAME: its subdomains, *: any "
@@ -112,6 +118,8 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "api_key": {"action": "append", "metavar": "KEY"},
     "api_key_file": {"metavar": "FILE"},
     "insecure_no_key": {"action": "store_true"},
+    "ssl_certfile": {"metavar": "FILE"},
+    "ssl_keyfile": {"metavar": "FILE"},
     "allowed_hosts": {"metavar": "HOST,..."},
     "allowed_origins": {"metavar": "ORIGIN,..."},
     "num_engines": {"type": int, "metavar": "N"},

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import ray
 
 from cluster.api.proxy import CONTROLLER_OPTIONS
+from cluster.certificate import NO_CERTIFICATE, CertificateFiles
 from cluster.ingress.environment import ENABLE, environment_of, why_not_here
 from cluster.ingress.haproxy import HOST, NODE_ADDRESS
 from cluster.sockets import LOOPBACK
@@ -44,21 +45,22 @@ class Ingress:
 
 
 @contextlib.contextmanager
-def listening(wish: Wish, host: str) -> Iterator[Ingress]:
-    """What is to listen on `host`, on the cluster this process is connected to; with HAProxy the
-    gateways are on loopback. HAProxy's files are removed with the context. Raises InvalidConfig if
-    the wish cannot be met.
+def listening(wish: Wish, host: str, certificate: CertificateFiles | None = None) -> Iterator[Ingress]:
+    """What is to listen on `host`, on the cluster this process is connected to, with a
+    `certificate` by TLS; with HAProxy the gateways are on loopback. HAProxy's files are removed
+    with the context. Raises InvalidConfig if the wish cannot be met.
     """
+    tls = (certificate or NO_CERTIFICATE).environment
     reason = "" if wish == "proxy" else why_not_haproxy()
     if wish == "haproxy" and reason:
         raise InvalidConfig(f"ingress=haproxy cannot be had: {reason}")
     if wish == "proxy" or reason:
-        yield Ingress("proxy", reason, host, {ENABLE: "0"})
+        yield Ingress("proxy", reason, host, {ENABLE: "0"} | tls)
         return
     # Its name is short because a socket's path has at most 107 bytes, 57 of them Serve's.
     with tempfile.TemporaryDirectory(prefix="squadron-h-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         # Gateways listen where they are told to: there is no other node.
-        environment = environment_of(Path(folder), LOOPBACK) | {HOST: host, NODE_ADDRESS: ""}
+        environment = environment_of(Path(folder), LOOPBACK) | {HOST: host, NODE_ADDRESS: ""} | tls
         yield Ingress("haproxy", "", LOOPBACK, environment)
 
 

@@ -15,15 +15,19 @@ import re
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 # Environment variables: the address to listen on, and the one by which other nodes reach this one,
 # on which its gateways listen then.
 HOST = "SQUADRON_HTTP_HOST"
 NODE_ADDRESS = "SQUADRON_NODE_ADDRESS"
+CERTFILE = "SQUADRON_SSL_CERTFILE"  # and the file of a certificate, if it listens by TLS
+CERTIFICATE = "certificate.pem"  # beside the configuration: it and its key, as HAProxy wants them
 CLOSED = "closed"  # a file beside the configuration: HAProxy is not to be started again
 FRONTEND = "http_frontend"
 APPLICATIONS = "backend http-"  # a backend is an application's
@@ -108,6 +112,7 @@ class Place:
     folder: Path  # has the files of `ERRORS`
     host: str = ""  # the address to listen on, if it is not the one in Serve's configuration
     node_address: str = ""  # that gateways on this node listen on, if not on loopback
+    has_certificate: bool = False
 
 
 def rewritten(text: str, place: Place) -> str:
@@ -145,7 +150,7 @@ def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
 def _changed(name: str, body: list[str], place: Place) -> Iterator[str]:
     for line in body:
         if line.startswith("bind ") and name == f"frontend {FRONTEND}":
-            yield _bind(line, place.host)
+            yield _bind(line, place)
             yield from _MORE[name]
         elif line.startswith("http-reuse "):
             # If a connection that was used before ends, HAProxy closes the client's without a word
@@ -161,12 +166,53 @@ def _changed(name: str, body: list[str], place: Place) -> Iterator[str]:
         yield from _MORE.get(name, [])
 
 
-def _bind(line: str, host: str) -> str:
+def _bind(line: str, place: Place) -> str:
     """HTTP/1.1 alone: it is what limits and tests are for."""
     given, _, port = line.removeprefix("bind ").rpartition(":")
-    host = host or given
+    host = place.host or given
     options = " v4v6" if host == "::" else ""
+    if place.has_certificate:
+        options += f" ssl crt {place.folder / CERTIFICATE} alpn http/1.1 ssl-min-ver TLSv1.2"
     return f"bind {host or '*'}:{port}{options} proto h1"
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """For this user alone, and whole at any time."""
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+    new.replace(path)
+
+
+def take_certificate(configuration: Path, manager: int) -> bool:
+    """Whether HAProxy listens by TLS. Its certificate is in the folder then, and a process that
+    keeps it up to date is started; its log is with those of `manager`. Exits if the files are not
+    good at the first start.
+    """
+    if not os.environ.get(CERTFILE):
+        return False
+    pem = configuration.parent / CERTIFICATE
+    root = str(Path(__file__).resolve().parents[2])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
+    python = [sys.executable, "-s", "-m"]
+    if not pem.exists():  # otherwise it was good once, and the files may not be now
+        read = subprocess.run([*python, "cluster.certificate"], env=environment, stdout=subprocess.PIPE)
+        if read.returncode:
+            raise SystemExit(read.returncode)
+        write_private(pem, read.stdout)
+    watch = [*python, "cluster.ingress.certificate_watch", str(os.getpid()), str(pem), str(configuration.parent / "s")]
+    with _log(manager) as log:
+        subprocess.Popen(watch, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    return True
+
+
+def _log(manager: int) -> BinaryIO:
+    """serve/certificate.log in the folder of Ray's logs, where the manager's standard error is
+    written; our own standard error if it is not in a folder of logs.
+    """
+    folder = Path(os.readlink(f"/proc/{manager}/fd/2")).parent / "serve"
+    return open(folder / "certificate.log", "ab") if folder.is_dir() else open(os.dup(2), "ab")
 
 
 def check_folder(folder: Path) -> None:
@@ -202,7 +248,8 @@ def main(arguments: list[str]) -> None:
         raise SystemExit("the port has been closed for good")
     for status, answer in ERRORS.items():
         (path.parent / str(status)).write_text(answer.file(), newline="")
-    place = Place(path.parent, os.environ.get(HOST, ""), os.environ.get(NODE_ADDRESS, ""))
+    has_certificate = take_certificate(path, parent)
+    place = Place(path.parent, os.environ.get(HOST, ""), os.environ.get(NODE_ADDRESS, ""), has_certificate)
     path.write_text(rewritten(path.read_text(), place))
     program = haproxy_program()
     os.execv(program, [program, *arguments])

@@ -15,6 +15,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from cluster import owner
+from cluster.certificate import CertificateFiles
 from cluster.gateway.streams.stream_store import end_stream_store
 from cluster.ingress.choice import DEFAULT_WISH, Ingress, Wish, listening
 from cluster.launch.app import APP_NAME
@@ -47,18 +48,19 @@ def serving(
     port: int,
     ends_serve: bool = False,
     ingress: Wish = DEFAULT_WISH,
+    certificate: CertificateFiles | None = None,
     log_format: LogFormat = "text",
 ) -> Iterator[Serving]:
     """The application on host:port, ready, for as long as the context lasts; raises InvalidConfig
     if it does not start. `ends_serve`: stop Serve too, on a cluster that outlives the application,
-    so that the next one may listen elsewhere. `ingress`: what listens. `log_format`: of Serve's
-    own logs.
+    so that the next one may listen elsewhere. `ingress`: what listens, by TLS if there is a
+    `certificate`. `log_format`: of Serve's own logs.
     """
     logging.getLogger("ray.serve").setLevel(
         logging.ERROR
     )  # it would warn about every answer that takes a tenth of a second
     _check_that_serve_is_ours_to_start()
-    with listening(ingress, host) as chosen:
+    with listening(ingress, host, certificate) as chosen:
         try:
             serve.start(
                 proxy_location="HeadOnly",

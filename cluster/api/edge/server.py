@@ -12,6 +12,9 @@ from typing import ClassVar
 import uvicorn
 from starlette.types import Scope
 
+from cluster.api.edge.tls import RenewedContext
+from cluster.certificate import CertificateFiles
+
 ACCEPT_SECONDS = 0.3  # for a connection to be established, once begun
 LINGER_SECONDS = 1.0
 _SO_ATTACH_FILTER = 26  # Linux: which packets a socket takes
@@ -30,6 +33,7 @@ class ProxyServer(uvicorn.Server):
 
     in_this_process: ClassVar[list["ProxyServer"]] = []
     address: ClassVar[str] = ""  # to listen on instead of where Serve says
+    certificate: ClassVar[CertificateFiles | None] = None  # None: without TLS
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -39,7 +43,17 @@ class ProxyServer(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         if self.address and sockets:
             sockets = [_moved(listener, self.address) for listener in sockets]
-        await super().serve(sockets)
+        if self.certificate is None:
+            await super().serve(sockets)
+            return
+        renewed = RenewedContext(self.certificate)
+        self.config.load()
+        self.config.ssl = renewed.context
+        keeping = asyncio.create_task(renewed.keep())
+        try:
+            await super().serve(sockets)
+        finally:
+            keeping.cancel()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Returns when the last connection has ended."""

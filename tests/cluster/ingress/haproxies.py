@@ -12,6 +12,7 @@ from pathlib import Path
 from ray.serve._private.haproxy import BackendConfig, HAProxyApi, HAProxyConfig, ServerConfig
 from ray.serve.config import HTTPOptions
 
+from cluster.certificate import NO_CERTIFICATE, CertificateFiles
 from cluster.ingress.closing import ask
 from cluster.ingress.environment import BUFFER_BYTES
 from cluster.ingress.haproxy import HOST, NODE_ADDRESS
@@ -62,13 +63,18 @@ def configuration(folder: Path, port: int, gateways: list[int], fallback: int | 
 
 @contextlib.contextmanager
 def running(
-    folder: Path, gateways: list[int], fallback: int | None = None, host: str = LOOPBACK, node_address: str = ""
+    folder: Path,
+    gateways: list[int],
+    fallback: int | None = None,
+    host: str = LOOPBACK,
+    node_address: str = "",
+    certificate: CertificateFiles = NO_CERTIFICATE,
 ) -> Iterator[HAProxy]:
     port = free_port()
     path = configuration(folder, port, gateways, fallback)
     process = subprocess.Popen(
         [sys.executable, "-E", "-s", PROGRAM, "-db", "-f", path],
-        env=os.environ | {HOST: host, NODE_ADDRESS: node_address},
+        env=os.environ | {HOST: host, NODE_ADDRESS: node_address} | certificate.environment,
         stderr=subprocess.PIPE,
     )
     haproxy = HAProxy(process, port, folder)

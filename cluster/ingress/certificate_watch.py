@@ -1,0 +1,64 @@
+"""`python -m cluster.ingress.certificate_watch PID PEM ADMIN`: gives HAProxy, the process PID, its
+new certificate whenever the files change, for as long as it runs.
+
+Connections stay, and new ones get the new certificate. One that could not be served is not taken.
+"""
+
+import logging
+import os
+import select
+import sys
+from pathlib import Path
+
+from cluster.certificate import CertificateFiles, told_files
+from cluster.ingress.closing import ask
+from cluster.ingress.haproxy import write_private
+from engine.errors import InvalidConfig
+
+LOOK_SECONDS = 1.0
+_logger = logging.getLogger("certificate")
+
+
+def main(arguments: list[str]) -> None:
+    pid, pem, admin = int(arguments[0]), Path(arguments[1]), arguments[2]
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    files = told_files()
+    assert files is not None, "there is nothing to watch"
+    me = pem.with_suffix(".watch")  # the file says who watches: HAProxy's successor brings its own
+    write_private(me, str(os.getpid()).encode())
+    try:
+        haproxy, state = os.pidfd_open(pid), None
+    except ProcessLookupError:
+        return
+    while not select.select([haproxy], [], [], LOOK_SECONDS)[0]:
+        if me.read_text() != str(os.getpid()):
+            return
+        if (now := files.state) != state:
+            state = now
+            renew(files, pem, admin)
+
+
+def renew(files: CertificateFiles, pem: Path, admin: str) -> None:
+    """Have HAProxy serve what is in `files`; `pem` is what it serves, and its next start."""
+    try:
+        content = files.read()
+        if content != pem.read_bytes():
+            _serve(content, pem, admin)
+            write_private(pem, content)
+            _logger.info(f"HAProxy has the new certificate of {files.certfile}")
+    except (InvalidConfig, OSError) as error:
+        _logger.error(f"HAProxy keeps its certificate: {error}")
+
+
+def _serve(content: bytes, pem: Path, admin: str) -> None:
+    """Raises OSError with what HAProxy says."""
+    lines = "\n".join(line for line in content.decode("latin-1").splitlines() if line.strip())
+    for command in (f"set ssl cert {pem} <<\n{lines}\n", f"commit ssl cert {pem}"):
+        answer = ask(admin, command)
+        if "Transaction" not in answer and "Success!" not in answer:
+            ask(admin, f"abort ssl cert {pem}")
+            raise OSError(f"HAProxy refused it: {' '.join(answer.split())}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,87 @@
+"""A real HAProxy with TLS: real clients, and a certificate that is replaced."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from cluster.certificate import CertificateFiles
+from cluster.ingress.haproxy import CERTIFICATE
+from tests.cluster.api.scripted import listening
+from tests.cluster.certificates import Authority, make_authority, name_served
+from tests.cluster.ingress.haproxies import SECONDS, HAProxy, running
+
+may_end = threading.Event()
+
+
+async def gateway(scope: Scope, receive: Receive, send: Send) -> None:
+    """Begins its answer, and ends it when it is told to."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"begin", "more_body": True})
+    await asyncio.to_thread(may_end.wait, SECONDS)
+    await send({"type": "http.response.body", "body": b" end"})
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return make_authority()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the certificate."""
+    return tmp_path_factory.mktemp("certificate")
+
+
+@pytest.fixture(scope="module")
+def haproxy(authority: Authority, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HAProxy]:
+    files = authority.issue(folder, "first")
+    place = tmp_path_factory.mktemp("haproxy")
+    with listening(gateway) as port, running(place, [port], certificate=files) as haproxy:
+        yield haproxy
+
+
+def test_a_new_certificate_leaves_streams_alone(haproxy: HAProxy, authority: Authority, folder: Path) -> None:
+    url = f"https://127.0.0.1:{haproxy.port}"
+    with httpx.stream("GET", url, verify=authority.trusted, timeout=SECONDS) as answer:
+        body = answer.iter_raw()
+        assert (next(body), answer.http_version) == (b"begin", "HTTP/1.1")
+        assert name_served(authority, haproxy.port) == "first"
+        authority.issue(folder, "second")
+        while name_served(authority, haproxy.port) != "second":
+            pass
+        may_end.set()
+        assert b"".join(body) == b" end"
+    assert (haproxy.folder / CERTIFICATE).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_bad_replacement_is_not_taken(haproxy: HAProxy, authority: Authority, folder: Path) -> None:
+    before = name_served(authority, haproxy.port)
+    assert haproxy.process.stderr is not None
+    (folder / "key.pem").write_bytes(b"nonsense")
+    while b"keeps its certificate: ssl_keyfile=" not in (line := haproxy.process.stderr.readline()):
+        assert line, "HAProxy has ended"
+    assert f"{folder / 'key.pem'} has no private key in PEM" in line.decode()
+    assert name_served(authority, haproxy.port) == before
+
+
+def test_who_does_not_speak_tls_gets_nothing(haproxy: HAProxy) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        httpx.get(f"http://127.0.0.1:{haproxy.port}", timeout=SECONDS)
+
+
+def test_a_wrong_pair_does_not_listen(authority: Authority, tmp_path: Path) -> None:
+    files = authority.issue(tmp_path)
+    mixed = CertificateFiles(files.certfile, str(tmp_path / "other.pem"))
+    os.rename(files.keyfile, mixed.keyfile)
+    Path(mixed.keyfile).write_bytes(b"nonsense")
+    with (
+        pytest.raises(AssertionError, match=r"^ssl_keyfile=\S+ has no private key in PEM\n$"),
+        running(tmp_path, [1], certificate=mixed),
+    ):
+        pass
