@@ -5,16 +5,18 @@ gateways.
 import logging
 import os
 
+import ray
 import uvicorn.protocols.http.auto
 from ray import serve
 from ray.exceptions import RayError
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
-from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
+from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY, SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 from ray.serve.exceptions import RayServeException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cluster.api.edge.connection import Connection
+from cluster.api.edge.hosts import check_open
 from cluster.api.edge.lost_gateway import LostGateways
 from cluster.api.edge.middleware import check_size, safe_headers
 from cluster.api.edge.server import ProxyServer, is_closing
@@ -34,7 +36,9 @@ CONTROLLER_OPTIONS = {
         }
     }
 }
-NODE_ADDRESS = "SQUADRON_NODE_ADDRESS"  # as in cluster/ingress/haproxy.py, which imports nothing
+# Environment variables, as in cluster/ingress/haproxy.py, which imports nothing.
+HOST = "SQUADRON_HTTP_HOST"
+NODE_ADDRESS = "SQUADRON_NODE_ADDRESS"
 MARK = "squadron.proxy"  # in the `extensions` of a request's scope: it came through a configured proxy
 PATIENCE_KEY = b"squadron.patience"
 ROUTES_PATH = "/-/routes"  # Serve's own: lists the applications to everyone
@@ -72,11 +76,19 @@ def set_up() -> list[Middleware]:
     return [Middleware(LostGateways), Middleware(ProxyEdge)]
 
 
-def log_ingress() -> None:
-    """What listens, as this gateway's process was told, and otherwise why it is not HAProxy."""
+async def check_ingress(*, has_keys: bool, insecure_no_key: bool) -> None:
+    """Log what listens, as this gateway's process was told, and otherwise why it is not HAProxy.
+    Raises InvalidConfig if it listens beyond loopback, and nobody said that all may come.
+    """
     wish = os.environ.get("RAY_SERVE_ENABLE_HA_PROXY")
     why_not = "" if wish == "0" else ", not HAProxy: Ray was started without it (see configs/cluster/README.md)"
     _logger.info("Ingress: HAProxy" if RAY_SERVE_ENABLE_HA_PROXY else f"Ingress: Serve's own proxy{why_not}")
+    host = os.environ.get(HOST) if RAY_SERVE_ENABLE_HA_PROXY else None
+    if not host:
+        controller = ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+        host = (await controller.get_http_config.remote()).host
+    if host:  # otherwise nothing listens
+        check_open(host, has_keys=has_keys, insecure_no_key=insecure_no_key)
 
 
 def _is_replica() -> bool:

@@ -5,7 +5,7 @@ import contextlib
 import os
 from typing import Any
 
-from cluster.api.edge.hosts import default_hosts, is_loopback
+from cluster.api.edge.hosts import check_open, default_hosts
 from cluster.api.keys.key_ring import API_KEY_VARIABLE, KeyRing, given_keys
 from cluster.certificate import given_files
 from cluster.checkpoint.plan import make_plan
@@ -21,7 +21,6 @@ from cluster.launch.ray_cluster import RayCluster, ray_cluster
 from cluster.launch.room import divide
 from cluster.launch.serving import check_port, serving
 from engine.config import EngineConfig
-from engine.errors import InvalidConfig
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +33,8 @@ def _run(options: argparse.Namespace) -> None:
     config, server = configure(options)
     plan = make_plan(config)
     api_keys = given_keys(server.api_key, server.api_key_file)
-    check_open(server, KeyRing(api_keys, server.api_key_file))
+    has_keys = bool(KeyRing(api_keys, server.api_key_file))
+    check_open(server.host, has_keys=has_keys, insecure_no_key=server.insecure_no_key)
     certificate = given_files(server.ssl_certfile, server.ssl_keyfile)
     if certificate is not None:
         certificate.read()
@@ -82,19 +82,6 @@ def _say_ready(server: ServerOptions, ray: RayCluster, scheme: str) -> None:
         print("Other Ray jobs connect with", *variables, flush=True)
 
 
-def check_open(server: ServerOptions, keys: KeyRing) -> None:
-    """Raises InvalidConfig for a server that other machines reach and that needs no key, unless it
-    is told so.
-    """
-    if keys and server.insecure_no_key:
-        raise InvalidConfig("insecure_no_key is for a server without API keys, and there are some")
-    if not keys and not is_loopback(server.host) and not server.insecure_no_key:
-        raise InvalidConfig(
-            f"host={server.host!r} can be reached from other machines, and there is no API key: give keys by "
-            f"--api-key-file or {API_KEY_VARIABLE}, or say --insecure-no-key to let everybody in"
-        )
-
-
 def _leave_room(config: EngineConfig, plan: Plan, server: ServerOptions) -> EngineConfig:
     """The configuration with as many threads as leave room for HTTP, and a line about it."""
     weight_bytes = config.world_size * plan.weight_bytes
@@ -119,6 +106,7 @@ def application(config: EngineConfig, server: ServerOptions, api_keys: tuple[str
         "log_format": server.log_format,
         "enable_log_requests": server.enable_log_requests,
         "open_metrics": server.open_metrics,
+        "insecure_no_key": server.insecure_no_key,
         "api_keys": api_keys,
         "api_key_file": server.api_key_file,
         "allowed_hosts": default_hosts(server.host) if server.allowed_hosts is None else server.allowed_hosts,

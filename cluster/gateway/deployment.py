@@ -17,7 +17,7 @@ from cluster.api.edge.lost_gateway import TellTaken
 from cluster.api.edge.unread import UnreadLimit
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.model import Model
-from cluster.api.proxy import BareProxyWarning, log_ingress, tell_patience
+from cluster.api.proxy import BareProxyWarning, check_ingress, tell_patience
 from cluster.gateway import handle
 from cluster.gateway.engines.questions import ask_all, ask_those_that_answer
 from cluster.gateway.engines.serve_engines import ServeEngines, running_replicas
@@ -56,13 +56,14 @@ class GatewayDeployment:
         patience: float,
         max_queue_seconds: float,
         stream_resume: bool,
+        insecure_no_key: bool,
         open_metrics: bool,
         strict_fields: bool,
         telemetry: Telemetry,
     ) -> None:
         log_beside_serve()
         note_sigterm()
-        log_ingress()
+        await check_ingress(has_keys=bool(api_keys), insecure_no_key=insecure_no_key)
         # Of the server that Serve starts in this process where a load balancer listens (HAProxy).
         uvicorn.protocols.http.auto.AutoHTTPProtocol = UnreadLimit
         self._is_told_to_stop = False
@@ -81,8 +82,7 @@ class GatewayDeployment:
         )
         self._owner = owner
         self._patience = patience
-        self._model_name = model_name
-        self._api_keys = api_keys
+        self._model_name, self._api_keys = model_name, api_keys
         self._allowed_hosts = allowed_hosts
         self._allowed_origins = allowed_origins
         self._num_gateways = num_gateways

@@ -30,6 +30,7 @@ CERTFILE = "SQUADRON_SSL_CERTFILE"  # and the file of a certificate, if it liste
 CERTIFICATE = "certificate.pem"  # beside the configuration: it and its key, as HAProxy wants them
 CLOSED = "closed"  # a file beside the configuration: HAProxy is not to be started again
 FRONTEND = "http_frontend"
+HANDSHAKE_SECONDS = 60
 APPLICATIONS = "backend http-"  # a backend is an application's
 _DROPPED_SECTIONS = ("frontend prometheus", "listen stats", "backend default_backend")
 # Splicing is for large answers, and takes a third of the files that a process may open.
@@ -151,6 +152,9 @@ def _changed(name: str, body: list[str], place: Place) -> Iterator[str]:
     for line in body:
         if line.startswith("bind ") and name == f"frontend {FRONTEND}":
             yield _bind(line, place)
+            if place.has_certificate:
+                # For a TLS handshake: no other limit is. Who waits for an answer has time.
+                yield f"timeout client {HANDSHAKE_SECONDS}s"
             yield from _MORE[name]
         elif line.startswith("http-reuse "):
             # If a connection that was used before ends, HAProxy closes the client's without a word

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import serve
 
 from cluster import owner
-from cluster.api.edge.hosts import ANY, AllowedHosts
+from cluster.api.edge.hosts import ANY, AllowedHosts, check_open
 from cluster.api.edge.origins import check_origins
 from cluster.api.keys.key_ring import KeyRing
 from cluster.checkpoint.plan import make_plan
@@ -53,6 +53,7 @@ class AppConfig(BaseModel):
     log_format: LogFormat = "text"  # of the logs of gateways and engine replicas
     enable_log_requests: bool = False  # a line in the gateway's log for each request that ends
     open_metrics: bool = False  # whether everybody may read /metrics; otherwise as /debug
+    insecure_no_key: bool = False  # whether it may listen beyond loopback without keys, and let everybody in
     api_key_file: str | None = None  # more of them, with limits; read again whenever it changes
 
     @property
@@ -72,6 +73,8 @@ def build_app(args: dict[str, Any]) -> serve.Application:
     engine_config = _engine_config(config)
     make_plan(engine_config)
     api_keys = KeyRing(config.api_keys, config.api_key_file)
+    if api_keys and config.insecure_no_key:
+        check_open("", has_keys=True, insecure_no_key=True)
     AllowedHosts(config.allowed_hosts)
     check_origins(config.allowed_origins)
     check_endpoint(config.otlp_traces_endpoint)
@@ -96,6 +99,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         config.patience,
         config.max_queue_seconds,
         config.stream_resume,
+        config.insecure_no_key,
         config.open_metrics,
         config.strict_fields,
         config.telemetry,

@@ -8,12 +8,14 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
 import pytest
 
 from cluster.api.edge.hosts import is_loopback
+from tests.cluster.certificates import make_authority, name_served
 from tests.end_to_end.chaos.processes import title_of
 from tests.end_to_end.commands import Command, serve
 from tests.end_to_end.conftest import LOOPBACK, free_port
@@ -24,13 +26,25 @@ from tests.end_to_end.test_sockets import REPLICA, Listener, listeners_of
 
 GATEWAY = f"{REPLICA}:squadron:GatewayDeployment"
 SECONDS = 60.0
+AUTHORITY = make_authority()
 
 
 @dataclass(frozen=True, slots=True)
 class Server(Command):
+    certificate: Path | None  # its folder, of one that `AUTHORITY` has issued; None: without TLS
+
     @property
     def url(self) -> str:
-        return f"http://{LOOPBACK}:{self.port}"
+        return f"{'http' if self.certificate is None else 'https'}://{LOOPBACK}:{self.port}"
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", headers=headers, timeout=SECONDS, verify=AUTHORITY.trusted)
+
+    def client(self) -> openai.OpenAI:
+        http = httpx.Client(verify=AUTHORITY.trusted)
+        return openai.OpenAI(
+            base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=SECONDS, http_client=http
+        )
 
     def pids(self, title: str) -> list[int]:
         """Of its processes whose command line has this in it."""
@@ -40,22 +54,27 @@ class Server(Command):
         return [each for pid in processes_with(self.mark) for each in listeners_of(pid)]
 
     def says(self) -> str:
-        with openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=SECONDS) as client:
+        with self.client() as client:
             answer = client.completions.create(model=f"m{self.port}", prompt="once", max_tokens=3, temperature=0)
         return answer.choices[0].text
 
 
 @contextlib.contextmanager
-def starting(folder: Path, *, ingress: str = "haproxy") -> Iterator[Server]:
+def starting(folder: Path, *, ingress: str = "haproxy", has_tls: bool = False) -> Iterator[Server]:
     """Not awaited; its model has the port in its name."""
-    port = free_port()
-    with serve(folder, port, "--served-model-name", f"m{port}", "--ingress", ingress) as command:
-        yield Server(command.process, command.port, command.mark, command.said)
+    port, options = free_port(), []
+    if has_tls:
+        files = AUTHORITY.issue(folder, "first")
+        options = ["--ssl-certfile", files.certfile, "--ssl-keyfile", files.keyfile]
+    with serve(folder, port, "--served-model-name", f"m{port}", "--ingress", ingress, *options) as command:
+        yield Server(command.process, command.port, command.mark, command.said, folder if has_tls else None)
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    with starting(tmp_path_factory.mktemp("one")) as one, starting(tmp_path_factory.mktemp("two")) as two:
+    """The second one with TLS."""
+    one_folder, two_folder = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    with starting(one_folder) as one, starting(two_folder, has_tls=True) as two:
         one.wait_until_ready()
         two.wait_until_ready()
         yield one, two
@@ -70,7 +89,7 @@ def test_each_answers_for_itself(pair: tuple[Server, Server]) -> None:
     one, two = pair
     assert one.says() == two.says() != ""
     for command, other in ((one, two), (two, one)):
-        models = httpx.get(f"{command.url}/v1/models").json()["data"]
+        models = command.get("/v1/models").json()["data"]
         assert [model["id"] for model in models] == [f"m{command.port}"] != [f"m{other.port}"]
 
 
@@ -97,9 +116,34 @@ def test_another_machine_reaches_none_of_its_ports(pair: tuple[Server, Server]) 
 
 
 def test_debugging_is_for_clients_on_this_machine(pair: tuple[Server, Server]) -> None:
-    debug = f"{pair[0].url}/debug/engines"
-    assert httpx.get(debug, timeout=SECONDS).status_code == 200
-    assert httpx.get(debug, headers={"x-forwarded-for": "127.0.0.1"}).status_code == 403
+    for command in pair:
+        assert command.get("/debug/engines").status_code == 200
+        assert command.get("/debug/engines", **{"x-forwarded-for": "127.0.0.1"}).status_code == 403
+
+
+def test_a_stream_goes_on_under_a_new_certificate(pair: tuple[Server, Server]) -> None:
+    _, two = pair
+    assert f"Ready: {two.url}/v1 (" in two.said[-1] and two.certificate is not None
+    asked: dict[str, Any] = {"model": f"m{two.port}", "prompt": "once", "temperature": 0}
+    asked |= {"max_tokens": 400, "extra_body": {"ignore_eos": True}}
+    with two.client() as client, client.completions.create(stream=True, **asked) as stream:
+        chunks = iter(stream)
+        text = next(chunks).choices[0].text
+        assert name_served(AUTHORITY, two.port) == "first"
+        AUTHORITY.issue(two.certificate, "second")
+        wait_until(lambda: name_served(AUTHORITY, two.port) == "second", "the certificate is not renewed")
+        text += "".join(choice.text for chunk in chunks for choice in chunk.choices)
+        assert text == client.completions.create(**asked).choices[0].text
+
+
+def test_a_bad_certificate_is_not_taken_and_the_log_says_so(pair: tuple[Server, Server]) -> None:
+    _, two = pair
+    assert two.certificate is not None
+    (logs,) = (line.removeprefix("Logs: ").strip() for line in two.said if line.startswith("Logs: "))
+    (two.certificate / "key.pem").write_text("nonsense")
+    log = Path(logs) / "serve" / "certificate.log"
+    wait_until(lambda: f"{two.certificate}/key.pem has no private key in PEM" in log.read_text(), "nothing is logged")
+    assert two.says()
 
 
 def test_a_request_waits_for_the_next_gateway(pair: tuple[Server, Server]) -> None:
@@ -131,6 +175,6 @@ def test_haproxy_goes_with_its_manager_and_comes_with_the_next(pair: tuple[Serve
 
 def is_open(command: Server) -> bool:
     try:
-        return httpx.get(f"{command.url}/health", timeout=SECONDS).status_code == 200
+        return command.get("/health").status_code == 200
     except httpx.TransportError:
         return False

@@ -35,8 +35,10 @@ ELSEWHERE = """
 import sys, urllib.error, urllib.request
 from ray import serve
 from ray.cluster_utils import Cluster
+from cluster.launch.app import build_app
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.launch.serving import serving
+from engine.errors import InvalidConfig
 
 @serve.deployment(name="EngineDeployment")  # as `serving` expects one
 class Nothing:
@@ -49,6 +51,12 @@ with ray_cluster(others.address), serving(Nothing.bind(), host="127.0.0.1", port
         urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/-/routes", timeout=30)
     except urllib.error.HTTPError as error:
         print(error.code)
+application = build_app({"engine": {"model": "configs/demo", "device": "cpu", "kv_cache_memory_bytes": 1 << 25}})
+try:
+    with ray_cluster(others.address), serving(application, host="0.0.0.0", port=int(sys.argv[1]), ends_serve=True):
+        print("everybody is let in")
+except InvalidConfig as error:
+    print(error)
 others.shutdown()
 """
 
@@ -73,6 +81,9 @@ def test_a_cluster_that_lasts_can_be_served_on_again_and_elsewhere() -> None:
 
 
 def test_the_proxies_of_a_cluster_that_others_started_are_set_up_too() -> None:
+    """And an application that would let everybody in does not start, whoever deploys it."""
     command = [sys.executable, "-c", ELSEWHERE, str(free_port())]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
-    assert "404" in done.stdout.splitlines(), done.stderr
+    lines = done.stdout.splitlines()
+    assert "404" in lines, done.stderr
+    assert [line for line in lines if line.startswith("host='0.0.0.0' can be reached from other machines")], lines

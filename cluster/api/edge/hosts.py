@@ -7,6 +7,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
+from cluster.api.keys.key_ring import API_KEY_VARIABLE
 from engine.errors import InvalidConfig
 
 ANY = "*"
@@ -54,6 +55,19 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback
+
+
+def check_open(host: str, *, has_keys: bool, insecure_no_key: bool) -> None:
+    """Raises InvalidConfig for a server that other machines reach and that needs no key, unless it
+    is told so.
+    """
+    if has_keys and insecure_no_key:
+        raise InvalidConfig("insecure_no_key is for a server without API keys, and there are some")
+    if not has_keys and not is_loopback(host) and not insecure_no_key:
+        raise InvalidConfig(
+            f"host={host!r} can be reached from other machines, and there is no API key: give keys by --api-key-file "
+            f"(api_key_file) or {API_KEY_VARIABLE}, or say --insecure-no-key (insecure_no_key) to let everybody in"
+        )
 
 
 def _canonical(host: str) -> str:

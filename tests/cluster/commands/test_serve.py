@@ -1,26 +1,22 @@
 """Which servers are refused before anything starts."""
 
+from pathlib import Path
+
 import pytest
 
-from cluster.api.keys.key_ring import KeyRing
-from cluster.commands.serve import check_open
-from cluster.commands.server_options import ServerOptions
-from engine.errors import InvalidConfig
+from cluster.cli import main
+from tests.cluster.certificates import make_authority
+from tests.end_to_end.conftest import DEMO
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])
-def test_everybody_is_let_in_only_where_that_is_said(host: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"host='{host}' can be reached .* --insecure-no-key"):
-        check_open(ServerOptions(host=host), KeyRing())
-    check_open(ServerOptions(host=host, insecure_no_key=True), KeyRing())
-    check_open(ServerOptions(host=host), KeyRing(["key"]))
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_loopback_needs_no_key(host: str) -> None:
-    check_open(ServerOptions(host=host), KeyRing())
-
-
-def test_keys_that_would_be_ignored() -> None:
-    with pytest.raises(InvalidConfig, match="insecure_no_key is for a server without API keys, and there are some"):
-        check_open(ServerOptions(insecure_no_key=True), KeyRing(["key"]))
+def test_a_certificate_that_cannot_be_served_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    files = make_authority().issue(tmp_path, days=(-2, -1))
+    options = {
+        "expired at": [files.certfile, files.keyfile],
+        "cannot be read: Is a directory": [str(tmp_path), files.keyfile],
+        "has no private key in PEM": [files.certfile, files.certfile],
+    }
+    for reason, (certfile, keyfile) in options.items():
+        assert main(["serve", str(DEMO), "--ssl-certfile", certfile, "--ssl-keyfile", keyfile]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("squadron serve: ssl_") and reason in line

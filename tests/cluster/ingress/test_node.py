@@ -55,6 +55,6 @@ def test_a_node_without_haproxy_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
         node.haproxy_environment("127.0.0.1")
 
 
-def test_both_ends_know_the_variable() -> None:
+def test_both_ends_know_the_variables() -> None:
     """HAProxy's program imports nothing of ours."""
-    assert haproxy.NODE_ADDRESS == proxy.NODE_ADDRESS
+    assert (haproxy.HOST, haproxy.NODE_ADDRESS) == (proxy.HOST, proxy.NODE_ADDRESS)

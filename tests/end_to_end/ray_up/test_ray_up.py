@@ -25,6 +25,9 @@ T = TypeVar("T")
 HEAD, *WORKERS = NODES = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
 ENVIRONMENT = "source ~/squadron/configs/cluster/environment.sh"
 ASK = str(Path(__file__).with_name("ask.py"))
+# On two nodes.
+GATEWAYS = "    deployments: [{name: GatewayDeployment, num_replicas: 2, max_replicas_per_node: 1}]"
+DEPLOY_TWO_GATEWAYS = f"(cat configs/serve/demo.yaml; echo '{GATEWAYS}') > two.yaml; serve deploy two.yaml"
 CONNECT = f'python -c \'import ray; ray.init("{HEAD}:6379"); print("connected")\''
 
 
@@ -69,7 +72,8 @@ def test_a_cluster_comes_up_answers_and_goes(lab: Lab) -> None:
     assert {niceness for *_, niceness in actors} == {os.nice(0)}
     assert len({node for node, *_ in actors}) > 1  # one node's CPU is too little for all of them
 
-    with_haproxy = eventually(lambda: nodes_with_haproxy(lab), seconds=60)
+    lab.on_node(HEAD, f"{ENVIRONMENT}; cd ~/squadron; {DEPLOY_TWO_GATEWAYS}")
+    with_haproxy = eventually(lambda: nodes_with_haproxy(lab), seconds=180)
     for node in with_haproxy:
         assert lab.run("python", ASK, f"http://{node}:8000/v1", "What is 17 + 25?") == "42"
     report(f"answers from {len(with_haproxy)} HAProxy", began)
@@ -95,8 +99,8 @@ def node_addresses(lab: Lab) -> list[str]:
 
 
 def nodes_with_haproxy(lab: Lab) -> list[str]:
-    """Those that HAProxy listens on, at their own address alone; the head is one, and with the
-    gateway elsewhere there is another. No gateway and no proxy of Serve's listens elsewhere.
+    """Those that HAProxy listens on, at their own address alone, once the head and another are. No
+    gateway and no proxy of Serve's listens elsewhere.
     """
     found = []
     for node in NODES:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from cluster.api.edge.hosts import ANY, LOOPBACK_HOSTS, AllowedHosts, default_hosts, is_loopback
+from cluster.api.edge.hosts import ANY, LOOPBACK_HOSTS, AllowedHosts, check_open, default_hosts, is_loopback
 from cluster.api.edge.middleware import Edge
 from cluster.api.keys.key_ring import KeyRing
 from cluster.launch.app import build_app
@@ -151,3 +151,21 @@ def test_debug_from_here(server: Running, http: httpx.Client, path: str) -> None
     assert http.get(path).status_code == 200
     refused = http.get(path, headers={"x-forwarded-for": "127.0.0.1"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "key_or_loopback_needed")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])
+def test_everybody_is_let_in_only_where_that_is_said(host: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"host='{host}' can be reached .* --insecure-no-key"):
+        check_open(host, has_keys=False, insecure_no_key=False)
+    check_open(host, has_keys=False, insecure_no_key=True)
+    check_open(host, has_keys=True, insecure_no_key=False)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_loopback_needs_no_key(host: str) -> None:
+    check_open(host, has_keys=False, insecure_no_key=False)
+
+
+def test_keys_that_would_be_ignored() -> None:
+    with pytest.raises(InvalidConfig, match="insecure_no_key is for a server without API keys, and there are some"):
+        check_open("127.0.0.1", has_keys=True, insecure_no_key=True)
