@@ -56,7 +56,9 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "steps": (),
         "processes": ("steps",),
         "group": ("processes", "steps"),
-        "executor": ("group", "processes", "steps"),
+        "supply": ("processes",),
+        "ray_executor": ("group", "processes", "supply"),
+        "executor": ("ray_executor",),
     },
     "cluster/replica": {
         "delta_channel": (),  # also the gateway's end of it

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, StoppingCriteriaList
 
 from cluster.bench.workload import Work
-from cluster.workers.executor import RayExecutor
+from cluster.workers.ray_executor import RayExecutor
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.llm_engine import LLMEngine

@@ -1,9 +1,7 @@
 """A worker's process: `WorkerActor`, the Ray shell around `engine.worker.worker.Worker`."""
 
 import importlib
-import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -11,21 +9,10 @@ import ray
 from cluster.memory import available_memory
 from cluster.sockets.listener import connect
 from cluster.workers.processes.line import hold_line
-from cluster.workers.processes.process_state import read_start_time
+from cluster.workers.processes.process_state import Facts, read_facts
 from cluster.workers.steps.step_loop import serve_steps
 from engine.checkpoint.fingerprint import Offer
 from engine.config import EngineConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Which process this is, and where."""
-
-    pid: int
-    start_time: int  # in ticks since boot: distinguishes it from a later process of the same id
-    machine: str  # equal for processes that can see each other in /proc, and only for those
-    node_id: str  # Ray's
-    address: str  # of the node
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +25,7 @@ class Seat:
     num_ranks_here: int  # on the node
     store_host: str
     store_port: int
-    level: str  # that all ranks compute at: see `cluster.workers.agreement`
+    level: str  # that all ranks compute at: see `cluster.workers.group.agreement`
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +126,3 @@ class WorkerActor(LookoutActor):
         """
         if epoch == self._epoch and self._worker is not None:
             self._worker.abort()
-
-
-def read_facts(node_id: str, address: str) -> Facts:
-    """Of this process."""
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    start_time = read_start_time(os.getpid())
-    assert start_time is not None
-    return Facts(os.getpid(), start_time, f"{boot_id} {os.readlink('/proc/self/ns/pid')}", node_id, address)

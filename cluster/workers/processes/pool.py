@@ -58,15 +58,15 @@ class WorkerPool:
         started = told = time.monotonic()
         while True:
             processes = [self._replace_lost(rank) for rank in range(len(self._placement.bundles))]
-            introductions = [process.introduction for process in processes]
+            introductions = [process.started.introduction for process in processes]
             _, waiting = ray.wait(introductions, num_returns=len(introductions), timeout=LOOK_SECONDS)
             if not waiting:
                 self._attach_all(processes)
                 if not any(process.is_lost for process in processes):
                     return processes
             for process in processes:
-                if process.introduction in waiting:
-                    process.doubt()
+                if process.started.introduction in waiting:
+                    process.started.doubt()
             now = time.monotonic()
             if now > started + (START_SECONDS if is_placed(self._placement) else timeout):
                 missing = len(waiting) or sum(process.is_lost for process in processes)
@@ -180,8 +180,8 @@ class WorkerPool:
         torch.
         """
         try:
-            while not ray.wait([spare.introduction], timeout=LOOK_SECONDS)[0]:
-                spare.doubt()
+            while not ray.wait([spare.started.introduction], timeout=LOOK_SECONDS)[0]:
+                spare.started.doubt()
             self._attach(spare)
         except (RayError, OSError) as error:
             spare.lose(f"it did not start: {reason_of(error)}")

@@ -2,19 +2,16 @@
 failure.
 """
 
-import contextlib
 import logging
-import select
-import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 
 from cluster.sockets.connection import ChannelError, Connection, ConnectionEnded
 from cluster.workers.steps.deadline import StepDeadline
 from cluster.workers.steps.messages import StepDone, StepFailed, decode, encode
-from cluster.workers.steps.steps_in_flight import StepsInFlight
+from cluster.workers.steps.rank_sockets import RankSockets
+from cluster.workers.steps.steps_in_flight import StepFuture, StepsInFlight
 from engine.errors import StepFailure, StepRaised, WorkerLost, in_a_line
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest
@@ -27,25 +24,6 @@ _ROOT_CAUSE_SECONDS = 0.3
 _TICK_SECONDS = 0.5  # between checks of the deadline
 
 
-class _StepFuture(Future[SamplerOutput]):
-    """The thread that waits for it reads the answers itself: a hand-over from another thread would
-    cost 100 µs.
-    """
-
-    def __init__(self, read_until: Callable[[Future[SamplerOutput]], None]) -> None:
-        super().__init__()
-        self._read_until = read_until
-        self.set_running_or_notify_cancel()  # a step cannot be cancelled
-
-    def result(self, timeout: float | None = None) -> SamplerOutput:
-        """`timeout` starts when no answer can come any more; before that the channel's own deadline
-        applies.
-        """
-        if not self.done():
-            self._read_until(self)
-        return super().result(timeout)
-
-
 class StepChannel:
     """Broadcasts steps, gathers answers. `connections` and `nodes` (their nodes' names, for the
     log) are in rank order.
@@ -55,19 +33,13 @@ class StepChannel:
     """
 
     def __init__(self, connections: list[Connection], nodes: list[str], deadline: StepDeadline) -> None:
-        self._connections = connections
         self._nodes = nodes
         self._in_flight = StepsInFlight(len(connections), deadline)
         self._submitting = threading.Lock()
         self._suspected = False
-        self._reading = threading.Lock()  # of the polled sockets, and of the time of the next deadline check
+        self._reading = threading.Lock()  # of the sockets, and of the time of the next deadline check
         self._next_look = 0.0
-        self._poll = select.epoll()
-        self._wake_reader, self._woken = socket.socketpair()
-        self._poll.register(self._woken, select.EPOLLIN)
-        self._open = {connection.fileno(): rank for rank, connection in enumerate(connections)}
-        for descriptor in self._open:
-            self._poll.register(descriptor, select.EPOLLIN)
+        self._sockets = RankSockets(connections)
         self._attended = False  # a thread has waited for a step recently
         self._closing = threading.Event()
         self._reader = threading.Thread(target=self._read_unattended, name="steps", daemon=True)
@@ -77,11 +49,11 @@ class StepChannel:
         """Send a step to every rank; its future ends in the last stage's output, or in a
         StepFailure.
         """
-        future = _StepFuture(self._read_until)
+        future = StepFuture(self._read_until)
         frame = encode(request)
         with self._submitting:
             if self._in_flight.add(request.step, len(request.input_ids), future):
-                self._post(frame)
+                self._sockets.post(frame)
         return future
 
     def lose(self, rank: int, reason: str) -> None:
@@ -98,12 +70,9 @@ class StepChannel:
         """Stop, and end every connection, which makes its worker leave its loop."""
         self.stop()
         self._closing.set()
-        for connection in self._connections:
-            connection.end()
+        self._sockets.end()
         self._reader.join()
-        self._poll.close()
-        self._wake_reader.close()
-        self._woken.close()
+        self._sockets.close()
 
     def _end(self, failure: StepFailure, *, is_news: bool) -> None:
         futures = self._in_flight.fail(failure)
@@ -117,24 +86,13 @@ class StepChannel:
         for future in futures:
             future.set_exception(failure)
         if futures:
-            self._wake_reader.send(b"\0")  # a thread that waits for one of them is reading
-
-    def _post(self, frame: bytes) -> None:
-        """Send a frame to every rank without blocking; the reader sends what a socket does not take
-        now, and notices its end.
-        """
-        has_more = False
-        for connection in self._connections:
-            with contextlib.suppress(ConnectionEnded):
-                has_more |= connection.post(frame)
-        if has_more:
-            self._wake_reader.send(b"\0")
+            self._sockets.wake()  # a thread that waits for one of them is reading
 
     def _read_until(self, future: Future[SamplerOutput]) -> None:
         """Read in this thread until a step is done."""
         self._attended = True
         if not self._reading.acquire(blocking=False):
-            self._wake_reader.send(b"\0")
+            self._sockets.wake()
             self._reading.acquire()
         try:
             while not future.done():
@@ -144,7 +102,7 @@ class StepChannel:
 
     def _read_unattended(self) -> None:
         """Read while nobody waits for a step, until every connection has ended."""
-        while self._open:
+        while self._sockets.are_open:
             if self._attended or self._reading.locked():
                 self._attended = False
                 self._closing.wait(_TICK_SECONDS)
@@ -155,40 +113,26 @@ class StepChannel:
     def _read_once(self) -> None:
         """Read answers, and send what the sockets did not take at once."""
         began = time.monotonic()
-        ready = self._poll.poll(_TICK_SECONDS)
-        for descriptor, events in ready:
-            rank = self._open.get(descriptor)
-            if rank is None:
-                self._woken.recv(64)
-                for each in self._open:  # flush it once the socket takes more
-                    self._poll.modify(each, select.EPOLLIN | select.EPOLLOUT)
-            elif not self._serve(rank, events):
-                del self._open[descriptor]
-                self._poll.unregister(descriptor)
-                self._connections[rank].close()
+        for rank, frames in self._sockets.read(_TICK_SECONDS):
+            self._serve(rank, frames)
         now = time.monotonic()
-        if not ready or now >= self._next_look:
+        if now >= self._next_look:
             self._next_look = now + _TICK_SECONDS
             overdue = self._in_flight.find_overdue(slept=now - began - _TICK_SECONDS)
             if overdue is not None:
                 rank, step, seconds = overdue
                 self.lose(rank, f"it lives, but has not answered step {step} for {seconds:.1f} s")
 
-    def _serve(self, rank: int, events: int) -> bool:
-        """Read from or write to a rank's socket that is ready; False if it has ended."""
-        connection = self._connections[rank]
+    def _serve(self, rank: int, frames: list[bytearray] | Exception) -> None:
+        """Take what a rank sent; after an error, the rank is lost."""
         try:
-            if events & select.EPOLLOUT and not connection.flush():
-                self._poll.modify(connection, select.EPOLLIN)
-            if events & ~select.EPOLLOUT:
-                for frame in connection.receive():
-                    self._take(rank, frame)
-            return True
-        except ConnectionEnded:
-            self.lose(rank, "its process ended")
+            if isinstance(frames, Exception):
+                raise frames
+            for frame in frames:
+                self._take(rank, frame)
         except Exception as error:  # of any kind: steps must not wait forever for this thread
-            self.lose(rank, in_a_line(error))
-        return False
+            self.lose(rank, "its process ended" if isinstance(error, ConnectionEnded) else in_a_line(error))
+            self._sockets.drop(rank)
 
     def _take(self, rank: int, frame: bytearray) -> None:
         match decode(frame):

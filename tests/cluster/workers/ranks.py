@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster.workers.executor import RayExecutor
+from cluster.workers.ray_executor import RayExecutor
 from engine.config import EngineConfig
 from engine.executor import Executor
 from tests.engine.worker.steps import generate

@@ -13,7 +13,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from cluster.workers.executor import RayExecutor
+from cluster.workers.ray_executor import RayExecutor
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.errors import CACHE_TOO_SMALL, StepFailure, WorkerLost
@@ -73,7 +73,7 @@ def lose(executor: RayExecutor, epoch: int) -> int:
 
 
 def test_ranks_move_to_another_node_and_then_to_half_as_many(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.workers.executor.ELASTIC_SECONDS", SECONDS)
+    monkeypatch.setattr("cluster.workers.supply.ELASTIC_SECONDS", SECONDS)
     alone = LocalExecutor(make_config())
     alone.start()
     expected = generate(lambda request: alone.submit(request).result(), PROMPTS, 6, chunk=20)
@@ -89,7 +89,7 @@ def test_ranks_move_to_another_node_and_then_to_half_as_many(cluster: Any, monke
         epoch = lose(executor, 0)
         assert len(executor.worker_pids) == 4
         assert run(executor, epoch) == expected
-        monkeypatch.setattr("cluster.workers.executor.ELASTIC_SECONDS", 5)
+        monkeypatch.setattr("cluster.workers.supply.ELASTIC_SECONDS", 5)
         cluster.add_node(num_cpus=1, **NODE)
         cluster.remove_node(second, allow_graceful=False)
         epoch = lose(executor, epoch)
@@ -103,7 +103,7 @@ def test_with_half_the_ranks_and_half_the_cache_who_still_fits_goes_on(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the same tokens; a request that needs more than the whole cache ends when it does."""
-    monkeypatch.setattr("cluster.workers.executor.ELASTIC_SECONDS", 2)
+    monkeypatch.setattr("cluster.workers.supply.ELASTIC_SECONDS", 2)
     given = {"max_model_len": 36 * 16, "num_spare_workers": 0, "elastic": True}
     requests: dict[str, tuple[list[int], SamplingParams]] = {
         f"short {n}": ([30 + n] * 40, SamplingParams(max_tokens=40, seed=n, ignore_eos=True)) for n in range(3)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from cluster.workers.executor import make_executor
 from cluster.workers.nodes_memory import bytes_per_block, check_nodes
 from engine.errors import InvalidConfig
 from tests.cluster.workers.ranks import make_config, started
@@ -17,12 +16,6 @@ def test_workers_are_not_loaded_where_they_do_not_fit() -> None:
     refusal = r"2 rank\(s\) .* together 1800 GiB, and node \S+ has"
     with pytest.raises(InvalidConfig, match=refusal), started(config):
         pass
-
-
-@pytest.mark.usefixtures("cluster")
-def test_a_rank_in_this_process_is_not_loaded_either() -> None:
-    with pytest.raises(InvalidConfig, match=r"1 rank\(s\) .* 900 GiB of cache each"):
-        make_executor(make_config(**CHANGES))
 
 
 def test_each_node_must_hold_the_ranks_that_are_there() -> None:

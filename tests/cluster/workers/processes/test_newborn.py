@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("cluster.workers.processes.process.DOUBT_SECONDS", 0.5)
+    monkeypatch.setattr("cluster.workers.processes.started.DOUBT_SECONDS", 0.5)
     placement = place(make_config())
     pool = WorkerPool(placement, 0, on_missing=lambda: None)
     yield pool

@@ -16,11 +16,11 @@ from ray._private.ray_constants import KV_NAMESPACE_FUNCTION_TABLE
 from ray.exceptions import RayActorError
 from ray.experimental.internal_kv import _internal_kv_list
 
-from cluster.workers.executor import RayExecutor
 from cluster.workers.placement import give_back, place
 from cluster.workers.processes.local_process import LocalProcess
 from cluster.workers.processes.pool import WorkerPool
 from cluster.workers.processes.process import WorkerProcess
+from cluster.workers.ray_executor import RayExecutor
 from engine.errors import WorkerLost
 from tests.cluster.workers.ranks import PROMPTS, SECONDS, is_alive, make_config, run, started
 from tests.end_to_end.chaos.processes import SERVING, title_of
@@ -38,11 +38,11 @@ def actor_classes() -> set[bytes]:
 
 def spares(executor: RayExecutor) -> list[WorkerProcess]:
     """Once they are up."""
-    assert executor._stocking is not None and executor._pool is not None
-    executor._stocking.join(SECONDS)
-    for thread in executor._pool._warming:
+    assert executor._supply.restocking._timer is not None and executor._supply._pool is not None
+    executor._supply.restocking._timer.join(SECONDS)
+    for thread in executor._supply._pool._warming:
         thread.join(SECONDS)
-    found = [spare for _, spare in executor._pool._spares if not spare.is_lost]
+    found = [spare for _, spare in executor._supply._pool._spares if not spare.is_lost]
     assert all(spare.is_attached for spare in found)
     return found
 
@@ -72,9 +72,9 @@ def test_killed_worker_is_lost_and_replaced(expected: list[list[int]], caplog: p
 
 
 def test_a_spare_starts_a_while_after_the_others_and_takes_a_dead_ones_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.workers.executor.STOCK_SECONDS", 0.5)
+    monkeypatch.setattr("cluster.workers.restocking.STOCK_SECONDS", 0.5)
     with started(make_config(pipeline_parallel_size=2)) as executor:
-        assert executor._pool is not None and executor._pool._spares == []
+        assert executor._supply._pool is not None and executor._supply._pool._spares == []
         (spare,) = spares(executor)
         assert spare.facts.pid not in executor.worker_pids
         titles = [title_of(pid) for pid in [spare.facts.pid, *executor.worker_pids]]
@@ -89,34 +89,34 @@ def test_a_spare_starts_a_while_after_the_others_and_takes_a_dead_ones_place(mon
 def test_a_lost_spare_is_replaced_while_steps_go_on(
     expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("cluster.workers.executor.STOCK_SECONDS", 0.1)
-    monkeypatch.setattr("cluster.workers.executor.RESTOCK_SECONDS", 0.1)
+    monkeypatch.setattr("cluster.workers.restocking.STOCK_SECONDS", 0.1)
+    monkeypatch.setattr("cluster.workers.restocking.RESTOCK_SECONDS", 0.1)
     with started(make_config()) as executor:
         (spare,), pids = spares(executor), executor.worker_pids
         for seconds in (0.2, 0.4):
             caplog.clear()
-            stocking = executor._stocking
+            stocking = executor._supply.restocking._timer
             os.kill(spare.facts.pid, signal.SIGKILL)
             assert spare.ended.wait(SECONDS)
             assert caplog.messages == ["a worker without a rank was lost: its process ended"]
             assert run(executor) == expected
             (spare,) = spares(executor)
-            assert executor._stocking is not stocking
-            assert executor._restock_seconds == seconds, "the next one is longer in coming"
+            assert executor._supply.restocking._timer is not stocking
+            assert executor._supply.restocking._seconds == seconds, "the next one is longer in coming"
         assert executor.worker_pids == pids
         os.kill(pids[0], signal.SIGKILL)
         with pytest.raises(WorkerLost):
             executor.submit(make_step(0, [Part(PROMPTS[0], 0, [1, 2, 3])])).result(SECONDS)
         executor.restart()
         assert executor.worker_pids == [spare.facts.pid]
-        assert executor._restock_seconds == 0.1
+        assert executor._supply.restocking._seconds == 0.1
 
 
 def test_a_worker_that_dies_before_its_line_is_laid_is_not_waited_for() -> None:
     placement = place(make_config())
     try:
         process = WorkerProcess(placement, 0)
-        facts = ray.get(process.introduction, timeout=SECONDS)
+        facts = ray.get(process.started.introduction, timeout=SECONDS)
         ended = os.pidfd_open(facts.pid)
         os.kill(facts.pid, signal.SIGKILL)
         assert select.select([ended], [], [], SECONDS)[0]
@@ -132,7 +132,7 @@ def test_a_worker_that_is_frozen_before_its_line_is_laid_is_replaced() -> None:
     pool = WorkerPool(placement, 0, on_missing=lambda: None)
     try:
         frozen = pool._replace_lost(0)
-        pid = ray.get(frozen.introduction, timeout=SECONDS).pid
+        pid = ray.get(frozen.started.introduction, timeout=SECONDS).pid
         os.kill(pid, signal.SIGSTOP)
         ended = os.pidfd_open(pid)
         (process,) = pool.fill(SECONDS)
@@ -145,19 +145,19 @@ def test_a_worker_that_is_frozen_before_its_line_is_laid_is_replaced() -> None:
 
 
 def test_spares_that_are_lost_together_are_replaced_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.workers.executor.STOCK_SECONDS", 0.1)
+    monkeypatch.setattr("cluster.workers.restocking.STOCK_SECONDS", 0.1)
     with started(make_config(num_spare_workers=2)) as executor:
-        monkeypatch.setattr(executor, "_restock_seconds", 2.0)
-        monkeypatch.setattr("cluster.workers.executor.RESTOCK_SECONDS", 2.0)
+        monkeypatch.setattr(executor._supply.restocking, "_seconds", 2.0)
+        monkeypatch.setattr("cluster.workers.restocking.RESTOCK_SECONDS", 2.0)
         old = spares(executor)
         for spare in old:
             os.kill(spare.facts.pid, signal.SIGKILL)
         assert all(spare.ended.wait(SECONDS) for spare in old)
-        assert executor._restock_seconds == 4.0, "one delay for both"
+        assert executor._supply.restocking._seconds == 4.0, "one delay for both"
         assert len(spares(executor)) == 2
-        executor._lost_spare_at -= 301
-        executor._restock()
-        assert executor._restock_seconds == 4.0, "that was long ago"
+        executor._supply.restocking._lost_at -= 301
+        executor._supply.restocking.after_loss()
+        assert executor._supply.restocking._seconds == 4.0, "that was long ago"
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True], ids=["here", "on another machine"])
@@ -181,12 +181,12 @@ def test_a_frozen_worker_is_found_and_replaced(
 
 def test_a_frozen_worker_alone_on_another_machine_is_seen_by_a_lookout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalProcess, "find", lambda pid, start_time: None)
-    monkeypatch.setattr("cluster.workers.executor.STOCK_SECONDS", 0.1)
+    monkeypatch.setattr("cluster.workers.restocking.STOCK_SECONDS", 0.1)
     with started(make_config(num_spare_workers=0)) as executor:
-        assert executor._stocking is not None and executor._pool is not None
-        executor._stocking.join(SECONDS)
-        (lookout,) = executor._pool._lookouts.values()
-        for thread in executor._pool._warming:
+        assert executor._supply.restocking._timer is not None and executor._supply._pool is not None
+        executor._supply.restocking._timer.join(SECONDS)
+        (lookout,) = executor._supply._pool._lookouts.values()
+        for thread in executor._supply._pool._warming:
             thread.join(SECONDS)
         assert lookout.is_attached and lookout.facts.pid not in executor.worker_pids
         ended = os.pidfd_open(lookout.facts.pid)
@@ -195,7 +195,7 @@ def test_a_frozen_worker_alone_on_another_machine_is_seen_by_a_lookout(monkeypat
         with pytest.raises(WorkerLost, match=r"worker 0 lost: stopped by a signal, no sign of life for \d\.\d s"):
             executor.submit(make_step(0, [Part(PROMPTS[0], 0, [1, 2, 3])])).result(SECONDS)
         executor.restart()
-        assert not is_alive(frozen) and list(executor._pool._lookouts.values()) == [lookout]
+        assert not is_alive(frozen) and list(executor._supply._pool._lookouts.values()) == [lookout]
     assert select.select([ended], [], [], SECONDS)[0], "it is still there"
     os.close(ended)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.workers.agreement import agree, common_arithmetic
+from cluster.workers.group.agreement import agree, common_arithmetic
 from cluster.workers.processes.actor import WorkerActor
 from engine.checkpoint.fingerprint import Offer
 from engine.errors import InvalidConfig
@@ -72,7 +72,7 @@ def test_ranks_of_mixed_levels_compute_at_the_lower_one(tmp_path: Path, monkeypa
             super().__init__()
 
     folder = str(tmp_path)
-    monkeypatch.setattr("cluster.workers.processes.process.WorkerActor", Mixed)
+    monkeypatch.setattr("cluster.workers.processes.started.WorkerActor", Mixed)
     with started(
         make_config(ops_backend="auto", dtype="bfloat16", tensor_parallel_size=2, num_spare_workers=0)
     ) as executor:

@@ -3,9 +3,18 @@ or an error that names the rank that does not.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from engine.checkpoint.fingerprint import Offer
 from engine.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What all ranks of an engine compute with, in every epoch."""
+
+    level: str
+    arithmetic: Mapping[str, str]
 
 
 def agree(offers: Sequence[Offer], nodes: Sequence[str], before: str | None) -> str:
@@ -31,8 +40,12 @@ def agree(offers: Sequence[Offer], nodes: Sequence[str], before: str | None) -> 
     return common[0]
 
 
-def common_arithmetic(arithmetics: Sequence[Mapping[str, str]], nodes: Sequence[str]) -> Mapping[str, str]:
-    """The arithmetic that all ranks report; raises InvalidConfig if they differ."""
+def common_arithmetic(
+    arithmetics: Sequence[Mapping[str, str]], nodes: Sequence[str], before: Agreed | None = None
+) -> Mapping[str, str]:
+    """The arithmetic that all ranks report; raises InvalidConfig if they differ, from each other or
+    from earlier epochs.
+    """
     first = arithmetics[0]
     for rank, other in enumerate(arithmetics):
         for name in first:
@@ -41,4 +54,6 @@ def common_arithmetic(arithmetics: Sequence[Mapping[str, str]], nodes: Sequence[
                     f"workers do not compute the same: {name} is {first[name]} on worker 0, node {nodes[0]}, and "
                     f"{other[name]} on worker {rank}, node {nodes[rank]}"
                 )
+    if before is not None and first != before.arithmetic:
+        raise InvalidConfig(f"workers that were replaced compute {first}, not {before.arithmetic} as before")
     return first

@@ -1,0 +1,1 @@
+"""One epoch of an engine: how its ranks are seated, run, and are released."""

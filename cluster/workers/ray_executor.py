@@ -1,0 +1,118 @@
+"""`RayExecutor`: the executor of tensor- and pipeline-parallel ranks, each a Ray actor."""
+
+from concurrent.futures import Future
+
+import ray
+
+from cluster.workers.group.group import Lasting, WorkerGroup
+from cluster.workers.phases import Phases
+from cluster.workers.placement import CPUS_PER_WORKER
+from cluster.workers.processes.pool import NoPlace
+from cluster.workers.supply import WorkerSupply
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig, WorkerLost
+from engine.executor import Capacity
+from engine.outputs import SamplerOutput
+from engine.step import ExecuteModelRequest
+
+
+class RayExecutor:
+    """An `Executor`. Ray places, starts and ends the workers; steps travel over `StepChannel`. One
+    group is one epoch.
+
+    A restart keeps the processes that leave the lost step by themselves, with their weights; spares
+    replace dead ones. GPU workers are all replaced, because a lost peer leaves their device
+    waiting.
+    """
+
+    def __init__(self, config: EngineConfig, *, cpus_per_worker: float = CPUS_PER_WORKER) -> None:
+        """`cpus_per_worker`: Ray's logical CPUs, not threads."""
+        num_stages = config.pipeline_parallel_size
+        # A single stage is kept busy by having the next step early; several stages by steps of
+        # different sequences.
+        self.depth = max(2, num_stages)
+        # Tokens are sampled on the last stage and looked up on the first.
+        self.runs_ahead = num_stages == 1
+        self._supply = WorkerSupply(config, cpus_per_worker)
+        self._epoch = 0
+        self._lasting = Lasting()
+        self._group: WorkerGroup | None = None
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The workers' process ids, in order of rank, each valid on its own node; none before
+        `start` or after `shutdown`.
+        """
+        return [process.facts.pid for process in self._group.processes] if self._group is not None else []
+
+    def start(self) -> Capacity:
+        if not ray.is_initialized():
+            raise InvalidConfig("this process is connected to no Ray cluster; call ray.init first")
+        try:
+            self._supply.place()
+            capacity = self._begin(None, Phases())
+        except BaseException:
+            self.shutdown()
+            raise
+        self._supply.restocking.after_start()
+        return capacity
+
+    def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
+        steps = self._group.steps if self._group is not None else None
+        if steps is not None and request.epoch == self._epoch:
+            return steps.submit(request)
+        future: Future[SamplerOutput] = Future()
+        future.set_exception(
+            WorkerLost(0, f"step {request.step} is of epoch {request.epoch}, and this is epoch {self._epoch}")
+        )
+        return future
+
+    def restart(self) -> Capacity:
+        self._epoch += 1
+        with self._supply.in_use:
+            capacity = self._restart()
+            self._supply.restocking.now()
+        return capacity
+
+    def was_killed(self, failure: WorkerLost) -> bool:
+        return self._group is not None and self._group.processes[failure.rank].was_killed
+
+    def shutdown(self) -> None:
+        with self._supply.in_use:
+            self._dissolve()
+            self._supply.close()
+
+    def _restart(self) -> Capacity:
+        phases = Phases()
+        if not self._supply.is_placed:  # a restart with fewer ranks found no place
+            self._supply.place()
+            return self._begin(None, phases)
+        before = self._group.capacity if self._group is not None else None
+        self._dissolve()
+        phases.end("stopped")
+        try:
+            return self._begin(before, phases)
+        except NoPlace as error:
+            if not self._supply.may_shrink:
+                raise
+            self._supply.shrink(error)
+            phases.end("placed anew")
+            return self._begin(None, phases)
+
+    def _dissolve(self) -> None:
+        """End the epoch; its processes are kept only if they are sound."""
+        if self._group is not None:
+            self._supply.release(self._group.processes, self._group.part())
+            self._group = None
+
+    def _begin(self, before: Capacity | None, phases: Phases) -> Capacity:
+        """Begin the epoch; `before`: see `WorkerGroup.load`."""
+        processes = self._supply.fill()
+        phases.end("started")
+        self._group = WorkerGroup(self._supply.config, processes, self._epoch, self._lasting)
+        capacity = self._group.load(before)
+        phases.end("loaded")
+        self._group.connect()
+        phases.end("connected")
+        phases.log(self._epoch)
+        return capacity
