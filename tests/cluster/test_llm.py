@@ -15,7 +15,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[LLM]:
-    with LLM(model=DEMO, device="cpu", kv_cache_memory_bytes=16 << 20) as llm:
+    with LLM(model=DEMO, device="cpu", num_threads=1, kv_cache_memory_bytes=16 << 20) as llm:
         yield llm
 
 
@@ -76,7 +76,7 @@ def test_no_prompts_no_answers(llm: LLM) -> None:
 
 
 def test_after_shutdown_it_says_so() -> None:
-    llm = LLM(model=DEMO, device="cpu", kv_cache_memory_bytes=16 << 20)
+    llm = LLM(model=DEMO, device="cpu", num_threads=1, kv_cache_memory_bytes=16 << 20)
     llm.shutdown()
     llm.shutdown()
     with pytest.raises(EngineDead, match="the engine is shut down"):

@@ -33,6 +33,7 @@ def threads() -> Iterator[None]:
 @pytest.mark.usefixtures("threads")
 class TestOffline:
     ENGINE = ("--device", "cpu", "--ops-backend", "reference", "--num-gpu-blocks-override", "130", "--swap-space", "0")
+    ENGINE += ("--num-threads", "1")
 
     def test_latency(self, tmp_path: Path) -> None:
         output = tmp_path / "result.json"

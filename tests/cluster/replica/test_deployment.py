@@ -23,7 +23,9 @@ from engine.request import Request
 from engine.sampling_params import SamplingParams
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
-CONFIG = EngineConfig.create(model=str(DEMO), device="cpu", kv_cache_memory_bytes=8 << 20, max_restarts=0)
+CONFIG = EngineConfig.create(
+    model=str(DEMO), device="cpu", num_threads=1, kv_cache_memory_bytes=8 << 20, max_restarts=0
+)
 SECONDS = 60  # more than anything here takes
 PARAMS = SamplingParams(max_tokens=400, seed=7, ignore_eos=True)
 

@@ -22,6 +22,7 @@ def make_config(**changes: object) -> EngineConfig:
         "ops_backend": "reference",
         "num_gpu_blocks_override": 32,
         "swap_space": 0.01,
+        "num_threads": 1,
     }
     return EngineConfig.create(**(arguments | changes))
 

@@ -71,7 +71,13 @@ class LogitsSpy:
 
 @contextmanager
 def spied_engine(folder: str, **overrides: object) -> Iterator[tuple[LLMEngine, LogitsSpy]]:
-    arguments = {"model": folder, "ops_backend": "cpu", "kv_cache_memory_bytes": 2**26, "swap_space": 0}
+    arguments = {
+        "model": folder,
+        "ops_backend": "cpu",
+        "kv_cache_memory_bytes": 2**26,
+        "swap_space": 0,
+        "num_threads": 1,
+    }
     config = EngineConfig.create(**(arguments | overrides))
     executor = ThreadExecutor(config)
     engine = LLMEngine(config, ModelConfig.load(folder), Tokenizer(folder), executor)

@@ -26,7 +26,7 @@ REFERENCE = ("reference", "float32", tokens_and_text)
 KERNELS = ("cpu", "bfloat16", every_bit)
 SMALL_CACHE = {"num_gpu_blocks_override": 26, "max_model_len": 400, "watermark": 0.0}
 VARIANTS = {
-    "in company": {},
+    "in company": {"num_threads": 2},
     "chunks of 1": {"long_prefill_token_threshold": 1, "max_num_seqs": 6},
     "chunks of 7": {"long_prefill_token_threshold": 7, "enable_prefix_caching": False},
     "a small batch": {"max_num_seqs": 4, "max_num_batched_tokens": 33},

@@ -23,9 +23,15 @@ Request = tuple[list[int], SamplingParams]
 @contextmanager
 def demo_engine(**overrides: object) -> Iterator[LLMEngine]:
     """Float32 on the reference backend unless told otherwise, another `model` too; ranks are
-    threads.
+    threads, and compute on one.
     """
-    arguments = {"model": DEMO, "dtype": "float32", "ops_backend": "reference", "kv_cache_memory_bytes": 2**25}
+    arguments = {
+        "model": DEMO,
+        "dtype": "float32",
+        "ops_backend": "reference",
+        "kv_cache_memory_bytes": 2**25,
+        "num_threads": 1,
+    }
     config = EngineConfig.create(**(arguments | overrides))
     executor = LocalExecutor(config) if config.world_size == 1 else ThreadExecutor(config)
     engine = LLMEngine(config, ModelConfig.load(config.model), TOKENIZER, executor)
