@@ -1,15 +1,14 @@
-"""How the suite shares two cores."""
+"""What one process takes whole when the tests are dealt out to several (`tests/lanes.py`)."""
 
 import pytest
 
-WITH_RAY = ("tests/cluster/", "tests/end_to_end/")
-WITHOUT = ("tests/cluster/api/",)
+SERVER = "server"  # the fixture of tests/end_to_end, which is started once
+RAY = ("cluster/workers/", "cluster/launch/", "cluster/gateway/streams/test_stream_store", "end_to_end/")
+WAITING = (SERVER, *(f"tests/{path}" for path in RAY))
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes, one runs all that starts Ray, in order: it waits more than it
-    computes.
-    """
     for item in items:
-        if item.nodeid.startswith(WITH_RAY) and not item.nodeid.startswith(WITHOUT):
-            item.add_marker(pytest.mark.xdist_group("ray"))
+        if item.nodeid.startswith("tests/end_to_end/") and SERVER in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(SERVER))
