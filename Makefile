@@ -13,7 +13,7 @@ demo: $(STAMP)
 	@$(BIN)/squadron demo $(ARGS)
 
 test: $(STAMP) $(VENV)/has-triton
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -p tests.lanes -m "not gpu and not ray_up and not wheel and not long" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -p tests.lanes -m "not gpu and not ray_up and not wheel and not long" $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check .
