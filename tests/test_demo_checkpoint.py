@@ -97,7 +97,6 @@ def test_held_out_questions_are_answered(tokenizer):
     records = read_held_out(DEMO / "heldout.jsonl")[::10]
     assert len(records) >= 60
     model = AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32).eval()
-    torch.set_num_threads(2)
     answers = answer(model, tokenizer, [record["messages"] for record in records])
     assert report(records, answers) >= 0.95
 
