@@ -2,7 +2,9 @@
 
 What starts Ray waits more than it computes: one process takes that, the other computes, and who is
 through with its own kind helps. What is started for several tests is started once: a file is taken
-whole by one process, and so are all tests of one `xdist_group` (`tests/conftest.py`).
+whole by one process, and so are all tests of one `xdist_group` (`tests/conftest.py`). Each process
+keeps to the order of files: the shared server lasts until its process ends, and a process has one
+Ray, so those who start another in it come before.
 """
 
 import pytest
@@ -10,12 +12,11 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadGroupScheduling
 from xdist.workermanage import WorkerController
 
-from tests.conftest import SERVER, WAITING
+from tests.conftest import WAITING
 
 COMPUTES = "gw0"
 # First, so that nobody is left alone with one of them at the end; none is cut into parts.
 LONG = (
-    SERVER,
     "tests/ops/test_interpreted.py",
     "tests/engine/worker/test_interpreted.py",
     "tests/ops/kernels/test_compiled.py",
