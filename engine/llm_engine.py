@@ -17,6 +17,7 @@ from engine.checkpoint.model_config import ModelConfig, resolve_max_model_len
 from engine.config import EngineConfig
 from engine.errors import CACHE_TOO_SMALL, DEADLINE_EXCEEDED, EngineDead, InvalidConfig, InvalidRequest, StepFailure
 from engine.executor import Capacity, Executor
+from engine.grammars.kept import Grammars
 from engine.output.output_processor import OutputProcessor
 from engine.outputs import Phase, RequestOutput, SamplerOutput
 from engine.records.recorder import Recorder
@@ -54,7 +55,8 @@ class LLMEngine:
         self.executor = executor
         self.max_model_len = resolve_max_model_len(config, model_config)
         self.processor = OutputProcessor(tokenizer, model_config.vocab_size)
-        self.admission = Admission(config, tokenizer, self.processor.detokenizer)
+        grammars = Grammars(tokenizer, model_config.vocab_size, model_config.eos_token_ids)
+        self.admission = Admission(config, tokenizer, self.processor.detokenizer, grammars)
         self.recorder = Recorder()
         self._waiting = WaitingLine()
         self.recovery = Recovery(executor, self._waiting, self.recorder, config.max_restarts)

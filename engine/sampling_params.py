@@ -10,6 +10,7 @@ from types import NoneType
 from typing import Any, get_args
 
 from engine.errors import InvalidRequest
+from engine.structured_outputs import StructuredOutputs, structured_outputs
 
 MAX_CHOICES = 128
 MAX_STOP_STRINGS = 16
@@ -64,6 +65,7 @@ class SamplingParams:
     bad_words: tuple[str, ...] = ()
     logit_bias: Mapping[int, float] | None = None
     allowed_token_ids: tuple[int, ...] | None = None
+    structured_outputs: StructuredOutputs | None = None  # or a mapping: {"json": schema}, {"regex": expression}, ...
     ignore_eos: bool = False
     max_tokens: int | None = integer(16, 1, INT64_MAX)  # None: the rest of the context
     min_tokens: int = 0
@@ -78,6 +80,9 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name in ("stop", "stop_token_ids", "bad_words", "allowed_token_ids"):
             object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
+        asked: Any = self.structured_outputs  # anything that the caller has passed
+        if asked is not None and not isinstance(asked, StructuredOutputs):
+            object.__setattr__(self, "structured_outputs", structured_outputs(asked))
         if self.top_k == -1:
             object.__setattr__(self, "top_k", 0)
         for name, allowed in RANGES.items():
@@ -159,6 +164,9 @@ class SamplingParams:
             raise InvalidRequest(
                 f"temperature={self.temperature} cannot be combined with beam search", param="temperature"
             )
+        if self.structured_outputs is not None:
+            param = self.structured_outputs.param
+            raise InvalidRequest(f"{param} cannot be combined with beam search", param=param)
         plain = SamplingParams()
         for name in [part.name for part in fields(self) if part.name not in WITH_BEAMS]:
             if getattr(self, name) != getattr(plain, name):

@@ -22,16 +22,17 @@ OURS = {
 ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "engine": {
         "text": (),
-        "scheduling": ("text",),
+        "grammars": ("text",),  # what may be sampled next, for whoever has a sequence
+        "scheduling": ("grammars", "text"),
         "records": ("scheduling",),
         "output": ("scheduling", "text"),
         "checkpoint": (),
         "worker": ("checkpoint",),  # what a rank is given it reads itself: weights, and their manifest
-        "batch": ("scheduling",),
-        "admission": ("batch", "checkpoint", "output", "records", "scheduling", "text"),
+        "batch": ("grammars", "scheduling"),
+        "admission": ("batch", "checkpoint", "grammars", "output", "records", "scheduling", "text"),
         "recovery": ("records", "scheduling"),
         "llm_engine": (
-            *("admission", "batch", "checkpoint", "output", "records"),
+            *("admission", "batch", "checkpoint", "grammars", "output", "records"),
             *("recovery", "scheduling", "text"),
         ),
         "frontend": ("admission", "checkpoint", "llm_engine", "records", "text"),

@@ -7,6 +7,7 @@ from collections.abc import Sequence as Seq
 from engine.admission.limits import Limits, check_request, stop_token_ids
 from engine.batch.sampling_rows import pack_params, uses_rare_columns
 from engine.config import EngineConfig
+from engine.grammars.kept import Grammars
 from engine.output.beam_search import num_candidates
 from engine.output.stopping import replay_text
 from engine.outputs import RequestMetrics
@@ -26,19 +27,26 @@ class Admission:
 
     limits: Limits  # those of the workers' current cache
 
-    def __init__(self, config: EngineConfig, tokenizer: Tokenizer, detokenizer: Detokenizer) -> None:
+    def __init__(
+        self, config: EngineConfig, tokenizer: Tokenizer, detokenizer: Detokenizer, grammars: Grammars
+    ) -> None:
         self._has_priorities = config.scheduling_policy == "priority"
         self._shares_prefixes = config.enable_prefix_caching  # a request's own choices always share their prompt
         self._tokenizer = tokenizer
         self._detokenizer = detokenizer
+        self._grammars = grammars
         self._seeds = random.Random(config.seed)
         self._num_arrivals = 0
 
     def check(self, request: Request, prompt_token_ids: list[int]) -> int:
-        """See `check_request`. Depends on nothing that changes while the engine runs, so any thread
-        may call it.
+        """See `check_request`; also compiles the request's grammar. Depends on nothing that changes
+        while the engine runs, so any thread may call it, and should: compiling may take seconds,
+        and later calls find what it made.
         """
-        return check_request(request, prompt_token_ids, self.limits)
+        max_output_tokens = check_request(request, prompt_token_ids, self.limits)
+        if request.params.structured_outputs is not None:
+            self._grammars.matcher(request.params.structured_outputs)
+        return max_output_tokens
 
     def make_group(self, arrival: Arrival) -> SequenceGroup:
         """A request's group: a sequence and a lane for each choice, or one lane of beams, which
@@ -66,7 +74,8 @@ class Admission:
             prompt_logprobs_sent=any(request.resume.output_ids),
             prefix_salt=_salt(request.cache_salt) if self._shares_prefixes else None,
             bad_words_ids=_bad_words(params, self._tokenizer),
-            history_matters=params.has_penalties or bool(params.bad_words) or is_beam_search,
+            eos_token_ids=self.limits.eos_token_ids,
+            history_matters=_history_matters(params),
             has_penalties=params.has_penalties,
             has_bias=has_bias,
             wants_rare_columns=uses_rare_columns(params),
@@ -86,10 +95,22 @@ class Admission:
 
     def _go_on(self, group: SequenceGroup) -> None:
         """Continue from the tokens that its choices already have."""
+        asked = group.params.structured_outputs
         for seq in group.seqs:
+            seq.matcher = None if asked is None else self._grammars.matcher(asked)
             replay_text(group, seq, self._detokenizer)
         for seq, cumulative_logprob in zip(group.seqs, group.request.resume.cumulative_logprobs, strict=False):
             seq.cumulative_logprob = cumulative_logprob
+
+
+def _history_matters(params: SamplingParams) -> bool:
+    """Whether the choice of a token depends on the driver's knowing the ones before."""
+    return (
+        params.has_penalties
+        or bool(params.bad_words)
+        or params.beam_width is not None
+        or params.structured_outputs is not None
+    )
 
 
 def _make_lanes(group: SequenceGroup) -> None:

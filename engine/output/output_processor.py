@@ -3,14 +3,14 @@ its request.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence as Seq
 
 from engine.errors import InputProcessingError, SquadronError
 from engine.output import beam_search, decoding
 from engine.outputs import CompletionOutput, RequestOutput, SamplerOutput
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.scheduler import Scheduler
-from engine.scheduling.sequence import SequenceGroup, Status
+from engine.scheduling.sequence import Sequence, SequenceGroup, Status
 from engine.text.detokenizer import Detokenizer
 from engine.text.tokenizer import Tokenizer
 
@@ -46,7 +46,7 @@ class OutputProcessor:
                 scheduler.blocks.distrust(entry.group)
             if entry.seq.finish_reason is not None or plan.step < entry.seq.first_valid_step:
                 self.num_discarded_rows += entry.num_samples
-            elif not is_finite and entry.seq.has_found_blocks:
+            elif not is_finite and entry.seq.has_found_blocks and not _is_stuck(entry.seq):
                 logger.warning("request %s is computed again: not finite, on found blocks", entry.group.request.id)
                 scheduler.start_over(entry.group, entry.seq)
             elif row > first_row:
@@ -64,7 +64,7 @@ class OutputProcessor:
         return _request_output(group, [decoding.concluded(group, seq) for seq in group.seqs])
 
     def fail(
-        self, group: SequenceGroup, message: str, code: str | None = None, gained: Sequence[CompletionOutput] = ()
+        self, group: SequenceGroup, message: str, code: str | None = None, gained: Seq[CompletionOutput] = ()
     ) -> RequestOutput:
         """End a request's running choices; returns its last output, with what its choices gained in
         this step.
@@ -91,7 +91,7 @@ class OutputProcessor:
         sampled_row = first_row + entry.num_prompt_rows
         try:
             if not is_finite:
-                raise InputProcessingError("the model gave no finite probabilities for this request's next token")
+                raise InputProcessingError(_why_no_token(seq))
             if entry.num_prompt_rows:
                 decoding.take_prompt_logprobs(entry, rows, first_row)
             if entry.num_samples == 0:
@@ -148,6 +148,19 @@ class OutputProcessor:
             group.metrics.enter("decode", now)
         group.metrics.first_token_time = group.metrics.first_token_time or now
         scheduler.queues.waiting.set_may_pass(group, may_pass=True)
+
+
+def _is_stuck(seq: Sequence) -> bool:
+    """Whether its grammar has come to a limit, so that no token can be sampled."""
+    return seq.matcher is not None and seq.matcher.error is not None
+
+
+def _why_no_token(seq: Sequence) -> str:
+    if seq.matcher is None:
+        return "the model gave no finite probabilities for this request's next token"
+    if seq.matcher.error is not None:
+        return f"the structured output takes too much work at this token: {seq.matcher.error}"
+    return "no token is left that both the structured output and the request's other parameters allow"
 
 
 def _trouble(group: SequenceGroup, error: Exception) -> str:

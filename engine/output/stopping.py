@@ -12,9 +12,10 @@ def finish_or_continue(group: SequenceGroup, seq: Sequence, detokenizer: Detoken
     """Check the sequence after its newest token: set finish_reason if it ends; return the text that
     may be emitted now.
 
-    In this order: an end-of-sequence or stop token, a stop string, the length. An end before
-    min_tokens cannot be sampled, and stop strings that begin before min_tokens is reached do not
-    count.
+    In this order: an end-of-sequence or stop token, a stop string, the end of its grammar, the
+    length. An end before min_tokens cannot be sampled, and stop strings that begin before
+    min_tokens is reached do not count; a grammar after whose text nothing can follow ends the
+    answer even then. Raises InputProcessingError for a token that the grammar does not allow.
     """
     params = group.params
     token_id = seq.token_ids[-1]
@@ -27,13 +28,14 @@ def finish_or_continue(group: SequenceGroup, seq: Sequence, detokenizer: Detoken
             shown += detokenizer.push(seq.text, token_id, params.skip_special_tokens)
         return shown + detokenizer.flush(seq.text)
     text = detokenizer.push(seq.text, token_id, params.skip_special_tokens)
-    at_length = num_output >= group.max_output_tokens
-    if at_length:
+    is_complete = _is_complete(seq, token_id)
+    at_end = is_complete or num_output >= group.max_output_tokens
+    if at_end:
         text += detokenizer.flush(seq.text)
     if params.stop and num_output > params.min_tokens:
         text = _cut_at_stop(seq, text, params.stop, include=params.include_stop_str_in_output)
-    if at_length and seq.finish_reason is None:
-        seq.finish_reason = "length"
+    if at_end and seq.finish_reason is None:
+        seq.finish_reason = "stop" if is_complete else "length"
         text += _take_held(seq)
     return text
 
@@ -44,6 +46,14 @@ def replay_text(group: SequenceGroup, seq: Sequence, detokenizer: Detokenizer) -
     for token_id in token_ids[seq.num_prompt_tokens :]:
         seq.token_ids.append(token_id)
         finish_or_continue(group, seq, detokenizer)
+
+
+def _is_complete(seq: Sequence, token_id: int) -> bool:
+    """Give the token to the sequence's grammar: whether nothing can follow it there."""
+    if seq.matcher is None:
+        return False
+    seq.matcher.take(token_id)
+    return seq.matcher.is_complete
 
 
 def _cut_at_stop(seq: Sequence, text: str, stops: Seq[str], *, include: bool) -> str:

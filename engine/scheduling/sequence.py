@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from engine.grammars.interface import Matcher
 from engine.outputs import CompletionOutput, FinishReason, PositionLogprobs, RequestMetrics
 from engine.request import Request
 from engine.sampling_params import SamplingParams
@@ -35,6 +36,7 @@ class Sequence:
         "has_found_blocks",
         "host_block_table",
         "last_step",
+        "matcher",
         "may_share_tail",
         "num_computed_tokens",
         "num_emitted_tokens",
@@ -72,6 +74,7 @@ class Sequence:
         self.num_emitted_tokens = len(token_ids) - num_prompt_tokens  # output tokens that callers have
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
+        self.matcher: Matcher | None = None  # with a structured output: has taken all of the output tokens
         self.text = TextState()
         self.token_time = 0.0  # when its last token came here, of time.monotonic(); 0 before the first
 
@@ -107,6 +110,7 @@ class Sequence:
         child.has_found_blocks = self.has_found_blocks
         child.last_step = self.last_step
         child.cumulative_logprob = self.cumulative_logprob
+        child.matcher = None if self.matcher is None else self.matcher.copy()
         child.num_emitted_tokens = self.num_emitted_tokens
         child.text = self.text.copy()
         child.token_time = self.token_time
@@ -166,6 +170,7 @@ class SequenceGroup:
     prompt_logprobs_sent: bool = False
     held_outputs: list[CompletionOutput] = field(default_factory=list)  # best_of: until the best are known
     finished_beams: list[Sequence] = field(default_factory=list)
+    eos_token_ids: tuple[int, ...] = ()  # the model's, whether they end this answer or not
     history_matters: bool = False  # what is sampled next depends on earlier output ids: no step ahead of the driver
     has_penalties: bool = False
     has_bias: bool = False  # logit_bias, min_tokens or bad_words

@@ -21,6 +21,8 @@ KINDS = [
     {"temperature": 0.0, "frequency_penalty": 0.4, "repetition_penalty": 1.2},
     {"temperature": 0.7, "min_p": 0.05, "logprobs": 2, "stop": ["e"]},
     {"temperature": 1.0, "min_tokens": 5, "stop_token_ids": [40], "prompt_logprobs": 1},
+    {"temperature": 1.5, "structured_outputs": {"json": {"enum": ["one", {"two": [3, None]}, "four"]}}, "logprobs": 1},
+    {"temperature": 1.0, "structured_outputs": {"regex": "[a-z ]*[.]"}, "n": 2},
 ]
 REFERENCE = ("reference", "float32", tokens_and_text)
 KERNELS = ("cpu", "bfloat16", every_bit)

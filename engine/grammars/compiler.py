@@ -1,0 +1,41 @@
+"""Compiles for one vocabulary, within limits."""
+
+import threading
+import weakref
+from collections.abc import Sequence
+
+from llguidance import LLTokenizer
+
+from engine.errors import InvalidRequest
+from engine.grammars.interface import Matcher
+from engine.grammars.matcher import LibraryMasks, LibraryMatcher
+from engine.grammars.source import compiled
+from engine.grammars.trial import TrialProcess
+from engine.grammars.vocabulary import of_tokenizer
+from engine.structured_outputs import StructuredOutputs
+from engine.text.tokenizer import Tokenizer
+
+
+class Compiler:
+    """Thread-safe. Its vocabulary and the process for trials are made for the first grammar."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
+        self._of_vocabulary = (tokenizer, vocab_size, eos_token_ids)
+        self._vocabulary: LLTokenizer | None = None
+        self._masks = LibraryMasks(vocab_size)
+        self._trials = TrialProcess()
+        self._making = threading.Lock()
+        weakref.finalize(self, self._trials.close)
+
+    def compile(self, asked: StructuredOutputs) -> Matcher:
+        """At the grammar's beginning. Raises InvalidRequest, which names the field, if there is no
+        such grammar, it allows nothing, or takes too much.
+        """
+        source = self._trials.source(asked)
+        with self._making:
+            if self._vocabulary is None:
+                self._vocabulary = of_tokenizer(*self._of_vocabulary)
+        try:
+            return LibraryMatcher(compiled(source, self._vocabulary), self._masks)
+        except ValueError as error:  # a vocabulary that cannot spell it
+            raise InvalidRequest(f"{asked.param} cannot be compiled: {error}", param=asked.param) from None

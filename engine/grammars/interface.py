@@ -1,0 +1,47 @@
+"""What the engine asks of a grammar, whichever library has compiled it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+
+class Matcher(Protocol):
+    """Where a sequence is in its grammar: a function of the grammar and of the tokens taken, so
+    that whoever has these can make it again. Not thread-safe.
+    """
+
+    @property
+    def masks(self) -> "Masks":
+        """Those of its vocabulary."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing can follow."""
+
+    @property
+    def error(self) -> str | None:
+        """Why no token can be allowed: a limit on one token's work was reached."""
+
+    def copy(self) -> "Matcher": ...
+
+    def take(self, token_id: int) -> None:
+        """The sequence's next token; raises InputProcessingError if the grammar does not allow
+        it.
+        """
+
+
+class Constraint(NamedTuple):
+    """A row's matcher, and the end tokens that must not be sampled now if any other may."""
+
+    matcher: Matcher
+    banned_ends: Sequence[int]
+
+
+class Masks(Protocol):
+    """Makes the masks of a step's rows."""
+
+    def fill(self, constraints: Sequence[Constraint]) -> np.ndarray:
+        """[M, W] int32: bit t of a row is whether token t may be sampled. A row is 0 if its matcher
+        has an error.
+        """

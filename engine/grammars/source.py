@@ -1,0 +1,76 @@
+"""What a request asks for, as a grammar of llguidance, compiled within limits."""
+
+import json
+import re
+from typing import Any
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
+from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
+
+from engine.structured_outputs import Kind
+
+# What JSON may have between its parts: nothing, a space, or a new line and its indent. With any
+# white space an answer could go on without an end.
+WHITESPACE = r"( |\n[ \t]{0,40})?"
+# Where only one text can follow, the library would tokenize it, anew for each token of it, and
+# allow no other tokens of that text.
+FREE = '\n%llguidance {"no_forcing": true}\n'
+# In the library's units of work: the first three bound compiling, though not all of it (see
+# `trial`); the others one token's mask.
+LIMITS = LLParserLimits(
+    initial_lexer_fuel=1_000_000,
+    max_grammar_size=200_000,
+    max_lexer_states=50_000,
+    step_lexer_fuel=200_000,
+    step_max_items=50_000,
+    verbose_errors=False,
+)
+_DUMP = re.compile(r"\n<|\n *\d+ \| ")
+_PLACE = re.compile(r"^at \d+\(\d+\): failed to compile JSON schema: ")
+
+
+def grammar_source(kind: Kind, text: str) -> str:
+    """Raises ValueError for a text that is no grammar; most mistakes show when it is compiled."""
+    try:
+        match kind:
+            case "json":
+                return _of_schema(json.loads(text))
+            case "json_object":
+                return _of_schema({"type": "object"})
+            case "choice":
+                return _of_lark("start: " + " | ".join(map(json.dumps, json.loads(text))))
+            case "regex":
+                return _of_lark(f"start: /{regex_to_lark(text)}/")
+            case "grammar":
+                return _of_lark(any_to_lark(text))
+    except (GbnfToLarkError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def compiled(source: str, vocabulary: LLTokenizer) -> LLMatcher:
+    """At the grammar's beginning; raises ValueError if there is no such grammar, or it allows
+    nothing.
+    """
+    matcher = LLMatcher(vocabulary, source, log_level=0, limits=LIMITS)
+    if matcher.is_error():
+        raise ValueError(reason(matcher))
+    trial = matcher.deep_copy()
+    trial.compute_bitmask()
+    if trial.is_error():
+        raise ValueError(f"it allows no answer: {reason(trial)}")
+    return matcher
+
+
+def reason(matcher: LLMatcher) -> str:
+    """Its error in one line, without the grammar and the state that follow it."""
+    return _PLACE.sub("", " ".join(_DUMP.split(str(matcher.get_error()))[0].split()))
+
+
+def _of_schema(schema: Any) -> str:
+    if isinstance(schema, dict):
+        schema = schema | {"x-guidance": {"whitespace_pattern": WHITESPACE}}
+    return _of_lark(f"start: %json {json.dumps(schema)}")
+
+
+def _of_lark(rules: str) -> str:
+    return str(LLMatcher.grammar_from_lark(rules + FREE))

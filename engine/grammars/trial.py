@@ -1,0 +1,134 @@
+"""Compiles a grammar for the first time in a separate process, with limits on time and memory.
+
+The library's own limits do not bound all of its work: twenty-six patterns that must all match have
+it compute for minutes. What has been compiled here, for a vocabulary of the 256 bytes, is compiled
+for the model's in the engine's process, in about the same time.
+
+Over a socket pair the parent sends the kind of a grammar and its text as JSON; the child answers
+with a letter and a text: the grammar as the library takes it, or why there is none.
+"""
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from multiprocessing.connection import Connection
+
+from llguidance import LLTokenizer
+
+from engine.errors import InvalidRequest
+from engine.grammars.source import compiled, grammar_source
+from engine.grammars.vocabulary import of_bytes
+from engine.structured_outputs import INVALID_SCHEMA, TOO_COMPLEX, StructuredOutputs
+
+MAX_CPU_SECONDS = 1  # of processor time: a busy machine does not use it up
+MAX_MEMORY_BYTES = 2 << 30
+ANSWER_SECONDS = 60.0  # after which a process that neither answers nor computes is killed
+_GRAMMAR, _REFUSED = "g", "x"
+_OF_LIMITS = ("too complex", "too large", "too big", "too many", "fuel", "limit")  # in errors that limits cause
+
+
+class TrialProcess:
+    """Started by the first trial, and again after one that it did not survive. Thread-safe: trials
+    wait for one another.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: Connection | None = None
+
+    def source(self, asked: StructuredOutputs) -> str:
+        """The grammar as the library takes it. Raises InvalidRequest, which names the field."""
+        with self._lock:
+            try:
+                told = self._ask(json.dumps([asked.kind, asked.text]))
+            except (EOFError, OSError):
+                why = self._why_it_ended()
+                self.close()
+                raise InvalidRequest(f"{asked.param} {why}", param=asked.param, code=TOO_COMPLEX) from None
+        if told[0] == _GRAMMAR:
+            return told[1:]
+        code = INVALID_SCHEMA if asked.kind in ("json", "json_object") else "invalid_value"
+        if any(words in told for words in _OF_LIMITS):
+            code = TOO_COMPLEX
+        raise InvalidRequest(f"{asked.param} cannot be compiled: {told[1:]:.300}", param=asked.param, code=code)
+
+    def close(self) -> None:
+        """End the process; idempotent."""
+        if self._process is not None and self._line is not None:
+            self._process.kill()
+            self._line.close()
+            self._process.wait()
+        self._process = self._line = None
+
+    def _ask(self, question: str) -> str:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._start()
+        assert self._line is not None
+        self._line.send_bytes(question.encode())
+        if not self._line.poll(ANSWER_SECONDS):
+            raise EOFError
+        return self._line.recv_bytes().decode()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                # -S: without site and its hooks; installed packages are found by our own path.
+                [sys.executable, "-S", "-P", "-m", "engine.grammars.trial"],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=theirs.fileno(),
+                start_new_session=True,  # Ctrl-C in a terminal must reach only the parent
+            )
+        self._line = Connection(ours.detach())
+
+    def _why_it_ended(self) -> str:
+        assert self._process is not None
+        try:
+            status = self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            return f"could not be compiled within {ANSWER_SECONDS:g} s"
+        if status == -signal.SIGXCPU:
+            return f"takes more than {MAX_CPU_SECONDS} s of computing to compile"
+        return f"ended the process that compiled it ({status}), perhaps by more than {MAX_MEMORY_BYTES} bytes"
+
+
+def main() -> None:
+    """The child: answers until the parent closes the connection."""
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    vocabulary = of_bytes()
+    with Connection(os.dup(0)) as line:
+        try:
+            while True:
+                kind, text = json.loads(line.recv_bytes())
+                _allow_more_time()
+                line.send_bytes(_answer(kind, text, vocabulary).encode(errors="replace"))
+        except (EOFError, ConnectionError):
+            pass  # the parent has ended, or has closed the connection
+
+
+def _answer(kind: str, text: str, vocabulary: LLTokenizer) -> str:
+    try:
+        source = grammar_source(kind, text)  # type: ignore[arg-type]  # as it was sent
+        compiled(source, vocabulary)
+    except ValueError as error:
+        return _REFUSED + str(error)
+    return _GRAMMAR + source
+
+
+def _allow_more_time() -> None:
+    """The kernel kills this process (SIGXCPU) after that much more processor time."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = int(used.ru_utime + used.ru_stime) + 1 + MAX_CPU_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+if __name__ == "__main__":
+    main()

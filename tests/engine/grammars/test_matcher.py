@@ -1,0 +1,125 @@
+"""Which tokens may come next, as a function of those that came."""
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from engine.errors import InputProcessingError
+from engine.grammars.interface import Constraint, Matcher
+from engine.grammars.kept import Grammars
+from engine.structured_outputs import structured
+from tests.engine.support.workloads import TOKENIZER
+
+EOS = (767, 766)
+VOCAB = 800
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 6},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"enum": ["a", "bc", None]}, "maxItems": 3},
+        "id": {"type": "string", "pattern": "^[0-9a-f]{4}(-[0-9a-f]{4})?$"},
+    },
+    "required": ["name", "age", "tags", "id"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def grammars() -> Grammars:
+    return Grammars(TOKENIZER, VOCAB, EOS)
+
+
+def allowed(*matchers: Matcher, banned: Sequence[int] = ()) -> list[list[int]]:
+    masks = matchers[0].masks.fill([Constraint(matcher, banned) for matcher in matchers])
+    assert masks.shape == (len(matchers), VOCAB // 32)
+    return [np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist() for mask in masks]
+
+
+def walk(matcher: Matcher, rng: random.Random) -> list[int]:
+    """Tokens drawn from what is allowed, until nothing can follow or an end token is drawn."""
+    ids: list[int] = []
+    while not matcher.is_complete and not (ids and ids[-1] in EOS):
+        (some,) = allowed(matcher)
+        ids.append(rng.choice(some))
+        matcher.take(ids[-1])
+    return ids
+
+
+def text_of(ids: list[int]) -> str:
+    return TOKENIZER.decode(ids)
+
+
+def test_every_walk_is_json_of_the_schema_and_has_the_same_masks_when_taken_again(grammars: Grammars) -> None:
+    asked = structured("json", SCHEMA, "")
+    texts = set()
+    for seed in range(20):
+        ids = walk(grammars.matcher(asked), random.Random(seed))
+        jsonschema.validate(json.loads(text_of(ids)), SCHEMA)
+        texts.add(text_of(ids))
+        again, copied = grammars.matcher(asked), grammars.matcher(asked)
+        for token_id in ids:  # one has seen no mask before its last token, the other is a copy each time
+            again.take(token_id)
+            (some,) = allowed(copied)
+            assert token_id in some
+            copied = copied.copy()
+            copied.take(token_id)
+        assert allowed(again) == allowed(copied)
+    assert len(texts) == 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "texts"),
+    [
+        ("choice", ["yes", "no", 'a "quoted" one\n'], {"yes", "no", 'a "quoted" one\n'}),
+        ("regex", "(ab|c)d?", {"ab", "abd", "c", "cd"}),
+        ("grammar", 'root ::= "x" y | "z"\ny ::= "1" | "2"', {"x1", "x2", "z"}),
+        ("grammar", 'start: "x" y | "z"\ny: "1" | "2"', {"x1", "x2", "z"}),
+        ("json", {"enum": [1, "ü", None]}, {"1", '"ü"', "null"}),
+    ],
+)
+def test_walks_reach_every_text_and_no_other(grammars: Grammars, kind: Any, value: Any, texts: set[str]) -> None:
+    found = {text_of(walk(grammars.matcher(structured(kind, value, "")), random.Random(seed))) for seed in range(60)}
+    assert found == texts
+
+
+def test_an_end_token_is_allowed_where_the_grammar_may_end_and_kept_where_nothing_else_is_left(
+    grammars: Grammars,
+) -> None:
+    a, b = (TOKENIZER.encode_word(letter)[0] for letter in "ab")
+    matcher = grammars.matcher(structured("regex", "aa*b?", ""))
+    assert not set(allowed(matcher)[0]) & set(EOS)
+    matcher.take(a)
+    assert set(EOS) < set(allowed(matcher)[0])
+    assert not set(allowed(matcher, banned=EOS)[0]) & set(EOS)
+    assert not matcher.is_complete
+    matcher.take(b)
+    assert matcher.is_complete
+    assert allowed(matcher, banned=EOS) == [sorted(EOS)]
+
+
+def test_rows_are_masked_each_by_its_own(grammars: Grammars) -> None:
+    matchers = [grammars.matcher(structured("regex", letter, "")) for letter in "abc"]
+    assert allowed(*matchers) == [[TOKENIZER.encode_word(letter)[0]] for letter in "abc"]
+
+
+def test_a_token_that_does_not_fit_is_an_error_of_its_sequence_alone(grammars: Grammars) -> None:
+    asked = structured("regex", "a", "")
+    stuck, other = grammars.matcher(asked), grammars.matcher(asked)
+    with pytest.raises(InputProcessingError, match="does not fit the structured output"):
+        stuck.take(TOKENIZER.encode_word("b")[0])
+    assert stuck.error
+    assert allowed(stuck, other) == [[], [TOKENIZER.encode_word("a")[0]]]
+
+
+def test_only_the_latest_grammars_are_kept(grammars: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.grammars.kept.MAX_KEPT", 2)
+    kept = Grammars(TOKENIZER, VOCAB, EOS)
+    for letter in "abac":
+        kept.matcher(structured("regex", letter, ""))
+    assert [asked.text for asked in kept._kept] == ["a", "c"]
