@@ -44,21 +44,31 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: Annotated[bool | None, Only(False)] = None
 
 
-def _response_format(value: dict[str, Any] | None) -> dict[str, Any] | None:
-    kind = None if value is None else value.get("type")
-    if kind in ("json_object", "json_schema", "structural_tag"):
-        fail("unsupported_parameter", "Structured output is not supported; the only type is 'text'")
-    if value is not None and kind != "text":
-        fail("invalid_value", "The type of a response format is 'text'")
+FORMATS = ("text", "json_object", "json_schema")
+
+
+def _format_type(value: str) -> str:
+    if value in ("structural_tag", "grammar", "python"):
+        fail("unsupported_parameter", f"Not supported: the type of a response format is {as_json(FORMATS)}")
+    if value not in FORMATS:
+        fail("invalid_value", f"The type of a response format is {as_json(FORMATS)}")
     return value
 
 
-_TEXT_FORMAT = {"type": "object", "required": ["type"], "properties": {"type": {"const": "text"}}}
-ResponseFormat = Annotated[
-    dict[str, Any] | None,
-    AfterValidator(_response_format),
-    WithJsonSchema({"anyOf": [_TEXT_FORMAT, {"type": "null"}]}),
-]
+class JsonSchemaFormat(BaseModel):
+    model_config = _STRICT
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")  # without effect on the answer
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None  # an answer always is of the schema
+    description: str | None = None  # without effect on the answer
+
+
+class ResponseFormat(BaseModel):
+    model_config = _STRICT
+
+    type: Annotated[str, AfterValidator(_format_type), WithJsonSchema({"enum": [*FORMATS]})]
+    json_schema: JsonSchemaFormat | None = None
 
 
 class SamplingFields(BaseModel):
@@ -93,6 +103,13 @@ class SamplingFields(BaseModel):
     priority: Priority | None = None
     cache_salt: CacheSalt | None = None
     timeout: float | None = Field(None, gt=0, le=MAX_TIMEOUT)
+    # The form of the answer: one of these. The last four are older names for the second's keys.
+    response_format: ResponseFormat | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: Annotated[Any, WithJsonSchema({"type": ["object", "string", "null"]})] = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
 
 
 class GenerationRequest(SamplingFields, Unsupported):
@@ -102,7 +119,6 @@ class GenerationRequest(SamplingFields, Unsupported):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     use_beam_search: bool | None = None
-    response_format: ResponseFormat = None
     # Without effect on the answer.
     user: str | None = None
     safety_identifier: str | None = None

@@ -7,11 +7,16 @@ from typing import Any, TypeGuard
 
 from cluster.api.model import Model
 from cluster.api.requests.fields import MAX_PROMPTS
+from cluster.api.requests.form import wanted_form
 from cluster.api.requests.protocol import GenerationRequest, SamplingFields
 from engine.errors import InvalidRequest
 from engine.sampling_params import SamplingParams
 
-_SAME_NAME = [field.name for field in fields(SamplingParams) if field.name in SamplingFields.model_fields]
+_SAME_NAME = [
+    field.name
+    for field in fields(SamplingParams)
+    if field.name in SamplingFields.model_fields and field.name != "structured_outputs"
+]
 
 
 def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> SamplingParams:
@@ -32,6 +37,8 @@ def given(request: SamplingFields) -> dict[str, Any]:
     values = {name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None}
     if request.logit_bias is not None:
         values["logit_bias"] = {int(token_id): bias for token_id, bias in request.logit_bias.items()}
+    if (form := wanted_form(request)) is not None:
+        values["structured_outputs"] = form
     return values
 
 

@@ -13,12 +13,9 @@ from cluster.api.requests.fields import Inert
 class Unsupported(BaseModel):
     """Fields of both routes."""
 
-    # Structured output
-    structured_outputs: Annotated[Any, Inert()] = None
-    guided_json: Annotated[Any, Inert()] = None
-    guided_regex: Annotated[Any, Inert()] = None
-    guided_choice: Annotated[Any, Inert()] = None
-    guided_grammar: Annotated[Any, Inert()] = None
+    # Structured output, by other names than are supported
+    guided_whitespace_pattern: Annotated[Any, Inert()] = None
+    guided_decoding_backend: Annotated[Any, Inert()] = None
     structural_tag: Annotated[Any, Inert()] = None
     json_schema: Annotated[Any, Inert()] = None
     regex: Annotated[Any, Inert()] = None
