@@ -11,7 +11,7 @@ from tests.engine.worker.on_demo import make_config
 
 @pytest.fixture(scope="module")
 def loaded() -> Worker:
-    return Worker(make_config(swap_space=0.01), num_ranks_here=2)
+    return Worker(make_config(swap_space=0.01, num_threads=None), num_ranks_here=2)
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ PROMPTS = [list(range(40, 77)), [5, 6, 7], list(range(300, 316))]
 
 
 def make_config(**changes: object) -> EngineConfig:
-    return EngineConfig.create(model=MODEL, dtype="float32", device="cpu", ops_backend="reference", **changes)
+    arguments = {"model": MODEL, "dtype": "float32", "device": "cpu", "ops_backend": "reference", "num_threads": 1}
+    return EngineConfig.create(**(arguments | changes))
 
 
 def execute(worker: Worker, request: ExecuteModelRequest) -> SamplerOutput:

@@ -1,23 +1,20 @@
 """The executor of one rank in this process."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
-from engine.config import EngineConfig
 from engine.errors import InvalidConfig, StepRaised, WorkerLost
 from engine.worker.local_executor import LocalExecutor
+from tests.engine.worker.on_demo import MODEL, make_config
 from tests.engine.worker.steps import Part, generate, make_step, pairs
 
-MODEL = str(Path(__file__).parents[3] / "configs" / "demo")
 PROMPTS = [list(range(40, 77)), [5, 6, 7]]
 
 
 def make_executor(*, overlaps: bool | None = None, **changes: object) -> LocalExecutor:
-    arguments = {"model": MODEL, "device": "cpu", "dtype": "float32", "ops_backend": "reference", "swap_space": 0.01}
-    return LocalExecutor(EngineConfig.create(**(arguments | changes)), overlaps=overlaps)
+    return LocalExecutor(make_config(**({"swap_space": 0.01} | changes)), overlaps=overlaps)
 
 
 @pytest.fixture(params=[None, True], ids=["by the device", "overlapping"])
