@@ -29,6 +29,8 @@ from cluster.gateway.streams.stream_store import StreamStoreClient
 from cluster.logs import log_beside_serve
 from cluster.metrics.counters import Counters
 from cluster.metrics.ledger import Ledger
+from cluster.metrics.ray_export import export_figures
+from cluster.metrics.text import FigureFamilies
 from cluster.owner import Owner
 from cluster.replica.serve_process import actor_name
 from cluster.telemetry.tracing import Telemetry, make_tracer
@@ -161,13 +163,17 @@ class _ServeGateway(Gateway):
         answers = await ask_all(_all_gateways(), "why_here", request_id)
         return next((answer for answer in answers if answer is not None), None)
 
-    async def metrics(self) -> bytes:
+    async def start(self, host: str) -> None:
+        await super().start(host)
+        self._spawn(export_figures(self.figures))
+
+    async def figures(self) -> FigureFamilies:
         gateways = _all_gateways()
         if running_replicas(gateways) != {actor_name()}:  # with no other one there is nobody to ask
             own = self.exchange(Ledger())
             for ledger in await ask_those_that_answer(gateways, "exchange_here", own):
                 self.exchange(ledger)
-        return await super().metrics()
+        return await super().figures()
 
 
 @functools.cache

@@ -19,6 +19,7 @@ from cluster.gateway.requests.history import Asked, History
 from cluster.gateway.requests.journal import Journal
 from cluster.gateway.requests.journals import Journals
 from cluster.metrics.ledger import Ledger
+from cluster.metrics.text import FigureFamilies, render
 from cluster.replica.calls.engines import EngineCall, Engines, Refusal
 from cluster.replica.calls.lost import EngineLost
 from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
@@ -136,8 +137,12 @@ class Gateway:
 
     async def metrics(self) -> bytes:
         """What operators' monitoring reads; see `Monitoring`."""
+        return render(await self.figures())
+
+    async def figures(self) -> FigureFamilies:
+        """Those of the whole application."""
         self.exchange(Ledger())
-        return self._monitoring.text(self._server.reports())
+        return self._monitoring.figures(self._server.reports())
 
     def exchange(self, other: Ledger) -> Ledger:
         """Tell another gateway all figures known here, and learn what it knows."""

@@ -15,16 +15,18 @@ from cluster.metrics.figures import Figures
 WHOLE = "all"  # the label `engine` of what is counted for the whole application
 
 
-def render(figures: Figures, bounds: Mapping[str, Sequence[float]], model_name: str) -> bytes:
-    """`bounds`: of each histogram's buckets; labels of gauges begin with the engine's number. The
-    format is that of Prometheus 0.0.4: OpenMetrics has no colons in names.
-    """
+def render(figures: "FigureFamilies") -> bytes:
+    """The format is that of Prometheus 0.0.4: OpenMetrics has no colons in names."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Figures(figures, bounds, model_name))
+    registry.register(figures)
     return generate_latest(registry)
 
 
-class _Figures(Collector):
+class FigureFamilies(Collector):
+    """Figures with names, labels and buckets, of which `collect` makes families of samples.
+    `bounds`: of each histogram's buckets; labels of gauges begin with the engine's number.
+    """
+
     def __init__(self, figures: Figures, bounds: Mapping[str, Sequence[float]], model_name: str) -> None:
         self._by_name: dict[str, list[tuple[tuple[str, ...], float | list[float]]]] = defaultdict(list)
         for (name, labels), value in sorted(figures.items(), key=lambda item: item[0]):

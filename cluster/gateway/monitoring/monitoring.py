@@ -12,7 +12,7 @@ from cluster.gateway.requests.journal import Journal
 from cluster.metrics.counters import Counters
 from cluster.metrics.figures import Figures
 from cluster.metrics.ledger import Ledger
-from cluster.metrics.text import render
+from cluster.metrics.text import FigureFamilies
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.version import VERSION
 from engine.errors import InvalidRequest, Overloaded
@@ -90,11 +90,11 @@ class Monitoring:
         self._ledger.tidy(now)
         return self._ledger
 
-    def text(self, living: list[EngineReport]) -> bytes:
-        """All figures as Prometheus reads them."""
+    def figures(self, living: list[EngineReport]) -> FigureFamilies:
+        """All that are known here."""
         gauges = gauges_of(living)
         gauges["squadron:build_info", (VERSION,)] = 1
-        return render(self._ledger.total() | gauges, self._counters.bounds | BOUNDS, self._model_name)
+        return FigureFamilies(self._ledger.total() | gauges, self._counters.bounds | BOUNDS, self._model_name)
 
 
 def own_bounds(max_model_len: int) -> dict[str, Sequence[float]]:

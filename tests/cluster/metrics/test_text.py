@@ -3,7 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.metrics.catalog import CATALOG
-from cluster.metrics.text import render
+from cluster.metrics.text import FigureFamilies, render
 
 FIGURES = {
     ("vllm:num_requests_running", ("0",)): 3.0,
@@ -16,7 +16,7 @@ BOUNDS = {"vllm:request_params_n": (1, 2)}
 
 
 def test_every_figure_is_a_sample():
-    body = render(FIGURES, BOUNDS, 'a "model"')
+    body = render(FigureFamilies(FIGURES, BOUNDS, 'a "model"'))
     samples = {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(body.decode())
@@ -34,7 +34,7 @@ def test_every_figure_is_a_sample():
 
 
 def test_a_histogram_of_another_version_is_left_out():
-    body = render(FIGURES, {"vllm:request_params_n": (1, 2, 5)}, "m")
+    body = render(FigureFamilies(FIGURES, {"vllm:request_params_n": (1, 2, 5)}, "m"))
     assert b"vllm:request_params_n_bucket" not in body
 
 

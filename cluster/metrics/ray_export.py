@@ -1,0 +1,73 @@
+"""Figures through `ray.util.metrics`, for those who scrape Ray's own agents.
+
+Ray adds `ray_` to names and has no colons in them: `vllm:generation_tokens_total` is
+`ray_vllm_generation_tokens_total`, as of vLLM on Ray. All are gauges to Ray, which would count by
+itself what it calls a counter; their values are those of /metrics.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable
+
+import ray
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+from ray.exceptions import RayError
+from ray.util.metrics import Gauge
+
+EXPORT_SECONDS = 10.0  # as often as Ray's processes report to their agents
+COLLECTS = "RAY_enable_metrics_collection"  # Ray's own switch
+_logger = logging.getLogger("ray.serve")
+_Labels = tuple[tuple[str, str], ...]
+
+
+async def export_figures(figures: Callable[[], Awaitable[Collector]]) -> None:
+    """Export what `figures` tells every ten seconds, for ever; returns at once where Ray has no
+    agent that would take it.
+    """
+    if not await asyncio.to_thread(has_agent):
+        return
+    export = RayExport()
+    while True:
+        await asyncio.sleep(EXPORT_SECONDS)
+        try:
+            export.write((await figures()).collect())
+        except RayError as error:  # without the GCS other gateways may not be found
+            _logger.warning(f"No figures for Ray's agent: {error}")
+
+
+def has_agent() -> bool:
+    """Whether figures that a process leaves with Ray on this node are for somebody to read."""
+    if os.environ.get(COLLECTS, "1").lower() in ("0", "false"):
+        return False
+    try:
+        own = ray.get_runtime_context().get_node_id()
+        return any(node["NodeID"] == own and node["MetricsExportPort"] > 0 for node in ray.nodes())
+    except RayError:  # the GCS does not answer
+        return False
+
+
+class RayExport:
+    """Of one process, which keeps all series that it ever had; `Counters` bounds their number."""
+
+    def __init__(self) -> None:
+        self._gauges: dict[str, Gauge] = {}
+        self._written: set[tuple[str, _Labels]] = set()
+
+    def write(self, families: Iterable[Family]) -> None:
+        """Leave the families' samples with Ray, which passes them on by itself."""
+        written = set()
+        for family in families:
+            for sample in family.samples:
+                self._set(sample.name, sample.labels, sample.value, family.documentation)
+                written.add((sample.name, tuple(sample.labels.items())))
+        for name, labels in self._written - written:  # of an engine that is gone
+            self._set(name, dict(labels), 0.0, "")
+        self._written = written
+
+    def _set(self, name: str, labels: dict[str, str], value: float, about: str) -> None:
+        gauge = self._gauges.get(name)
+        if gauge is None:
+            gauge = self._gauges[name] = Gauge(name.replace(":", "_"), about, tuple(labels))
+        gauge.set(value, labels)
