@@ -2,7 +2,7 @@
 `ray stop` and all.
 
 `Lab` starts `lab.sh` under `unshare`. Inside, the network is a loopback and nothing else; each of
-the addresses 127.0.0.1, 127.0.0.2, ... is a node: an sshd with a PID namespace, a home, /tmp, /run
+the addresses 127.0.0.2, 127.0.0.3, ... is a node: an sshd with a PID namespace, a home, /tmp, /run
 and /dev/shm of its own. The operator is one more machine, the only one that sees the repository. So
 `ray stop`, which kills every Ray process it can see, sees those of its own node, and what `pip
 install` or a setup command writes lands in a tmpfs that goes with the lab. The nodes share the

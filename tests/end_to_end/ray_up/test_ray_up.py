@@ -22,7 +22,8 @@ pytestmark = pytest.mark.ray_up
 
 T = TypeVar("T")
 
-HEAD, *WORKERS = NODES = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+# Not 127.0.0.1, by which Serve names to a node what is on the same one.
+HEAD, *WORKERS = NODES = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
 ENVIRONMENT = "source ~/squadron/configs/cluster/environment.sh"
 ASK = str(Path(__file__).with_name("ask.py"))
 # On two nodes.
