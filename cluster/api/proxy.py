@@ -63,6 +63,7 @@ def set_up() -> list[Middleware]:
     write_one_line_each()
     uvicorn.Server = ProxyServer  # type: ignore[misc]
     uvicorn.protocols.http.auto.AutoHTTPProtocol = Connection
+    ProxyServer.is_behind_haproxy = RAY_SERVE_ENABLE_HA_PROXY
     if RAY_SERVE_ENABLE_HA_PROXY:
         ProxyServer.address = os.environ.get(NODE_ADDRESS, "")
     else:

@@ -13,7 +13,8 @@ import uvicorn
 from starlette.types import Scope
 
 from cluster.api.edge.tls import RenewedContext
-from cluster.certificate import CertificateFiles
+from cluster.certificate import CERTFILE, CertificateFiles
+from engine.errors import InvalidConfig
 
 ACCEPT_SECONDS = 0.3  # for a connection to be established, once begun
 LINGER_SECONDS = 1.0
@@ -33,9 +34,12 @@ class ProxyServer(uvicorn.Server):
 
     in_this_process: ClassVar[list["ProxyServer"]] = []
     address: ClassVar[str] = ""  # to listen on instead of where Serve says
-    certificate: ClassVar[CertificateFiles | None] = None  # None: without TLS
+    certificate: ClassVar[CertificateFiles | None] = None  # None: without TLS, unless Serve says
+    is_behind_haproxy: ClassVar[bool] = False
 
     def __init__(self, config: uvicorn.Config) -> None:
+        if self.is_behind_haproxy and config.is_ssl:
+            raise InvalidConfig(f"http_options.ssl_certfile={config.ssl_certfile} is not for HAProxy: set {CERTFILE}")
         super().__init__(config)
         self.is_closed = False
         self.in_this_process.append(self)

@@ -16,6 +16,7 @@ from cluster.api.edge.connection import Connection
 from cluster.api.edge.server import ProxyServer
 from cluster.api.edge.tls import RenewedContext
 from cluster.certificate import CertificateFiles
+from engine.errors import InvalidConfig
 from tests.cluster.certificates import Authority, make_authority, name_served
 
 SECONDS = 30.0
@@ -37,6 +38,10 @@ class Slow:
 class HastyServer(ProxyServer):
     async def linger(self) -> None:
         return
+
+
+class InnerServer(ProxyServer):
+    is_behind_haproxy = True
 
 
 @pytest.fixture
@@ -84,6 +89,12 @@ def test_a_new_certificate_leaves_streams_alone(port: int, app: Slow, authority:
 def test_without_the_authority_there_is_no_connection(port: int) -> None:
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
         httpx.get(f"https://127.0.0.1:{port}", timeout=SECONDS)
+
+
+def test_between_haproxy_and_gateways_there_is_none(app: Slow, files: CertificateFiles) -> None:
+    config = uvicorn.Config(app, ssl_certfile=files.certfile, ssl_keyfile=files.keyfile)
+    with pytest.raises(InvalidConfig, match=f"ssl_certfile={files.certfile} is not for HAProxy: set SQUADRON_SSL"):
+        InnerServer(config)
 
 
 def test_a_bad_replacement_is_not_taken(
