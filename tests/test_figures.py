@@ -45,7 +45,6 @@ COMPOSING = {
     "cluster/replica/deployment.py",
     "cluster/telemetry/otlp.py",
     "engine/admission/admission.py",
-    "engine/frontend/async_engine.py",
     "engine/llm_engine.py",
     "engine/text/template_process.py",
     "engine/worker/model_runner.py",

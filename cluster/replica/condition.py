@@ -26,7 +26,7 @@ class Condition:
         """Must be called repeatedly: a stuck step is recognized by comparison with earlier
         calls.
         """
-        stats, now = self._engine.stats(), time.monotonic()
+        stats, now = self._engine.observer.stats(), time.monotonic()
         if stats.num_steps != self._num_steps or not stats.num_requests_running:
             self._num_steps, self._waiting_since = stats.num_steps, now
         return EngineReport(
@@ -37,7 +37,7 @@ class Condition:
             stats,
             self.fingerprint,
             self._engine.arithmetic,
-            self._engine.queue_limits,
+            self._engine.observer.queue_limits(),
         )
 
     def _problem(self, seconds: float) -> str | None:
@@ -48,4 +48,4 @@ class Condition:
             return "it is told to stop"
         if seconds > STUCK_SECONDS:
             return f"no step has ended for {seconds:.0f} s"
-        return self._engine.problem()
+        return self._engine.observer.problem()

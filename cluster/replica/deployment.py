@@ -101,11 +101,11 @@ class EngineDeployment:
 
     async def stats(self) -> dict[str, Any]:
         """The engine's `EngineStats`."""
-        return asdict(self._engine.stats())
+        return asdict(self._engine.observer.stats())
 
     async def events(self) -> tuple[str, tuple[Event, ...]]:
         """The replica's name, and what happened to it last."""
-        return self._name, self._engine.events()
+        return self._name, self._engine.observer.events()
 
     async def probe(self) -> str | None:
         """Generate a token, by every rank; what went wrong, a line."""
@@ -120,12 +120,12 @@ class EngineDeployment:
 
     async def trace(self) -> dict[str, Any]:
         """The last steps as a Chrome trace."""
-        return await self._engine.trace()
+        return await self._engine.observer.trace()
 
     async def why(self, request_id: str) -> dict[str, float] | None:
         """Seconds by phase of a request; None if this replica does not know it."""
         try:
-            return {phase: seconds for phase, seconds in (await self._engine.why(request_id)).items()}
+            return {phase: seconds for phase, seconds in (await self._engine.observer.why(request_id)).items()}
         except KeyError:
             return None
 

@@ -27,4 +27,4 @@ class Totals:
         self._block_bytes = bytes_per_block(config)
 
     def now(self) -> EngineTotals:
-        return EngineTotals(time.time(), time.process_time(), self._block_bytes, self._engine.measured())
+        return EngineTotals(time.time(), time.process_time(), self._block_bytes, self._engine.observer.measured())

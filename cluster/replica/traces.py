@@ -65,7 +65,7 @@ class Traces:
         if self._engine.is_dead:
             return []
         with suppress(TimeoutError):  # it has ended since
-            return await asyncio.wait_for(self._engine.steps_of(request_id, since, MAX_STEPS), ANSWER_SECONDS)
+            return await asyncio.wait_for(self._engine.observer.steps_of(request_id, since, MAX_STEPS), ANSWER_SECONDS)
         return []
 
 

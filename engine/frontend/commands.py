@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple, Unpack
 
 Answer = TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
 
 
 class Commands:
@@ -21,8 +22,8 @@ class Commands:
     def __len__(self) -> int:
         return len(self._commands)
 
-    def post(self, command: Callable[[], None]) -> None:
-        self._commands.append(command)
+    def post(self, command: Callable[[Unpack[Arguments]], None], *arguments: *Arguments) -> None:
+        self._commands.append(partial(command, *arguments))
         self._wake.set()
 
     async def ask(self, question: Callable[[], Answer]) -> Answer:

@@ -1,0 +1,134 @@
+"""The one thread that touches an `LLMEngine`: it executes commands and runs steps."""
+
+import gc
+import logging
+import threading
+from collections.abc import Callable
+
+from engine.admission.queue_limits import Arriving, QueueLimits
+from engine.errors import EngineDead, SquadronError
+from engine.frontend.commands import Commands
+from engine.llm_engine import LLMEngine
+from engine.outputs import RequestOutput, failed_request
+from engine.records.stats import EngineStats
+from engine.records.stats_log import StatsLog
+from engine.request import Arrival, Request, estimated_tokens
+
+logger = logging.getLogger("squadron.engine")
+
+
+class EngineThread:
+    """Public methods and fields are for other threads. `deliver` is called in this thread, once a
+    step with the deltas of all requests.
+    """
+
+    stats: EngineStats  # as of the last step or command, once started
+
+    def __init__(self, engine: LLMEngine, deliver: Callable[[list[RequestOutput]], None]) -> None:
+        self.engine = engine
+        self.commands = Commands()
+        self._deliver = deliver
+        self._arriving = Arriving()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        """Load the model and start; blocks. Raises InvalidConfig or WorkerLost."""
+        self.engine.start()
+        self.stats = self.engine.stats()
+        self._log = StatsLog(self.stats)
+        gc.collect()
+        # objects that exist now are permanent: walking them at every collection cost a third of a
+        # step's work
+        gc.freeze()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End running requests with an error; returns when the thread has ended. Idempotent."""
+        self._stopping = True
+        self.commands.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        gc.unfreeze()
+
+    @property
+    def queue_limits(self) -> QueueLimits:
+        """Of the current cache, once the engine has started."""
+        return QueueLimits.of(self.engine.config, self.stats)
+
+    def check_queue(self, request: Request) -> None:
+        """Raises Overloaded if too much waits already, from what is known without tokenizing."""
+        if _may_be_refused(request):
+            self._arriving.check(self.queue_limits, self.stats, estimated_tokens(request.prompt))
+
+    def add(self, arrival: Arrival) -> None:
+        """Queue a checked request; raises Overloaded."""
+        limits = self.queue_limits if _may_be_refused(arrival.request) else None
+        self._arriving.enter(limits, self.stats, len(arrival.prompt_token_ids))
+        self.commands.post(self._add, arrival)
+
+    def abort(self, request_id: str) -> None:
+        """Unknown ids are ignored."""
+        self.commands.post(self.engine.abort_request, request_id)
+
+    def check_health(self) -> None:
+        """Raise EngineDead if no request can be answered any more."""
+        if self.engine.dead is not None:
+            raise EngineDead(self.engine.dead)
+        if self._stopping:
+            raise EngineDead("the engine is shut down")
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether no request can be answered any more."""
+        return self._stopping or self.engine.dead is not None
+
+    def problem(self) -> str | None:
+        """One line on why no token can come now; None if all is well."""
+        cause = self.engine.recovery.cause
+        if cause is not None:
+            return f"workers are restarting: {cause}"
+        return "the engine is shut down" if self._stopping else self.engine.dead
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._turn()
+            except Exception as error:  # a bug of ours: log it, end all requests, accept no more
+                logger.exception("the engine's turn failed")
+                self.engine.dead = self.engine.dead or f"{type(error).__name__}: {error}"
+                self._deliver(self.engine.abandon(self.engine.dead))
+        self.engine.dead = self.engine.dead or "the engine is shut down"
+        self.commands.do_all()
+        self._deliver(self.engine.abandon(self.engine.dead))
+
+    def _turn(self) -> None:
+        """Execute commands, run a step, and wait if there is nothing to do."""
+        self.commands.do_all()
+        if self.engine.has_unfinished_requests():
+            self._deliver(self.engine.step())
+        self.stats = self.engine.stats()
+        self._arriving.counted()
+        if self.engine.config.log_stats:
+            self._log.update(self.stats)
+        if not self.engine.has_unfinished_requests():
+            self.commands.wait()
+
+    def _add(self, arrival: Arrival) -> None:
+        self._arriving.queued(len(arrival.prompt_token_ids))
+        try:
+            self.engine.add_request(arrival)
+        except SquadronError as error:  # it was checked before it was queued, but the engine may have stopped since
+            self._refuse(arrival, str(error))
+        except Exception as error:  # a failure of this request only
+            logger.exception("request %s could not be added", arrival.request.id)
+            self._refuse(arrival, f"{type(error).__name__}: {error}")
+
+    def _refuse(self, arrival: Arrival, message: str) -> None:
+        request = arrival.request
+        self._deliver([failed_request(request.id, request.resume.attempt, arrival.prompt_token_ids, message)])
+
+
+def _may_be_refused(request: Request) -> bool:
+    """Not if it has tokens: it was let in where they come from."""
+    return not any(request.resume.output_ids)

@@ -1,0 +1,25 @@
+"""What is known of an engine that runs."""
+
+import asyncio
+
+from engine.request import Request
+from tests.engine.frontend.engines import PARAMS, collect
+
+
+async def test_why_knows_a_finished_request(engine):
+    engine.add_request(Request("mine", [1, 2], PARAMS))
+    while True:
+        try:
+            parts = await engine.observer.why("mine")
+        except KeyError:
+            continue
+        if "decode" in parts and engine.observer.stats().num_requests_running == 0:
+            break
+    assert set(parts) == {"queue", "prefill", "decode"}
+
+
+async def test_a_question_nobody_waits_for_harms_nobody(engine):
+    asking = asyncio.create_task(engine.observer.trace())
+    await asyncio.sleep(0)
+    asking.cancel()
+    assert len((await collect(engine, "r", [1] * 5)).outputs[0].token_ids) == 20
