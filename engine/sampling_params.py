@@ -111,6 +111,16 @@ class SamplingParams:
         return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0)
 
     @property
+    def history_matters(self) -> bool:
+        """Whether the choice of a token depends on the driver's knowing the ones before."""
+        return (
+            self.has_penalties
+            or bool(self.bad_words)
+            or self.beam_width is not None
+            or self.structured_outputs is not None
+        )
+
+    @property
     def num_samples(self) -> int:
         """How many sequences the request has."""
         return self.beam_width or self.best_of or self.n

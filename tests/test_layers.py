@@ -29,8 +29,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "checkpoint": (),
         "worker": ("checkpoint",),  # what a rank is given it reads itself: weights, and their manifest
         "batch": ("grammars", "scheduling"),
-        "admission": ("batch", "checkpoint", "grammars", "output", "records", "scheduling", "text"),
         "recovery": ("records", "scheduling"),
+        "admission": ("batch", "checkpoint", "grammars", "output", "records", "recovery", "scheduling"),
         "llm_engine": (
             *("admission", "batch", "checkpoint", "grammars", "output", "records"),
             *("recovery", "scheduling", "text"),

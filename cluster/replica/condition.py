@@ -16,7 +16,7 @@ class Condition:
 
     def __init__(self, engine: AsyncEngine, name: str) -> None:
         self.is_stopping = False  # the replica is told to end
-        self.fingerprint = fingerprint(engine.arithmetic)
+        self.fingerprint = fingerprint(engine.observer.arithmetic)
         self._engine = engine
         self._name = name
         self._num_steps = 0  # number of ended steps at the last look
@@ -36,7 +36,7 @@ class Condition:
             self._problem(now - self._waiting_since),
             stats,
             self.fingerprint,
-            self._engine.arithmetic,
+            self._engine.observer.arithmetic,
             self._engine.observer.queue_limits(),
         )
 

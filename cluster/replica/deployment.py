@@ -59,7 +59,7 @@ class EngineDeployment:
         await asyncio.to_thread(self._engine.start)
         self._condition = Condition(self._engine, self._name)
         self._totals = Totals(self._engine, config)
-        logger.info("fingerprint %s: %s", self._condition.fingerprint, self._engine.arithmetic)
+        logger.info("fingerprint %s: %s", self._condition.fingerprint, self._engine.observer.arithmetic)
         self._reporting = asyncio.create_task(self._report())
 
     async def generate(self, request: Request, gateway: GatewayAddress) -> Refusal | str:

@@ -2,20 +2,17 @@
 
 import hashlib
 import random
-from collections.abc import Sequence as Seq
+from collections.abc import Callable, Iterable
 
 from engine.admission.limits import Limits, check_request, stop_token_ids
 from engine.batch.sampling_rows import pack_params, uses_rare_columns
 from engine.config import EngineConfig
 from engine.grammars.kept import Grammars
 from engine.output.beam_search import num_candidates
-from engine.output.stopping import replay_text
+from engine.output.output_processor import OutputProcessor
 from engine.outputs import RequestMetrics
 from engine.request import Arrival, Request
-from engine.sampling_params import SamplingParams
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
-from engine.text.detokenizer import Detokenizer
-from engine.text.tokenizer import Tokenizer
 
 # One level of priority is worth this many arrivals: at most that many later requests overtake one,
 # so that none starves.
@@ -27,13 +24,10 @@ class Admission:
 
     limits: Limits  # those of the workers' current cache
 
-    def __init__(
-        self, config: EngineConfig, tokenizer: Tokenizer, detokenizer: Detokenizer, grammars: Grammars
-    ) -> None:
+    def __init__(self, config: EngineConfig, processor: OutputProcessor, grammars: Grammars) -> None:
         self._has_priorities = config.scheduling_policy == "priority"
         self._shares_prefixes = config.enable_prefix_caching  # a request's own choices always share their prompt
-        self._tokenizer = tokenizer
-        self._detokenizer = detokenizer
+        self._processor = processor
         self._grammars = grammars
         self._seeds = random.Random(config.seed)
         self._num_arrivals = 0
@@ -73,9 +67,9 @@ class Admission:
             metrics=RequestMetrics(arrival.time, phase_start=arrival.time),
             prompt_logprobs_sent=any(request.resume.output_ids),
             prefix_salt=_salt(request.cache_salt) if self._shares_prefixes else None,
-            bad_words_ids=_bad_words(params, self._tokenizer),
+            bad_words_ids=_bad_words(params.bad_words, self._processor.tokenizer.encode_word),
             eos_token_ids=self.limits.eos_token_ids,
-            history_matters=_history_matters(params),
+            history_matters=params.history_matters,
             has_penalties=params.has_penalties,
             has_bias=has_bias,
             wants_rare_columns=uses_rare_columns(params),
@@ -83,7 +77,10 @@ class Admission:
         if is_beam_search:
             group.num_candidates = num_candidates(params, group.stop_token_ids, self.limits.vocab_size)
         group.packed_params = pack_params(params, group.seed, group.num_candidates)
-        self._go_on(group)
+        if params.structured_outputs is not None:
+            for seq in group.seqs:
+                seq.matcher = self._grammars.matcher(params.structured_outputs)
+        self._processor.replay(group)
         _make_lanes(group)
         return group
 
@@ -92,25 +89,6 @@ class Admission:
         number = self._num_arrivals
         self._num_arrivals += 1
         return number + (priority * ARRIVALS_PER_PRIORITY if self._has_priorities else 0), number
-
-    def _go_on(self, group: SequenceGroup) -> None:
-        """Continue from the tokens that its choices already have."""
-        asked = group.params.structured_outputs
-        for seq in group.seqs:
-            seq.matcher = None if asked is None else self._grammars.matcher(asked)
-            replay_text(group, seq, self._detokenizer)
-        for seq, cumulative_logprob in zip(group.seqs, group.request.resume.cumulative_logprobs, strict=False):
-            seq.cumulative_logprob = cumulative_logprob
-
-
-def _history_matters(params: SamplingParams) -> bool:
-    """Whether the choice of a token depends on the driver's knowing the ones before."""
-    return (
-        params.has_penalties
-        or bool(params.bad_words)
-        or params.beam_width is not None
-        or params.structured_outputs is not None
-    )
 
 
 def _make_lanes(group: SequenceGroup) -> None:
@@ -124,7 +102,7 @@ def _make_lanes(group: SequenceGroup) -> None:
 
 def _sequences(arrival: Arrival, count: int) -> list[Sequence]:
     prompt, output_ids = arrival.prompt_token_ids, arrival.request.resume.output_ids
-    outputs: Seq[Seq[int]] = output_ids if any(output_ids) else [()] * count
+    outputs: Iterable[Iterable[int]] = output_ids if any(output_ids) else [()] * count
     return [Sequence(choice, [*prompt, *output], len(prompt)) for choice, output in enumerate(outputs)]
 
 
@@ -132,7 +110,7 @@ def _salt(salt: str | None) -> bytes:
     return hashlib.blake2b(salt.encode(), digest_size=16).digest() if salt else b""
 
 
-def _bad_words(params: SamplingParams, tokenizer: Tokenizer) -> list[list[int]]:
+def _bad_words(bad_words: Iterable[str], encode_word: Callable[[str], list[int]]) -> list[list[int]]:
     """The token ids of each word, at the start of a text and after a space."""
-    words = {tuple(tokenizer.encode_word(form)) for word in params.bad_words for form in (word, f" {word}")}
+    words = {tuple(encode_word(form)) for word in bad_words for form in (word, f" {word}")}
     return [list(word) for word in sorted(words) if word]

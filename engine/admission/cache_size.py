@@ -1,7 +1,7 @@
-"""Checks of the cache size that workers found, at the start and at each restart."""
+"""The cache size that workers found, at the start and at each restart, and what follows from it."""
 
 from engine.admission.limits import Limits
-from engine.checkpoint.model_config import ModelConfig
+from engine.checkpoint.model_config import ModelConfig, resolve_max_model_len
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.executor import Capacity
@@ -9,34 +9,45 @@ from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.sequence import Lane
 
 
-def check_longest_sequence(capacity: Capacity, config: EngineConfig, max_model_len: int) -> None:
-    """The longest sequence must not depend on available memory: raises InvalidConfig if the cache
-    cannot hold it, instead of serving shorter ones.
-    """
-    num_tokens = (capacity.num_gpu_blocks - 1) * config.block_size
-    if num_tokens < max_model_len:
-        whose = "" if config.max_model_len is not None else " (the model's)"
-        raise InvalidConfig(
-            f"max_model_len={max_model_len}{whose} does not fit a cache of {capacity.num_gpu_blocks} "
-            f"blocks; set max_model_len to {num_tokens} or less, or give the cache more memory"
+class CacheSize:
+    """The longest sequence, `max_model_len` tokens, does not depend on it."""
+
+    def __init__(self, config: EngineConfig, model: ModelConfig) -> None:
+        """Raises InvalidConfig."""
+        self.max_model_len = resolve_max_model_len(config, model)
+        self._config = config
+        self._model = model
+
+    def check_longest_sequence(self, capacity: Capacity) -> None:
+        """The longest sequence must not depend on available memory: raises InvalidConfig if the
+        cache cannot hold it, instead of serving shorter ones.
+        """
+        num_tokens = (capacity.num_gpu_blocks - 1) * self._config.block_size
+        if num_tokens < self.max_model_len:
+            whose = "" if self._config.max_model_len is not None else " (the model's)"
+            raise InvalidConfig(
+                f"max_model_len={self.max_model_len}{whose} does not fit a cache of {capacity.num_gpu_blocks} "
+                f"blocks; set max_model_len to {num_tokens} or less, or give the cache more memory"
+            )
+
+    def limits(self, capacity: Capacity) -> Limits:
+        """Of one request."""
+        return Limits(
+            self.max_model_len,
+            capacity.num_gpu_blocks - 1,
+            self._config.block_size,
+            self._config.max_num_seqs,
+            self._model.vocab_size,
+            self._model.eos_token_ids,
         )
 
-
-def request_limits(capacity: Capacity, config: EngineConfig, model: ModelConfig, max_model_len: int) -> Limits:
-    return Limits(
-        max_model_len,
-        capacity.num_gpu_blocks - 1,
-        config.block_size,
-        config.max_num_seqs,
-        model.vocab_size,
-        model.eos_token_ids,
-    )
-
-
-def empty_blocks(capacity: Capacity, config: EngineConfig, max_model_len: int) -> BlockManager:
-    return BlockManager(
-        capacity, block_size=config.block_size, max_model_len=max_model_len, max_num_seqs=config.max_num_seqs
-    )
+    def empty_blocks(self, capacity: Capacity) -> BlockManager:
+        return BlockManager(
+            capacity,
+            block_size=self._config.block_size,
+            max_model_len=self.max_model_len,
+            max_num_seqs=self._config.max_num_seqs,
+        )
 
 
 def outgrown_message(lane: Lane, blocks: BlockManager) -> str:

@@ -38,14 +38,7 @@ class AsyncEngine:
 
     @property
     def max_model_len(self) -> int:
-        return self._engine.max_model_len
-
-    @property
-    def arithmetic(self) -> dict[str, str]:
-        """What tokens depend on beside the request, by name; once the engine has started. See
-        `engine.checkpoint.fingerprint`.
-        """
-        return self._engine.arithmetic
+        return self._engine.cache_size.max_model_len
 
     def start(self) -> None:
         """Load the model and start the thread; blocks. Raises InvalidConfig or WorkerLost."""

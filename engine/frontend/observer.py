@@ -1,9 +1,10 @@
 """What other threads may know of an engine that runs."""
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from engine.admission.queue_limits import QueueLimits
+from engine.checkpoint.fingerprint import tokenizer_digest
 from engine.frontend.engine_thread import EngineThread
 from engine.outputs import Phase
 from engine.records.measures import Measured
@@ -25,6 +26,15 @@ class Observer:
         """As of the last step or command."""
         return self._thread.stats
 
+    @cached_property
+    def arithmetic(self) -> dict[str, str]:
+        """What tokens depend on beside the request, by name; once the engine has started. See
+        `engine.checkpoint.fingerprint`.
+        """
+        engine = self._thread.engine
+        tokenizer = tokenizer_digest(engine.config.tokenizer or engine.config.model)
+        return {**engine.arithmetic, "tokenizer": tokenizer}
+
     def measured(self) -> Measured:
         """As of now."""
         return self._thread.engine.recorder.measures.copy()
@@ -43,12 +53,12 @@ class Observer:
 
     async def trace(self) -> dict[str, Any]:
         """The last steps as a Chrome trace; see `Timeline.chrome_trace`."""
-        return await self._ask(self._thread.engine.timeline.chrome_trace)
+        return await self._ask(self._thread.engine.recorder.timeline.chrome_trace)
 
     async def why(self, request_id: str) -> dict[Phase, float]:
-        """Where a request's time went; see `LLMEngine.why`."""
-        return await self._ask(partial(self._thread.engine.why, request_id))
+        """Where a request's time went; see `Requests.why`."""
+        return await self._ask(partial(self._thread.engine.requests.why, request_id))
 
     async def steps_of(self, request_id: str, since: float, most: int) -> list[StepRecord]:
         """See `Timeline.steps_of`."""
-        return await self._ask(partial(self._thread.engine.timeline.steps_of, request_id, since, most))
+        return await self._ask(partial(self._thread.engine.recorder.timeline.steps_of, request_id, since, most))

@@ -7,6 +7,7 @@ from collections.abc import Sequence as Seq
 
 from engine.errors import InputProcessingError, SquadronError
 from engine.output import beam_search, decoding
+from engine.output.stopping import replay_text
 from engine.outputs import CompletionOutput, RequestOutput, SamplerOutput
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.scheduler import Scheduler
@@ -58,6 +59,13 @@ class OutputProcessor:
                     news.append((group, told))
                 gained = []
         return news
+
+    def replay(self, group: SequenceGroup) -> None:
+        """Make what follows from the tokens that a new request's choices already have."""
+        for seq in group.seqs:
+            replay_text(group, seq, self.detokenizer)
+        for seq, cumulative_logprob in zip(group.seqs, group.request.resume.cumulative_logprobs, strict=False):
+            seq.cumulative_logprob = cumulative_logprob
 
     def conclude(self, group: SequenceGroup) -> RequestOutput:
         """The only output of a request that had ended when it arrived."""

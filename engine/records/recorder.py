@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.outputs import Phase, RequestMetrics
+from engine.outputs import Phase, RequestMetrics, SamplerOutput
 from engine.records.measures import Measures
 from engine.records.stats import EngineStats
 from engine.records.timeline import StepRecord, Timeline
@@ -39,6 +39,7 @@ class Recorder:
         self.num_recoveries = 0
         self.num_failed_steps = 0
         self.num_quarantined = 0
+        self._in_flight: dict[int, StepRecord] = {}  # by step
         self.events: tuple[Event, ...] = ()  # the last ones; replaced as a whole, so that any thread can read them
         self._finished: OrderedDict[str, RequestMetrics] = OrderedDict()
         self._num_finished = 0
@@ -59,7 +60,7 @@ class Recorder:
 
     def submitted(
         self, plan: SchedulerOutputs, request: ExecuteModelRequest, started: float, scheduled: float, submitted: float
-    ) -> StepRecord:
+    ) -> None:
         """A step was scheduled, built and submitted at these times; record changes of requests'
         phases.
         """
@@ -73,7 +74,7 @@ class Recorder:
         self._schedule_seconds += scheduled - started
         self._build_seconds += submitted - scheduled
         num_tokens = np.diff(request.query_starts)
-        return StepRecord(
+        self._in_flight[plan.step] = StepRecord(
             step=plan.step,
             epoch=request.epoch,
             request_ids=[entry.group.request.id for entry in plan.scheduled],
@@ -89,8 +90,17 @@ class Recorder:
             submitted=submitted,
         )
 
-    def processed(self, plan: SchedulerOutputs, record: StepRecord, waited_since: float) -> None:
-        """A step's results have been applied."""
+    def arrived(self, plan: SchedulerOutputs, output: SamplerOutput, now: float) -> float:
+        """A step's results are here; returns the seconds since it was submitted."""
+        record = self._in_flight[plan.step]
+        record.finished = now
+        record.execute_ns = tuple(output.execute_ns.tolist())
+        self.measures.tokens_came(plan, now)
+        return now - record.submitted
+
+    def processed(self, plan: SchedulerOutputs, waited_since: float) -> float:
+        """A step's results have been applied; returns the time."""
+        record = self._in_flight.pop(plan.step)
         record.processed = time.monotonic()
         self._execute_seconds += record.finished - waited_since
         self._process_seconds += record.processed - record.finished
@@ -103,8 +113,11 @@ class Recorder:
         self._num_blocks_copied += record.num_copied
         self.measures.stepped(plan.num_tokens, record.execute_ns)
         self.timeline.records.append(record)
+        return record.processed
 
     def recovered(self, groups: list[SequenceGroup]) -> None:
+        """The steps in flight are lost, and these requests wait again."""
+        self._in_flight.clear()
         now = time.monotonic()
         for group in groups:
             group.metrics.enter("recovery", now)

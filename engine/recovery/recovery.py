@@ -97,7 +97,7 @@ class Recovery:
                 self._recorder.num_recoveries += 1
                 pause = self.budget.take()
                 if pause is None:
-                    raise EngineDead(f"{failure}; max_restarts={self._max_restarts} are used up") from failure
+                    raise self._give_up(f"{failure}; max_restarts={self._max_restarts} are used up") from failure
                 time.sleep(pause)
             else:
                 self._recorder.num_failed_steps += 1
@@ -108,7 +108,13 @@ class Recovery:
                 logger.error("epoch %d: the restart failed: %s", self.epoch, lost)
                 failure = lost
             except InvalidConfig as error:
-                raise EngineDead(f"{failure}; the restart failed: {error}") from error
+                raise self._give_up(f"{failure}; the restart failed: {error}") from error
+
+    def _give_up(self, reason: str) -> EngineDead:
+        """There are no workers any more."""
+        logger.critical("the engine has stopped: %s", reason)
+        self._recorder.tell(f"the engine has stopped: {reason}")
+        return EngineDead(reason)
 
     def _convict(self, group: SequenceGroup, failure: StepFailure) -> Verdict:
         if isinstance(failure, WorkerLost):

@@ -7,12 +7,14 @@ that. `TokenBudget` decides how many tokens, `Preemption` which lanes make room 
 
 from collections.abc import Iterable
 
+from engine.config import EngineConfig
+from engine.executor import Executor
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.preemption import Preemption, PreemptionCosts
 from engine.scheduling.queues import Queues
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
-from engine.scheduling.token_budget import StepLimits, TokenBudget
+from engine.scheduling.token_budget import TokenBudget, step_limits
 from engine.scheduling.waiting_line import WaitingLine
 
 
@@ -24,17 +26,17 @@ class Scheduler:
 
     def __init__(
         self,
+        config: EngineConfig,
+        executor: Executor,
         waiting: WaitingLine,
         blocks: BlockManager,
-        limits: StepLimits,
         *,
         swap_seconds_per_block: float,
-        watermark: float,
     ) -> None:
         self.queues = Queues(blocks, waiting)
-        self.budget = TokenBudget(self.queues, limits)
+        self.budget = TokenBudget(self.queues, step_limits(config, executor))
         self.preemption = Preemption(self.queues, PreemptionCosts(swap_seconds_per_block))
-        self.watermark = watermark
+        self.watermark = config.watermark
         self.step = 0
         self._shares = waiting.shares
 

@@ -40,4 +40,4 @@ def test_a_request_in_time_is_not_disturbed_and_leaves_nothing() -> None:
     add_request(engine, "timely", [1] * 4, SamplingParams(max_tokens=4, ignore_eos=True), timeout=1000)
     add_request(engine, "other", [1] * 4, SamplingParams(max_tokens=4, ignore_eos=True))
     finish(engine)
-    assert engine._deadlines.passed(time.monotonic() + 2000) == []
+    assert engine.requests.deadlines.passed(time.monotonic() + 2000) == []

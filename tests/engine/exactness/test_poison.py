@@ -96,7 +96,7 @@ def test_what_was_not_finite_once_is_not_found_in_the_cache(untied: str, backend
     with poisoned_engine(untied, backend) as engine:
         if is_aborted:
             add_request(engine, "gone", *request)
-            engine._in_flight.append(engine._next_step())
+            assert engine._submit_next()
             engine.abort_request("gone")
             engine.step()
         else:
@@ -131,10 +131,10 @@ def test_who_found_blocks_that_were_not_finite_is_computed_again(
     with poisoned_engine(untied, backend) as engine:
         add_request(engine, "writer", *writer)
         for _ in range(num_steps_later):
-            engine._in_flight.append(engine._next_step())
+            assert engine._submit_next()
         add_request(engine, "reader", *reader)
-        engine._in_flight.append(engine._next_step())
-        engine._in_flight[-1].future.result()
+        assert engine._submit_next()
+        engine._in_flight[-1][1].result()
         engine.executor._worker._shard.model.ops.embedding = healed(engine)
         joined: dict[str, Accumulator] = {"writer": Accumulator(), "reader": Accumulator()}
         while engine.has_unfinished_requests():

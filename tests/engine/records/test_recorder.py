@@ -16,14 +16,14 @@ def test_a_requests_times_sum_to_its_life_and_the_timeline_has_every_step():
     phases = set()
     for request_id, answer in answers.items():
         if answer.error is None:
-            parts = engine.why(request_id)
+            parts = engine.requests.why(request_id)
             assert sum(parts.values()) == pytest.approx(answer.metrics.finished_time - answer.metrics.arrival_time)
             phases |= set(parts)
     assert {"queue", "prefill", "decode", "recovery"} <= phases and phases & {"swap", "preemption"}
-    steps = [record.step for record in engine.timeline.records]
+    steps = [record.step for record in engine.recorder.timeline.records]
     assert steps == sorted(steps) and len(steps) == engine.stats().num_steps
-    events = engine.timeline.chrome_trace()["traceEvents"]
+    events = engine.recorder.timeline.chrome_trace()["traceEvents"]
     assert {event["args"]["step"] for event in events if event["name"] in ("decode", "prefill")} <= set(steps)
     assert all(event["dur"] >= 0 for event in events if event["ph"] == "X")
     with pytest.raises(KeyError):
-        engine.why("never seen")
+        engine.requests.why("never seen")

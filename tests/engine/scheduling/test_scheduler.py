@@ -17,7 +17,7 @@ def choices(n, max_tokens=60, prompt=PROMPT, **fields):
 
 def computed(engine):
     """Tokens, those that a preemption had computed again included."""
-    return sum(int(record.num_tokens.sum()) for record in engine.timeline.records)
+    return sum(int(record.num_tokens.sum()) for record in engine.recorder.timeline.records)
 
 
 def parts(engine):
@@ -99,7 +99,7 @@ def test_more_choices_than_places_take_turns():
     engine = make_engine(Knobs(overrides={"max_num_seqs": 3}))
     answer = run(engine, [request])["r"]
     assert [choice.token_ids for choice in answer.outputs] == [truth(request, n, seed=1) for n in range(10)]
-    assert max(len(record.request_ids) for record in engine.timeline.records) == 3
+    assert max(len(record.request_ids) for record in engine.recorder.timeline.records) == 3
 
 
 @pytest.mark.parametrize("enable_prefix_caching", [True, False])
@@ -120,7 +120,7 @@ def test_choices_share_the_prompt_again_after_a_crash(enable_prefix_caching):
     request = choices(8, max_tokens=10, ignore_eos=True)
     answer = run(engine, [request])["r"]
     assert [choice.token_ids for choice in answer.outputs] == [truth(request, n, seed=1) for n in range(8)]
-    again = [int(record.num_tokens.sum()) for record in engine.timeline.records if record.epoch == 1]
+    again = [int(record.num_tokens.sum()) for record in engine.recorder.timeline.records if record.epoch == 1]
     # Six tokens were known of each choice: 106 positions, ten of them in no full block of the
     # prompt.
     assert again[0] == 106 + 7 * 10
@@ -153,7 +153,7 @@ def test_a_choice_that_has_ended_gives_up_its_place():
     beside = 0
     while engine.has_unfinished_requests():
         engine.step()
-        last = engine.timeline.records[-1].request_ids if engine.timeline.records else []
+        last = engine.recorder.timeline.records[-1].request_ids if engine.recorder.timeline.records else []
         beside += "r" in last and "next" in last
     assert beside > 0
 
@@ -185,7 +185,7 @@ def test_prompt_logprobs_are_the_first_choices_work_and_the_others_share_its_blo
     engine.executor.crash_at = {3}
     answer = run(engine, [Request("r", PROMPT, params, 0, None)])["r"]
     assert len(answer.prompt_logprobs) == len(PROMPT)
-    first, *_, again = (int(engine.timeline.records[index].num_tokens.sum()) for index in (0, 1, 3))
+    first, *_, again = (int(engine.recorder.timeline.records[index].num_tokens.sum()) for index in (0, 1, 3))
     assert first == 100 + 3 * 4
     assert again == 103 + 3 * 7, "known logprobs are not computed again"
 
@@ -196,5 +196,5 @@ def test_beams_share_again_after_a_crash():
     engine = make_engine(Knobs())
     engine.executor.crash_at = {6}
     assert essence(run(engine, [beams])["r"]) == essence(expected)
-    again = [int(record.num_tokens.sum()) for record in engine.timeline.records if record.epoch == 1]
+    again = [int(record.num_tokens.sum()) for record in engine.recorder.timeline.records if record.epoch == 1]
     assert again[0] <= 106 + 3 * 10

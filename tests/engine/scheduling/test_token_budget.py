@@ -16,7 +16,7 @@ def test_stages_work_on_different_parts_of_the_prompts_at_once(depth: int, runs_
         )
     while engine.has_unfinished_requests():
         engine.step()
-    sizes = [int(record.num_tokens.sum()) for record in engine.timeline.records]
+    sizes = [int(record.num_tokens.sum()) for record in engine.recorder.timeline.records]
     if depth == 1 or runs_ahead:
         assert sizes[0] == 1600
     else:
@@ -24,7 +24,7 @@ def test_stages_work_on_different_parts_of_the_prompts_at_once(depth: int, runs_
         assert 32 in prompt_tokens(engine)  # as many as a stage computes while it reads its weights
         # Sequences that decode and parts of prompts are in the same steps, so that steps take
         # equally long.
-        assert any(1 in record.num_tokens and max(record.num_tokens) > 1 for record in engine.timeline.records)
+        assert any(1 in record.num_tokens and max(record.num_tokens) > 1 for record in engine.recorder.timeline.records)
 
 
 def test_a_prompt_that_takes_a_free_place_is_spread_over_steps_however_many_wait_behind_it() -> None:
@@ -60,7 +60,7 @@ def test_a_long_prompt_that_comes_first_in_order_leaves_decoding_sequences_their
     add_request(engine, "long", [7] * 450, SamplingParams(max_tokens=1), priority=-1)
     while "long" not in {output.request_id for output in engine.step()}:
         pass
-    records = [record for record in engine.timeline.records if "long" in record.request_ids]
+    records = [record for record in engine.recorder.timeline.records if "long" in record.request_ids]
     assert len(records) >= 14, "the prompt has what the others leave"
     window = 1 if runs_ahead else depth
     for start in range(len(records) - window + 1):
@@ -72,4 +72,4 @@ def test_a_long_prompt_that_comes_first_in_order_leaves_decoding_sequences_their
 
 def prompt_tokens(engine):
     """Of each step, without prompts of a single token."""
-    return [int(record.num_tokens[record.num_tokens > 1].sum()) for record in engine.timeline.records]
+    return [int(record.num_tokens[record.num_tokens > 1].sum()) for record in engine.recorder.timeline.records]

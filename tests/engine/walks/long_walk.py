@@ -79,8 +79,8 @@ def walk(rng: random.Random, knobs: Knobs) -> tuple[int, Counter[str]]:
         for output in engine.step():
             if output.finished:
                 ends["failed" if output.error else "finished"] += 1
-        if engine.timeline.records:
-            for request_id in set(engine.timeline.records[-1].request_ids) & set(unscheduled):
+        if engine.recorder.timeline.records:
+            for request_id in set(engine.recorder.timeline.records[-1].request_ids) & set(unscheduled):
                 del unscheduled[request_id]
                 for other in unscheduled:
                     unscheduled[other] += arrivals[other] < arrivals[request_id]
