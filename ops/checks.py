@@ -31,6 +31,16 @@ def sample_sizes(
     return logits.shape
 
 
+def mask_sizes(logits: Tensor, mask_starts: Tensor, mask_words: Tensor) -> torch.Size:
+    """Rows and tokens, of the arguments of `apply_mask`."""
+    check_shape("logits", logits, (None, None), torch.float32)
+    check_shape("mask_starts", mask_starts, (logits.shape[0] + 1,), torch.int32)
+    check_shape("mask_words", mask_words, (None,), torch.int32)
+    if mask_words.shape[0] % -(-logits.shape[1] // 32):
+        raise ValueError(f"{mask_words.shape[0]} words are no masks of {logits.shape[1]} tokens, 32 a word")
+    return logits.shape
+
+
 def logprobs_sizes(logits: Tensor, token_ids: Tensor, num_top: int) -> torch.Size:
     """Rows and tokens, of the arguments of `token_logprobs`."""
     check_shape("logits", logits, (None, None), torch.float32)

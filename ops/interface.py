@@ -171,6 +171,14 @@ class Ops(Protocol):
         the host.
         """
 
+    def apply_mask(self, logits: Tensor, mask_starts: Tensor, mask_words: Tensor) -> None:
+        """In place on logits [R, V] float32: in rows that have words, tokens are banned whose bits
+        are 0.
+
+        Row r's are mask_words[mask_starts[r]:mask_starts[r + 1]], int32: none, or ceil(V / 32) of
+        them, bit t % 32 of word t // 32 being token t's.
+        """
+
     def apply_penalties(
         self,
         logits: Tensor,

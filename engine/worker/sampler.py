@@ -17,7 +17,6 @@ from engine.worker.device.transfer import upload
 from ops.interface import Ops
 from ops.logits.allowed import apply_allowed
 from ops.logits.bias import apply_bias
-from ops.logits.mask import apply_mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ _PENALTIES = (
 )
 # In this order. Bad words and min_tokens are biases of -inf.
 STEPS = (
-    Step(apply_mask, ("mask_starts", "mask_words")),
+    Step("apply_mask", ("mask_starts", "mask_words")),
     Step(apply_allowed, ("allowed_starts", "allowed_ids")),
     Step(apply_bias, ("bias_starts", "bias_ids", "bias_values")),
     Step("apply_penalties", _PENALTIES),

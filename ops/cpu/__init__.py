@@ -21,6 +21,7 @@ from ops.cpu.linear import (
     prepare_linear,
     prepare_tree_linear,
 )
+from ops.cpu.mask import apply_mask
 from ops.cpu.moe import add_gated, experts_tree, prepare_experts, route
 from ops.cpu.norm import add, add_rms_norm, qk_norm, rms_norm
 from ops.cpu.rotary import rotary_and_cache
@@ -50,6 +51,7 @@ __all__ = [
     "add",
     "add_gated",
     "add_rms_norm",
+    "apply_mask",
     "apply_penalties",
     "copy_blocks",
     "embedding",

@@ -27,6 +27,7 @@ from ops.kernels.qk_norm import qk_norm
 from ops.kernels.rotary import rotary_and_cache
 from ops.kernels.route import add_gated, route
 from ops.kernels.sampling import sample
+from ops.reference.mask import apply_mask
 
 NAME = "triton"
 EXACT = True
@@ -40,6 +41,7 @@ __all__ = [
     "add",
     "add_gated",
     "add_rms_norm",
+    "apply_mask",
     "apply_penalties",
     "copy_blocks",
     "embedding",

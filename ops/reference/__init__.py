@@ -18,6 +18,7 @@ from ops.reference.linear import (
     prepare_tree_linear,
 )
 from ops.reference.logprobs import token_logprobs
+from ops.reference.mask import apply_mask
 from ops.reference.moe import add_gated, experts_tree, prepare_experts, route
 from ops.reference.norm import add, add_rms_norm, qk_norm, rms_norm
 from ops.reference.penalties import apply_penalties
@@ -36,6 +37,7 @@ __all__ = [
     "add",
     "add_gated",
     "add_rms_norm",
+    "apply_mask",
     "apply_penalties",
     "copy_blocks",
     "embedding",

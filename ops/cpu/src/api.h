@@ -100,6 +100,11 @@ SQUADRON_API void squadron_sample(const float* logits, int64_t rows, int64_t siz
                                   const int32_t* top_k, const float* top_p, const float* min_p, const int64_t* seed,
                                   const int32_t* choice, const int32_t* position, int32_t* tokens, int32_t threads);
 
+// logits [rows, size]: -inf where a row has words and the token's bit is 0. starts [rows + 1] into words: a row has none, or as
+// many as hold a bit for each token.
+SQUADRON_API void squadron_apply_mask(float* logits, int64_t rows, int64_t size, const int32_t* starts,
+                                      const int32_t* words, int32_t threads);
+
 // logits [rows, size]; token_ids, logprobs, ranks [rows]; top_ids, top_logprobs [rows, num_top], num_top <= size.
 // A row with a NaN has NaN for logprobs, and the first ids for the best.
 SQUADRON_API void squadron_token_logprobs(const float* logits, int64_t rows, int64_t size, const int32_t* token_ids,
