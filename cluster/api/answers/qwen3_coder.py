@@ -1,0 +1,144 @@
+"""Tool calls as Qwen3-Coder writes them: `<function=NAME>` and `<parameter=NAME>` in place of
+JSON.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cluster.api.answers.marks import held_back
+from cluster.api.answers.parts import Arguments, CallBegun, Content, Part
+from cluster.api.answers.schema_types import STRING, json_value, types_of
+
+BEGIN, END = "<tool_call>", "</tool_call>"
+FUNCTION, FUNCTION_END = "<function=", "</function>"
+PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+
+
+class Qwen3CoderParser:
+    """A parameter's type comes from the tool's schema: a string's text follows as it is written,
+    other values when they are complete. A value that is not of its type is passed on as a string.
+    """
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """`tools`: those of the request, as the API has them."""
+        self._properties = {tool["function"]["name"]: _properties(tool["function"]) for tool in tools}
+        self._state = self._content
+        self._text = ""  # not decided yet
+        self._types: frozenset[str] = frozenset()  # of the parameter that is being read
+
+    def add(self, text: str) -> list[Part]:
+        self._text += text
+        return self._run(is_end=False)
+
+    def end(self) -> list[Part]:
+        return self._run(is_end=True)
+
+    def _run(self, *, is_end: bool) -> list[Part]:
+        """State by state, until one needs more text."""
+        parts: list[Part] = []
+        while True:
+            before = self._state, self._text
+            parts += self._state(is_end=is_end)
+            if before == (self._state, self._text):
+                return parts
+
+    def _content(self, *, is_end: bool) -> list[Part]:
+        places = [place for mark in (BEGIN, FUNCTION) if (place := self._text.find(mark)) >= 0]
+        if places:
+            before, self._text = self._text[: min(places)], self._text[min(places) :]
+            self._state = self._head
+            return [Content(before.rstrip())]
+        held = 0 if is_end else held_back(self._text, BEGIN, FUNCTION)
+        shown = self._text if is_end else self._text[: len(self._text) - held].rstrip()
+        self._text = self._text[len(shown) :]
+        return [Content(shown)]
+
+    def _head(self, *, is_end: bool) -> list[Part]:
+        """From either mark to the end of `<function=NAME>`. A mark that no name follows is
+        content.
+        """
+        rest = self._text.removeprefix(BEGIN).lstrip()
+        name, is_closed, after = rest.removeprefix(FUNCTION).partition(">")
+        if not is_end and (FUNCTION.startswith(rest) or (rest.startswith(FUNCTION) and not is_closed)):
+            return []
+        if rest.startswith(FUNCTION) and is_closed:
+            self._function = self._properties.get(name.strip(), {})
+            self._num_parameters = 0
+            self._text, self._state = after, self._between
+            return [CallBegun(name.strip())]
+        mark = BEGIN if self._text.startswith(BEGIN) else FUNCTION
+        self._text, self._state = self._text.removeprefix(mark), self._content
+        return [Content(mark)]
+
+    def _between(self, *, is_end: bool) -> list[Part]:
+        """Before a parameter, or the end of the function."""
+        self._text = text = self._text.lstrip()
+        name, is_closed, after = text.removeprefix(PARAMETER).partition(">")
+        if not is_end and (
+            PARAMETER.startswith(text)
+            or (text.startswith(PARAMETER) and not is_closed)
+            or (FUNCTION_END.startswith(text) and text != FUNCTION_END)
+        ):
+            return []
+        if text.startswith(PARAMETER) and is_closed:
+            self._types = types_of(self._function.get(name.strip()))
+            self._num_parameters += 1
+            self._text, self._state = after, self._line_end
+            opening = "{" if self._num_parameters == 1 else ", "
+            return [Arguments(f"{opening}{json.dumps(name.strip(), ensure_ascii=False)}: ")]
+        self._text, self._state = text.removeprefix(FUNCTION_END), self._after
+        return [Arguments("}" if self._num_parameters else "{}")]
+
+    def _line_end(self, *, is_end: bool) -> list[Part]:
+        """The one before a value, which does not belong to it."""
+        if not self._text and not is_end:
+            return []
+        self._text = self._text.removeprefix("\n")
+        if self._types != STRING:
+            self._state = self._value
+            return []
+        self._state = self._string
+        return [Arguments('"')]
+
+    def _string(self, *, is_end: bool) -> list[Part]:
+        value, mark, rest = self._text.partition(PARAMETER_END)
+        if mark or is_end:
+            self._text, self._state = rest, self._between
+            return [Arguments(_escaped(value.removesuffix("\n")) + '"')]
+        kept = len(self._text) - held_back(self._text, "\n" + PARAMETER_END, PARAMETER_END)
+        shown, self._text = self._text[:kept], self._text[kept:]
+        return [Arguments(_escaped(shown))]
+
+    def _value(self, *, is_end: bool) -> list[Part]:
+        value, mark, rest = self._text.partition(PARAMETER_END)
+        if not mark and not is_end:
+            return []
+        self._text, self._state = rest, self._between
+        return [Arguments(json_value(value.removesuffix("\n"), self._types))]
+
+    def _after(self, *, is_end: bool) -> list[Part]:
+        """Behind a function: END, which may be missing."""
+        self._text = self._text.lstrip()
+        if END.startswith(self._text) and self._text != END and not is_end:
+            return []
+        self._text, self._state = self._text.removeprefix(END), self._gap
+        return []
+
+    def _gap(self, *, is_end: bool) -> list[Part]:
+        """Spaces behind a call, which are not shown."""
+        self._text = self._text.lstrip()
+        if self._text:
+            self._state = self._content
+        return []
+
+
+def _properties(function: Mapping[str, Any]) -> Mapping[str, Any]:
+    parameters = function.get("parameters")
+    found = parameters.get("properties") if isinstance(parameters, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _escaped(text: str) -> str:
+    """What stands between the quotes of a JSON string; of pieces, the same as of the whole."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
