@@ -10,11 +10,31 @@ from engine.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A conversation for the chat template: each message a `role` (system, user or assistant) and
-    its `content`.
+    """A conversation for the chat template: each message a `role` (system, user, assistant or tool)
+    and its `content`, and what else the template knows, for example `tool_calls`.
     """
 
     messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] | None = None  # as the OpenAI API has them
+    variables: Mapping[str, Any] = field(default_factory=dict)  # for the template, by name
+    continues: bool = False  # the answer is the rest of the last message, an assistant's
+
+    @property
+    def num_characters(self) -> int:
+        """Of all texts in it."""
+        return sum(map(_num_characters, (*self.messages, *(self.tools or ()), self.variables)))
+
+
+def _num_characters(value: Any) -> int:
+    match value:
+        case str():
+            return len(value)
+        case dict():
+            return sum(map(_num_characters, value.values()))
+        case list():
+            return sum(map(_num_characters, value))
+        case _:
+            return 0
 
 
 Prompt = str | list[int] | ChatPrompt  # a list: of token ids
@@ -69,8 +89,8 @@ def estimated_tokens(prompt: Prompt) -> int:
     match prompt:
         case str():
             return len(prompt if prompt.isascii() else prompt.encode(errors="surrogatepass")) // BYTES_PER_TOKEN + 1
-        case ChatPrompt(messages):
-            return sum(estimated_tokens(message.get("content") or "") for message in messages)
+        case ChatPrompt():
+            return prompt.num_characters // BYTES_PER_TOKEN + 1
         case _:
             return len(prompt)
 

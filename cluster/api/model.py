@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cluster.api.answers.form import ToolFormat
 from engine.text.text_limit import TextLimit
 
 
@@ -14,4 +15,6 @@ class Model:
     vocab_size: int  # width of the logits
     default_sampling: Mapping[str, Any] = field(default_factory=dict)  # for fields that a request omits
     special_ids: frozenset[int] = frozenset()  # tokens that a text does not show by default
+    tool_format: ToolFormat | None = None  # in which it writes calls; None: its chat template takes no tools
+    reasoning_ids: tuple[int, int] | None = None  # the tokens at both ends of its reasoning
     text_limit: TextLimit | None = None  # of a prompt; None: only the engine can tell what fits

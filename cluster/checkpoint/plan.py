@@ -11,7 +11,7 @@ from cluster.checkpoint.spec import read_spec
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
-from engine.text.chat_template import find_template
+from engine.text.chat_template import find_templates
 from engine.text.tokenizer import read_settings
 from parallel.errors import InvalidSharding
 from parallel.spec.decoder import DecoderConfig
@@ -81,7 +81,7 @@ def _check_tokenizer(config: EngineConfig) -> None:
     folder = Path(config.tokenizer or config.model)
     if not (folder / "tokenizer.json").exists():
         raise InvalidConfig(f"{folder / 'tokenizer.json'} does not exist; name a folder that holds one with tokenizer")
-    find_template(folder, read_settings(folder))
+    find_templates(folder, read_settings(folder))
 
 
 def _check_cache(config: EngineConfig, max_model_len: int, block_bytes: int) -> None:

@@ -40,7 +40,7 @@ def _is_long(prompt: Prompt) -> bool:
     match prompt:
         case str():
             return len(prompt) > LONG_PROMPT
-        case ChatPrompt(messages):
-            return sum(len(message.get("content") or "") for message in messages) > LONG_PROMPT
+        case ChatPrompt():
+            return prompt.num_characters > LONG_PROMPT
         case _:
             return False

@@ -137,6 +137,8 @@ class EngineDeployment:
             "vocab_size": model.vocab_size,
             "default_sampling": model.default_sampling,
             "special_ids": self._engine.tokenizer.special_ids,
+            "tool_format": self._engine.tokenizer.tool_format,
+            "reasoning_ids": self._engine.tokenizer.reasoning_ids,
             "text_limit": self._engine.tokenizer.text_limit(self._engine.max_model_len),
         }
 

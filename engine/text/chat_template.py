@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 from jinja2 import nodes
@@ -16,11 +16,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import InvalidConfig
 
-DEFAULT = "default"  # the name of the template for conversations without tools
+DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates; the latter, if it is there, for requests with tools
+NAMES = (DEFAULT, TOOL_USE)
 
 
-def find_template(folder: Path, settings: dict[str, Any]) -> str | None:
-    """The template's source, looked for as transformers does; None if there is none of that name.
+def find_templates(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
+    """The sources of the templates DEFAULT and TOOL_USE, as far as there are any, looked for as
+    transformers does.
 
     chat_template.jinja and additional_chat_templates/NAME.jinja come before tokenizer_config.json
     (`settings`), which holds one template or a list of named ones. Raises InvalidConfig for one
@@ -30,11 +32,16 @@ def find_template(folder: Path, settings: dict[str, Any]) -> str | None:
     files += [(path.stem, path) for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))]
     named = {name: path for name, path in files if path.exists()}
     if named:
-        where = named.get(DEFAULT)
-        return None if where is None else _checked(_read(where), str(where))
-    where = folder / "tokenizer_config.json"
-    source = _from_settings(settings.get("chat_template"), str(where))
-    return None if source is None else _checked(source, f"{where}: chat_template")
+        return {name: _checked(_read(named[name]), str(named[name])) for name in NAMES if name in named}
+    where = f"{folder / 'tokenizer_config.json'}: chat_template"
+    return {name: _checked(source, where) for name, source in _from_settings(settings, where).items()}
+
+
+def tool_format(source: str) -> Literal["hermes", "qwen3_coder"] | None:
+    """In which form a template shows the model how tools are called."""
+    if "<function=" in source:
+        return "qwen3_coder"
+    return "hermes" if "<tool_call>" in source else None
 
 
 def make_environment() -> ImmutableSandboxedEnvironment:
@@ -64,17 +71,20 @@ class _Generation(Extension):
         return caller()
 
 
-def _from_settings(value: Any, where: str) -> str | None:
+def _from_settings(settings: dict[str, Any], where: str) -> dict[str, str]:
+    value = settings.get("chat_template")
     if isinstance(value, list):
         try:
             value = {entry["name"]: entry["template"] for entry in value}
         except (KeyError, TypeError):
-            raise InvalidConfig(f"{where}: chat_template is a list of other things than names and templates") from None
-    if isinstance(value, dict):
-        value = value.get(DEFAULT)
-    if value is not None and not isinstance(value, str):
-        raise InvalidConfig(f"{where}: chat_template holds {type(value).__name__}, not a template")
-    return value
+            raise InvalidConfig(f"{where} is a list of other things than names and templates") from None
+    if not isinstance(value, dict):
+        value = {DEFAULT: value}
+    found = {name: value[name] for name in NAMES if value.get(name) is not None}
+    for source in found.values():
+        if not isinstance(source, str):
+            raise InvalidConfig(f"{where} holds {type(source).__name__}, not a template")
+    return found
 
 
 def _read(path: Path) -> str:

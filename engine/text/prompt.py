@@ -19,8 +19,8 @@ def _token_ids(prompt: Prompt, tokenizer: Tokenizer, max_model_len: int) -> list
     match prompt:
         case str():
             return tokenizer.encode(prompt, max_model_len)
-        case ChatPrompt(messages):
-            return tokenizer.encode_chat(messages, max_model_len)
+        case ChatPrompt():
+            return tokenizer.encode_chat(prompt, max_model_len)
         case token_ids:
             return list(token_ids)
 

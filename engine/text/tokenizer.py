@@ -2,20 +2,22 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Encoder
 
 from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
-from engine.text.chat_template import find_template
+from engine.request import ChatPrompt
+from engine.text.chat_template import DEFAULT, TOOL_USE, find_templates, tool_format
 from engine.text.template_process import TemplateRenderer
 from engine.text.text_limit import TextLimit, bytes_per_token
 
 # The library would spread a batch over all cores, which the engine needs. It has no other switch.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+BEGIN, END = "<think>", "</think>"  # around reasoning; single tokens where a model knows them
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -34,12 +36,17 @@ class Tokenizer:
         self._encoder.no_truncation()  # prompts are never truncated: too long ones are rejected
         self._encoder.no_padding()
         settings = read_settings(path)
-        source = find_template(path, settings)
-        self._renderer = None if source is None else TemplateRenderer(source)
+        templates = find_templates(path, settings)
+        renderers = {name: TemplateRenderer(source) for name, source in templates.items()}
+        self._renderer = renderers.get(DEFAULT)
+        self._tool_renderer = renderers.get(TOOL_USE, self._renderer)
+        self.tool_format = tool_format(templates.get(TOOL_USE, templates.get(DEFAULT, "")))
         self._special = {name: _text(settings[name]) for name in SPECIAL_TOKENS if settings.get(name) is not None}
         vocabulary = self._encoder.get_vocab(with_added_tokens=True)
         added = self._encoder.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        added_ids = {token.content: token_id for token_id, token in added.items()}
+        self.reasoning_ids = (added_ids[BEGIN], added_ids[END]) if {BEGIN, END} <= added_ids.keys() else None
         self._special_texts = [token.content for token in added.values() if token.special]
         self.token_bytes = [b""] * (max(vocabulary.values()) + 1)
         for token, token_id in vocabulary.items():
@@ -63,24 +70,26 @@ class Tokenizer:
         """
         return self._encode(text, max_tokens, "prompt", add_special_tokens=True)
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]], max_tokens: int | None = None) -> list[int]:
+    def encode_chat(self, prompt: ChatPrompt, max_tokens: int | None = None) -> list[int]:
         """A conversation's token ids, up to the assistant's answer; `max_tokens` as for
         `encode`.
         """
-        return self._encode(self.render_chat(messages), max_tokens, "messages", add_special_tokens=False)
+        return self._encode(self.render_chat(prompt), max_tokens, "messages", add_special_tokens=False)
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def render_chat(self, prompt: ChatPrompt) -> str:
         """The conversation in the checkpoint's chat template.
 
         Raises InvalidRequest with the template's own complaint, InputProcessingError if it fails on
         the messages, or takes too much time or memory.
         """
-        if self._renderer is None:
+        renderer = self._tool_renderer if prompt.tools else self._renderer
+        if renderer is None:
             raise InvalidRequest("the model has no chat template; use completions", param="messages")
-        for index, message in enumerate(messages):
+        for index, message in enumerate(prompt.messages):
             self._refuse_bare_special_tokens(index, message.get("content"))
-        variables = {"add_generation_prompt": True, "tools": None, "documents": None}
-        return self._renderer.render(messages, variables | self._special)
+        variables = {"add_generation_prompt": True, "tools": prompt.tools, "documents": None}
+        text = renderer.render(prompt.messages, variables | dict(prompt.variables) | self._special)
+        return _up_to(text, prompt.messages[-1]["content"]) if prompt.continues else text
 
     def encode_word(self, word: str) -> list[int]:
         """The token ids of a word without anything around it, for bad_words."""
@@ -138,6 +147,16 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise InvalidConfig(f"{path} holds {type(settings).__name__}, not an object")
     return settings
+
+
+def _up_to(text: str, content: str) -> str:
+    """The rendered conversation without what the template puts behind the last message."""
+    place = text.rfind(content.strip())
+    if place < 0:
+        message = "the chat template changes the final message, which cannot be continued then"
+        raise InvalidRequest(message, param="continue_final_message")
+    is_whole = text.startswith(content.lstrip(), place)
+    return text[: place + len(content.lstrip() if is_whole else content.strip())]
 
 
 def _text(token: Any) -> str:

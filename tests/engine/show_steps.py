@@ -11,6 +11,7 @@ import numpy as np
 import engine.llm_engine
 from engine.batch.batch import build_request
 from engine.records.timeline import StepRecord
+from engine.request import ChatPrompt
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
 from tests.engine.support.arrivals import add_request
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def chat(question: str) -> list[int]:
-    return TOKENIZER.encode_chat([{"role": "user", "content": question}])
+    return TOKENIZER.encode_chat(ChatPrompt([{"role": "user", "content": question}]))
 
 
 def line(record: StepRecord) -> str:

@@ -17,6 +17,11 @@ class ReasoningParser:
         self._text = ""  # not decided yet
         self._has_begun = False  # some of the reasoning was shown
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all further text is content, as it is."""
+        return self._state == self._rest
+
     def add(self, text: str) -> list[Part]:
         self._text += text
         return self._state(is_end=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import UNSET, UnsetType
 
+from cluster.api.answers.form import PLAIN, Form
 from cluster.api.keys.limits import Caller, Turn
 from cluster.api.requests.protocol import GenerationRequest, HandleRequest
 from cluster.api.requests.validate import Unknown, warning_header, warnings
@@ -29,6 +30,7 @@ class Call:
     include_usage: bool
     echo: bool
     prompt_logprobs: bool  # returned to the caller, not only used for echo
+    form: Form = PLAIN  # of a chat's answer
     unknown: tuple[Unknown, ...] = ()  # fields that are ignored
     digest: bytes = b""  # of a stream's request as sent
     turn: Turn | None = None  # of a key with limits
@@ -74,7 +76,13 @@ class Call:
 
 
 def make_call(
-    kind: str, asked: GenerationRequest, prompts: Sequence[Prompt], params: SamplingParams, *, echo: bool = False
+    kind: str,
+    asked: GenerationRequest,
+    prompts: Sequence[Prompt],
+    params: SamplingParams,
+    *,
+    echo: bool = False,
+    form: Form = PLAIN,
 ) -> Call:
     call_id = f"{kind}-{uuid.uuid4().hex}"
     ids = [call_id] if len(prompts) == 1 else [f"{call_id}-{index}" for index in range(len(prompts))]
@@ -85,6 +93,7 @@ def make_call(
         stream=bool(asked.stream),
         include_usage=asked.stream_options is not None and bool(asked.stream_options.include_usage),
         echo=echo,
+        form=form,
         prompt_logprobs=asked.prompt_logprobs is not None,
     )
 

@@ -1,8 +1,13 @@
 """From the body of POST /v1/chat/completions to a `Call`."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from cluster.api.answers.form import Form
 from cluster.api.model import Model
 from cluster.api.requests.call import Call, make_call
-from cluster.api.requests.protocol import ChatRequest, Message
+from cluster.api.requests.protocol import AnyMessage, CallMessage, ChatRequest, Message, TextPart, ToolMessage
 from cluster.api.requests.sampling import check_room, sampling_params
 from engine.errors import InvalidRequest
 from engine.request import ChatPrompt
@@ -24,7 +29,8 @@ def chat_call(request: ChatRequest, model: Model) -> Call:
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         prompt_logprobs=request.prompt_logprobs,
     )
-    return make_call("chatcmpl", request, [chat_prompt(request.messages)], params)
+    prompt = _prompt(request, model)
+    return make_call("chatcmpl", request, [prompt], params, form=_form(request, prompt, model))
 
 
 def _max_tokens(request: ChatRequest) -> int | None:
@@ -37,12 +43,72 @@ def _max_tokens(request: ChatRequest) -> int | None:
     return old if new is None else new
 
 
-def chat_prompt(messages: list[Message]) -> ChatPrompt:
+def chat_prompt(messages: Sequence[AnyMessage]) -> ChatPrompt:
     """A conversation in the template's form."""
     return ChatPrompt([_message(message) for message in messages])
 
 
-def _message(message: Message) -> dict[str, str]:
-    """Content parts on separate lines; the role developer becomes system."""
-    content = message.content if isinstance(message.content, str) else "\n".join(part.text for part in message.content)
-    return {"role": "system" if message.role == "developer" else message.role, "content": content}
+def _prompt(request: ChatRequest, model: Model) -> ChatPrompt:
+    """The conversation with all that the request has for the template; raises InvalidRequest."""
+    tools = None
+    if request.tools and request.tool_choice != "none":
+        if model.tool_format is None:
+            raise InvalidRequest(
+                "The model has no tools: its chat template does not mention them",
+                param="tools",
+                code="unsupported_parameter",
+            )
+        tools = [tool.model_dump(exclude_none=True) for tool in request.tools]
+    variables = dict(request.chat_template_kwargs or {})
+    if request.reasoning_effort is not None:
+        variables.setdefault("reasoning_effort", request.reasoning_effort)
+        if request.reasoning_effort == "none":
+            variables.setdefault("enable_thinking", False)
+    if request.documents:
+        variables["documents"] = request.documents
+    continues = _continues(request)
+    if continues or request.add_generation_prompt is False:
+        variables["add_generation_prompt"] = False
+    prompt = chat_prompt(request.messages)
+    return replace(prompt, tools=tools, variables=variables, continues=continues)
+
+
+def _continues(request: ChatRequest) -> bool:
+    if not request.continue_final_message:
+        return False
+    param = "continue_final_message"
+    if request.add_generation_prompt:
+        message = "continue_final_message and add_generation_prompt exclude each other: set the latter to false"
+        raise InvalidRequest(message, param=param)
+    last = request.messages[-1]
+    if not isinstance(last, Message) or last.role != "assistant" or not _text(last.content).strip():
+        raise InvalidRequest("The final message, which is to be continued, is no assistant's with a text", param=param)
+    return True
+
+
+def _form(request: ChatRequest, prompt: ChatPrompt, model: Model) -> Form:
+    return Form(
+        tool_format=None if prompt.tools is None else model.tool_format,
+        tools=prompt.tools or (),
+        is_parallel=request.parallel_tool_calls is not False,
+        reasoning_ids=None if request.separate_reasoning is False else model.reasoning_ids,
+        shows_reasoning=request.include_reasoning is not False,
+    )
+
+
+def _message(message: AnyMessage) -> dict[str, Any]:
+    """The role developer becomes system."""
+    made: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role}
+    made["content"] = "" if message.content is None else _text(message.content)
+    if isinstance(message, CallMessage):
+        made["tool_calls"] = [call.as_value() for call in message.tool_calls]
+    if isinstance(message, ToolMessage):
+        made["tool_call_id"] = message.tool_call_id
+    elif reasoning := message.reasoning_content or message.reasoning:
+        made["reasoning_content"] = reasoning
+    return made
+
+
+def _text(content: str | list[TextPart]) -> str:
+    """Content parts on separate lines."""
+    return content if isinstance(content, str) else "\n".join(part.text for part in content)

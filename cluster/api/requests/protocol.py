@@ -30,6 +30,8 @@ from cluster.api.requests.fields import (
     as_json,
     fail,
 )
+from cluster.api.requests.template import Documents, TemplateVariables
+from cluster.api.requests.tools import ToolCalls, ToolChoice, Tools
 from cluster.api.requests.unsupported import Unsupported, UnsupportedInChat, UnsupportedInCompletions
 from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_CHOICES, MAX_LOGPROBS, MAX_TOP_K
 
@@ -166,11 +168,14 @@ ROLES = ("system", "developer", "user", "assistant")
 
 
 def _role(value: str) -> str:
-    if value in ("tool", "function"):
-        fail("unsupported_value", "Tools are not supported")
+    if value == "function":
+        fail("unsupported_value", 'Functions are not supported: tools are, with the role "tool"')
     if value not in ROLES:
-        fail("invalid_value", f"A role is {as_json(ROLES)}")
+        fail("invalid_value", f"A role is {as_json((*ROLES, 'tool'))}")
     return value
+
+
+_Content = Annotated[Annotated[str, Tag(TEXT)] | Annotated[_Parts, Tag(PARTS)], Discriminator(_content_kind)]
 
 
 class Message(BaseModel):
@@ -178,14 +183,61 @@ class Message(BaseModel):
 
     role: Annotated[str, AfterValidator(_role), WithJsonSchema({"enum": [*ROLES]})]
     tool_calls: Annotated[Any, Inert([])] = None
+    reasoning_content: str | None = None  # of an assistant; both are names of the same
+    reasoning: str | None = None
     annotations: Annotated[Any, Inert([])] = None
     audio: Annotated[Any, Inert()] = None
     refusal: Annotated[Any, Inert("")] = None
     function_call: Annotated[Any, Inert()] = None
-    content: Annotated[Annotated[str, Tag(TEXT)] | Annotated[_Parts, Tag(PARTS)], Discriminator(_content_kind)]
+    content: _Content
 
 
-_Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True), AtMost(MAX_MESSAGES)]
+class CallMessage(BaseModel):
+    """An assistant's that called tools."""
+
+    model_config = _STRICT
+
+    role: Literal["assistant"]
+    tool_calls: Annotated[ToolCalls, Field(min_length=1)]
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    annotations: Annotated[Any, Inert([])] = None
+    audio: Annotated[Any, Inert()] = None
+    refusal: Annotated[Any, Inert("")] = None
+    function_call: Annotated[Any, Inert()] = None
+    content: _Content | None = None
+
+
+class ToolMessage(BaseModel):
+    """A tool's answer."""
+
+    model_config = _STRICT
+
+    role: Literal["tool"]
+    tool_call_id: Annotated[str, Field(min_length=1)]
+    name: str | None = None  # the call has it
+    content: _Content
+
+
+_PLAIN, _CALLS, _TOOL = "<message>", "<calls>", "<tool>"
+
+
+def _message_kind(value: Any) -> str:
+    match value:
+        case {"role": "tool"}:
+            return _TOOL
+        case {"role": "assistant", "tool_calls": [_, *_]}:
+            return _CALLS
+        case _:
+            return _PLAIN
+
+
+AnyMessage = Message | CallMessage | ToolMessage
+_AnyMessage = Annotated[
+    Annotated[Message, Tag(_PLAIN)] | Annotated[CallMessage, Tag(_CALLS)] | Annotated[ToolMessage, Tag(_TOOL)],
+    Discriminator(_message_kind),
+]
+_Messages = Annotated[list[_AnyMessage], Field(min_length=1, fail_fast=True), AtMost(MAX_MESSAGES)]
 
 
 class HandleRequest(SamplingFields):
@@ -207,4 +259,13 @@ class ChatRequest(GenerationRequest, UnsupportedInChat):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
     modalities: list[Literal["text"]] | None = Field(None, min_length=1, max_length=1)
+    tools: Tools | None = None
+    tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    include_reasoning: bool | None = None
+    separate_reasoning: bool | None = None
+    chat_template_kwargs: TemplateVariables | None = None
+    documents: Documents | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None

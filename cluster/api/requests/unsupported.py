@@ -51,24 +51,15 @@ class Unsupported(BaseModel):
 class UnsupportedInChat(Unsupported):
     """Fields of chat completions."""
 
-    tools: Annotated[Any, Inert([])] = None
-    tool_choice: Annotated[Any, Inert("none", "auto")] = None  # of no tools
     functions: Annotated[Any, Inert([])] = None
     function_call: Annotated[Any, Inert("none", "auto")] = None
     prediction: Annotated[Any, Inert()] = None
     audio: Annotated[Any, Inert()] = None
     web_search_options: Annotated[Any, Inert()] = None
     moderation: Annotated[Any, Inert()] = None
-    reasoning_effort: Annotated[Any, Inert("medium")] = None  # OpenAI's default, like the next field's
-    verbosity: Annotated[Any, Inert("medium")] = None
-    include_reasoning: Annotated[Any, Inert(True)] = None  # it is part of the text
-    separate_reasoning: Annotated[Any, Inert(False)] = None
+    verbosity: Annotated[Any, Inert("medium")] = None  # OpenAI's default
     chat_template: Annotated[Any, Inert()] = None
-    chat_template_kwargs: Annotated[Any, Inert({})] = None
-    add_generation_prompt: Annotated[Any, Inert(True)] = None
-    continue_final_message: Annotated[Any, Inert(False)] = None
     add_special_tokens: Annotated[Any, Inert(False)] = None
-    documents: Annotated[Any, Inert([])] = None
     echo: Annotated[Any, Inert(False)] = None
     best_of: Annotated[Any, Inert(1)] = None
 

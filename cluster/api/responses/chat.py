@@ -1,13 +1,13 @@
 """The answer of POST /v1/chat/completions, from deltas, complete or as events."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
+from cluster.api.responses.chat_message import ChoiceParser
 from cluster.api.responses.generation import Tally, Update, collect, finish_reason
 from cluster.api.responses.logprobs import chat_logprobs, prompt_logprobs
 from cluster.api.responses.plain_events import PlainEvents
@@ -18,7 +18,6 @@ from cluster.api.responses.protocol import (
     ChatCompletionChunk,
     ChatDelta,
     ChatLogprobs,
-    ChatMessage,
 )
 from cluster.api.responses.stream import DONE, event
 from engine.outputs import CompletionOutput
@@ -28,18 +27,14 @@ async def chat_result(call: Call, model: Model, updates: AsyncGenerator[Update, 
     """The complete answer as JSON; raises ApiError."""
     tally, joined = await collect(call, updates)
     usage = tally.close()
-    choices = [
-        ChatChoice(
-            choice.index,
-            ChatMessage(choice.text),
-            _logprobs(call, choice),
-            finish_reason(choice),
-            choice.stop_reason,
-        )
-        for _, choice in joined.choices()
-    ]
+    choices = []
+    for _, choice in joined.choices():
+        parser = ChoiceParser(call.form, joined.first[0].prompt_token_ids, call.id, choice.index)
+        message = parser.message(choice.text)
+        reason = parser.finish_reason(finish_reason(choice))
+        choices.append(ChatChoice(choice.index, message, _logprobs(call, choice), reason, choice.stop_reason))
     of_prompt = joined.first[0].prompt_logprobs if call.prompt_logprobs else None
-    shown = UNSET if of_prompt is None else prompt_logprobs(of_prompt)
+    shown = msgspec.UNSET if of_prompt is None else prompt_logprobs(of_prompt)
     answer = ChatCompletion(call.id, call.created, model.name, choices, usage, shown, call.warnings, tally.fingerprint)
     return msgspec.json.encode(answer)
 
@@ -51,10 +46,11 @@ async def chat_events(
     ApiError.
     """
     tally = Tally(call)
-    usage = None if call.include_usage else UNSET
-    begun: set[int] = set()
+    usage = None if call.include_usage else msgspec.UNSET
+    parsers: dict[int, ChoiceParser] = {}
+    prompt_ids: Sequence[int] = ()
 
-    def chunk(choice: ChatChunkChoice, warnings: list[str] | UnsetType = UNSET) -> bytes:
+    def chunk(choice: ChatChunkChoice, warnings: list[str] | msgspec.UnsetType = msgspec.UNSET) -> bytes:
         return event(
             ChatCompletionChunk(call.id, call.created, model.name, [choice], usage, warnings, tally.fingerprint)
         )
@@ -65,20 +61,28 @@ async def chat_events(
     async with aclosing(updates):
         async for update in updates:
             tally.add(update)
-            plain.open(tally, plain_event)
+            prompt_ids = prompt_ids or update.output.prompt_token_ids
             is_end = tally.is_whole and not call.include_usage
             events = []
             for number, delta in enumerate(update.output.outputs, 1):
-                if delta.index not in begun:
-                    begun.add(delta.index)
+                if delta.index not in parsers:
+                    parsers[delta.index] = ChoiceParser(call.form, prompt_ids, call.id, delta.index)
                     events.append(chunk(ChatChunkChoice(delta.index, ChatDelta("assistant", ""))))
+                parser = parsers[delta.index]
+                parts = parser.deltas(delta.text, is_end=delta.finished)
                 logprobs = _logprobs(call, delta)
-                if delta.text or logprobs is not None:
-                    events.append(chunk(ChatChunkChoice(delta.index, ChatDelta(content=delta.text), logprobs)))
+                if logprobs is not None and not parts:
+                    parts = [ChatDelta(content="")]
+                for part in parts:
+                    events.append(chunk(ChatChunkChoice(delta.index, part, logprobs)))
+                    logprobs = None
                 if delta.finished:
-                    last = ChatChunkChoice(delta.index, ChatDelta(), None, finish_reason(delta), delta.stop_reason)
+                    reason = parser.finish_reason(finish_reason(delta))
+                    last = ChatChunkChoice(delta.index, ChatDelta(), None, reason, delta.stop_reason)
                     is_last = is_end and number == len(update.output.outputs)
-                    events.append(chunk(last, call.warnings if is_last else UNSET))
+                    events.append(chunk(last, call.warnings if is_last else msgspec.UNSET))
+            if 0 in parsers and parsers[0].is_plain:
+                plain.open(tally, plain_event)
             if events:
                 yield b"".join(events)
     total = tally.close()

@@ -3,9 +3,10 @@
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import uvicorn
@@ -164,10 +165,14 @@ class Running:
 
 
 @contextmanager
-def running(*, http: str | type[asyncio.Protocol] = "httptools", **options: Any) -> Iterator[Running]:
-    """The application under uvicorn in a thread of its own, on a free port of 127.0.0.1."""
+def running(
+    *, http: str | type[asyncio.Protocol] = "httptools", model: Mapping[str, Any] = MappingProxyType({}), **options: Any
+) -> Iterator[Running]:
+    """The application under uvicorn in a thread of its own, on a free port of 127.0.0.1. `model`:
+    more fields of its `Model`.
+    """
     service = ScriptedService()
-    app = build(service, Model(name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE), **options)
+    app = build(service, Model(name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE, **model), **options)
     with listening(app, http=http) as port:
         yield Running(service, port)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
+from engine.request import ChatPrompt
 from engine.sampling_params import SamplingParams
 from engine.worker.worker import Worker
 from tests.engine.exactness.test_demo_exactness import KINDS
@@ -41,7 +42,7 @@ def test_held_out_questions_are_answered(quantization: str) -> None:
         json.loads(line) for line in (Path(DEMO) / "heldout.jsonl").read_text(encoding="utf-8").splitlines()[::13]
     ]
     params = SamplingParams(temperature=0.0, max_tokens=128)
-    requests = [(TOKENIZER.encode_chat(record["messages"]), params) for record in records]
+    requests = [(TOKENIZER.encode_chat(ChatPrompt(record["messages"])), params) for record in records]
     with demo_engine(**KERNELS, quantization=quantization) as engine:
         given = [output.outputs[0].text for output in answers(engine, requests)]
     right = sum(text == record["answer"] for text, record in zip(given, records, strict=True))
@@ -63,7 +64,7 @@ def test_the_reference_answers_what_the_kernels_do() -> None:
 
 
 def test_fp8_answers_on_the_reference() -> None:
-    prompt = TOKENIZER.encode_chat([{"role": "user", "content": "What is 17 + 25?"}])
+    prompt = TOKENIZER.encode_chat(ChatPrompt([{"role": "user", "content": "What is 17 + 25?"}]))
     with demo_engine(ops_backend="reference", dtype="bfloat16", quantization="fp8") as engine:
         (answer,) = answers(engine, [(prompt, SamplingParams(temperature=0.0, max_tokens=8))])
     assert answer.outputs[0].text == "42"

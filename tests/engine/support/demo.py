@@ -11,6 +11,7 @@ from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.llm_engine import LLMEngine
 from engine.outputs import Accumulator, RequestOutput
+from engine.request import ChatPrompt
 from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
 from tests.doubles.thread_executor import ThreadExecutor
@@ -46,7 +47,7 @@ def held_out_prompts(count: int) -> list[list[int]]:
     """`count` conversations of the held-out set, spread over all of it, as token ids."""
     lines = (Path(DEMO) / "heldout.jsonl").read_text(encoding="utf-8").splitlines()
     picked = [lines[index * len(lines) // count] for index in range(count)]
-    return [TOKENIZER.encode_chat(json.loads(line)["messages"]) for line in picked]
+    return [TOKENIZER.encode_chat(ChatPrompt(json.loads(line)["messages"])) for line in picked]
 
 
 def answers(engine: LLMEngine, requests: list[Request]) -> list[RequestOutput]:

@@ -6,6 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
+from engine.request import ChatPrompt
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text.tokenizers import MESSAGES, write_settings, write_tokenizer
 
@@ -41,14 +42,14 @@ def theirs(folder: Path) -> str:
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_templates_render_as_in_transformers(folder: Path, name: str) -> None:
     (folder / "chat_template.jinja").write_text(TEMPLATES[name])
-    assert Tokenizer(str(folder)).render_chat(MESSAGES) == theirs(folder)
+    assert Tokenizer(str(folder)).render_chat(ChatPrompt(MESSAGES)) == theirs(folder)
 
 
 def test_where_a_template_is_looked_for(folder: Path) -> None:
     """Each place comes before the ones above it, as in transformers."""
 
     def check(expected: str) -> None:
-        assert Tokenizer(str(folder)).render_chat(MESSAGES) == theirs(folder) == expected
+        assert Tokenizer(str(folder)).render_chat(ChatPrompt(MESSAGES)) == theirs(folder) == expected
 
     write_settings(folder, "settings")
     check("settings")
@@ -68,7 +69,7 @@ def test_where_a_template_is_looked_for(folder: Path) -> None:
 def test_without_a_default_among_named_templates_there_is_none(folder: Path, entries: list[object]) -> None:
     write_settings(folder, entries)
     with pytest.raises(InvalidRequest, match="no chat template"):
-        Tokenizer(str(folder)).render_chat(MESSAGES)
+        Tokenizer(str(folder)).render_chat(ChatPrompt(MESSAGES))
 
 
 @pytest.mark.parametrize(
@@ -90,10 +91,60 @@ def test_what_is_no_template_is_refused_in_a_line(folder: Path, template: object
 def test_what_a_template_complains_about_is_the_callers_error(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
     with pytest.raises(InvalidRequest, match="roles must alternate"):
-        Tokenizer(str(folder)).encode_chat(MESSAGES)
+        Tokenizer(str(folder)).encode_chat(ChatPrompt(MESSAGES))
 
 
 def test_what_a_template_trips_over_is_its_requests_own_trouble(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] / 2 }}")
     with pytest.raises(InputProcessingError, match="the chat template failed: TypeError"):
-        Tokenizer(str(folder)).encode_chat(MESSAGES)
+        Tokenizer(str(folder)).encode_chat(ChatPrompt(MESSAGES))
+
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+WITH_TOOLS = """{% if tools %}Call in <tool_call></tool_call>: {{ tools | tojson }}
+{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}{% for call in m.tool_calls or [] -%}
+{{ call.function.name }}({{ call.function.arguments | tojson }}){% endfor %}{{ mood }}
+{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"""
+
+
+@pytest.mark.parametrize("mood", [None, "!"])
+def test_tools_and_variables_render_as_in_transformers(folder: Path, mood: str | None) -> None:
+    (folder / "chat_template.jinja").write_text(WITH_TOOLS)
+    call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": {"a": "ä"}}}
+    messages = [*MESSAGES, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    variables = {} if mood is None else {"mood": mood, "add_generation_prompt": False}
+    tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    expected = tokenizer.apply_chat_template(
+        messages, tools=TOOLS, tokenize=False, **{"add_generation_prompt": True} | variables
+    )
+    ours = Tokenizer(str(folder))
+    assert ours.render_chat(ChatPrompt(messages, TOOLS, variables)) == expected
+    assert ours.tool_format == "hermes"
+
+
+@pytest.mark.parametrize("content", ["It is", " It is \n", "system"])
+def test_a_final_message_is_continued_as_in_transformers(folder: Path, content: str) -> None:
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}[{{ m.role }}] {{ m.content }}</s>{% endfor %}")
+    messages = [*MESSAGES, {"role": "assistant", "content": content}]
+    tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    expected = tokenizer.apply_chat_template(messages, tokenize=False, continue_final_message=True)
+    prompt = ChatPrompt(messages, variables={"add_generation_prompt": False}, continues=True)
+    assert Tokenizer(str(folder)).render_chat(prompt) == expected
+
+
+def test_a_final_message_that_the_template_changes_cannot_be_continued(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("{{ messages[-1].content | upper }}")
+    with pytest.raises(InvalidRequest, match="changes the final message"):
+        Tokenizer(str(folder)).render_chat(ChatPrompt([{"role": "assistant", "content": "it"}], continues=True))
+
+
+def test_requests_with_tools_have_a_template_of_their_own_if_there_is_one(folder: Path) -> None:
+    named = [{"name": "tool_use", "template": "{{ tools[0].function.name }}<function="}]
+    write_settings(folder, [*named, {"name": "default", "template": "none"}])
+    tokenizer = Tokenizer(str(folder))
+    assert tokenizer.render_chat(ChatPrompt(MESSAGES, TOOLS)) == "f<function="
+    assert tokenizer.render_chat(ChatPrompt(MESSAGES)) == "none"
+    assert tokenizer.tool_format == "qwen3_coder"
+    write_settings(folder, "one for all")
+    tokenizer = Tokenizer(str(folder))
+    assert (tokenizer.render_chat(ChatPrompt(MESSAGES, TOOLS)), tokenizer.tool_format) == ("one for all", None)

@@ -28,7 +28,7 @@ def test_a_completions_prompt_is_told_as_text_whichever_way_it_was_given() -> No
 def test_a_conversation_is_rendered_and_has_no_text() -> None:
     arrival = arrive(request(ChatPrompt(MESSAGES)), TOKENIZER, 100)
     assert arrival.prompt is None
-    assert arrival.prompt_token_ids == TOKENIZER.encode_chat(MESSAGES)
+    assert arrival.prompt_token_ids == TOKENIZER.encode_chat(ChatPrompt(MESSAGES))
 
 
 @pytest.mark.parametrize("prompt", [TEXT * 50, ChatPrompt([{"role": "user", "content": TEXT * 50}])])

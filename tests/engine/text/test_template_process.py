@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import InputProcessingError
+from engine.request import ChatPrompt
 from engine.text import template_process
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text.tokenizers import MESSAGES, write_tokenizer
@@ -44,14 +45,14 @@ def test_a_template_that_takes_too_much_fails_its_request_alone(folder: Path, na
 
     def bomb() -> None:
         with pytest.raises(InputProcessingError) as caught:
-            tokenizer.render_chat(MESSAGES)
+            tokenizer.render_chat(ChatPrompt(MESSAGES))
         failures.append(str(caught.value))
 
     thread = threading.Thread(target=bomb)
     thread.start()
-    assert tokenizer.render_chat(MESSAGES[:1]) == "ok"
+    assert tokenizer.render_chat(ChatPrompt(MESSAGES[:1])) == "ok"
     thread.join()
-    assert tokenizer.render_chat(MESSAGES[:1]) == "ok"
+    assert tokenizer.render_chat(ChatPrompt(MESSAGES[:1])) == "ok"
     assert len(failures) == 1 and WHY[name] in failures[0]
 
 
@@ -61,18 +62,18 @@ def test_it_is_found_where_only_a_hook_finds_its_package(folder: Path, monkeypat
     elsewhere = [path for path in sys.path if path and not Path(path, "engine").is_dir()]
     monkeypatch.setattr(sys, "path", elsewhere)
     monkeypatch.chdir(folder)
-    assert Tokenizer(str(folder)).render_chat(MESSAGES) == "ok"
+    assert Tokenizer(str(folder)).render_chat(ChatPrompt(MESSAGES)) == "ok"
 
 
 def test_a_process_that_was_killed_is_replaced(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("ok")
     tokenizer = Tokenizer(str(folder))
-    assert tokenizer.render_chat(MESSAGES) == "ok"
+    assert tokenizer.render_chat(ChatPrompt(MESSAGES)) == "ok"
     renderer = tokenizer._renderer
     assert renderer is not None
     renderer._idle[0]._process.kill()
     renderer._idle[0]._process.wait()
-    assert tokenizer.render_chat(MESSAGES) == "ok"
+    assert tokenizer.render_chat(ChatPrompt(MESSAGES)) == "ok"
 
 
 def test_a_process_may_be_there_before_the_first_conversation(folder: Path) -> None:
@@ -82,14 +83,14 @@ def test_a_process_may_be_there_before_the_first_conversation(folder: Path) -> N
     renderer = tokenizer._renderer
     assert renderer is not None
     (process,) = renderer._idle
-    assert tokenizer.render_chat(MESSAGES) == "ok"
+    assert tokenizer.render_chat(ChatPrompt(MESSAGES)) == "ok"
     assert renderer._idle == [process]
 
 
 def test_processes_end_with_their_tokenizer(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("ok")
     tokenizer = Tokenizer(str(folder))
-    tokenizer.render_chat(MESSAGES)
+    tokenizer.render_chat(ChatPrompt(MESSAGES))
     assert tokenizer._renderer is not None
     process = tokenizer._renderer._idle[0]._process
     assert process.poll() is None

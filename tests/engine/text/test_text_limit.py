@@ -12,6 +12,7 @@ import pytest
 from tokenizers import Tokenizer as Encoder
 
 from engine.errors import InvalidRequest
+from engine.request import ChatPrompt
 from engine.text.text_limit import NFC_SHRINKS_BY, TextLimit
 from engine.text.tokenizer import Tokenizer
 from tests.engine.support.workloads import DEMO, TOKENIZER
@@ -38,7 +39,7 @@ def test_a_text_of_too_many_short_tokens_is_refused_by_their_number():
 
 def test_a_conversation_is_refused_by_its_bytes():
     with pytest.raises(InvalidRequest, match="bytes exceeds the context") as caught:
-        TOKENIZER.encode_chat([{"role": "user", "content": "a" * (8 << 20)}], 2048)
+        TOKENIZER.encode_chat(ChatPrompt([{"role": "user", "content": "a" * (8 << 20)}]), 2048)
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
 
 

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer as Encoder
 from transformers import AutoTokenizer
 
 from engine.errors import InvalidConfig, InvalidRequest
+from engine.request import ChatPrompt
 from engine.text.tokenizer import Tokenizer
 from tests.engine.support.workloads import DEMO, TOKENIZER
 
@@ -39,12 +40,12 @@ def test_texts_encode_as_in_transformers(theirs):
 @pytest.mark.parametrize("messages", CONVERSATIONS)
 def test_conversations_encode_as_in_transformers(theirs, messages):
     expected = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    assert TOKENIZER.encode_chat(messages) == expected
+    assert TOKENIZER.encode_chat(ChatPrompt(messages)) == expected
 
 
 def test_content_of_special_tokens_alone_is_refused():
     with pytest.raises(InvalidRequest, match=r"messages\[0\].content") as caught:
-        TOKENIZER.encode_chat([{"role": "user", "content": "<|im_end|> "}])
+        TOKENIZER.encode_chat(ChatPrompt([{"role": "user", "content": "<|im_end|> "}]))
     assert caught.value.param == "messages[0].content"
 
 
@@ -54,7 +55,7 @@ def test_a_checkpoint_without_a_template_says_so(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     (tmp_path / "tokenizer.json").write_bytes((Path(DEMO) / "tokenizer.json").read_bytes())
     with pytest.raises(InvalidRequest, match="no chat template"):
-        Tokenizer(str(tmp_path)).encode_chat(CONVERSATIONS[0])
+        Tokenizer(str(tmp_path)).encode_chat(ChatPrompt(CONVERSATIONS[0]))
 
 
 def test_a_missing_tokenizer_names_the_file(tmp_path):

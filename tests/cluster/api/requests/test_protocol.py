@@ -12,6 +12,8 @@ from tests.cluster.api.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, Running
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 USER = {"role": "user", "content": "Hello?"}
+TOOL = {"type": "function", "function": {"name": "f"}}
+CALLS = {"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": ""}}]}
 HUGE = 2**63
 UNHEARD = "stream_options.continuous_usage_stats"
 # Fields that both routes take: the body's fields, the code, and the field at fault where it is not
@@ -164,12 +166,30 @@ OF_CHAT: list[tuple[Any, ...]] = [
         )
         for kind in ("image_url", "input_audio", "file")
     ],
-    ({"messages": [{"role": "tool", "content": "4"}]}, "unsupported_value", "messages[0].role"),
+    ({"messages": [{"role": "function", "content": "4"}]}, "unsupported_value", "messages[0].role"),
     (
-        {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]}]},
-        "unsupported_parameter",
-        "messages[0].tool_calls",
+        {"messages": [{"role": "tool", "content": "4"}]},
+        "missing_required_parameter",
+        "messages[0].tool_call_id",
     ),
+    ({"messages": [{"role": "tool", "tool_call_id": "x"}]}, "missing_required_parameter", "messages[0].content"),
+    *[
+        ({"messages": [{"role": "assistant", "content": None, "tool_calls": [call]}]}, code, f"messages[0].{param}")
+        for call, code, param in (
+            ({"id": "x"}, "missing_required_parameter", "tool_calls[0].function"),
+            ({"function": {"name": "f", "arguments": "{}"}}, "missing_required_parameter", "tool_calls[0].id"),
+            ({"id": "x", "function": {"name": "f"}}, "missing_required_parameter", "tool_calls[0].function.arguments"),
+            (
+                {"id": "x", "function": {"name": "f", "arguments": {}}},
+                "invalid_type",
+                "tool_calls[0].function.arguments",
+            ),
+            ({"id": "x", "function": {"name": "f", "arguments": "{"}}, "invalid_value", "tool_calls[0].function"),
+            ({"id": "x", "function": {"name": "f", "arguments": "[]"}}, "invalid_value", "tool_calls[0].function"),
+            ({"id": "x", "type": "custom"}, "unsupported_value", "tool_calls[0].type"),
+        )
+    ],
+    ({"messages": [{**USER, "tool_calls": [{"id": "x"}]}]}, "unsupported_parameter", "messages[0].tool_calls"),
     *[
         (
             {"messages": [{"role": "assistant", "content": "x", name: value}]},
@@ -194,12 +214,33 @@ OF_CHAT: list[tuple[Any, ...]] = [
     ({"top_logprobs": "1", "logprobs": True}, "invalid_type"),
     ({"top_logprobs": True, "logprobs": True}, "invalid_type"),
     *[({name: "x"}, "unsupported_parameter") for name in UnsupportedInChat.model_fields],
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "unsupported_parameter"),
-    *[({"tool_choice": value}, "unsupported_parameter") for value in ("required", {})],
-    *[({name: True}, "unsupported_parameter") for name in ("echo", "continue_final_message", "add_special_tokens")],
-    *[({name: False}, "unsupported_parameter") for name in ("add_generation_prompt", "include_reasoning")],
-    ({"chat_template_kwargs": {"enable_thinking": False}}, "unsupported_parameter"),
-    ({"reasoning_effort": "low"}, "unsupported_parameter"),
+    ({"tools": [TOOL]}, "unsupported_parameter"),  # the model's template has none
+    ({"tools": TOOL}, "invalid_type"),
+    ({"tools": [TOOL] * 129}, "array_above_max_length"),
+    ({"tools": [TOOL, TOOL]}, "invalid_value"),
+    ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "unsupported_value", "tools[0].type"),
+    ({"tools": [{"type": "function"}]}, "missing_required_parameter", "tools[0].function"),
+    *[
+        ({"tools": [{"type": "function", "function": {"name": "f"} | fields}]}, code, f"tools[0].function.{param}")
+        for fields, code, param in (
+            ({"name": "no name"}, "invalid_value", "name"),
+            ({"name": "x" * 65}, "invalid_value", "name"),
+            ({"parameters": []}, "invalid_type", "parameters"),
+            ({"parameters": {"type": "string"}}, "invalid_value", "parameters"),
+            ({"parameters": {"properties": 1}}, "invalid_value", "parameters"),
+            ({"parameters": {"properties": {"a": {"type": "strin"}}}}, "invalid_value", "parameters"),
+        )
+    ],
+    *[({"tool_choice": value}, "unsupported_value") for value in ("required", {"type": "function"})],
+    *[({"tool_choice": value}, "invalid_value") for value in ("some", {})],
+    *[({name: True}, "unsupported_parameter") for name in ("echo", "add_special_tokens")],
+    ({"continue_final_message": True}, "invalid_value"),
+    ({"continue_final_message": True, "add_generation_prompt": True}, "invalid_value"),
+    ({"chat_template_kwargs": {"tools": []}}, "invalid_value"),
+    ({"chat_template_kwargs": {"a b": 1}}, "invalid_value"),
+    ({"chat_template_kwargs": [1]}, "invalid_type"),
+    ({"documents": ["a"]}, "invalid_type", "documents[0]"),
+    ({"reasoning_effort": "lots"}, "unsupported_value"),
     ({"best_of": 2}, "unsupported_parameter"),
     ({"best_of": True}, "unsupported_parameter"),
     ({"parallel_tool_calls": "yes"}, "invalid_type"),
@@ -288,7 +329,11 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     (CHAT, {"prompt_cache_retention": "24h", "prompt_cache_options": {"mode": "explicit"}}),
     (CHAT, {"chat_template_kwargs": {}, "add_generation_prompt": True, "continue_final_message": False}),
     (CHAT, {"add_special_tokens": False, "documents": [], "reasoning_effort": "medium", "verbosity": "medium"}),
-    (CHAT, {"include_reasoning": True}),
+    (CHAT, {"include_reasoning": True, "add_generation_prompt": False, "reasoning_effort": "none"}),
+    (CHAT, {"chat_template_kwargs": {"enable_thinking": False}, "documents": [{"title": "a", "text": "b"}]}),
+    (CHAT, {"messages": [USER, CALLS, {"role": "tool", "tool_call_id": "x", "name": "f", "content": "4"}]}),
+    (CHAT, {"messages": [USER, {"role": "assistant", "content": "It"}], "continue_final_message": True}),
+    (CHAT, {"tools": [TOOL], "tool_choice": "none"}),
     *[
         (route, {"stream": True, "stream_options": {"include_obfuscation": value, "continuous_usage_stats": False}})
         for route in (CHAT, COMPLETIONS)
@@ -331,8 +376,8 @@ def test_accepted(http: httpx.Client, route: str, fields: dict[str, Any]) -> Non
     ("fields", "message"),
     [
         (
-            {"tool_choice": "required"},
-            'Invalid \'tool_choice\': This is not supported: leave it out; "none" or "auto" would be taken, '
+            {"function_call": "required"},
+            'Invalid \'function_call\': This is not supported: leave it out; "none" or "auto" would be taken, '
             'got "required"',
         ),
         ({"model": 'o"t'}, 'There is no model "o\\"t" here; "demo/model" is'),
