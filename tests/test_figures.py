@@ -49,6 +49,7 @@ COMPOSING = {
     "engine/llm_engine.py",
     "engine/text/template_process.py",
     "engine/worker/model_runner.py",
+    "ops/kernels/__init__.py",
     "parallel/decoder.py",
     "parallel/groups/torch_group.py",
     "parallel/weights.py",

@@ -73,6 +73,12 @@ class ResponseFormat(BaseModel):
     json_schema: JsonSchemaFormat | None = None
 
 
+GuidedJson = Annotated[
+    Annotated[str, Tag(TEXT)] | Annotated[dict[str, Any], Tag("<schema>")],
+    Discriminator(lambda value: TEXT if isinstance(value, str) else "<schema>"),
+]
+
+
 class SamplingFields(BaseModel):
     """What every door takes: both routes, and the application's handle."""
 
@@ -108,7 +114,7 @@ class SamplingFields(BaseModel):
     # The form of the answer: one of these. The last four are older names for the second's keys.
     response_format: ResponseFormat | None = None
     structured_outputs: dict[str, Any] | None = None
-    guided_json: Annotated[Any, WithJsonSchema({"type": ["object", "string", "null"]})] = None
+    guided_json: GuidedJson | None = None
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None

@@ -16,6 +16,10 @@ WITHOUT_BEAMS = {
 }
 # Why a request that the OpenAPI document allows may be refused: what a schema of single fields
 # cannot say. By the error's code, with the parameters it may name (None: any).
+FORMS: set[str | None] = {
+    *("response_format", "structured_outputs"),
+    *("guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+}
 REASONS: dict[str, set[str | None] | None] = {
     "model_not_found": None,  # any text is a name
     "unknown_request": None,
@@ -28,7 +32,11 @@ REASONS: dict[str, set[str | None] | None] = {
         *("prompt", "allowed_token_ids", "stop_token_ids", "logit_bias", "bad_words"),  # ids beyond the vocabulary
         *("top_logprobs", "stream_options", "best_of", "min_tokens", "max_completion_tokens"),  # without another field
         *WITHOUT_BEAMS,
+        *FORMS,
     },
+    # Of a form that cannot be compiled, or is none.
+    **dict.fromkeys(("invalid_json_schema", "schema_too_complex", "unsupported_parameter"), FORMS),
+    **dict.fromkeys(("invalid_type", "empty_string", "empty_array", "missing_required_parameter"), FORMS),
     "integer_below_min_value": {"best_of"},  # below n
     "integer_above_max_value": {"min_tokens", "n"},  # above max_tokens, above best_of
     "decimal_below_min_value": {"temperature"},  # between 0 and the smallest that is computed
