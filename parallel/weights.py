@@ -1,24 +1,19 @@
 """Sources of weights: safetensors files, of which each rank reads its own slices, or a seed."""
 
-import json
 from collections.abc import Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from parallel.errors import InvalidCheckpoint
 from parallel.spec.decoder import Shapes
+from parallel.weight_files import stored_tensors
 
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
-FLOATS = ("F32", "F16", "BF16")
 DUMMY_ROWS = 1024  # rows of a dummy tensor that are drawn at once
 DUMMY_RANGE = 0.02 * 3**0.5  # uniform numbers up to this have the standard deviation 0.02
 
@@ -53,19 +48,7 @@ class Checkpoint:
     ) -> None:
         self.dtype = dtype
         self.device = device
-        self.tensors: dict[str, StoredTensor] = {}
-        for path, names in _files(Path(folder)).items():
-            stored = _open(path)
-            for name in sorted(names - stored.keys()):
-                raise InvalidCheckpoint(f"{path}: tensor {name} is missing, though {INDEX_FILE} says it is there")
-            for name, tensor in stored.items():
-                if name not in unused:
-                    _check(name, tensor, shapes)
-            self.tensors |= stored
-        for name in shapes:
-            if name not in self.tensors:
-                raise InvalidCheckpoint(f"{folder}: tensor {name} is in none of the safetensors files")
-        _check_one_half_type({name: tensor for name, tensor in self.tensors.items() if name in shapes})
+        self.tensors = stored_tensors(Path(folder), shapes, unused)
         self._digests = digests
         self._hashing: dict[str, Future[str]] = {}
         self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="hash")
@@ -96,16 +79,6 @@ class Checkpoint:
         return part
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """Where a tensor is, and its shape and dtype according to the header."""
-
-    path: Path
-    file: Any  # of safe_open
-    shape: tuple[int, ...]
-    dtype: str  # in safetensors' notation
-
-
 class Dummy:
     """Random weights, a function of seed and name only: the same values for every sharding. Norms
     are ones.
@@ -133,62 +106,6 @@ class Dummy:
         key = blake2b(f"{self.seed} {name} {first}".encode(), digest_size=8).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(key, "little", signed=True))
         return torch.empty(shape).uniform_(-DUMMY_RANGE, DUMMY_RANGE, generator=generator)
-
-
-def _files(folder: Path) -> dict[Path, set[str]]:
-    """The weight files of a folder, and the tensors that its index says are in each."""
-    if (folder / SINGLE_FILE).exists():
-        return {folder / SINGLE_FILE: set()}
-    index = folder / INDEX_FILE
-    if not index.exists():
-        raise InvalidCheckpoint(f"{folder} holds neither {SINGLE_FILE} nor {INDEX_FILE}; weights are read from those")
-    try:
-        entries = list(json.loads(index.read_text(encoding="utf-8"))["weight_map"].items())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidCheckpoint(f"{index} is no index of weights: {error!r}") from None
-    files: dict[Path, set[str]] = {}
-    for name, file in entries:
-        if not isinstance(file, str) or Path(file).name != file:
-            raise InvalidCheckpoint(
-                f"{index}: tensor {name} is said to be in {file!r}, which is no file of this folder"
-            )
-        files.setdefault(folder / file, set()).add(name)
-    return files
-
-
-def _open(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a file, unread."""
-    try:
-        file = safe_open(path, framework="pt")
-        names = list(file.keys())
-        slices = {name: file.get_slice(name) for name in names}
-    except FileNotFoundError:
-        raise InvalidCheckpoint(f"{path} is missing") from None
-    except (SafetensorError, OSError) as error:
-        raise InvalidCheckpoint(f"{path} cannot be read: {error}") from None
-    return {name: StoredTensor(path, file, tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
-
-
-def _check(name: str, tensor: StoredTensor, shapes: Shapes) -> None:
-    if name not in shapes:
-        raise InvalidCheckpoint(f"{tensor.path}: the model has no tensor {name}")
-    if tensor.shape != shapes[name]:
-        raise InvalidCheckpoint(f"{tensor.path}: {name} has shape {list(tensor.shape)}, not {list(shapes[name])}")
-    if tensor.dtype not in FLOATS:
-        raise InvalidCheckpoint(f"{tensor.path}: {name} is {tensor.dtype}; weights may be {', '.join(FLOATS)}")
-
-
-def _check_one_half_type(tensors: Mapping[str, StoredTensor]) -> None:
-    """Reject a mix of bf16 and fp16: nobody mixes them on purpose, and one read as the other is
-    finite nonsense.
-    """
-    halves = {kind: [name for name, tensor in tensors.items() if tensor.dtype == kind] for kind in ("F16", "BF16")}
-    rare, usual = sorted(halves, key=lambda kind: len(halves[kind]))
-    if halves[rare]:
-        name = halves[rare][0]
-        raise InvalidCheckpoint(
-            f"{tensors[name].path}: {name} is {rare}, and {len(halves[usual])} other tensors are {usual}"
-        )
 
 
 def _is_finite(values: Tensor) -> bool:

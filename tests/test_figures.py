@@ -47,12 +47,9 @@ COMPOSING = {
     "cluster/telemetry/otlp.py",
     "engine/grammars/trial.py",
     "engine/llm_engine.py",
-    "engine/text/template_process.py",
     "engine/worker/model_runner.py",
     "ops/kernels/__init__.py",
     "parallel/decoder.py",
-    "parallel/groups/torch_group.py",
-    "parallel/weights.py",
 }
 
 

@@ -40,7 +40,7 @@ class TrialProcess:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._line: Connection | None = None
+        self._connection: Connection | None = None
 
     def source(self, asked: StructuredOutputs) -> str:
         """The grammar as the library takes it. Raises InvalidRequest, which names the field."""
@@ -60,21 +60,21 @@ class TrialProcess:
 
     def close(self) -> None:
         """End the process; idempotent."""
-        if self._process is not None and self._line is not None:
+        if self._process is not None and self._connection is not None:
             self._process.kill()
-            self._line.close()
+            self._connection.close()
             self._process.wait()
-        self._process = self._line = None
+        self._process = self._connection = None
 
     def _ask(self, question: str) -> str:
         if self._process is None or self._process.poll() is not None:
             self.close()
             self._start()
-        assert self._line is not None
-        self._line.send_bytes(question.encode())
-        if not self._line.poll(ANSWER_SECONDS):
+        assert self._connection is not None
+        self._connection.send_bytes(question.encode())
+        if not self._connection.poll(ANSWER_SECONDS):
             raise EOFError
-        return self._line.recv_bytes().decode()
+        return self._connection.recv_bytes().decode()
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -86,7 +86,7 @@ class TrialProcess:
                 stdin=theirs.fileno(),
                 start_new_session=True,  # Ctrl-C in a terminal must reach only the parent
             )
-        self._line = Connection(ours.detach())
+        self._connection = Connection(ours.detach())
 
     def _why_it_ended(self) -> str:
         assert self._process is not None
@@ -104,12 +104,12 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     vocabulary = of_bytes()
-    with Connection(os.dup(0)) as line:
+    with Connection(os.dup(0)) as parent:
         try:
             while True:
-                kind, text = json.loads(line.recv_bytes())
+                kind, text = json.loads(parent.recv_bytes())
                 _allow_more_time()
-                line.send_bytes(_answer(kind, text, vocabulary).encode(errors="replace"))
+                parent.send_bytes(_answer(kind, text, vocabulary).encode(errors="replace"))
         except (EOFError, ConnectionError):
             pass  # the parent has ended, or has closed the connection
 

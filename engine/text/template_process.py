@@ -1,4 +1,4 @@
-"""Renders chat templates in separate processes, with limits on time and memory.
+"""The process in which chat templates are rendered, with limits on time and memory.
 
 A template is a program that comes with a checkpoint, and what it does depends on a client's
 messages. Rendered in the engine's process it would hold the interpreter's lock, and nothing there
@@ -11,131 +11,33 @@ bytes.
 """
 
 import functools
-import os
 import pickle
 import resource
-import signal
 import socket
 import struct
-import subprocess
-import sys
-import weakref
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from engine.errors import InputProcessingError, InvalidRequest
 from engine.text.chat_template import make_environment
 
-ROOT = str(Path(__file__).resolve().parents[2])
 MAX_CPU_SECONDS = 3  # of processor time: a busy machine does not use it up
 MAX_MEMORY_BYTES = 2 << 30
 MAX_RENDERED_BYTES = 64 << 20
-ANSWER_SECONDS = 60.0  # after which a process that neither answers nor computes (for example a stopped one) is killed
 RENDERED, REFUSED, FAILED = b"r", b"x", b"f"
 _LENGTH = struct.Struct(">Q")
-
-
-class TemplateRenderer:
-    """A chat template, rendered by one process per concurrent call. Thread-safe."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._idle: list[_TemplateProcess] = []
-        weakref.finalize(self, _end_all, self._idle)
-
-    def start(self) -> None:
-        """Start a process for the first conversation."""
-        self._idle.append(_TemplateProcess(self._source))
-
-    def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
-        """Raises InvalidRequest with the template's own complaint, InputProcessingError if it fails
-        or takes too much.
-        """
-        try:
-            process = self._idle.pop()
-        except IndexError:
-            process = _TemplateProcess(self._source)
-        try:
-            text = process.render(messages, variables)
-        except (InvalidRequest, InputProcessingError):
-            self._idle.append(process)
-            raise
-        except (EOFError, OSError) as error:
-            process.end()
-            if process.is_new or process.is_out_of_time:
-                raise InputProcessingError(process.why_it_ended(error)) from None
-            return self.render(messages, variables)  # it was killed, perhaps long ago
-        except BaseException:  # for example Ctrl-C: its answer may still arrive, and the next call must not get it
-            process.end()
-            raise
-        self._idle.append(process)
-        return text
-
-
-class _TemplateProcess:
-    """The parent's end. The process is unusable after an exception that the caller did not
-    cause.
-    """
-
-    def __init__(self, source: str) -> None:
-        self.is_new = True
-        self._line, theirs = socket.socketpair()
-        self._line.settimeout(ANSWER_SECONDS)
-        with theirs:
-            self._process = subprocess.Popen(
-                # -S: without site and its hooks; installed packages are found by our own path, and
-                # these (of an editable installation perhaps by a hook alone) by their folder.
-                [sys.executable, "-S", "-P", "-m", "engine.text.template_process"],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join([ROOT, *filter(None, sys.path)])},
-                stdin=theirs.fileno(),
-                start_new_session=True,  # Ctrl-C in a terminal must reach only the parent
-            )
-        _send(self._line, source.encode())
-
-    def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
-        _send(self._line, pickle.dumps((list(messages), dict(variables)), pickle.HIGHEST_PROTOCOL))
-        answer = _receive(self._line)
-        self.is_new = False
-        kind, text = answer[:1], answer[1:].decode(errors="surrogatepass")
-        if kind == REFUSED:
-            raise InvalidRequest(f"the chat template refuses these messages: {text}", param="messages")
-        if kind == FAILED:
-            raise InputProcessingError(f"the chat template failed: {text}")
-        return text
-
-    def end(self) -> None:
-        self._process.kill()
-        self._line.close()
-        self._process.wait()
-
-    @property
-    def is_out_of_time(self) -> bool:
-        return self._process.returncode == -signal.SIGXCPU
-
-    def why_it_ended(self, error: BaseException) -> str:
-        if self.is_out_of_time:
-            return f"the chat template was ended after {MAX_CPU_SECONDS} s of computing"
-        return f"the chat template's process was lost: {type(error).__name__}: {error}"
-
-
-def _end_all(processes: list[_TemplateProcess]) -> None:
-    for process in processes:
-        process.end()
 
 
 def main() -> None:
     """The child: answers until the parent closes the connection."""
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with socket.socket(fileno=0) as line:
+    with socket.socket(fileno=0) as parent:
         try:
-            source = _receive(line).decode()
+            source = receive(parent).decode()
             while True:
-                messages, variables = pickle.loads(_receive(line))
-                _send(line, _answer(source, messages, variables))
+                messages, variables = pickle.loads(receive(parent))
+                send(parent, _answer(source, messages, variables))
         except (EOFError, ConnectionError):
             pass  # the parent has ended, or has closed the connection
 
@@ -170,22 +72,22 @@ def _allow_more_time() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
-def _send(line: socket.socket, payload: bytes) -> None:
-    line.sendall(_LENGTH.pack(len(payload)))
-    line.sendall(payload)
+def send(connection: socket.socket, payload: bytes) -> None:
+    connection.sendall(_LENGTH.pack(len(payload)))
+    connection.sendall(payload)
 
 
-def _receive(line: socket.socket) -> bytearray:
+def receive(connection: socket.socket) -> bytearray:
     """Raises EOFError once the other end is closed."""
-    (length,) = _LENGTH.unpack(_read(line, _LENGTH.size))
-    return _read(line, length)
+    (length,) = _LENGTH.unpack(_read(connection, _LENGTH.size))
+    return _read(connection, length)
 
 
-def _read(line: socket.socket, count: int) -> bytearray:
+def _read(connection: socket.socket, count: int) -> bytearray:
     data = bytearray(count)
     rest = memoryview(data)
     while rest:
-        received = line.recv_into(rest)
+        received = connection.recv_into(rest)
         if not received:
             raise EOFError("the other end was closed")
         rest = rest[received:]

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Encoder
 from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.request import ChatPrompt
 from engine.text.chat_template import DEFAULT, TOOL_USE, find_templates, tool_format
-from engine.text.template_process import TemplateRenderer
+from engine.text.template_renderer import TemplateRenderer
 from engine.text.text_limit import TextLimit, bytes_per_token
 
 # The library would spread a batch over all cores, which the engine needs. It has no other switch.

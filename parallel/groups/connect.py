@@ -1,7 +1,7 @@
 """Makes this rank's groups, over the best transport that its ranks have.
 
 CPU ranks of one machine use shared memory if they can (`shm_group`), otherwise gloo
-(`torch_group`); CUDA ranks use NCCL, and add small tensors through memory that they map of each
+(`torch_join`); CUDA ranks use NCCL, and add small tensors through memory that they map of each
 other (`symmetric`). Ranks that share a GPU exchange through the host's memory (`staged_group`).
 """
 
@@ -11,7 +11,7 @@ from datetime import timedelta
 import torch
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from parallel.groups import shm_group, torch_group
+from parallel.groups import shm_group, torch_join
 from parallel.groups.group import Group, SingleGroup
 from parallel.groups.meeting import AbortableStore
 from parallel.groups.mesh import Mesh
@@ -86,4 +86,4 @@ def _group(
         if shared is not None:
             return shared
     meeting, prefixed = abortable.under(f"meeting.{name}"), PrefixStore(name, store)
-    return torch_group.join(rank, size, meeting, prefixed, device, timeout, hostname, adds=adds)
+    return torch_join.join(rank, size, meeting, prefixed, device, timeout, hostname, adds=adds)

@@ -7,27 +7,17 @@ own watchdog ends the process at the time limit without letting the device conti
 then replaced like any lost one.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, Store
 
 from ops.tree import add_tree
 from parallel.errors import GroupError
-from parallel.groups import symmetric
-from parallel.groups.meeting import Meeting
 from parallel.groups.symmetric import SymmetricMemory
-
-# Read by NCCL's process groups when they are made. 3: at the time limit, or when NCCL reports an
-# error, the process ends and communicators are left alone; cleaning them up first would let the
-# device continue with wrong sums.
-NCCL_ENVIRONMENT = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_BLOCKING_WAIT": "0"}
 
 
 class TorchGroup:
@@ -117,33 +107,3 @@ class TorchGroup:
 
     def _error(self, reason: object) -> GroupError:
         return GroupError(f"rank {self.rank} of {self.size}: {reason}")
-
-
-def join(
-    rank: int,
-    size: int,
-    meeting: Meeting,
-    store: Store,
-    device: torch.device,
-    timeout: timedelta,
-    hostname: str,
-    *,
-    adds: bool,
-) -> TorchGroup:
-    """This rank's group; every rank must call it with the same stores, of which one wraps the
-    other, used for nothing else. meeting: the abortable one, used to wait for ranks; adds: whether
-    the ranks will compute sums.
-    """
-    if device.type != "cuda":
-        gloo: Any = dist.ProcessGroupGloo  # whose type annotation lacks options
-        gloo_options = gloo._Options()
-        gloo_options._devices = [gloo.create_device(hostname=hostname)]
-        gloo_options._timeout = timeout
-        return TorchGroup(rank, size, device, gloo(store, rank, size, gloo_options), None)
-    os.environ.update(NCCL_ENVIRONMENT)
-    options = dist.ProcessGroupNCCL.Options()
-    options._timeout = timeout
-    mapped = PrefixStore("symmetric", store)
-    memory = symmetric.join(rank, size, meeting, mapped, device, timeout) if adds else None
-    process_group = dist.ProcessGroupNCCL(PrefixStore("nccl", store), rank, size, options)
-    return TorchGroup(rank, size, device, process_group, memory)

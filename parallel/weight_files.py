@@ -1,0 +1,105 @@
+"""The safetensors files of a folder in Hugging Face layout: one file, or several and an index."""
+
+import json
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from parallel.errors import InvalidCheckpoint
+from parallel.spec.decoder import Shapes
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+FLOATS = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """Where a tensor is, and its shape and dtype according to the header."""
+
+    path: Path
+    file: Any  # of safe_open
+    shape: tuple[int, ...]
+    dtype: str  # in safetensors' notation
+
+
+def stored_tensors(folder: Path, shapes: Shapes, unused: Set[str]) -> dict[str, StoredTensor]:
+    """The folder's tensors, unread, by name. `shapes` are those that the model has; those in
+    `unused` may also be there.
+
+    Raises InvalidCheckpoint naming file and tensor if one is missing, unknown, of another shape, or
+    not of floating point.
+    """
+    tensors: dict[str, StoredTensor] = {}
+    for path, names in _files(folder).items():
+        stored = _open(path)
+        for name in sorted(names - stored.keys()):
+            raise InvalidCheckpoint(f"{path}: tensor {name} is missing, though {INDEX_FILE} says it is there")
+        for name, tensor in stored.items():
+            if name not in unused:
+                _check(name, tensor, shapes)
+        tensors |= stored
+    for name in shapes:
+        if name not in tensors:
+            raise InvalidCheckpoint(f"{folder}: tensor {name} is in none of the safetensors files")
+    _check_one_half_type({name: tensor for name, tensor in tensors.items() if name in shapes})
+    return tensors
+
+
+def _files(folder: Path) -> dict[Path, set[str]]:
+    """The weight files of a folder, and the tensors that its index says are in each."""
+    if (folder / SINGLE_FILE).exists():
+        return {folder / SINGLE_FILE: set()}
+    index = folder / INDEX_FILE
+    if not index.exists():
+        raise InvalidCheckpoint(f"{folder} holds neither {SINGLE_FILE} nor {INDEX_FILE}; weights are read from those")
+    try:
+        entries = list(json.loads(index.read_text(encoding="utf-8"))["weight_map"].items())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidCheckpoint(f"{index} is no index of weights: {error!r}") from None
+    files: dict[Path, set[str]] = {}
+    for name, file in entries:
+        if not isinstance(file, str) or Path(file).name != file:
+            raise InvalidCheckpoint(
+                f"{index}: tensor {name} is said to be in {file!r}, which is no file of this folder"
+            )
+        files.setdefault(folder / file, set()).add(name)
+    return files
+
+
+def _open(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of a file, unread."""
+    try:
+        file = safe_open(path, framework="pt")
+        names = list(file.keys())
+        slices = {name: file.get_slice(name) for name in names}
+    except FileNotFoundError:
+        raise InvalidCheckpoint(f"{path} is missing") from None
+    except (SafetensorError, OSError) as error:
+        raise InvalidCheckpoint(f"{path} cannot be read: {error}") from None
+    return {name: StoredTensor(path, file, tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+
+
+def _check(name: str, tensor: StoredTensor, shapes: Shapes) -> None:
+    if name not in shapes:
+        raise InvalidCheckpoint(f"{tensor.path}: the model has no tensor {name}")
+    if tensor.shape != shapes[name]:
+        raise InvalidCheckpoint(f"{tensor.path}: {name} has shape {list(tensor.shape)}, not {list(shapes[name])}")
+    if tensor.dtype not in FLOATS:
+        raise InvalidCheckpoint(f"{tensor.path}: {name} is {tensor.dtype}; weights may be {', '.join(FLOATS)}")
+
+
+def _check_one_half_type(tensors: Mapping[str, StoredTensor]) -> None:
+    """Reject a mix of bf16 and fp16: nobody mixes them on purpose, and one read as the other is
+    finite nonsense.
+    """
+    halves = {kind: [name for name, tensor in tensors.items() if tensor.dtype == kind] for kind in ("F16", "BF16")}
+    rare, usual = sorted(halves, key=lambda kind: len(halves[kind]))
+    if halves[rare]:
+        name = halves[rare][0]
+        raise InvalidCheckpoint(
+            f"{tensors[name].path}: {name} is {rare}, and {len(halves[usual])} other tensors are {usual}"
+        )
