@@ -3,28 +3,24 @@ ranks agree on one level.
 """
 
 import asyncio
-import json
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from cluster.api.errors import as_api_error
-from cluster.checkpoint.manifest import make_manifest, write_manifest
 from cluster.gateway.gateway import Gateway
 from cluster.owner import this_process
 from cluster.replica.calls.engines import Refusal
 from cluster.replica.calls.lost import EngineLost
 from cluster.replica.delta_channel.messages import GatewayAddress
-from engine.checkpoint.fingerprint import fingerprint, tokenizer_digest, weights_digest
+from engine.checkpoint.fingerprint import fingerprint
 from engine.config import EngineConfig
 from engine.errors import FingerprintChanged
 from engine.request import Request, Resume
 from engine.sampling_params import SamplingParams
 from tests.cluster.gateway.test_gateway import REFERENCE, SECONDS, Replica, make_gateway, report, tokens
-from tests.cluster.replica.test_deployment import CONFIG, DEMO, PARAMS, Replicas
+from tests.cluster.replica.test_deployment import CONFIG, PARAMS, Replicas
 from tests.cluster.replica.test_deployment import Replica as EngineReplica
 
 __all__ = ["make_gateway"]
@@ -130,22 +126,3 @@ async def test_engines_that_compute_otherwise_refuse_and_tell_why(unlike: list[E
             assert fingerprint(report["arithmetic"]) == report["fingerprint"]
     finally:
         await gateway.close()
-
-
-def test_the_digest_of_weights_sees_another_training_and_a_manifest(tmp_path: Path) -> None:
-    shutil.copytree(DEMO, tmp_path / "model")
-    folder = tmp_path / "model"
-    seen = {weights_digest(str(folder))}
-    data = bytearray((folder / "model.safetensors").read_bytes())
-    data[-1] ^= 1
-    (folder / "model.safetensors").write_bytes(data)
-    seen.add(weights_digest(str(folder)))
-    write_manifest(folder, make_manifest(folder, 1, lambda _: None))
-    seen.add(weights_digest(str(folder)))
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 5.0}))
-    seen.add(weights_digest(str(folder)))
-    assert len(seen) == 4
-    before = tokenizer_digest(str(folder))
-    (folder / "chat_template.jinja").write_text("{{ messages }}")
-    assert tokenizer_digest(str(folder)) != before
