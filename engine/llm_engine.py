@@ -23,7 +23,7 @@ from engine.recovery.recovery import Recovery
 from engine.request import Arrival
 from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.scheduler import Scheduler
-from engine.scheduling.waiting_line import WaitingLine
+from engine.scheduling.waiting_queue import WaitingQueue
 from engine.text.tokenizer import Tokenizer
 
 
@@ -38,7 +38,7 @@ class LLMEngine:
         self.cache_size = CacheSize(config, model_config)
         self.processor = OutputProcessor(tokenizer, model_config.vocab_size)
         self.recorder = Recorder()
-        self._waiting = WaitingLine()
+        self._waiting = WaitingQueue()
         self.recovery = Recovery(executor, self._waiting, self.recorder, config.max_restarts)
         grammars = Grammars(tokenizer, model_config.vocab_size, model_config.eos_token_ids)
         self.admission = Admission(config, self.processor, grammars)

@@ -58,7 +58,7 @@ NEW = Resume()
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The API key that a request came with, as the waiting line knows it."""
+    """The API key that a request came with, as the waiting queue knows it."""
 
     key: str | None = None  # its name; requests without one count as one key
     weight: float = 1.0  # above 0; while keys wait, they are given tokens in proportion to it

@@ -20,7 +20,7 @@ from engine.records.recorder import Recorder
 from engine.recovery.suspects import Suspects
 from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.sequence import SequenceGroup
-from engine.scheduling.waiting_line import WaitingLine
+from engine.scheduling.waiting_queue import WaitingQueue
 
 logger = logging.getLogger("squadron.engine")
 
@@ -43,7 +43,7 @@ class Recovery:
     again.
     """
 
-    def __init__(self, executor: Executor, waiting: WaitingLine, recorder: Recorder, max_restarts: int) -> None:
+    def __init__(self, executor: Executor, waiting: WaitingQueue, recorder: Recorder, max_restarts: int) -> None:
         self.epoch = 0
         self.cause: str | None = None  # of the current restart; read by any thread
         self.suspects = Suspects(waiting)

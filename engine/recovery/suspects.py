@@ -23,7 +23,7 @@ from typing import Self
 
 from engine.scheduling.plan import ScheduledSequence
 from engine.scheduling.sequence import SequenceGroup
-from engine.scheduling.waiting_line import WaitingLine
+from engine.scheduling.waiting_queue import WaitingQueue
 
 MAX_TRIALS = 64  # suspects are tried in at most this many parts
 MAX_KILLS = 4  # consecutive kills from outside while the same tokens of a request are computed, the last with it alone
@@ -48,8 +48,8 @@ class Suspects:
     (`SequenceGroup.may_pass`).
     """
 
-    def __init__(self, line: WaitingLine) -> None:
-        self._line = line
+    def __init__(self, queue: WaitingQueue) -> None:
+        self._queue = queue
         self._marks: dict[SequenceGroup, _Mark] = {}
         self._waiting: list[SequenceGroup] = []  # awaiting trial, the next one last
         self._on_trial: list[SequenceGroup] = []
@@ -115,7 +115,7 @@ class Suspects:
         self._num_at_once = num_at_once
         self._waiting = suspects
         for group in suspects:
-            self._line.set_may_pass(group, may_pass=False)
+            self._queue.set_may_pass(group, may_pass=False)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -124,8 +124,8 @@ class Suspects:
         """
         while self._waiting and len(self._on_trial) < self._num_at_once:
             self._on_trial.append(self._waiting.pop())
-            self._line.set_may_pass(self._on_trial[-1], may_pass=True)
-        self._line.is_shut = bool(self._on_trial)
+            self._queue.set_may_pass(self._on_trial[-1], may_pass=True)
+        self._queue.is_shut = bool(self._on_trial)
 
 
 def _marks(failed: Iterable[ScheduledSequence]) -> dict[SequenceGroup, _Mark]:

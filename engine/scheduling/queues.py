@@ -2,7 +2,7 @@
 
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
-from engine.scheduling.waiting_line import WaitingLine, insert, remove
+from engine.scheduling.waiting_queue import WaitingQueue, insert, remove
 
 
 class Queues:
@@ -10,7 +10,7 @@ class Queues:
     here. `blocks` is replaced at a restart.
     """
 
-    def __init__(self, blocks: BlockManager, waiting: WaitingLine) -> None:
+    def __init__(self, blocks: BlockManager, waiting: WaitingQueue) -> None:
         self.blocks = blocks
         self.waiting = waiting
         self.running: list[Lane] = []

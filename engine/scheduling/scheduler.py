@@ -15,7 +15,7 @@ from engine.scheduling.preemption import Preemption, PreemptionCosts
 from engine.scheduling.queues import Queues
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
 from engine.scheduling.token_budget import TokenBudget, step_limits
-from engine.scheduling.waiting_line import WaitingLine
+from engine.scheduling.waiting_queue import WaitingQueue
 
 
 class Scheduler:
@@ -28,7 +28,7 @@ class Scheduler:
         self,
         config: EngineConfig,
         executor: Executor,
-        waiting: WaitingLine,
+        waiting: WaitingQueue,
         blocks: BlockManager,
         *,
         swap_seconds_per_block: float,

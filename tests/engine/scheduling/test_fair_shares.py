@@ -109,11 +109,11 @@ def test_who_asked_for_nothing_has_no_credit() -> None:
 
 
 def admitted(engine: LLMEngine) -> list[str]:
-    """Ids in the order in which requests have left the line, one at a time."""
-    line, ids = engine.scheduler.queues.waiting, []
-    while (lane := line.first()) is not None:
+    """Ids in the order in which requests have left the queue, one at a time."""
+    queue, ids = engine.scheduler.queues.waiting, []
+    while (lane := queue.first()) is not None:
         ids.append(lane.group.request.id)
-        line.remove(lane)
+        queue.remove(lane)
     return ids
 
 
@@ -125,9 +125,9 @@ def test_with_one_key_the_order_is_that_of_arrival_and_priority(policy: str, key
     for number in range(100):
         priority = rng.choice((0, 1, 5))
         add_request(engine, f"r{number}", [1, 2], ONE_TOKEN, share=Share(key), priority=priority)
-    line = engine.scheduler.queues.waiting
-    in_order = [lane.group.request.id for lane in line]
-    assert [lane.group.request.id for lane in line.admissible()] == in_order == admitted(engine)
+    queue = engine.scheduler.queues.waiting
+    in_order = [lane.group.request.id for lane in queue]
+    assert [lane.group.request.id for lane in queue.admissible()] == in_order == admitted(engine)
 
 
 def test_priority_comes_before_a_keys_turn_and_starves_nobody() -> None:

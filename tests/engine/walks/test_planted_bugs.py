@@ -13,7 +13,7 @@ from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.queues import Queues
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence
-from engine.scheduling.waiting_line import WaitingLine
+from engine.scheduling.waiting_queue import WaitingQueue
 from tests.engine.support.workloads import essence, make_engine, random_knobs, random_requests, run, was_refused
 from tests.engine.walks.test_random_walks import undisturbed
 
@@ -152,7 +152,7 @@ PLANTED = [
     (BlockPool, "share", share_without_leaving_the_free_list),
     (engine.scheduling.queues, "_forget_progress", keep_progress_after_preemption),
     (engine.scheduling.queues, "insert", newest_first),
-    (WaitingLine, "add", jump_the_queue),
+    (WaitingQueue, "add", jump_the_queue),
     (Queues, "bring_back", forget_who_waits_aside),
     (Scheduler, "requeue_all", keep_pending_after_a_crash),
     (Scheduler, "_schedule", sample_every_chunk),

@@ -26,8 +26,8 @@ def remove(queue: list[Lane], lane: Lane) -> None:
     del queue[index]
 
 
-class _KeyLine:
-    """The lanes of one key: those of groups that are admitted even when the line is closed
+class _KeyQueue:
+    """The lanes of one key: those of groups that are admitted even when the queue is closed
     (`may_pass`), and the others. So closing and opening it takes constant time, even with a hundred
     thousand waiting.
     """
@@ -48,43 +48,43 @@ class _KeyLine:
         return min(self.passing[0], self.others[0], key=_order) if self.passing else self.others[0]
 
 
-class WaitingLine:
+class WaitingQueue:
     """Each key's lanes are in order; whose turn it is, `FairShares` knows."""
 
     def __init__(self) -> None:
         self.is_shut = False
         self.shares = FairShares()
-        self._lines: dict[str | None, _KeyLine] = {}  # by key; none is empty
+        self._by_key: dict[str | None, _KeyQueue] = {}  # by key; none is empty
         self._num_lanes: Counter[SequenceGroup] = Counter()
         self.num_tokens = 0  # of their prompts
 
     @property
     def num_requests(self) -> int:
-        """With one lane or more in the line."""
+        """With one lane or more in the queue."""
         return len(self._num_lanes)
 
     def __len__(self) -> int:
-        return sum(len(line.passing) + len(line.others) for line in self._lines.values())
+        return sum(len(of_key.passing) + len(of_key.others) for of_key in self._by_key.values())
 
     def __iter__(self) -> Iterator[Lane]:
         """All lanes, in order."""
-        lines = self._lines.values()
-        return heapq.merge(*(queue for line in lines for queue in (line.passing, line.others)), key=_order)
+        by_key = self._by_key.values()
+        return heapq.merge(*(queue for of_key in by_key for queue in (of_key.passing, of_key.others)), key=_order)
 
     def add(self, lane: Lane) -> None:
         request = lane.group.request
         self.shares.join(request)
-        insert(self._lines.setdefault(request.share.key, _KeyLine()).queue_of(lane), lane)
+        insert(self._by_key.setdefault(request.share.key, _KeyQueue()).queue_of(lane), lane)
         self._num_lanes[lane.group] += 1
         if self._num_lanes[lane.group] == 1:
             self.num_tokens += len(lane.group.prompt_token_ids)
 
     def remove(self, lane: Lane) -> None:
         request = lane.group.request
-        line = self._lines[request.share.key]
-        remove(line.queue_of(lane), lane)
-        if not line.passing and not line.others:
-            del self._lines[request.share.key]
+        of_key = self._by_key[request.share.key]
+        remove(of_key.queue_of(lane), lane)
+        if not of_key.passing and not of_key.others:
+            del self._by_key[request.share.key]
         self.shares.leave(request)
         self._num_lanes[lane.group] -= 1
         if not self._num_lanes[lane.group]:
@@ -104,7 +104,7 @@ class WaitingLine:
 
     def first(self) -> Lane | None:
         """The next one to be admitted."""
-        firsts = [line.first(is_shut=self.is_shut) for line in self._lines.values()]
+        firsts = [of_key.first(is_shut=self.is_shut) for of_key in self._by_key.values()]
         found = [lane for lane in firsts if lane is not None]
         return self.shares.turn(found) if found else None
 
@@ -112,15 +112,15 @@ class WaitingLine:
         """The lanes that may be admitted, in turn, each counted with all its tokens; the queue must
         not change meanwhile.
         """
-        lines = {key: line.admissible(is_shut=self.is_shut) for key, line in self._lines.items()}
-        firsts = {key: lane for key, line in lines.items() if (lane := next(line, None)) is not None}
+        by_key = {key: of_key.admissible(is_shut=self.is_shut) for key, of_key in self._by_key.items()}
+        firsts = {key: lane for key, of_key in by_key.items() if (lane := next(of_key, None)) is not None}
         promised: defaultdict[str | None, float] = defaultdict(float)
         while firsts:
             lane = self.shares.turn(list(firsts.values()), promised)
             yield lane
             share = lane.group.request.share
             promised[share.key] += sum(seq.num_tokens for seq in lane.seqs) / share.weight
-            follower = next(lines[share.key], None)
+            follower = next(by_key[share.key], None)
             if follower is None:
                 del firsts[share.key]
             else:
