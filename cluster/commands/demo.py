@@ -11,9 +11,11 @@ from collections.abc import Iterator
 
 from cluster.api.edge.hosts import LOOPBACK_HOSTS
 from cluster.launch.app import build_app
-from cluster.launch.logs import KeptLogs
-from cluster.launch.ray_cluster import ROOT, RayCluster, ray_cluster
-from cluster.launch.serving import check_port, serving
+from cluster.launch.machine import check_port
+from cluster.launch.node.logs import KeptLogs
+from cluster.launch.packages import ROOT
+from cluster.launch.ray_cluster import RayCluster, ray_cluster
+from cluster.launch.serving import serving
 from cluster.sockets import LOOPBACK
 from engine.errors import InvalidConfig
 

@@ -15,11 +15,11 @@ from cluster.commands.console import told_events
 from cluster.commands.options import add_model
 from cluster.commands.server_options import ServerOptions, add_server_options, configure
 from cluster.launch.app import APP_NAME, build_app
-from cluster.launch.logs import KeptLogs
-from cluster.launch.machine import check_machine
+from cluster.launch.machine import check_machine, check_port
+from cluster.launch.node.logs import KeptLogs
 from cluster.launch.ray_cluster import RayCluster, ray_cluster
 from cluster.launch.room import divide
-from cluster.launch.serving import check_port, serving
+from cluster.launch.serving import serving
 from engine.config import EngineConfig
 
 

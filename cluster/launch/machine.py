@@ -1,7 +1,8 @@
-"""Checks that this machine has the GPUs and the memory that a configuration needs, before anything
-starts.
+"""Checks that this machine has the GPUs, the memory and the port that a configuration needs, before
+anything starts.
 """
 
+import socket
 from dataclasses import dataclass
 
 from ray._private.accelerators import get_accelerator_manager_for_resource
@@ -51,3 +52,15 @@ def num_gpus() -> int:
     visible = manager.get_current_process_visible_accelerator_ids()
     found: int = manager.get_current_node_num_accelerators()
     return found if visible is None else min(found, len(visible))
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises InvalidConfig unless host:port can be listened on."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise InvalidConfig(
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
+            ) from None

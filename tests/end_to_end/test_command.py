@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from cluster.api.keys.key_ring import API_KEY_VARIABLE
-from cluster.launch.privacy import AUTHENTICATION
+from cluster.launch.node.privacy import AUTHENTICATION
 from tests.corruptions import IN_WEIGHTS, TENSOR, WEIGHTS, copy_demo
 from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
 

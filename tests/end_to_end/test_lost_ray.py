@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launch.ray_cluster import ROOT
+from cluster.launch.packages import ROOT
 
 TIMEOUT_SECONDS = 400
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cluster.launch.app import build_app
-from cluster.launch.ray_cluster import ROOT
+from cluster.launch.packages import ROOT
 from cluster.launch.serving import serving
 from cluster.sockets import LOOPBACK
 from engine.errors import InvalidConfig

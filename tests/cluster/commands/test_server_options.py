@@ -7,7 +7,7 @@ import pytest
 from cluster.cli import _parser, main
 from cluster.commands.serve import application
 from cluster.commands.server_options import configure
-from cluster.launch.app import AppConfig
+from cluster.launch.app_config import AppConfig
 from cluster.telemetry.tracing import Telemetry
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"

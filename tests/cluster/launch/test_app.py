@@ -1,32 +1,11 @@
-"""What is refused before anything starts, and that our packages are ours."""
-
-import socket
-import subprocess
-import sys
-from pathlib import Path
+"""What is refused before anything starts, and what the deployments are told."""
 
 import pytest
 
-from cluster.launch.app import ONE_LOOP, build_app, check_packages
-from cluster.launch.ray_cluster import ROOT
-from cluster.launch.serving import check_port, last_reason
+from cluster.launch.app import ONE_LOOP, build_app
+from cluster.launch.packages import ROOT
 from cluster.telemetry.tracing import Telemetry
 from engine.errors import InvalidConfig
-
-
-def test_the_packages_are_ours() -> None:
-    check_packages()
-
-
-def test_refuses_packages_of_the_same_name(tmp_path: Path) -> None:
-    """Another `ops` that comes first on the path."""
-    (tmp_path / "ops").mkdir()
-    (tmp_path / "ops" / "__init__.py").touch()
-    program = (
-        "import sys; from cluster.launch.app import check_packages; sys.path.insert(0, sys.argv[1]); check_packages()"
-    )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
-    assert f"package 'ops' is found in {tmp_path}/ops/__init__.py, not in {ROOT}" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -88,17 +67,3 @@ def test_gateways_and_engines_are_told_what_to_observe() -> None:
 def test_refuses_an_endpoint_before_anything_starts() -> None:
     with pytest.raises(InvalidConfig, match="otlp_traces_endpoint is not a URL"):
         build_app({"engine": {"model": "configs/demo"}, "otlp_traces_endpoint": "localhost"})
-
-
-def test_a_port_is_free_or_not() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(InvalidConfig, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
-            check_port("127.0.0.1", port)
-    check_port("127.0.0.1", port)
-
-
-def test_the_reason_is_ours_whatever_serve_says_after_it() -> None:
-    slow = "Deployment 'GatewayDeployment' has 1 replicas that take long.\nThis may be caused by a slow __init__.\n"
-    assert last_reason(f"failed\n  engine.errors.InvalidConfig: no such thing\n{slow}") == "no such thing"
-    assert last_reason(slow) == "This may be caused by a slow __init__."

@@ -1,10 +1,21 @@
 """What this machine has."""
 
+import socket
+
 import pytest
 
-from cluster.launch.machine import num_gpus
+from cluster.launch.machine import check_port, num_gpus
+from engine.errors import InvalidConfig
 
 
 def test_hidden_gpus_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert num_gpus() == 0
+
+
+def test_a_port_is_free_or_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidConfig, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            check_port("127.0.0.1", port)
+    check_port("127.0.0.1", port)

@@ -35,7 +35,7 @@ def test_a_ray_address_where_something_else_listens(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It takes connections, and says nothing."""
-    monkeypatch.setattr("cluster.launch.ray_cluster.GRPC_SECONDS", 1.0)
+    monkeypatch.setattr("cluster.launch.node.connecting.GRPC_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         assert main(["serve", str(DEMO), "--port", "0", "--ray-address", address]) == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launch.ray_cluster import ROOT
+from cluster.launch.packages import ROOT
 from cluster.telemetry.tracing import NO_TELEMETRY, check_endpoint, make_tracer
 from engine.errors import InvalidConfig
 

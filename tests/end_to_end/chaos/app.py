@@ -13,7 +13,8 @@ from ray import serve
 
 from cluster.ingress.choice import DEFAULT_WISH, Wish
 from cluster.launch.app import build_app
-from cluster.launch.ray_cluster import ROOT, ray_cluster
+from cluster.launch.packages import ROOT
+from cluster.launch.ray_cluster import ray_cluster
 from cluster.launch.serving import serving
 from cluster.sockets import LOOPBACK
 from tests.end_to_end.conftest import free_port

@@ -21,7 +21,7 @@ from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import ChaosRequest, make_requests
 from cluster.chaos.run import undisturbed
-from cluster.launch.ray_cluster import ROOT
+from cluster.launch.packages import ROOT
 from tests.end_to_end.chaos.options import NotPossibleHere, Options
 from tests.end_to_end.chaos.processes import ENGINE, SERVING, find, send
 from tests.end_to_end.chaos.served import ServeCommand, serving

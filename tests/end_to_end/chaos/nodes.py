@@ -18,7 +18,9 @@ from ray.cluster_utils import Cluster
 
 from cluster.chaos.report import Fault, Report
 from cluster.launch.app import APP_NAME, build_app
-from cluster.launch.ray_cluster import OBJECT_STORE_BYTES, RAY_ENVIRONMENT, ROOT
+from cluster.launch.node.environment import RAY_ENVIRONMENT
+from cluster.launch.node.own_cluster import OBJECT_STORE_BYTES
+from cluster.launch.packages import ROOT
 from cluster.sockets import LOOPBACK
 from cluster.workers.placement import CPUS_PER_WORKER, DRIVER_CPUS
 from tests.end_to_end.chaos.app import FOUR_RANKS, app_args

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from cluster.chaos.report import Fault
-from cluster.launch.ray_cluster import ROOT
+from cluster.launch.packages import ROOT
 from cluster.sockets import LOOPBACK
 from tests.end_to_end.chaos.app import DEMO
 from tests.end_to_end.chaos.processes import find, send, title_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster.launch.ray_cluster import ROOT
+from cluster.launch.packages import ROOT
 
 TIMEOUT_SECONDS = 400
 

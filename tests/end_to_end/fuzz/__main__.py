@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from cluster.launch.ray_cluster import ROOT
+from cluster.launch.packages import ROOT
 from cluster.sockets import LOOPBACK
 from tests.end_to_end.conftest import DEMO, free_port
 from tests.end_to_end.fuzz.judge import Judge

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from cluster.launch.ray_cluster import RAY_ENVIRONMENT
+from cluster.launch.node.environment import RAY_ENVIRONMENT
 from tests.end_to_end.ray_up.lab import REPOSITORY
 
 ON_PREMISE = REPOSITORY / "configs/cluster/on-premise.yaml"

@@ -6,16 +6,14 @@ import contextlib
 import os
 import secrets
 import select
-import shutil
 import signal
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import ray
 
+from cluster.launch.node.within import do_within
 from cluster.workers.processes.process_state import read_stat
 from engine.errors import ClusterLost
 
@@ -23,10 +21,8 @@ MARK = "SQUADRON_RAY_CLUSTER"  # in the environment of every process of a cluste
 _VITAL = {"raylet": "raylet", "gcs_server": "GCS"}  # programs without which nothing can be replaced, and their names
 _STDERR = 2  # where Ray's library writes, even if Python replaced sys.stderr
 _POLL_SECONDS = 0.2
-_CONNECT_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 10.0
 _KILL_SECONDS = 5.0
-_REMOVE_SECONDS = 20.0
 
 
 class RayProcesses:
@@ -113,50 +109,9 @@ class RayProcesses:
         return found
 
 
-def do_within(steps: Sequence[Callable[[], object]], seconds: float, *, needed: str | None = None) -> None:
-    """Run the steps in a thread of their own, which is abandoned after `seconds`, or once nothing
-    listens at `needed` any more.
-
-    `needed` is host:port. No step starts without a connection to Ray: Ray would connect to any
-    other cluster that it finds on the machine.
-    """
-    is_wanted = True
-
-    def run() -> None:
-        for step in steps:
-            if is_wanted and ray.is_initialized():
-                with contextlib.suppress(Exception):  # of any kind: Ray reports the cluster's end like that
-                    step()
-
-    thread = threading.Thread(target=run, name="ending", daemon=True)
-    thread.start()
-    deadline = time.monotonic() + seconds
-    while thread.is_alive() and time.monotonic() < deadline and (needed is None or answers(needed)):
-        thread.join(_POLL_SECONDS)
-    is_wanted = False
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove Ray's folder, into which Ray within this process may still be writing."""
-    deadline = time.monotonic() + _REMOVE_SECONDS
-    while folder.exists() and time.monotonic() < deadline:
-        shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(_POLL_SECONDS / 10)
-
-
 def _program(pid: int) -> str:
     """The file name of a process' program."""
     try:
         return Path(f"/proc/{pid}/exe").readlink().name
     except OSError:
         return ""
-
-
-def answers(address: str) -> bool:
-    """Whether anything listens at host:port."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True

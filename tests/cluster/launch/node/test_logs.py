@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launch.logs import SESSION_LOGS, KeptLogs, RayFolder
+from cluster.launch.node.logs import SESSION_LOGS, KeptLogs, RayFolder
 from engine.errors import InvalidConfig
 
 

@@ -5,17 +5,20 @@ failure.
 import re
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from ray._private.ray_logging import stdout_deduplicator
 
-from cluster.launch.ray_processes import remove_folder
 from engine.errors import InvalidConfig
 
 RAY = "ray"  # Ray's own folder, within ours
 SESSION_LOGS = Path(RAY) / "session_latest" / "logs"
+_REMOVE_SECONDS = 20.0
+_POLL_SECONDS = 0.02
 
 
 def silence_deaths() -> None:
@@ -58,6 +61,11 @@ class RayFolder:
     path: Path
     kept: KeptLogs | None
 
+    @classmethod
+    def new(cls, kept: KeptLogs | None) -> Self:
+        # Short: a socket's path has at most 107 bytes.
+        return cls(Path(tempfile.mkdtemp(prefix="squadron-", dir="/tmp")), kept)
+
     def __enter__(self) -> Path:
         return self.path
 
@@ -69,4 +77,12 @@ class RayFolder:
             if self.kept is not None:
                 self.kept.take(self.path / SESSION_LOGS, has_failed=has_failed)
         finally:
-            remove_folder(self.path)
+            _remove_folder(self.path)
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove Ray's folder, into which Ray within this process may still be writing."""
+    deadline = time.monotonic() + _REMOVE_SECONDS
+    while folder.exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(_POLL_SECONDS)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launch.ray_cluster import ROOT, ray_cluster
+from cluster.launch.packages import ROOT
+from cluster.launch.ray_cluster import ray_cluster
 from engine.errors import ClusterLost
 from tests.end_to_end.chaos.processes import descendants, is_alive, send, title_of
 

@@ -1,0 +1,72 @@
+"""What an application is made from: the `args` of a file in configs/serve."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cluster.api.edge.hosts import ANY, AllowedHosts, check_open
+from cluster.api.edge.origins import check_origins
+from cluster.api.keys.key_ring import KeyRing
+from cluster.launch.packages import ROOT
+from cluster.logs import LogFormat
+from cluster.telemetry.tracing import Telemetry, check_endpoint
+from engine.config import EngineConfig, explain
+from engine.errors import InvalidConfig
+
+
+class AppConfig(BaseModel):
+    """The `args` of a file in configs/serve."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: dict[str, Any]  # of an EngineConfig; a relative `model` is looked for in the repository's folder
+    num_engines: int = Field(1, ge=1)
+    num_gateways: int = Field(1, ge=1)
+    max_attempts: int = Field(3, ge=1)  # consecutive losses of engine replicas before a request fails
+    patience: float = Field(300, gt=0)  # seconds that a request waits for a replica: enough for a new one to start
+    max_queue_seconds: float = Field(10, ge=0)  # a request that would wait for longer is refused; 0: none is
+    stream_resume: bool = False  # whether a client may resume a broken stream, by the last event it received
+    strict_fields: bool = False  # whether a request with an unknown field is rejected; otherwise the answer names it
+    stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
+    api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: everybody may ask
+    allowed_hosts: tuple[str, ...] = (ANY,)  # names by which clients may ask, *.NAME for those below one, * for any
+    allowed_origins: tuple[str, ...] = ()  # of web pages that browsers may send requests from; *: any
+    otlp_traces_endpoint: str | None = None  # URL that spans are sent to, by OTLP over HTTP; None: there are none
+    collect_detailed_traces: Literal["all"] | None = None  # all: a span for each of a request's last steps, too
+    log_format: LogFormat = "text"  # of the logs of gateways and engine replicas
+    enable_log_requests: bool = False  # a line in the gateway's log for each request that ends
+    open_metrics: bool = False  # whether everybody may read /metrics; otherwise as /debug
+    insecure_no_key: bool = False  # whether it may listen beyond loopback without keys, and let everybody in
+    api_key_file: str | None = None  # more of them, with limits; read again whenever it changes
+
+    @property
+    def telemetry(self) -> Telemetry:
+        return Telemetry(self.otlp_traces_endpoint, self.collect_detailed_traces is not None, self.enable_log_requests)
+
+    def engine_config(self) -> EngineConfig:
+        """Raises InvalidConfig."""
+        engine = dict(self.engine)
+        if isinstance(engine.get("model"), str):
+            path = ROOT / engine["model"]
+            engine["model"] = str(path) if path.parent.exists() else engine["model"]
+        return EngineConfig.create(**engine)
+
+    def check(self) -> KeyRing:
+        """The API keys. Raises InvalidConfig for keys, hosts, origins or an endpoint that cannot
+        be.
+        """
+        api_keys = KeyRing(self.api_keys, self.api_key_file)
+        if api_keys and self.insecure_no_key:
+            check_open("", has_keys=True, insecure_no_key=True)
+        AllowedHosts(self.allowed_hosts)
+        check_origins(self.allowed_origins)
+        check_endpoint(self.otlp_traces_endpoint)
+        return api_keys
+
+
+def read_app_config(args: dict[str, Any]) -> AppConfig:
+    """Raises InvalidConfig."""
+    try:
+        return AppConfig(**args)
+    except ValidationError as error:
+        raise InvalidConfig(explain(error, list(AppConfig.model_fields))) from None

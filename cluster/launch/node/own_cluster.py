@@ -1,0 +1,42 @@
+"""Starts a Ray cluster of this machine and this user alone."""
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from ray._private.worker import BaseContext
+
+from cluster.launch.node.connecting import start
+from cluster.launch.node.logs import RAY, KeptLogs, RayFolder
+from cluster.launch.node.privacy import LOOPBACK_ONLY, starting_on_loopback, token_authentication
+from cluster.launch.node.ray_processes import RayProcesses
+from cluster.workers.placement import CPUS_PER_WORKER
+
+CPUS_BESIDE_WORKERS = 1  # Ray's logical CPUs for gateways and drivers
+OBJECT_STORE_BYTES = 128 << 20  # weights come from disk and steps travel over sockets
+
+
+@contextlib.contextmanager
+def own_cluster(
+    num_workers: int, kept_logs: KeptLogs | None, **options: Any
+) -> Iterator[tuple[BaseContext, dict[str, str], RayProcesses]]:
+    """A new cluster, for as long as the context lasts: the connection to it, the environment that
+    others need to connect, and its processes. It has room for `num_workers` on any machine.
+    """
+    needed = math.ceil(num_workers * CPUS_PER_WORKER) + CPUS_BESIDE_WORKERS
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(RayFolder.new(kept_logs))
+        environment = LOOPBACK_ONLY | stack.enter_context(token_authentication(folder))
+        processes = RayProcesses()
+        stack.callback(processes.shutdown)
+        with processes.starting(), starting_on_loopback():
+            context = start(
+                num_cpus=max(os.cpu_count() or 1, needed),
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _temp_dir=str(folder / RAY),
+                **options,
+            )
+        yield context, environment, processes

@@ -1,0 +1,48 @@
+"""The replicas of a running application, asked to end in order."""
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ray import serve
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from cluster import owner
+from cluster.launch.app import APP_NAME
+from cluster.replica.deployment import EngineDeployment
+
+DRAIN_SECONDS = 20.0  # for running requests, at the end
+STOP_SECONDS = 5.0  # for engines and their workers
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Handles of the application's deployments, by which it can be ended in order even when Ray's
+    GCS has died.
+    """
+
+    gateways: DeploymentHandle[Any]
+    engines: DeploymentHandle[Any]
+
+    @classmethod
+    def of(cls, gateways: DeploymentHandle[Any]) -> Self:
+        return cls(gateways, serve.get_deployment_handle(EngineDeployment.__name__, APP_NAME))
+
+    def meet(self) -> None:
+        """Find the replicas, while Ray's GCS can still be asked."""
+        for call in (self.gateways.broadcast("why_here", ""), self.engines.broadcast("stats")):
+            # A replica that has just died will be replaced by one that is not known here.
+            with contextlib.suppress(TimeoutError, RayServeException):
+                call.results(timeout_s=STOP_SECONDS, return_exceptions=True)
+
+    def drain(self) -> None:
+        """Have the gateways finish running requests and reject new ones, until the proxies do
+        so.
+        """
+        response = self.gateways.broadcast("drain", owner.this_process(), DRAIN_SECONDS)
+        response.results(timeout_s=DRAIN_SECONDS + 2, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Have the engines end their workers."""
+        self.engines.broadcast("stop", owner.this_process()).results(timeout_s=STOP_SECONDS, return_exceptions=True)
