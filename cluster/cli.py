@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from types import FrameType
 
 from cluster import bench, chaos
-from cluster.commands import checkpoint as checkpoint_command
-from cluster.commands import demo, generate, make_checkpoint, plan, serve, trace
+from cluster.commands import demo, generate, plan, serve, trace
+from cluster.commands.checkpoints import checkpoint as checkpoint_command
+from cluster.commands.checkpoints import make_checkpoint
 from cluster.commands.command_line import CommandParser
 from cluster.version import VERSION
 from engine.errors import ClusterLost, SquadronError, in_a_line

@@ -2,31 +2,21 @@
 Ray.
 """
 
-import contextlib
 import itertools
-import queue
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import ray
-
-from cluster.checkpoint.plan import make_plan
-from cluster.checkpoint.values import check_values
-from cluster.launch.machine import check_machine
-from cluster.launch.ray_cluster import ray_cluster
+from cluster.offline import OfflineEngine
 from cluster.progress import progress
-from cluster.workers.executor import make_executor
 from engine.checkpoint.model_folder import resolve_model
 from engine.config import EngineConfig
 from engine.errors import InvalidRequest
-from engine.frontend.async_engine import AsyncEngine
 from engine.outputs import Accumulator, RequestOutput
 from engine.request import ChatPrompt, Prompt, Request
 from engine.sampling_params import SamplingParams
 
 Conversation = list[dict[str, Any]]
-DEAD_CHECK_SECONDS = 1.0
 
 
 class LLM:
@@ -40,19 +30,8 @@ class LLM:
     def __init__(self, model: str, **arguments: Any) -> None:
         unlimited = {"max_num_queued_reqs": 0, "max_num_queued_tokens": 0}
         config = EngineConfig.create(**{"model": resolve_model(model), **unlimited, **arguments})
-        plan = make_plan(config)
-        if config.runs_in_process or not ray.is_initialized():
-            check_machine(config, plan)
-        self._outputs: queue.SimpleQueue[list[RequestOutput]] = queue.SimpleQueue()
+        self._engine = OfflineEngine(config)
         self._count = itertools.count()
-        with contextlib.ExitStack() as stack:
-            if not config.runs_in_process and not ray.is_initialized():
-                check_values(config)
-                stack.enter_context(ray_cluster(num_workers=config.world_size))
-            self._engine = AsyncEngine(config, make_executor(config), on_outputs=self._outputs.put)
-            stack.callback(self._engine.shutdown)
-            self._engine.start()
-            self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +43,7 @@ class LLM:
 
     def shutdown(self) -> None:
         """Stop the workers, and Ray if it was started here; idempotent."""
-        self._stack.close()
+        self._engine.close()
 
     def generate(
         self,
@@ -119,7 +98,7 @@ class LLM:
         num_tokens = 0
         with progress(total=num_open, desc="requests", delay=0, disable=not use_tqdm) as bar:
             while num_open:
-                for delta in self._next_outputs():
+                for delta in self._engine.next_outputs():
                     if delta.request_id not in numbers:  # left by an interrupted call
                         continue
                     accumulators[numbers[delta.request_id]].add(delta)
@@ -131,14 +110,6 @@ class LLM:
                 if elapsed:
                     bar.set_postfix_str(f"{num_tokens / elapsed:.0f} tokens/s", refresh=False)
         return [accumulator.last for accumulator in accumulators if accumulator.last is not None]
-
-    def _next_outputs(self) -> list[RequestOutput]:
-        """Wait for a step's outputs; raises EngineDead if none will come."""
-        while True:
-            try:
-                return self._outputs.get(timeout=DEAD_CHECK_SECONDS)
-            except queue.Empty:
-                self._engine.check_health()
 
 
 def _one_each(

@@ -4,7 +4,6 @@ otherwise on Ray.
 
 import argparse
 import time
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -76,11 +75,11 @@ def _config(options: argparse.Namespace) -> EngineConfig:
     return EngineConfig.create(model=options.model, **engine_arguments(options))
 
 
-def _generate(llm: LLM, works: Sequence[Work], *, use_tqdm: bool = False) -> list[RequestOutput]:
+def _generate(llm: LLM, works: list[Work], *, use_tqdm: bool = False) -> list[RequestOutput]:
     return llm.generate([work.prompt for work in works], [work.params for work in works], use_tqdm=use_tqdm)
 
 
-def _samples(outputs: Sequence[RequestOutput]) -> dict[str, list[float]]:
+def _samples(outputs: list[RequestOutput]) -> dict[str, list[float]]:
     """In ms, from when the requests were added to the engine."""
     samples: dict[str, list[float]] = {"TTFT": [], "TPOT": [], "E2EL": []}
     for output in outputs:

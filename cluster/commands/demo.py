@@ -3,21 +3,18 @@ prints the answer and how to ask more.
 """
 
 import argparse
-import http.client
-import json
 import threading
 import time
-from collections.abc import Iterator
 
 from cluster.api.edge.hosts import LOOPBACK_HOSTS
+from cluster.commands.ask import ask
 from cluster.launch.app import build_app
-from cluster.launch.machine import check_port
+from cluster.launch.machine import check_port, free_port
 from cluster.launch.node.logs import KeptLogs
 from cluster.launch.packages import ROOT
 from cluster.launch.ray_cluster import RayCluster, ray_cluster
 from cluster.launch.serving import serving
 from cluster.sockets import LOOPBACK
-from engine.errors import InvalidConfig
 
 PACKAGED = ROOT / "cluster" / "models" / "demo"  # in a wheel, where setup.py puts it
 MODEL = PACKAGED if PACKAGED.exists() else ROOT / "configs" / "demo"
@@ -37,7 +34,7 @@ def run(*, once: bool, port: int | None) -> None:
     """
     progress = _Progress()
     if port is None:
-        port = _free_port()
+        port = free_port(LOOPBACK, FIRST_PORT, LAST_PORT)
     else:
         check_port(LOOPBACK, port)
     progress.tell("Starting Ray on this machine")
@@ -46,7 +43,7 @@ def run(*, once: bool, port: int | None) -> None:
         with serving(build_app({"engine": ENGINE, "allowed_hosts": LOOPBACK_HOSTS}), host=LOOPBACK, port=port):
             progress.tell(f"Ready. Asking: {QUESTION}")
             print("\n  ", end="", flush=True)
-            for number, text in enumerate(ask(port, QUESTION)):
+            for number, text in enumerate(ask(port, MODEL.name, QUESTION)):
                 if number == 0:
                     first = progress.seconds
                 print(text, end="", flush=True)
@@ -55,36 +52,6 @@ def run(*, once: bool, port: int | None) -> None:
             if not once:
                 print(_more(port, ray), flush=True)
                 threading.Event().wait()
-
-
-def ask(port: int, question: str) -> Iterator[str]:
-    """The answer as it arrives over HTTP; raises InvalidConfig with any other response."""
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=120)
-    body = {"model": MODEL.name, "messages": [{"role": "user", "content": question}], "temperature": 0, "stream": True}
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
-    response = connection.getresponse()
-    if response.status != 200:
-        raise InvalidConfig(f"the server answered {response.status}: {response.read().decode()}")
-    for line in response:
-        data = line.decode().strip().removeprefix("data: ")
-        if data == "[DONE]":
-            break
-        if data:
-            event = json.loads(data)
-            if "error" in event:
-                raise InvalidConfig(f"the server answered: {event['error']['message']}")
-            yield from (choice["delta"].get("content") or "" for choice in event["choices"])
-    connection.close()
-
-
-def _free_port() -> int:
-    for port in range(FIRST_PORT, LAST_PORT + 1):
-        try:
-            check_port(LOOPBACK, port)
-        except InvalidConfig:
-            continue
-        return port
-    raise InvalidConfig(f"every port from {FIRST_PORT} to {LAST_PORT} is taken; choose another with --port")
 
 
 class _Progress:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from cluster.api.edge.hosts import default_hosts
 from cluster.api.keys.key_ring import API_KEY_VARIABLE
 from cluster.commands.options import merged_options
 from cluster.ingress.choice import DEFAULT_WISH, WISHES, Wish
@@ -109,6 +110,29 @@ class ServerOptions(BaseModel):
         description="folder to keep the logs of the started cluster in; default: a new folder of /tmp, after a "
         "failure only",
     )
+
+    def application(self, config: EngineConfig, api_keys: tuple[str, ...]) -> dict[str, Any]:
+        """The `args` of `build_app`."""
+        return {
+            "engine": config.model_dump(),
+            "num_engines": self.num_engines,
+            "num_gateways": self.num_gateways,
+            "max_attempts": self.max_attempts,
+            "patience": self.patience,
+            "max_queue_seconds": self.max_queue_seconds,
+            "stream_resume": self.stream_resume,
+            "strict_fields": self.strict_fields,
+            "otlp_traces_endpoint": self.otlp_traces_endpoint,
+            "collect_detailed_traces": self.collect_detailed_traces,
+            "log_format": self.log_format,
+            "enable_log_requests": self.enable_log_requests,
+            "open_metrics": self.open_metrics,
+            "insecure_no_key": self.insecure_no_key,
+            "api_keys": api_keys,
+            "api_key_file": self.api_key_file,
+            "allowed_hosts": default_hosts(self.host) if self.allowed_hosts is None else self.allowed_hosts,
+            "allowed_origins": self.allowed_origins,
+        }
 
 
 # What argparse is told of each option beside its name and description.

@@ -64,3 +64,14 @@ def check_port(host: str, port: int) -> None:
             raise InvalidConfig(
                 f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
             ) from None
+
+
+def free_port(host: str, first: int, last: int) -> int:
+    """The first of these ports that can be listened on; raises InvalidConfig if none can."""
+    for port in range(first, last + 1):
+        try:
+            check_port(host, port)
+        except InvalidConfig:
+            continue
+        return port
+    raise InvalidConfig(f"every port from {first} to {last} is taken; choose another with --port")

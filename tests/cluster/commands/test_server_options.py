@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import _parser, main
-from cluster.commands.serve import application
 from cluster.commands.server_options import configure
 from cluster.launch.app_config import AppConfig
 from cluster.telemetry.tracing import Telemetry
@@ -25,14 +24,14 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(("given", "seconds"), [([], 300.0), (["--patience", "4.5"], 4.5)])
 def test_patience_reaches_the_application(given: list[str], seconds: float) -> None:
     config, server = configure(_parser().parse_args(["serve", str(DEMO), *given]))
-    assert AppConfig(**application(config, server, ())).patience == seconds
+    assert AppConfig(**server.application(config, ())).patience == seconds
 
 
 def test_what_to_observe_reaches_the_application() -> None:
     url = "http://127.0.0.1:4318/v1/traces"
     given = ["--otlp-traces-endpoint", url, "--collect-detailed-traces", "all", "--enable-log-requests"]
     config, server = configure(_parser().parse_args(["serve", str(DEMO), *given, "--log-format", "json"]))
-    app = AppConfig(**application(config, server, ()))
+    app = AppConfig(**server.application(config, ()))
     assert app.telemetry == Telemetry(url, collect_detailed_traces=True, log_requests=True)
     assert app.log_format == "json"
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from cluster.launch.machine import check_port, num_gpus
+from cluster.launch.machine import check_port, free_port, num_gpus
 from engine.errors import InvalidConfig
 
 
@@ -19,3 +19,11 @@ def test_a_port_is_free_or_not() -> None:
         with pytest.raises(InvalidConfig, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
             check_port("127.0.0.1", port)
     check_port("127.0.0.1", port)
+
+
+def test_the_first_free_port_is_found() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidConfig, match=f"every port from {port} to {port} is taken"):
+            free_port("127.0.0.1", port, port)
+    assert free_port("127.0.0.1", port, port) == port

@@ -1,0 +1,1 @@
+"""Commands that make checkpoints, or compare them with their manifests."""
