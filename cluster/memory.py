@@ -19,7 +19,7 @@ def check_memory(where: str, num_ranks: int, weight_bytes: int, cache_bytes: int
     """
     if num_ranks * (LEAST_WEIGHT_SHARE * weight_bytes + cache_bytes) > available:
         raise InvalidConfig(
-            f"{num_ranks} rank(s) take {human(weight_bytes)} of weights and {human(cache_bytes)} of cache each, "
+            f"{num_ranks} rank(s) need {human(weight_bytes)} of weights and {human(cache_bytes)} of cache each, "
             f"together {human(num_ranks * (weight_bytes + cache_bytes))}, and {where} has {human(available)} of memory "
             "available; lower max_model_len or kv_cache_memory_bytes, or choose a quantization or a smaller model"
         )

@@ -29,11 +29,11 @@ async def deliver(
             continue
         done = await asyncio.to_thread(_run_command, command)
         if done != 0:
-            print(f"the fault's command ended with status {done}", file=sys.stderr)
+            print(f"the fault command ended with status {done}", file=sys.stderr)
         elif await has_hit(client, before):
             faults.append(Fault(command, at))
         else:
-            print("the fault's command hit nothing: no worker and no engine was lost", file=sys.stderr)
+            print("the fault command had no effect: no worker and no engine was lost", file=sys.stderr)
 
 
 async def engines(client: ChaosClient) -> set[tuple[str, int]]:

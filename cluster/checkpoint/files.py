@@ -84,7 +84,7 @@ def weight_files(folder: Path) -> dict[Path, set[str]]:
     files: dict[Path, set[str]] = {}
     for name, file in weight_map:
         if not isinstance(file, str) or Path(file).name != file:
-            raise InvalidConfig(f"{index}: tensor {name} is said to be in {file!r}, which is no file of this folder")
+            raise InvalidConfig(f"{index}: names {file!r} for tensor {name}, which is not a file name in this folder")
         files.setdefault(folder / file, set()).add(name)
     missing = [path for path in sorted(files) if not path.exists()]
     if missing:
@@ -128,14 +128,14 @@ def _header_text(path: Path, size: int) -> bytes:
         if start == LFS_POINTER:
             raise InvalidConfig(f"{path} is a Git LFS pointer, not the weights; `git lfs pull` fetches them")
         if len(start) < LENGTH_BYTES:
-            raise InvalidConfig(f"{path} is cut off: it has {size} bytes, fewer than the length of a header takes")
+            raise InvalidConfig(f"{path} is cut off: it has {size} bytes, too few for the header's length")
         length = int.from_bytes(start[:LENGTH_BYTES], "little")
         if length > MAX_HEADER_BYTES:
             raise InvalidConfig(
-                f"{path} is damaged: it announces a header of {length} bytes, and {MAX_HEADER_BYTES} are the most"
+                f"{path} is damaged: its header's length is {length} bytes, and the limit is {MAX_HEADER_BYTES}"
             )
         if length > size - LENGTH_BYTES:
-            raise InvalidConfig(f"{path} is cut off: it announces a header of {length} bytes, and has {size} in all")
+            raise InvalidConfig(f"{path} is cut off: its header's length is {length} bytes, and the file has {size}")
         file.seek(LENGTH_BYTES)
         return file.read(length)
 
@@ -147,7 +147,7 @@ def _stored_tensor(path: Path, name: str, entry: Any, first: int) -> StoredTenso
             all(isinstance(size, int) and size >= 0 for size in shape) and 0 <= start <= stop
         ):
             return StoredTensor(path, dtype, tuple(shape), first + start, first + stop)
-    raise InvalidConfig(f"{path} is damaged: its header says of tensor {name} {str(entry)[:200]}")
+    raise InvalidConfig(f"{path} is damaged: its header's entry of tensor {name} is {str(entry)[:200]}")
 
 
 def _check_layout(path: Path, tensors: Mapping[str, StoredTensor], first: int, size: int) -> None:

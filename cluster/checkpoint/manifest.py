@@ -66,16 +66,16 @@ def check_small_parts(folder: Path, manifest: Manifest) -> None:
     for name in SMALL_FILES:
         path = folder / name
         if path.exists() != (name in manifest.files):
-            state = "is there" if path.exists() else "does not exist"
-            raise InvalidConfig(f"{path} {state}, and {MANIFEST_FILE} says otherwise")
+            problem = "is not listed in" if path.exists() else "does not exist, but is listed in"
+            raise InvalidConfig(f"{path} {problem} {MANIFEST_FILE}")
         if path.exists() and _file_digest(path) != manifest.files[name]:
             raise InvalidConfig(f"{path} has changed since {MANIFEST_FILE} was made")
     paths = list(weight_files(folder))
     for path in paths:
         if _header_digest(path) != manifest.headers.get(path.name):
-            raise InvalidConfig(f"{path}: its header is not the one that {MANIFEST_FILE} was made of")
+            raise InvalidConfig(f"{path}: its header has changed since {MANIFEST_FILE} was made")
     for name in sorted(manifest.tensors.keys() ^ read_tensors(folder).keys()):
-        raise InvalidConfig(f"{folder / MANIFEST_FILE} and the weight files do not both have tensor {name}")
+        raise InvalidConfig(f"only one of {folder / MANIFEST_FILE} and the weight files has tensor {name}")
 
 
 def verify_tensors(folder: Path, manifest: Manifest, num_threads: int, progress: Progress) -> None:

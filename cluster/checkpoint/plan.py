@@ -45,7 +45,7 @@ def _check_checkpoint(config: EngineConfig, model: ModelConfig) -> None:
         method = found.get("quant_method", "some method") if isinstance(found, dict) else found
         raise InvalidConfig(
             f"{config.model} is quantized already (config.json: quantization_config, by {method}), which is not "
-            "served; get the checkpoint that it was made of, and serve that with quantization=int4 or int8"
+            "supported; use the original checkpoint with quantization=int4 or int8"
         )
 
 
@@ -80,7 +80,7 @@ def _check_head_dim(config: EngineConfig, head_dim: int) -> None:
 def _check_tokenizer(config: EngineConfig) -> None:
     folder = Path(config.tokenizer or config.model)
     if not (folder / "tokenizer.json").exists():
-        raise InvalidConfig(f"{folder / 'tokenizer.json'} does not exist; name a folder that holds one with tokenizer")
+        raise InvalidConfig(f"{folder / 'tokenizer.json'} does not exist; set tokenizer to a folder that has one")
     find_templates(folder, read_settings(folder))
 
 

@@ -96,7 +96,7 @@ def read_config_file(path: str) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
-        raise InvalidConfig(f"{path} holds {type(values).__name__}, not names of options with values")
+        raise InvalidConfig(f"{path} must map names of options to values; it holds a {type(values).__name__}")
     return {str(name).replace("-", "_"): value for name, value in values.items()}
 
 

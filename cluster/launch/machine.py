@@ -36,7 +36,7 @@ def check_machine(config: EngineConfig, plan: Plan, num_engines: int = 1) -> Nee
     """
     wanted, there = num_engines * config.world_size, num_gpus()
     if config.device == "cuda" and there < wanted:
-        raise InvalidConfig(f"device=cuda takes {wanted} GPU(s), and this machine has {there}; device=cpu would work")
+        raise InvalidConfig(f"device=cuda needs {wanted} GPU(s), and this machine has {there}; device=cpu would work")
     if config.quantization == "fp8" and config.ops_backend != "reference" and there == 0:
         raise InvalidConfig("quantization=fp8 is not computed on CPU; int8 or int4 would work")
     if config.device == "cuda" or (config.device == "auto" and there >= wanted):

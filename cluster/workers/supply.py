@@ -75,7 +75,7 @@ class WorkerSupply:
         """
         while self.may_shrink:
             size = self.config.tensor_parallel_size // 2
-            logger.warning("going on with tensor_parallel_size=%d: %s", size, error)
+            logger.warning("continuing with tensor_parallel_size=%d: %s", size, error)
             self.close()
             self.config = self.config.model_copy(update={"tensor_parallel_size": size})
             try:

@@ -44,13 +44,13 @@ def test_plan_tells_the_memory_of_this_machine(capsys: pytest.CaptureFixture[str
     [
         (
             "-tp 2 -pp 2 --kv-cache-memory-bytes 900GB --device cpu",
-            "4 rank(s) take 1.689 MiB of weights and 838.2 GiB of",
+            "4 rank(s) need 1.689 MiB of weights and 838.2 GiB of",
         ),
         (
             "--num-gpu-blocks-override 900000000 --device cpu",
-            "1 rank(s) take 6.379 MiB of weights and 2.747e+04 GiB of",
+            "1 rank(s) need 6.379 MiB of weights and 2.747e+04 GiB of",
         ),
-        ("--device cuda -tp 4 -pp 4", "device=cuda takes 16 GPU(s), and this machine has "),
+        ("--device cuda -tp 4 -pp 4", "device=cuda needs 16 GPU(s), and this machine has "),
     ],
 )
 def test_more_than_this_machine_has(capsys: pytest.CaptureFixture[str], options: str, sentence: str) -> None:

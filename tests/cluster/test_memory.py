@@ -35,7 +35,7 @@ def test_what_fits_is_taken_and_what_does_not_is_refused_with_figures() -> None:
     gib = 1 << 30
     check_memory("this machine", 2, 4 * gib, gib, 8 * gib)  # weights may be kept in twelve bits
     refusal = (
-        r"2 rank\(s\) take 4 GiB of weights and 1 GiB of cache each, together 10 GiB, and node 10.0.0.1 has "
+        r"2 rank\(s\) need 4 GiB of weights and 1 GiB of cache each, together 10 GiB, and node 10.0.0.1 has "
         "7 GiB of memory available"
     )
     with pytest.raises(InvalidConfig, match=refusal):

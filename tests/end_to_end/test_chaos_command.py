@@ -39,7 +39,7 @@ def test_a_command_that_hits_nothing_is_no_fault(
         main(["chaos", "--base-url", server.url, *FEW, "--fault-command", "true", "--seconds", "1"])
     assert stopped.value.code == 1
     said = capfd.readouterr()
-    assert "the fault's command hit nothing: no worker and no engine was lost" in said.err
+    assert "the fault command had no effect: no worker and no engine was lost" in said.err
     assert "unmet: 0 faults were delivered, not 2" in said.out
 
 

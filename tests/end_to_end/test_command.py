@@ -47,7 +47,7 @@ def test_demo_once() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--device", "cuda"], "device=cuda takes 1 GPU(s), and this machine has 0; device=cpu would work"),
+        (["--device", "cuda"], "device=cuda needs 1 GPU(s), and this machine has 0; device=cpu would work"),
         (["--quantization", "fp8"], "quantization=fp8 is not computed on CPU; int8 or int4 would work"),
     ],
 )

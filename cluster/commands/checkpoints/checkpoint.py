@@ -40,20 +40,20 @@ def _verify(options: argparse.Namespace) -> None:
     manifest = Manifest.load(str(folder))
     if manifest is None:
         raise InvalidConfig(
-            f"{folder} has no {MANIFEST_FILE} to verify it by; its headers are in order. "
-            f"`squadron checkpoint manifest {folder}` makes one of what is there now"
+            f"{folder} has no {MANIFEST_FILE} to compare it with; its headers are valid. "
+            f"`squadron checkpoint manifest {folder}` makes one from the current files"
         )
     check_small_parts(folder, manifest)
     with _bar(folder) as bar:
         verify_tensors(folder, manifest, _num_threads(), bar.update)
-    print(f"{folder}: {len(manifest.tensors)} tensors and {len(manifest.files)} files are as in {MANIFEST_FILE}")
+    print(f"{folder}: {len(manifest.tensors)} tensors and {len(manifest.files)} files match {MANIFEST_FILE}")
 
 
 def _make(options: argparse.Namespace) -> None:
     folder: Path = options.folder
     _check(folder)
     if not os.access(folder, os.W_OK):  # before reading the whole checkpoint
-        raise InvalidConfig(f"{folder / MANIFEST_FILE} cannot be written: you may not write to the folder")
+        raise InvalidConfig(f"{folder / MANIFEST_FILE} cannot be written: no permission to write to the folder")
     with _bar(folder) as bar:
         manifest = make_manifest(folder, _num_threads(), bar.update)
     path = write_manifest(folder, manifest)

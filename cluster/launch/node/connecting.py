@@ -37,18 +37,18 @@ def connected(address: str, **options: Any) -> Iterator[BaseContext]:
     is_named = server.rpartition(":")[2].isdecimal()  # "auto" has no port
     if is_named and not answers(server):
         raise InvalidConfig(
-            f"nothing answers at --ray-address {address}; is the port that of `ray start`, and the cluster up?"
+            f"nothing answers at --ray-address {address}; check that the cluster is up and the port that of `ray start`"
         )
     if is_named and not _speaks_grpc(server):
         raise InvalidConfig(
             f"what listens at --ray-address {address} did not answer as Ray does within {GRPC_SECONDS:.0f} s; "
-            "is the port that of `ray start`?"
+            "check that the port is that of `ray start`"
         )
     try:
         context = _init(address=address, **options)
     except ConnectionError as error:
         reason = str(error).strip().partition("\n")[0]
-        raise InvalidConfig(f"no Ray cluster lets us in at --ray-address {address}: {reason}") from None
+        raise InvalidConfig(f"cannot connect to a Ray cluster at --ray-address {address}: {reason}") from None
     try:
         yield context
     finally:

@@ -25,8 +25,8 @@ def agree(offers: Sequence[Offer], nodes: Sequence[str], before: str | None) -> 
     if len(backends) > 1:
         rank, slow = min(enumerate(offers), key=lambda offer: offer[1].reason is None)
         raise InvalidConfig(
-            f"worker {rank} on node {nodes[rank]} would compute by the {slow.backend} backend, others by another, with "
-            f"other results: {slow.reason}; ops_backend={slow.backend} would do for all"
+            f"worker {rank} on node {nodes[rank]} can only use the {slow.backend} backend, other workers use another, "
+            f"and their results would differ: {slow.reason}; ops_backend={slow.backend} works on all"
         )
     common = [level for level in offers[0].levels if all(level in offer.levels for offer in offers)]
     if before is not None:
@@ -36,7 +36,7 @@ def agree(offers: Sequence[Offer], nodes: Sequence[str], before: str | None) -> 
         can = "; ".join(
             f"worker {rank} on node {nodes[rank]} {' or '.join(offer.levels)}" for rank, offer in enumerate(offers)
         )
-        raise InvalidConfig(f"the ranks cannot compute at one level{had}: {can}")
+        raise InvalidConfig(f"the ranks have no level in common{had}: {can}")
     return common[0]
 
 
@@ -51,9 +51,9 @@ def common_arithmetic(
         for name in first:
             if other[name] != first[name]:
                 raise InvalidConfig(
-                    f"workers do not compute the same: {name} is {first[name]} on worker 0, node {nodes[0]}, and "
+                    f"the workers' arithmetic differs: {name} is {first[name]} on worker 0, node {nodes[0]}, and "
                     f"{other[name]} on worker {rank}, node {nodes[rank]}"
                 )
     if before is not None and first != before.arithmetic:
-        raise InvalidConfig(f"workers that were replaced compute {first}, not {before.arithmetic} as before")
+        raise InvalidConfig(f"the replaced workers' arithmetic is {first}, and was {before.arithmetic} before")
     return first

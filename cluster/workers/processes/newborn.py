@@ -33,7 +33,7 @@ def end_if_frozen(actor: Any) -> None:
     if not pid or not node_id:
         return  # it is not placed yet, or Ray still waits for its process, and will replace it if it does not start
     if kill_if_stopped(pid) if node_id == _own_node() else _ask(node_id, pid):
-        logger.warning("process %d was stopped by a signal before it said a word; it was killed", pid)
+        logger.warning("process %d was stopped by a signal before it reported; it was killed", pid)
 
 
 def kill_if_stopped(pid: int) -> bool:

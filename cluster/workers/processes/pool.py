@@ -70,7 +70,9 @@ class WorkerPool:
             now = time.monotonic()
             if now > started + (START_SECONDS if is_placed(self._placement) else timeout):
                 missing = len(waiting) or sum(process.is_lost for process in processes)
-                raise NoPlace(0, f"{missing} of {len(processes)} workers have found no place in {now - started:.0f} s")
+                raise NoPlace(
+                    0, f"{missing} of {len(processes)} workers could not be placed within {now - started:.0f} s"
+                )
             if now > told + PROGRESS_SECONDS:
                 told = now
                 logger.info("waiting for %d of %d workers; free are %s", len(waiting), len(processes), free_resources())
@@ -94,7 +96,7 @@ class WorkerPool:
         deadline = time.monotonic() + KILL_SECONDS
         for process in processes:
             if process.is_on_this_machine and not process.ended.wait(max(deadline - time.monotonic(), 0)):
-                logger.warning("process %d is still there %.0f s after it was killed", process.facts.pid, KILL_SECONDS)
+                logger.warning("process %d still exists %.0f s after it was killed", process.facts.pid, KILL_SECONDS)
 
     def close(self) -> None:
         """Ask every process to exit, and kill those that take too long."""
@@ -130,13 +132,13 @@ class WorkerPool:
                     raise cause_of(rank, error) from None
                 # Killed as it started, perhaps because its node died: the next one is placed
                 # elsewhere.
-                logger.warning("worker %d died as it started: %s", rank, reason_of(error))
+                logger.warning("worker %d died while it started: %s", rank, reason_of(error))
             except ProcessStopped as error:
                 process.kill()
-                logger.warning("worker %d is replaced as it starts: %s", rank, error)
+                logger.warning("worker %d is replaced while it starts: %s", rank, error)
             except OSError as error:
                 process.kill()
-                raise WorkerLost(rank, f"it laid no line to the driver: {error}") from None
+                raise WorkerLost(rank, f"it did not connect to the driver: {error}") from None
 
     def _take_spare(self, lost: WorkerProcess | None) -> WorkerProcess | None:
         """A spare on the lost process' node, possibly one that is still starting; None if there is

@@ -121,7 +121,7 @@ class StepChannel:
             overdue = self._in_flight.find_overdue(slept=now - began - _TICK_SECONDS)
             if overdue is not None:
                 rank, step, seconds = overdue
-                self.lose(rank, f"it lives, but has not answered step {step} for {seconds:.1f} s")
+                self.lose(rank, f"it is alive but has not answered step {step} for {seconds:.1f} s")
 
     def _serve(self, rank: int, frames: list[bytearray] | Exception) -> None:
         """Take what a rank sent; after an error, the rank is lost."""

@@ -48,12 +48,12 @@ def test_files_beside_the_weights_are_held_to_the_manifest(checkpoint: Path) -> 
     with pytest.raises(InvalidConfig, match=r"chat_template\.jinja has changed since squadron-sha256\.json was made"):
         make_plan(config_of(checkpoint))
     template.unlink()
-    with pytest.raises(InvalidConfig, match=r"chat_template\.jinja does not exist, and squadron-sha256\.json says"):
+    with pytest.raises(InvalidConfig, match=r"chat_template\.jinja does not exist, but is listed in squadron"):
         make_plan(config_of(checkpoint))
     template.write_text(text)
     make_plan(config_of(checkpoint))
     edit(checkpoint, NORM, dict)
-    with pytest.raises(InvalidConfig, match=r"its header is not the one that squadron-sha256\.json was made of"):
+    with pytest.raises(InvalidConfig, match=r"its header has changed since squadron-sha256\.json was made"):
         make_plan(config_of(checkpoint))
 
 
@@ -64,7 +64,7 @@ def test_a_manifest_of_several_files(checkpoint: Path, capsys: pytest.CaptureFix
     manifest = json.loads((checkpoint / MANIFEST_FILE).read_text())
     del manifest["tensors"][NORM]
     (checkpoint / MANIFEST_FILE).write_text(json.dumps(manifest))
-    assert refusal(capsys, "plan", str(checkpoint)).endswith(f"do not both have tensor {NORM}")
+    assert refusal(capsys, "plan", str(checkpoint)).endswith(f"and the weight files has tensor {NORM}")
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_a_manifest_that_is_none(checkpoint: Path, capsys: pytest.CaptureFixture
 
 def test_nothing_to_verify_by(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refusal(capsys, "checkpoint", "verify", str(checkpoint))
-    assert "has no squadron-sha256.json to verify it by; its headers are in order" in line
+    assert "has no squadron-sha256.json to compare it with; its headers are valid" in line

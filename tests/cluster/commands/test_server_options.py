@@ -50,7 +50,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.Capt
             "model: m\ntensor_parallel_sizes: 2",
             "unknown key 'tensor_parallel_sizes'; did you mean 'tensor_parallel_size'?",
         ),
-        ("[1, 2]", "{file} holds list, not names of options with values"),
+        ("[1, 2]", "{file} must map names of options to values; it holds a list"),
         ("a: b: c", "{file} is not YAML: mapping values are not allowed here"),
         ("tensor_parallel_size: 2", "model is required"),
         ("modle: m", "unknown key 'modle'; did you mean 'model'?"),

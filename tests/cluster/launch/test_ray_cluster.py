@@ -26,8 +26,8 @@ def test_a_ray_address_where_nobody_is(capsys: pytest.CaptureFixture[str]) -> No
     address = f"127.0.0.1:{port}"
     assert main(["serve", str(DEMO), "--port", "0", "--ray-address", address]) == 2
     assert capsys.readouterr().err == (
-        f"squadron serve: nothing answers at --ray-address {address}; is the port that of `ray start`, and the "
-        "cluster up?\n"
+        f"squadron serve: nothing answers at --ray-address {address}; check that the cluster is up and the "
+        "port that of `ray start`\n"
     )
 
 
@@ -41,5 +41,5 @@ def test_a_ray_address_where_something_else_listens(
         assert main(["serve", str(DEMO), "--port", "0", "--ray-address", address]) == 2
     assert capsys.readouterr().err == (
         f"squadron serve: what listens at --ray-address {address} did not answer as Ray does within 1 s; "
-        "is the port that of `ray start`?\n"
+        "check that the port is that of `ray start`\n"
     )

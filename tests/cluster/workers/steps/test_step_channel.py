@@ -173,4 +173,4 @@ def test_a_rank_that_lives_but_does_not_answer_is_lost(channel: tuple[StepChanne
     steps, _ = channel
     error = lost(lambda: steps.submit(with_tokens(7, 0, 15, 0)).result(SECONDS))
     assert error.rank == 1 and error.step == 7
-    assert error.reason.startswith("it lives, but has not answered step 7 for ")
+    assert error.reason.startswith("it is alive but has not answered step 7 for ")
