@@ -11,15 +11,6 @@ from engine.errors import InvalidConfig
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({}, "engine is required"),
-        (
-            {"engine": {"model": "configs/demo"}, "num_engine": 2},
-            "unknown key 'num_engine'; did you mean 'num_engines'",
-        ),
-        (
-            {"engine": {"model": "configs/demo"}, "num_gateways": 0},
-            "num_gateways=0: Input should be greater than or equal to 1",
-        ),
         ({"engine": {"model": "configs/demo", "tensor_paralel_size": 2}}, "did you mean 'tensor_parallel_size'"),
         ({"engine": {"model": "configs/nothing"}}, f"{ROOT}/configs/nothing/config.json does not exist"),
     ],

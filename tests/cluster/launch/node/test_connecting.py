@@ -9,7 +9,7 @@ import pytest
 
 from cluster.cli import main
 
-DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
+DEMO = Path(__file__).resolve().parents[4] / "configs" / "demo"
 
 
 @contextlib.contextmanager

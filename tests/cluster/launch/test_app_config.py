@@ -1,0 +1,43 @@
+"""What a file in configs/serve may say."""
+
+import pytest
+
+from cluster.api.keys.key_ring import KeyRing
+from cluster.launch.app_config import read_app_config
+from cluster.launch.packages import ROOT
+from engine.errors import InvalidConfig
+
+ENGINE = {"model": "configs/demo"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({}, "engine is required"),
+        ({"engine": ENGINE, "num_engine": 2}, "unknown key 'num_engine'; did you mean 'num_engines'"),
+        ({"engine": ENGINE, "num_gateways": 0}, "num_gateways=0: Input should be greater than or equal to 1"),
+    ],
+)
+def test_keys_and_their_ranges_are_checked(arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InvalidConfig, match=sentence):
+        read_app_config(arguments)
+
+
+def test_a_relative_model_is_one_of_the_repository() -> None:
+    assert read_app_config({"engine": ENGINE}).engine_config().model == str(ROOT / "configs" / "demo")
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"api_keys": ["a"], "insecure_no_key": True}, "insecure_no_key"),
+        ({"otlp_traces_endpoint": "localhost"}, "otlp_traces_endpoint is not a URL"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(more: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InvalidConfig, match=sentence):
+        read_app_config({"engine": ENGINE, **more}).check()
+
+
+def test_the_keys_are_those_of_the_file_of_serve() -> None:
+    assert isinstance(keys := read_app_config({"engine": ENGINE, "api_keys": ["a"]}).check(), KeyRing) and keys
