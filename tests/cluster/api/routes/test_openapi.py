@@ -153,8 +153,11 @@ def test_the_schema_allows_the_messages_that_are_taken(document: dict[str, Any])
     check_that_it_holds(document, CompletionRequest, {"prompt": ["a"] * 1025})
 
 
-# JSON Schema takes 1.0 for an integer.
-no_whole_floats = values.filter(lambda value: ".0" not in json.dumps(value) and "e" not in json.dumps(value))
+# JSON Schema takes 1.0 for an integer, and half of a surrogate pair, which no body gets past the
+# parser with, for a text.
+no_whole_floats = values.filter(
+    lambda value: not any(part in json.dumps(value) for part in (".0", "e", "\\ud", "\\uD"))
+)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
