@@ -17,6 +17,7 @@ from engine.checkpoint.manifest import MANIFEST_FILE
 # Number of places at which a tensor's bytes are sampled, evenly spread, including both ends.
 NUM_SAMPLES, SAMPLE_BYTES = 8, 64
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+_TEMPLATE_FILES = "additional_chat_templates/*.jinja"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,9 @@ def weights_digest(folder: str) -> str:
 def tokenizer_digest(folder: str) -> str:
     """A digest of the files that turn texts and conversations into tokens."""
     digest = hashlib.sha256()
-    for name in _TOKENIZER_FILES:
-        _add(digest, Path(folder) / name)
+    paths = [Path(folder) / name for name in _TOKENIZER_FILES]
+    for path in [*paths, *sorted(Path(folder).glob(_TEMPLATE_FILES))]:
+        _add(digest, path)
     return digest.hexdigest()[:16]
 
 

@@ -33,7 +33,8 @@ class Observer:
         """
         engine = self._thread.engine
         tokenizer = tokenizer_digest(engine.config.tokenizer or engine.config.model)
-        return {**engine.arithmetic, "tokenizer": tokenizer}
+        ends = " ".join(map(str, sorted(engine.admission.limits.eos_token_ids)))
+        return {**engine.arithmetic, "tokenizer": tokenizer, "eos_token_ids": ends}
 
     def measured(self) -> Measured:
         """As of now."""

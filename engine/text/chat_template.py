@@ -3,7 +3,7 @@ written for.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -95,15 +95,24 @@ def _read(path: Path) -> str:
 
 
 def _checked(source: str, where: str) -> str:
+    """Parsed, and not compiled, which would evaluate constant expressions at any cost."""
     environment = make_environment()
-    environment.optimized = False  # otherwise constant expressions would be evaluated here, at any cost
     try:
-        environment.compile(source, raw=True)
+        tree = environment.parse(source)
+        for used in tree.find_all(nodes.Filter):
+            _check_name("filter", used, environment.filters)
+        for asked in tree.find_all(nodes.Test):
+            _check_name("test", asked, environment.tests)
     except jinja2.TemplateSyntaxError as error:
         raise InvalidConfig(f"{where} is no chat template: line {error.lineno}: {error.message}") from None
-    except Exception as error:  # for example nested too deeply
-        raise InvalidConfig(f"{where} is no chat template: {type(error).__name__}: {error}") from None
+    except RecursionError:
+        raise InvalidConfig(f"{where} is no chat template: it is nested too deeply") from None
     return source
+
+
+def _check_name(kind: str, used: nodes.Filter | nodes.Test, known: Container[str]) -> None:
+    if used.name not in known:
+        raise jinja2.TemplateSyntaxError(f"No {kind} named {used.name!r}.", used.lineno)
 
 
 def _to_json(

@@ -47,11 +47,24 @@ class Offsets:
 
     def _push(self, text: bytes) -> int:
         offset = self._num_characters
+        if _is_broken_by(self._undecoded, text):
+            offset += len(self._undecoded.decode(errors="replace"))
         data = self._undecoded + text
         decoded, used = codecs.utf_8_decode(data, "replace", False)
         self._undecoded = data[used:]
         self._num_characters += len(decoded)
         return offset
+
+
+def _is_broken_by(undecoded: bytes, text: bytes) -> bool:
+    """Whether the text does not continue the beginning of a character, which is then one of its
+    own.
+    """
+    try:
+        codecs.utf_8_decode(undecoded + text[:1], "strict", False)
+    except UnicodeDecodeError:
+        return bool(undecoded)
+    return False
 
 
 def completion_logprobs(

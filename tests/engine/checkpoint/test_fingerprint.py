@@ -29,6 +29,10 @@ def test_the_digest_of_weights_sees_another_training_and_a_manifest(tmp_path: Pa
     (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 5.0}))
     seen.add(weights_digest(str(folder)))
     assert len(seen) == 4
-    before = tokenizer_digest(str(folder))
+    seen = {tokenizer_digest(str(folder))}
     (folder / "chat_template.jinja").write_text("{{ messages }}")
-    assert tokenizer_digest(str(folder)) != before
+    seen.add(tokenizer_digest(str(folder)))
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("{{ tools }}")
+    seen.add(tokenizer_digest(str(folder)))
+    assert len(seen) == 3

@@ -77,6 +77,8 @@ def test_without_a_default_among_named_templates_there_is_none(folder: Path, ent
     [
         ("{% for m in messages %}", r"chat_template is no chat template: line 1: Unexpected end of template"),
         ("\n{{ messages | nonsense }}", r"line 2: No filter named 'nonsense'"),
+        ("{{ messages is nonsense }}", r"line 1: No test named 'nonsense'"),
+        ("{{ " + "(" * 5000 + ")" * 5000 + " }}", r"it is nested too deeply"),
         ([{"name": "default"}], r"chat_template is a list of other things"),
         (7, r"chat_template holds int, not a template"),
     ],
@@ -86,6 +88,14 @@ def test_what_is_no_template_is_refused_in_a_line(folder: Path, template: object
     with pytest.raises(InvalidConfig, match=message) as caught:
         Tokenizer(str(folder))
     assert "tokenizer_config.json" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_templates_expressions_are_not_evaluated_before_it_is_rendered(folder: Path) -> None:
+    """By the limited process alone: this one would take all memory."""
+    (folder / "chat_template.jinja").write_text("{% if messages %}{{ 'a' * 10**15 }}{% endif %}{{ 7 | abs | int }}")
+    tokenizer = Tokenizer(str(folder))
+    with pytest.raises(InputProcessingError, match="bytes of memory"):
+        tokenizer.render_chat(ChatPrompt(MESSAGES))
 
 
 def test_what_a_template_complains_about_is_the_callers_error(folder: Path) -> None:

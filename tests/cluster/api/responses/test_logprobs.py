@@ -112,3 +112,10 @@ def test_each_token_is_found_at_its_offset(data: st.DataObject) -> None:
         before = offset
         if token_id not in special and not shown[offset:].encode().startswith(token_bytes[token_id]):
             assert token_bytes[token_id] in shown[offset : offset + len(token_bytes[token_id]) + 1].encode()
+
+
+def test_what_does_not_continue_a_character_begins_after_what_stands_for_it() -> None:
+    offsets = Offsets(frozenset())
+    pieces = [b"a", "✓".encode()[:2], b"t", b"cats", "✓".encode()[:1], "✓".encode()[1:2], b"\xff", b"x", b"y"]
+    assert b"".join(pieces).decode(errors="replace") == "a\ufffdtcats\ufffd\ufffdxy"
+    assert [offsets.next(number, piece) for number, piece in enumerate(pieces)] == [0, 1, 2, 3, 7, 7, 8, 9, 10]
