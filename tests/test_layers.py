@@ -71,13 +71,16 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "cluster/gateway": {
         "requests": (),
-        "engines": (),
+        "engines": ("requests",),
         "streams": (),
         "monitoring": ("requests",),
         "door": ("requests",),
         "gateway": ("door", "engines", "monitoring", "requests"),
         "handle": ("gateway",),
-        "deployment": ("engines", "gateway", "handle", "monitoring", "streams"),
+        "peers": ("engines", "gateway"),
+        "http": ("gateway",),
+        "options": (),
+        "deployment": ("engines", "handle", "http", "monitoring", "options", "peers", "streams"),
     },
     "cluster/api": {
         "keys": (),  # asked at the edge, and owners of requests
@@ -85,7 +88,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "requests": ("keys",),
         "responses": ("requests",),
         "routes": ("keys", "requests", "responses"),
-        "app": ("edge", "keys", "requests", "responses", "routes"),
+        "options": ("edge", "keys"),
+        "app": ("edge", "options", "requests", "responses", "routes"),
         "proxy": ("edge",),
     },
 }

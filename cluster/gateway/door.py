@@ -50,7 +50,7 @@ class Door:
         fill = self._fill()
         if fill is None:
             return
-        own = self._journals.waiting
+        own = self._journals.waiting.load
         wait = self._drain.seconds_for(self._num_queued(fill))
         if wait is not None and wait > (seconds or math.inf):
             raise Overloaded(f"requests of about {wait:.0f} s wait already, and timeout={seconds:g}", retry_after=wait)
@@ -72,7 +72,7 @@ class Door:
         fills the queue, and the more keys do their part, the less each has: whoever comes finds
         room (dynamic thresholds: Choudhury and Hahne, 1998).
         """
-        num_waiting = self._journals.num_waiting_of[share.key]
+        num_waiting = self._journals.waiting.num_of[share.key]
         if num_waiting and num_waiting + more.num_requests > WAITING_PER_ROOM * share.weight * room:
             message = f"{num_waiting} requests of this API key wait already; the rest of the queue is for other keys"
             raise ApiError(429, message, code="rate_limit_exceeded", retry_after=wait or RETRY_AFTER)
@@ -87,7 +87,7 @@ class Door:
 
     def _num_queued(self, fill: _Fill) -> float:
         """Requests that no place is free for."""
-        return max(fill.waiting.num_requests, self._journals.waiting.num_requests - fill.free.num_requests)
+        return max(fill.waiting.num_requests, self._journals.waiting.load.num_requests - fill.free.num_requests)
 
     def _fill(self) -> _Fill | None:
         """None before the first report."""

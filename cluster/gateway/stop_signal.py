@@ -7,6 +7,26 @@ import ctypes
 import signal
 
 
+class ToldToStop(Exception):
+    """Somebody who is not Serve wants this process to end."""
+
+
+class StopSignal:
+    """SIGTERM, noted from now on."""
+
+    def __init__(self) -> None:
+        note_sigterm()
+        self._has_come = False
+
+    def check(self) -> None:
+        """Raises ToldToStop after a SIGTERM. Must be called every few seconds: see
+        `note_sigterm`.
+        """
+        self._has_come |= has_sigterm_come()
+        if self._has_come:
+            raise ToldToStop("this gateway's process got a SIGTERM")
+
+
 def note_sigterm() -> None:
     """Make SIGTERM set an alarm, which ends this process 15 s later unless `has_sigterm_come` is
     called before.

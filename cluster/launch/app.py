@@ -5,8 +5,11 @@ from typing import Any
 from ray import serve
 
 from cluster import owner
+from cluster.api.keys.key_ring import KeyRing
+from cluster.api.options import HttpOptions
 from cluster.checkpoint.plan import make_plan
 from cluster.gateway.deployment import GatewayDeployment
+from cluster.gateway.options import GatewayOptions
 from cluster.launch.app_config import AppConfig, read_app_config
 from cluster.launch.packages import check_packages
 from cluster.logs import serve_logging
@@ -44,19 +47,27 @@ def build_app(args: dict[str, Any]) -> serve.Application:
     ).bind(
         _engines(config, engine_config),
         owner.this_process(),
-        engine_config.model_name,
-        api_keys,
-        config.allowed_hosts,
-        config.allowed_origins,
-        config.num_gateways,
-        config.max_attempts,
-        config.patience,
-        config.max_queue_seconds,
-        config.stream_resume,
-        config.insecure_no_key,
-        config.open_metrics,
-        config.strict_fields,
-        config.telemetry,
+        _gateway_options(config, engine_config.model_name, api_keys),
+    )
+
+
+def _gateway_options(config: AppConfig, model_name: str, api_keys: KeyRing) -> GatewayOptions:
+    return GatewayOptions(
+        model_name=model_name,
+        max_attempts=config.max_attempts,
+        patience=config.patience,
+        max_queue_seconds=config.max_queue_seconds,
+        stream_resume=config.stream_resume,
+        http=HttpOptions(
+            api_keys=api_keys,
+            allowed_hosts=config.allowed_hosts,
+            allowed_origins=config.allowed_origins,
+            num_gateways=config.num_gateways,
+            insecure_no_key=config.insecure_no_key,
+            open_metrics=config.open_metrics,
+            strict_fields=config.strict_fields,
+        ),
+        telemetry=config.telemetry,
     )
 
 

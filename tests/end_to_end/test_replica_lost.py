@@ -17,7 +17,7 @@ import pytest
 import ray
 from ray import serve
 
-from cluster.gateway.engines.serve_engines import running_replicas
+from cluster.gateway.engines.serve_status import running_replicas
 from cluster.launch.app import APP_NAME, build_app
 from tests.end_to_end.chaos.processes import GATEWAY, PROXY, find, is_alive
 from tests.end_to_end.conftest import ENGINE, LOOPBACK, Server

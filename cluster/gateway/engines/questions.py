@@ -1,4 +1,4 @@
-"""An operator's questions to every replica of a deployment."""
+"""Questions to every replica of a deployment."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from cluster.workers.ray_errors import reason_of
 
 ANSWER_SECONDS = 10.0
 HURRIED_SECONDS = 1.0
+PROBE_SECONDS = 20.0  # for a token; requests that came before are served before
 RETRY_AFTER = 5.0  # seconds
 
 
@@ -32,12 +33,23 @@ async def ask_all(replicas: DeploymentHandle[Any], method: str, *args: Any) -> l
     return [answer for answer in answers if not isinstance(answer, Exception)]
 
 
-async def ask_those_that_answer(replicas: DeploymentHandle[Any], method: str, *args: Any) -> list[Any]:
-    """The answers that come at once; none if a replica lets all wait."""
+async def ask_those_that_answer(
+    replicas: DeploymentHandle[Any], method: str, *args: Any, seconds: float = HURRIED_SECONDS
+) -> list[Any]:
+    """The answers that come within `seconds`, without those of replicas that fail; none at all if
+    there is no replica, or one does not answer in time.
+    """
     try:
-        answers = await replicas.broadcast(method, *args).results_async(
-            timeout_s=HURRIED_SECONDS, return_exceptions=True
-        )
+        answers = await replicas.broadcast(method, *args).results_async(timeout_s=seconds, return_exceptions=True)
     except (RayServeException, TimeoutError):
         return []
     return [answer for answer in answers if not isinstance(answer, Exception)]
+
+
+async def probe_all(engines: DeploymentHandle[Any]) -> list[str]:
+    """Have every engine replica generate a token; what went wrong, a line each."""
+    try:
+        answers = await engines.broadcast("probe").results_async(timeout_s=PROBE_SECONDS, return_exceptions=True)
+    except (RayServeException, TimeoutError):
+        return [f"not every engine replica gave a token within {PROBE_SECONDS:.0f} s"]
+    return [str(answer) for answer in answers if answer is not None] if answers else ["no engine replica is there"]

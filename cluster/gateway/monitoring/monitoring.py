@@ -4,84 +4,37 @@ by engine replicas and other gateways.
 
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 
 from cluster.gateway.monitoring.engine_figures import BOUNDS, gauges_of, totals_of
-from cluster.gateway.monitoring.watch import reasons_of
-from cluster.gateway.requests.journal import Journal
 from cluster.metrics.counters import Counters
 from cluster.metrics.figures import Figures
 from cluster.metrics.ledger import Ledger
-from cluster.metrics.text import FigureFamilies
+from cluster.metrics.text import FigureFamilies, render
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.version import VERSION
-from engine.errors import InvalidRequest, Overloaded
-from engine.records.histogram import BETWEEN_TOKENS, FIRST_TOKEN, OF_A_REQUEST, up_to
 
-FINISHED_REASONS = ("stop", "length", "abort", "error")
-UNBOUNDED = 1 << 20  # tokens
-_OF_TOKENS = (
-    "vllm:request_prompt_tokens",
-    "vllm:request_generation_tokens",
-    "vllm:request_max_num_generation_tokens",
-    "vllm:request_prefill_kv_computed_tokens",
-    "vllm:request_params_max_tokens",
-)
+Reports = Callable[[], list[EngineReport]]
 
 
 class Monitoring:
-    """Lives in one event loop; a few counts per request, none per token."""
+    """Lives in one event loop."""
 
-    def __init__(self, model_name: str = "", counters: Counters | None = None) -> None:
-        """`counters`: with the buckets of `own_bounds`."""
+    def __init__(self, model_name: str, counters: Counters, reports: Reports, all_reports: Reports) -> None:
+        """`counters`: what the gateway counts itself. `reports`: of the engine replicas there are;
+        `all_reports`: also the last ones of those that are gone.
+        """
         self._name = f"gateway {secrets.token_hex(8)}"
         self._model_name = model_name
         self._ledger = Ledger()
-        self._counters = counters or Counters(own_bounds(UNBOUNDED))
-        for reason in FINISHED_REASONS:  # from 0 on, so that the first one shows as an increase
-            self._counters.count("vllm:request_success", reason, by=0)
-        for name in ("squadron:request_moves", "squadron:request_move_seconds"):
-            self._counters.count(name, by=0)
+        self._counters = counters
+        self._reports = reports
+        self._all_reports = all_reports
 
-    def ended(self, journal: Journal, error: BaseException | None) -> None:
-        """A request has, with that exception, if any. One that was refused is no request."""
-        count, key = self._counters.count, journal.request.share.key
-        count("squadron:request_moves", by=journal.num_moves)
-        count("squadron:request_move_seconds", by=journal.move_seconds)
-        if key is not None:
-            count("squadron:key_requests", key)
-        if isinstance(error, InvalidRequest | Overloaded) and journal.first_token_time is None:
-            return
-        count("vllm:request_success", _reason(journal, error))
-        lengths = [len(token_ids) for token_ids in journal.output_ids] or [0]
-        if key is not None:
-            count("squadron:key_tokens", key, "prompt", by=len(journal.prompt_token_ids))
-            count("squadron:key_tokens", key, "generation", by=sum(lengths))
-        if error is None and journal.first_token_time is not None and not journal.began_elsewhere:
-            self._observe(journal, journal.first_token_time, lengths)
-
-    def _observe(self, journal: Journal, first_token_time: float, lengths: list[int]) -> None:
-        observe, now = self._counters.observe, time.monotonic()
-        observe("vllm:time_to_first_token_seconds", first_token_time - journal.opened)
-        observe("vllm:e2e_request_latency_seconds", now - journal.opened)
-        if max(lengths) > 1:
-            mean = (now - first_token_time) / (max(lengths) - 1)
-            observe("vllm:request_time_per_output_token_seconds", mean)
-        num_prompt_tokens = len(journal.prompt_token_ids)
-        observe("vllm:request_prompt_tokens", num_prompt_tokens)
-        observe("vllm:request_prefill_kv_computed_tokens", num_prompt_tokens - journal.num_cached_tokens)
-        observe("vllm:request_generation_tokens", sum(lengths))
-        observe("vllm:request_max_num_generation_tokens", max(lengths))
-        observe("vllm:request_params_n", journal.request.params.n)
-        if journal.max_tokens is not None:
-            observe("vllm:request_params_max_tokens", journal.max_tokens)
-
-    def exchange(self, other: Ledger, reports: Iterable[EngineReport]) -> Ledger:
-        """Learn what another gateway knows; returns what this one does. `reports`: of engine
-        replicas, those that are gone among them.
-        """
+    def exchange(self, other: Ledger) -> Ledger:
+        """Learn what another gateway knows; returns what this one does."""
         self._ledger.learn(other)
-        for report in reports:
+        for report in self._all_reports():
             self._ledger.note(report.replica, report.totals.made, totals_of(report))
         own: Figures = self._counters.figures()
         own["squadron:gateway_cpu_seconds", ()] = time.process_time()
@@ -90,27 +43,13 @@ class Monitoring:
         self._ledger.tidy(now)
         return self._ledger
 
-    def figures(self, living: list[EngineReport]) -> FigureFamilies:
+    def text(self) -> bytes:
+        """All figures as Prometheus reads them."""
+        return render(self.figures())
+
+    def figures(self) -> FigureFamilies:
         """All that are known here."""
-        gauges = gauges_of(living)
+        self.exchange(Ledger())
+        gauges = gauges_of(self._reports())
         gauges["squadron:build_info", (VERSION,)] = 1
         return FigureFamilies(self._ledger.total() | gauges, self._counters.bounds | BOUNDS, self._model_name)
-
-
-def own_bounds(max_model_len: int) -> dict[str, Sequence[float]]:
-    """Of the buckets of a gateway's own histograms; those of tokens end at `max_model_len`."""
-    return {
-        "vllm:time_to_first_token_seconds": FIRST_TOKEN,
-        "vllm:request_time_per_output_token_seconds": BETWEEN_TOKENS,
-        "vllm:e2e_request_latency_seconds": OF_A_REQUEST,
-        "vllm:request_params_n": (1, 2, 5, 10, 20),
-        **dict.fromkeys(_OF_TOKENS, up_to(max_model_len)),
-    }
-
-
-def _reason(journal: Journal, error: BaseException | None) -> str:
-    """One of FINISHED_REASONS: an error of any choice, else why the last one ended."""
-    if error is not None:
-        return "error" if isinstance(error, Exception) else "abort"
-    reasons = list(reasons_of(journal).values())
-    return "error" if "error" in reasons else reasons[-1] if reasons else "abort"

@@ -12,6 +12,7 @@ give it back or end before they took it count nothing; for them there is a limit
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from cluster.gateway.requests.journal import Journal
 from cluster.replica.calls.lost import EngineFull, EngineLost, OtherArithmetic, RequestMoved
@@ -20,18 +21,23 @@ from engine.errors import EngineDead, FingerprintChanged, RequestQuarantined
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts that no replica took
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptLimits:
+    """One gateway's, for all of its requests."""
+
+    max_attempts: int  # 1: no other attempt, and no quarantine: the first loss or refusal is told
+    patience: float  # seconds that a request waits for a replica that can go on with it
+    last_turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held during a last attempt, until a token comes
+
+
 class Attempts:
     """One request's."""
 
-    def __init__(self, journal: Journal, max_attempts: int, patience: float, last_turn: asyncio.Lock) -> None:
-        """`last_turn` is held during a last attempt, until the request gains a token. With one
-        attempt there is no other, and no quarantine: the first loss or refusal is told. `patience`
-        in seconds.
-        """
+    def __init__(self, journal: Journal, limits: AttemptLimits) -> None:
         self._journal = journal
-        self._max_attempts = max_attempts
-        self._patience = patience
-        self._last_turn = last_turn
+        self._max_attempts = limits.max_attempts
+        self._patience = limits.patience
+        self._last_turn = limits.last_turn
         self._has_turn = False
         self._is_foreign = False  # to the last replica that was asked
         self._num_lost = 0  # in a row

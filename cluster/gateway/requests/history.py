@@ -15,10 +15,6 @@ class Asked:
     arrived: float = field(default_factory=time.monotonic)
     seconds_lost: float = 0.0  # on replicas that were lost or handed it back, and waiting for the current one
 
-    def begin_again(self) -> None:
-        """The time until now was lost."""
-        self.seconds_lost = time.monotonic() - self.arrived
-
 
 class History:
     """The last requests; of several with the same id the last one."""
@@ -26,11 +22,16 @@ class History:
     def __init__(self) -> None:
         self._asked: OrderedDict[str, Asked] = OrderedDict()
 
-    def add(self, request_id: str, own_id: str) -> Asked:
-        asked = self._asked[request_id] = Asked(own_id)
+    def add(self, request_id: str, own_id: str) -> None:
+        self._asked[request_id] = Asked(own_id)
         if len(self._asked) > NUM_REQUESTS_REMEMBERED:
             self._asked.popitem(last=False)
-        return asked
+
+    def begin_again(self, request_id: str, own_id: str) -> None:
+        """The request's time until now was lost."""
+        asked = self._asked.get(request_id)
+        if asked is not None and asked.own_id == own_id:
+            asked.seconds_lost = time.monotonic() - asked.arrived
 
     def find(self, request_id: str) -> Asked | None:
         """By the client's id; None if it is unknown or forgotten."""

@@ -1,19 +1,20 @@
 """The requests that a gateway has now, each with its journal."""
 
 import asyncio
-import itertools
-import secrets
-from collections import Counter
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
+from cluster.api.errors import ShuttingDown
 from cluster.api.service import Shortcut
+from cluster.gateway.requests.history import History
 from cluster.gateway.requests.journal import Journal
-from cluster.replica.delta_channel.messages import PlainDelta
-from engine.admission.queue_limits import NOTHING, Load
-from engine.outputs import RequestOutput
-from engine.request import Request, estimated_tokens
+from cluster.gateway.requests.naming import Naming
+from cluster.gateway.requests.waiting import Waiting
+from cluster.replica.delta_channel.messages import Delta, PlainDelta
+from engine.request import Request
+
+logger = logging.getLogger("squadron.gateway")
 
 
 class Journals:
@@ -23,12 +24,11 @@ class Journals:
         """`on_end` is called when a request has ended, with the exception that ended it."""
         self._on_end = on_end
         self._journals: dict[str, Journal] = {}  # by the id that engines know the request by
-        self._name = secrets.token_hex(8)
-        self._count = itertools.count()
+        self._naming = Naming()
         self._all_ended = asyncio.Event()
-        self._waiting: dict[str, Load] = {}  # by id, of requests that have had nothing yet
-        self.waiting = NOTHING  # of all of them
-        self.num_waiting_of: Counter[str | None] = Counter()  # by API key
+        self.waiting = Waiting()
+        self.history = History()
+        self.is_draining = False
 
     def __iter__(self) -> Iterator[Journal]:
         return iter(self._journals.values())
@@ -43,12 +43,11 @@ class Journals:
     @contextmanager
     def open(self, request: Request, shortcut: Shortcut | None = None) -> Iterator[Journal]:
         """The request's, while this is open."""
-        own = self._as_engines_know(request)
+        own = self._naming.as_engines_know(request)
         journal = self._journals[own.id] = Journal(request.id, own, shortcut)
+        self.history.add(request.id, own.id)
         if not any(request.resume.output_ids):
-            self._waiting[own.id] = load = Load(1, estimated_tokens(request.prompt))
-            self.waiting += load
-            self.num_waiting_of[request.share.key] += 1
+            self.waiting.add(own)
         late = None
         if request.timeout is not None:
             late = asyncio.get_running_loop().call_later(request.timeout, journal.expire)
@@ -63,40 +62,39 @@ class Journals:
                 late.cancel()
             self._on_end(journal, ended_by)
             del self._journals[own.id]
-            self._waits_no_more(own.id, journal)
+            self.waiting.remove(own)
             self._all_ended.set()
 
-    async def until_all_ended(self) -> None:
+    def check_open(self) -> None:
+        """Raises ShuttingDown if no more requests are taken."""
+        if self.is_draining:
+            raise ShuttingDown()
+
+    async def drain(self, grace: float) -> None:
+        """Take no more requests; those that run are finished, or after `grace` seconds ended with
+        an error.
+        """
+        self.is_draining = True
+        logger.info("shutting down: %d requests have %.0f s to end", len(self), grace)
+        try:
+            async with asyncio.timeout(grace):
+                await self._until_all_ended()
+        except TimeoutError:
+            for journal in self:
+                journal.fail(ShuttingDown())
+
+    async def _until_all_ended(self) -> None:
         while self._journals:
             self._all_ended.clear()
             await self._all_ended.wait()
 
-    def accept(self, deltas: list[RequestOutput | PlainDelta], connection: str) -> None:
+    def accept(self, deltas: list[Delta], connection: str) -> None:
         """Hand each delta to its journal; those of requests that have ended are dropped."""
         for delta in deltas:
-            own_id = delta.request_id  # which the journal replaces by the client's
-            journal = self._journals.get(own_id)
+            journal = self._journals.get(delta.request_id)
             if journal is None:
                 continue
             if isinstance(delta, PlainDelta):  # never the first
                 journal.accept_plain(delta, connection)
             elif journal.accept(delta, connection) and delta.outputs:
-                self._waits_no_more(own_id, journal)
-
-    def _waits_no_more(self, own_id: str, journal: Journal) -> None:
-        load = self._waiting.pop(own_id, None)
-        if load is not None:
-            self.waiting -= load
-            key = journal.request.share.key
-            self.num_waiting_of[key] -= 1
-            if not self.num_waiting_of[key]:
-                del self.num_waiting_of[key]
-
-    def _as_engines_know(self, request: Request) -> Request:
-        """By an id that no other request has, and with a seed, so that the next attempt samples
-        what the first one would have.
-        """
-        params = request.params
-        if params.seed is None and params.beam_width is None:
-            params = replace(params, seed=secrets.randbits(63))
-        return replace(request, id=f"{self._name}-{next(self._count)}", params=params)
+                self.waiting.remove(journal.request)

@@ -71,7 +71,10 @@ class PlainDelta(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return RequestOutput(self.request_id, self.attempt, [], [choice], finished=False)
 
 
-def as_sent(delta: RequestOutput) -> RequestOutput | PlainDelta:
+Delta = RequestOutput | PlainDelta
+
+
+def as_sent(delta: RequestOutput) -> Delta:
     """The delta as it travels, once a gateway has what the first one says of the prompt."""
     if len(delta.outputs) != 1 or delta.finished or delta.prompt_token_ids or delta.max_tokens is not None:
         return delta
@@ -85,7 +88,7 @@ def as_sent(delta: RequestOutput) -> RequestOutput | PlainDelta:
 class News(msgspec.Struct, array_like=True):
     """The content of one frame."""
 
-    deltas: list[RequestOutput | PlainDelta]
+    deltas: list[Delta]
     report: EngineReport | None = None
 
 

@@ -16,14 +16,13 @@ from cluster.replica.delta_channel.messages import (
     NAME_BYTES,
     OF_A_WITNESS,
     WELCOME,
+    Delta,
     EngineReport,
     GatewayAddress,
     News,
-    PlainDelta,
     read_frame,
 )
 from cluster.sockets import MAX_FRAME_BYTES, TOKEN_BYTES, set_tcp_options
-from engine.outputs import RequestOutput
 
 # Silence is counted in turns of the gateway's own loop, so that a gateway that was itself stopped
 # blames no replica. A pause of two seconds, as on overloaded machines, does not count yet.
@@ -44,7 +43,7 @@ class DeltaServer:
 
     def __init__(
         self,
-        on_deltas: Callable[[list[RequestOutput | PlainDelta], str], None],
+        on_deltas: Callable[[list[Delta], str], None],
         on_lost: Callable[[str], None],
         on_silent: Callable[[EngineReport, float], None],
     ) -> None:

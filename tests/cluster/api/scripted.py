@@ -14,7 +14,11 @@ from starlette.types import ASGIApp
 
 from cluster.api.app import build
 from cluster.api.model import Model
+from cluster.api.options import HttpOptions
+from cluster.api.requests.body import Bodies
+from cluster.api.responses.streams import StreamStore
 from cluster.api.service import Shortcut
+from cluster.metrics.counters import Counters
 from engine.admission.queue_limits import Load
 from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, Logprob, RequestOutput
@@ -166,13 +170,20 @@ class Running:
 
 @contextmanager
 def running(
-    *, http: str | type[asyncio.Protocol] = "httptools", model: Mapping[str, Any] = MappingProxyType({}), **options: Any
+    *,
+    http: str | type[asyncio.Protocol] = "httptools",
+    streams: StreamStore | None = None,
+    bodies: Bodies | None = None,
+    counters: Counters | None = None,
+    model: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
 ) -> Iterator[Running]:
     """The application under uvicorn in a thread of its own, on a free port of 127.0.0.1. `model`:
-    more fields of its `Model`.
+    more fields of its `Model`; `options`: those of `HttpOptions`.
     """
     service = ScriptedService()
-    app = build(service, Model(name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE, **model), **options)
+    whole = Model(name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE, **model)
+    app = build(service, whole, HttpOptions(**options), streams=streams, bodies=bodies, counters=counters)
     with listening(app, http=http) as port:
         yield Running(service, port)
 

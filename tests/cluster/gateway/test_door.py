@@ -75,11 +75,11 @@ def test_what_has_been_put_to_the_engines_counts_before_they_report_it() -> None
         assert not engines.is_open()
         delta = RequestOutput(journals[0].request.id, 0, [1], [CompletionOutput(0, "x", [5])], finished=False)
         engines.journals.accept([delta], "connection")
-        assert engines.journals.waiting == Load(4, 40)
+        assert engines.journals.waiting.load == Load(4, 40)
         assert not engines.is_open()  # what the engine holds, running and waiting, has a limit too
         engines.journals.accept([delta], "connection")
-        assert engines.journals.waiting == Load(4, 40)
-    assert engines.is_open() and engines.journals.waiting == Load(0, 0)
+        assert engines.journals.waiting.load == Load(4, 40)
+    assert engines.is_open() and engines.journals.waiting.load == Load(0, 0)
 
 
 def test_no_key_fills_the_queue() -> None:
@@ -95,13 +95,13 @@ def test_no_key_fills_the_queue() -> None:
         engines.door.check_room(ONE, None, Share("modest"))
         engines.door.check_room(ONE, None, Share("heavy", weight=2.0))
         engines.door.check_room(ONE, None)
-    assert not engines.journals.num_waiting_of
+    assert not engines.journals.waiting.num_of
 
 
 def test_a_request_with_tokens_waits_for_nothing() -> None:
     engines = Engines(report())
     with engines.journals.open(request(resume=Resume(output_ids=[[5]], fingerprint="fp"))):
-        assert engines.journals.waiting == Load(0, 0)
+        assert engines.journals.waiting.load == Load(0, 0)
 
 
 def five_a_second(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:

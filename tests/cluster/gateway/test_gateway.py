@@ -293,7 +293,7 @@ async def test_a_gateway_ends_if_it_reaches_none_of_the_replicas_that_run(
     make_gateway, monkeypatch: pytest.MonkeyPatch, running: bool
 ) -> None:
     """Where none runs it waits, and so does the request, for as long as it may."""
-    monkeypatch.setattr("cluster.gateway.gateway.INTRODUCTION_SECONDS", 0.01)
+    monkeypatch.setattr("cluster.gateway.engines.connections.INTRODUCTION_SECONDS", 0.01)
     monkeypatch.setattr("cluster.gateway.engines.reach.BLIND_SECONDS", 0.1)
     gateway = await make_gateway(Silent(), patience=2.0)
     gateway._engines.reached, gateway._engines.running = False, running
@@ -308,7 +308,7 @@ async def test_a_gateway_ends_if_it_reaches_none_of_the_replicas_that_run(
 
 
 async def test_a_gateway_that_has_streams_does_not_end(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.gateway.gateway.INTRODUCTION_SECONDS", 0.01)
+    monkeypatch.setattr("cluster.gateway.engines.connections.INTRODUCTION_SECONDS", 0.01)
     monkeypatch.setattr("cluster.gateway.engines.reach.BLIND_SECONDS", 0.0)
     gateway = await make_gateway(Taking(None))
     stream = asyncio.create_task(tokens(gateway))
@@ -341,7 +341,7 @@ class Taking(Replica):
 async def test_a_replica_in_trouble_is_waited_for_as_long_as_one_that_is_not_there(
     make_gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.gateway.gateway.INTRODUCTION_SECONDS", 0.01)
+    monkeypatch.setattr("cluster.gateway.engines.connections.INTRODUCTION_SECONDS", 0.01)
     gateway = await make_gateway(Taking("its workers restart"), max_attempts=3, patience=0.3)
     with pytest.raises(EngineDead, match="the engine replica could not go on for 0 s: its workers restart"):
         await asyncio.wait_for(tokens(gateway), SECONDS)
@@ -356,7 +356,7 @@ async def test_the_turn_for_a_last_attempt_is_not_waited_for_without_end(make_ga
             raise EngineLost("the actor died")
 
     gateway = await make_gateway(Dies(), Replica(), max_attempts=2, patience=0.3)
-    async with gateway._last_turn:
+    async with gateway._limits.last_turn:
         with pytest.raises(EngineDead, match="within 0 s: others make their last attempt"):
             await asyncio.wait_for(tokens(gateway), SECONDS)
 
@@ -400,7 +400,7 @@ async def test_a_wrong_token_is_not_let_in(make_gateway) -> None:
     replica = Replica()
     gateway = await make_gateway(replica)
     assert await tokens(gateway) == REFERENCE
-    address = gateway._address
+    address = gateway._connections.address
     with pytest.raises(ConnectionRefusedError, match="did not take our token"):
         await replica.client.connect(GatewayAddress(address.host, address.port, b"x" * 32))
 

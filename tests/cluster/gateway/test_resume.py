@@ -49,7 +49,7 @@ class CutGateway(Gateway):
         super().__init__(replicas, max_attempts=3, patience=SECONDS)
         self.cuts: list[int] = []
         self.num_cut = 0
-        self._server._on_deltas = self._cut
+        self._connections._server._on_deltas = self._cut
 
     def _cut(self, deltas: list[RequestOutput], connection: str) -> None:
         for delta in deltas:

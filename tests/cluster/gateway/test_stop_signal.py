@@ -32,3 +32,23 @@ def test_sigterm_is_noted_once_and_ends_a_process_that_does_not_look() -> None:
             said.append(process.stdout.readline())
         assert said == ["False\n", "[True, False, 0.0]\n", "True\n"]
         assert process.wait() == -signal.SIGALRM
+
+
+NOTED = """if True:
+    import os, signal
+    from cluster.gateway.stop_signal import StopSignal, ToldToStop
+
+    stop = StopSignal()
+    stop.check()
+    os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(2):
+        try:
+            stop.check()
+        except ToldToStop as told:
+            print(told)
+"""
+
+
+def test_a_gateway_that_got_a_sigterm_is_unhealthy_from_then_on() -> None:
+    said = subprocess.run([sys.executable, "-c", NOTED], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == ["this gateway's process got a SIGTERM"] * 2

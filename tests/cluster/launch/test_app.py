@@ -41,7 +41,7 @@ def test_only_gateways_answer_in_the_event_loop_of_their_connections() -> None:
 @pytest.mark.parametrize("is_strict", [True, False])
 def test_gateways_are_told_to_be_strict(is_strict: bool) -> None:
     gateway = build_app({"engine": {"model": "configs/demo"}, "strict_fields": is_strict})._bound_deployment
-    assert gateway.init_args[-2] is is_strict
+    assert gateway.init_args[-1].http.strict_fields is is_strict
 
 
 def test_gateways_and_engines_are_told_what_to_observe() -> None:
@@ -50,7 +50,7 @@ def test_gateways_and_engines_are_told_what_to_observe() -> None:
     gateway = build_app({"engine": {"model": "configs/demo"}, "log_format": "json"} | given)._bound_deployment
     engine = gateway.init_args[0]._bound_deployment
     telemetry = Telemetry(url, collect_detailed_traces=True, log_requests=True)
-    assert gateway.init_args[-1] == engine.init_args[-1] == telemetry
+    assert gateway.init_args[-1].telemetry == engine.init_args[-1] == telemetry
     configs = [each._deployment_config.logging_config for each in (gateway, engine)]
     assert [config["encoding"] for config in configs] == ["JSON", "JSON"]
 

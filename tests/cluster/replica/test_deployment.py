@@ -172,7 +172,7 @@ async def test_an_abort_stays_behind_its_add(gateway: Gateway, replicas: list[Re
         loop.call_soon_threadsafe(aborted.set)
 
     engine.add_request, engine.abort = add_late, note_abort
-    call = asyncio.create_task(replicas[0].generate(Request("gone", "one two", PARAMS), gateway._address))
+    call = asyncio.create_task(replicas[0].generate(Request("gone", "one two", PARAMS), gateway._connections.address))
     await begun.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -69,12 +69,12 @@ async def test_the_client_is_told_at_once_where_all_replicas_compute_otherwise(m
         while not replicas[2].requests:
             await asyncio.sleep(0.01)
     for replica in replicas[1:]:
-        await replica.client.connect(gateway._address)
+        await replica.client.connect(gateway._connections.address)
         replica.client.report(replace(report(replica.fingerprint), fingerprint=replica.fingerprint))
     assert not heard.done()
     gateway._engines.settled = 3  # one more runs, which has not told its fingerprint yet
     async with asyncio.timeout(SECONDS):
-        while gateway._stranded._num_settled != 3:
+        while gateway._replicas._stranded._num_settled != 3:
             await asyncio.sleep(0.01)
     assert not heard.done()
     gateway._engines.settled = 2
@@ -116,7 +116,7 @@ async def test_engines_that_compute_otherwise_refuse_and_tell_why(unlike: list[E
                 if not unlike[0]._condition.is_stopping:
                     unlike[0]._hand_back()
         assert 0 < heard < 400
-        await asyncio.gather(*(replica.connect(gateway._address) for replica in unlike))
+        await asyncio.gather(*(replica.connect(gateway._connections.address) for replica in unlike))
         async with asyncio.timeout(SECONDS):
             while len(reports := await gateway.engines()) < 2:
                 await asyncio.sleep(0.01)

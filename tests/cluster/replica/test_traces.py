@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from cluster.gateway.gateway import Gateway
+from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.monitoring.watch import Watcher
 from cluster.owner import this_process
 from cluster.telemetry.tracing import Telemetry, Tracer, make_tracer
@@ -48,7 +49,9 @@ def tracer(receiver: Receiver) -> Tracer:
 
 @pytest.fixture
 async def gateway(replicas: list[Replica], tracer: Tracer) -> AsyncIterator[Gateway]:
-    gateway = Gateway(Replicas(replicas), max_attempts=2, patience=SECONDS, watcher=Watcher("demo", tracer))
+    gateway = Gateway(
+        Replicas(replicas), max_attempts=2, patience=SECONDS, observers=Observers(Watcher("demo", tracer))
+    )
     await gateway.start("127.0.0.1")
     yield gateway
     await gateway.close()

@@ -35,7 +35,7 @@ class Handle:
     def broadcast(self, method: str, gateway: GatewayAddress) -> Any:
         assert method == "connect"
         self.num_broadcasts += 1
-        return SimpleNamespace(results_async=lambda return_exceptions: self._connect(gateway))
+        return SimpleNamespace(results_async=lambda **_: self._connect(gateway))
 
     async def _connect(self, gateway: GatewayAddress) -> list[str]:
         names = [await client.connect(gateway) for client in self.replicas.values()]
@@ -55,7 +55,7 @@ class SilentHandle(Handle):
 
 @pytest.fixture
 async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Any]]:
-    monkeypatch.setattr("cluster.gateway.gateway.INTRODUCTION_SECONDS", 0.01)
+    monkeypatch.setattr("cluster.gateway.engines.connections.INTRODUCTION_SECONDS", 0.01)
     started: list[tuple[Gateway, Handle]] = []
 
     async def start_one(handle: Handle) -> Gateway:
@@ -78,7 +78,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def until_connected(gateway: Gateway, handle: Handle) -> None:
-    await until(lambda: {each.replica for each in gateway._server.reports()} == set(handle.replicas))
+    await until(lambda: {each.replica for each in gateway._connections._server.reports()} == set(handle.replicas))
 
 
 async def num_broadcasts_in_turns(handle: Handle) -> int:
@@ -108,7 +108,7 @@ async def test_a_replica_whose_connection_broke_is_introduced_again(start) -> No
     handle = Handle("a", "b")
     gateway = await start(handle)
     await until_connected(gateway, handle)
-    connections = gateway._server._connections
+    connections = gateway._connections._server._connections
     broken = next(name for name, incoming in connections.items() if incoming.report.replica == "a")
     connections[broken].writer.transport.abort()
     await until(lambda: broken not in connections)

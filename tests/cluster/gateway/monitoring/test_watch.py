@@ -6,6 +6,7 @@ from contextlib import aclosing
 import pytest
 
 from cluster.gateway.gateway import Gateway
+from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.monitoring.watch import Watcher
 from cluster.replica.calls.engines import Refusal
 from engine.errors import InvalidRequest
@@ -21,7 +22,7 @@ async def lines(
 ) -> list[logging.LogRecord]:
     """The records of one request, of which its client takes so many deltas."""
     gateway = Gateway(
-        Replicas(*replicas), max_attempts=3, patience=SECONDS, watcher=Watcher("demo", logs_requests=True)
+        Replicas(*replicas), max_attempts=3, patience=SECONDS, observers=Observers(Watcher("demo", logs_requests=True))
     )
     await gateway.start("127.0.0.1")
     with caplog.at_level(logging.INFO, LOG):

@@ -143,7 +143,7 @@ async def test_health_is_what_the_replicas_report(make_gateway) -> None:
     await until(lambda: gateway._engines.introduced)
     await replica.client.connect(*gateway._engines.introduced)
     replica.client.report(report("one", "workers are restarting: worker 1 lost"))
-    await until(gateway._server.reports)
+    await until(gateway._connections._server.reports)
     assert await gateway.health() == ["one: workers are restarting: worker 1 lost"]
     replica.client.report(report("one"))
     while await gateway.health():

@@ -18,16 +18,20 @@ def test_the_last_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_of_several_with_one_id_the_last_is_found() -> None:
     history = History()
-    first, second = history.add("same", "own-0"), history.add("same", "own-1")
-    first.begin_again()
-    assert history.find("same") is second and second.seconds_lost == 0
+    history.add("same", "own-0")
+    history.add("same", "own-1")
+    history.begin_again("same", "own-0")
+    found = history.find("same")
+    assert found is not None and (found.own_id, found.seconds_lost) == ("own-1", 0)
 
 
 def test_what_came_before_the_last_attempt_is_lost() -> None:
     before = time.monotonic()
-    asked = History().add("r", "own-0")
-    assert asked.seconds_lost == 0
-    asked.begin_again()
+    history = History()
+    history.add("r", "own-0")
+    asked = history.find("r")
+    assert asked is not None and asked.seconds_lost == 0
+    history.begin_again("r", "own-0")
     once = asked.seconds_lost
-    asked.begin_again()
+    history.begin_again("r", "own-0")
     assert 0 <= once <= asked.seconds_lost <= time.monotonic() - before

@@ -5,11 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.api.errors import ShuttingDown
 from cluster.gateway.requests.journals import Journals
 from engine.errors import DeadlineExceeded
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.request import Request
 from engine.sampling_params import SamplingParams
+
+SECONDS = 30
 
 
 def request(**fields: object) -> Request:
@@ -27,17 +30,6 @@ def test_engines_know_each_request_by_an_id_of_its_own() -> None:
         assert len({first.request.id, second.request.id, "mine"}) == 3
         assert list(journals) == [first, second]
     assert list(journals) == []
-
-
-def test_every_attempt_has_the_seed_that_was_drawn_for_the_first() -> None:
-    journals = Journals()
-    with journals.open(request()) as journal:
-        seed = journal.request.params.seed
-        assert seed is not None
-        journal.next_attempt(is_suspect=False)
-        assert journal.request.params.seed == seed
-    with journals.open(request(seed=5)) as given, journals.open(request(beam_width=2, temperature=0)) as beams:
-        assert (given.request.params.seed, beams.request.params.seed) == (5, None)
 
 
 def test_deltas_go_to_their_journals_and_those_of_requests_that_ended_nowhere() -> None:
@@ -60,14 +52,25 @@ async def test_the_time_that_is_left_goes_to_the_next_attempt() -> None:
             journal.raise_if_late()
 
 
-async def test_the_end_of_all_is_waited_for() -> None:
+async def test_a_drain_waits_for_the_end_of_all() -> None:
     journals = Journals()
-    await journals.until_all_ended()
+    journals.check_open()
+    await journals.drain(SECONDS)
     with journals.open(request()):
         with journals.open(request()):
-            waiting = asyncio.create_task(journals.until_all_ended())
+            waiting = asyncio.create_task(journals.drain(SECONDS))
             await asyncio.sleep(0)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert not waiting.done()
     await waiting
+    with pytest.raises(ShuttingDown):
+        journals.check_open()
+
+
+async def test_what_has_not_ended_when_the_grace_is_over_is_told_so() -> None:
+    journals = Journals()
+    with journals.open(request()) as journal:
+        await journals.drain(0)
+        with pytest.raises(ShuttingDown):
+            await anext(journal)

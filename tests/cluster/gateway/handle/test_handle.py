@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from cluster.api.requests.protocol import HandleRequest
-from cluster.gateway import handle
+from cluster.gateway.handle import handle
 from engine.request import ChatPrompt
 from engine.sampling_params import SamplingParams
 from tests.cluster.api.requests.test_protocol import COMMON, OF_CHAT, OF_COMPLETIONS

@@ -1,0 +1,63 @@
+"""The engine replicas of a gateway: it puts requests to them by calls through Serve, and hears of
+them over their connections.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from cluster.gateway.engines.connections import Connections
+from cluster.gateway.engines.stranded import Stranded
+from cluster.gateway.requests.journal import Journal
+from cluster.gateway.requests.journals import Journals
+from cluster.replica.calls.engines import EngineCall, Engines, Refusal
+from cluster.replica.calls.lost import EngineLost
+from engine.errors import FingerprintChanged
+
+
+class Replicas:
+    """One gateway's."""
+
+    def __init__(self, engines: Engines, journals: Journals, patience: float) -> None:
+        """`patience`: see `Connections`."""
+        self.connections = Connections(engines, journals, patience)
+        self._engines = engines
+        self._history = journals.history
+        self._stranded = Stranded(engines, self.connections.reports)
+
+    @asynccontextmanager
+    async def call(self, journal: Journal) -> AsyncIterator[None]:
+        """Have a replica make the journal's next attempt, for as long as this is open."""
+        if journal.attempt > 0:
+            self._history.begin_again(journal.request_id, journal.request.id)
+        call = self._engines.generate(journal.request, self.connections.address)
+        watch = asyncio.create_task(self._watch(call, journal))
+        try:
+            yield
+        finally:
+            watch.cancel()
+            call.cancel()
+
+    async def _watch(self, call: EngineCall, journal: Journal) -> None:
+        """Tell the journal how the call ended. If well, the last delta has come or is on its way
+        over that connection.
+        """
+        try:
+            result = await call.result()
+        except EngineLost as lost:
+            journal.fail(lost)
+            return
+        if isinstance(result, Refusal):
+            is_foreign = result.reason == "other_arithmetic"
+            is_stranded = is_foreign and await self._stranded.is_stranded(journal.fingerprint)
+            journal.fail(_nobody_is_left(result) if is_stranded else result.to_exception())
+        elif self.connections.has(result):
+            journal.source = result
+        else:
+            journal.fail(EngineLost("its connection ended before the last delta"))
+
+
+def _nobody_is_left(refusal: Refusal) -> FingerprintChanged:
+    return FingerprintChanged(
+        f"the request has tokens, and every engine replica computes otherwise than theirs did: {refusal.message}"
+    )

@@ -1,0 +1,1 @@
+"""The gateway for other Ray jobs: plain dicts both ways."""

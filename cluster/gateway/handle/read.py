@@ -1,0 +1,56 @@
+"""From a dict to a `Request`, checked as the HTTP API checks its fields."""
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+from cluster.api.requests.call import make_request, trace_context
+from cluster.api.requests.chat import chat_prompt
+from cluster.api.requests.protocol import HandleRequest
+from cluster.api.requests.sampling import given
+from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
+from engine.errors import InvalidRequest
+from engine.request import Prompt, Request
+from engine.sampling_params import SamplingParams
+
+
+def request_id_of(request: Any) -> str:
+    """As its caller knows it, whatever else is wrong with it."""
+    given = request.get("request_id") if isinstance(request, dict) else None
+    return given if isinstance(given, str) else f"handle-{uuid.uuid4().hex}"
+
+
+def read(request: Any, request_id: str) -> Request:
+    """Raises InvalidRequest."""
+    if not isinstance(request, dict):
+        raise InvalidRequest(f"a request is a dict, got {type(request).__name__}", code="invalid_type")
+    asked = validate(HandleRequest, {name: _as_json(value) for name, value in request.items()})
+    refuse_unknown(unknown_fields(asked))
+    params: dict[str, Any] = given(asked)
+    params |= {name: getattr(asked, name) for name in ("best_of", "logprobs")}
+    if "max_tokens" in request:
+        params["max_tokens"] = asked.max_tokens
+    made = make_request(asked, request_id, _prompt(asked), SamplingParams(**params))
+    return replace(made, trace_headers=trace_context(asked.trace_headers))
+
+
+def _as_json(value: Any) -> Any:
+    """A value that JSON cannot hold as the HTTP API would be sent it: a tuple, an object with
+    numbers as keys.
+    """
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, dict):
+        return {str(key) if type(key) is int else key: item for key, item in value.items()}
+    return value
+
+
+def _prompt(asked: HandleRequest) -> Prompt:
+    if (asked.prompt is None) == (asked.messages is None):
+        raise InvalidRequest(
+            "a request has either prompt or messages", param="prompt", code="missing_required_parameter"
+        )
+    if asked.prompt is not None:
+        return asked.prompt
+    assert asked.messages is not None
+    return chat_prompt(asked.messages)

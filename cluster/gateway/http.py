@@ -1,0 +1,44 @@
+"""The HTTP side of a gateway, as Serve's proxies and its own server need it."""
+
+import asyncio
+
+import uvicorn.protocols.http.auto
+from fastapi import FastAPI
+
+from cluster.api.app import build
+from cluster.api.edge.lost_gateway import TellTaken
+from cluster.api.edge.unread import UnreadLimit
+from cluster.api.model import Model
+from cluster.api.options import HttpOptions
+from cluster.api.proxy import BareProxyWarning, check_ingress, tell_patience
+from cluster.api.responses.streams import StreamStore
+from cluster.gateway.gateway import Gateway
+from cluster.metrics.counters import Counters
+
+
+class Http:
+    """One gateway's."""
+
+    def __init__(self, options: HttpOptions, patience: float) -> None:
+        """`patience`: seconds that a request may wait for a gateway."""
+        self._options = options
+        self._patience = patience
+        # Of the server that Serve starts in this process where a load balancer listens (HAProxy).
+        uvicorn.protocols.http.auto.AutoHTTPProtocol = UnreadLimit
+
+    async def check(self) -> None:
+        """See `check_ingress`."""
+        await check_ingress(has_keys=bool(self._options.api_keys), insecure_no_key=self._options.insecure_no_key)
+
+    async def start(self) -> None:
+        """Tell the proxies, and follow the file of API keys."""
+        await asyncio.to_thread(tell_patience, self._patience)
+        self._options.api_keys.look()
+        self._options.api_keys.watch()
+
+    def make_app(self, gateway: Gateway, model: Model, streams: StreamStore | None, counters: Counters) -> FastAPI:
+        """See `build`."""
+        app = build(gateway, model, self._options, streams=streams, counters=counters)
+        app.add_middleware(BareProxyWarning)
+        app.add_middleware(TellTaken, patience=self._patience)
+        return app

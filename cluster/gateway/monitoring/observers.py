@@ -1,0 +1,36 @@
+"""All that a gateway tells operators, as one value."""
+
+import asyncio
+from typing import Self
+
+from cluster.gateway.monitoring.monitoring import Monitoring, Reports
+from cluster.gateway.monitoring.request_figures import UNBOUNDED, RequestFigures
+from cluster.gateway.monitoring.watch import Watcher
+from cluster.replica.serve_process import actor_name
+from cluster.telemetry.tracing import Telemetry, make_tracer
+
+FLUSH_SECONDS = 1.0  # for spans that wait, at the end
+
+
+class Observers:
+    """One gateway's: spans and log lines (`watcher`), what it counts of its requests (`figures`),
+    and its part in the figures of the whole application (`monitoring`).
+    """
+
+    def __init__(self, watcher: Watcher | None = None, max_model_len: int = UNBOUNDED) -> None:
+        """Without a `watcher` there are no spans and no log lines."""
+        self.watcher = watcher or Watcher()
+        self.figures = RequestFigures(max_model_len)
+
+    @classmethod
+    def configured(cls, model_name: str, max_model_len: int, telemetry: Telemetry) -> Self:
+        tracer = make_tracer(telemetry, actor_name())
+        return cls(Watcher(model_name, tracer, logs_requests=telemetry.log_requests), max_model_len)
+
+    def monitoring(self, reports: Reports, all_reports: Reports) -> Monitoring:
+        """`reports`: see `Monitoring`."""
+        return Monitoring(self.watcher.model_name, self.figures.counters, reports, all_reports)
+
+    async def flush(self) -> None:
+        """Send what waits; takes FLUSH_SECONDS at most."""
+        await asyncio.to_thread(self.watcher.flush, FLUSH_SECONDS)

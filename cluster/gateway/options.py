@@ -1,0 +1,19 @@
+"""What a configuration says of gateways."""
+
+from dataclasses import dataclass, field
+
+from cluster.api.options import HttpOptions
+from cluster.telemetry.tracing import NO_TELEMETRY, Telemetry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayOptions:
+    """The same for all of an application's."""
+
+    model_name: str
+    max_attempts: int  # see `AttemptLimits`
+    patience: float
+    max_queue_seconds: float  # see `Door`
+    stream_resume: bool  # whether clients may resume broken streams
+    http: HttpOptions = field(default_factory=HttpOptions)
+    telemetry: Telemetry = NO_TELEMETRY

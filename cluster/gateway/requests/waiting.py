@@ -1,0 +1,30 @@
+"""A gateway's requests that have had no token yet: how much waits, and of whom."""
+
+from collections import Counter
+
+from engine.admission.queue_limits import NOTHING, Load
+from engine.request import Request, estimated_tokens
+
+
+class Waiting:
+    """Sums, kept up as requests come and get their first token."""
+
+    def __init__(self) -> None:
+        self._loads: dict[str, Load] = {}  # by the request's id
+        self.load = NOTHING  # of all of them
+        self.num_of: Counter[str | None] = Counter()  # by API key
+
+    def add(self, request: Request) -> None:
+        self._loads[request.id] = load = Load(1, estimated_tokens(request.prompt))
+        self.load += load
+        self.num_of[request.share.key] += 1
+
+    def remove(self, request: Request) -> None:
+        """It waits no more; of no effect the second time."""
+        load = self._loads.pop(request.id, None)
+        if load is not None:
+            self.load -= load
+            key = request.share.key
+            self.num_of[key] -= 1
+            if not self.num_of[key]:
+                del self.num_of[key]
