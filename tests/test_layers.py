@@ -65,9 +65,10 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "cluster/replica": {
         "delta_channel": (),  # also the gateway's end of it
         "calls": ("delta_channel",),
-        "condition": ("delta_channel",),
+        "condition": ("calls", "delta_channel"),
         "running": ("delta_channel",),
-        "deployment": ("calls", "condition", "delta_channel", "running"),
+        "requests": ("calls", "condition", "delta_channel", "running"),
+        "deployment": ("calls", "condition", "delta_channel", "requests"),
     },
     "cluster/gateway": {
         "requests": (),

@@ -1,26 +1,50 @@
-"""An engine replica's condition, which its gateways are told several times a second."""
+"""An engine replica's condition, which its gateways are told several times a second, and which
+decides whether it takes a request.
+"""
 
 import os
 import time
+from functools import cached_property
 
+from cluster.replica.calls.engines import EngineStopping
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.replica.serve_process import node_id
+from cluster.replica.totals import Totals
 from engine.checkpoint.fingerprint import fingerprint
+from engine.errors import FingerprintChanged
 from engine.frontend.async_engine import AsyncEngine
+from engine.request import Request
 
 STUCK_SECONDS = 10.0  # without the end of a step while requests wait for one
 
 
 class Condition:
-    """The condition of a started engine."""
+    """Is asked once the engine has started."""
 
     def __init__(self, engine: AsyncEngine, name: str) -> None:
+        """`name`: the replica's."""
         self.is_stopping = False  # the replica is told to end
-        self.fingerprint = fingerprint(engine.observer.arithmetic)
+        self._totals = Totals(engine)
         self._engine = engine
         self._name = name
         self._num_steps = 0  # number of ended steps at the last look
         self._waiting_since = time.monotonic()  # since when the next one is awaited
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprint(self._engine.observer.arithmetic)
+
+    def check(self, request: Request) -> None:
+        """Raises EngineStopping, FingerprintChanged, EngineDead or Overloaded if the replica cannot
+        take the request now.
+        """
+        if self.is_stopping:
+            raise EngineStopping("this engine replica is told to stop")
+        wanted = request.resume.fingerprint
+        if wanted not in (None, self.fingerprint):
+            raise FingerprintChanged(f"its tokens are of {wanted}, and this engine is {self.fingerprint}")
+        self._engine.check_health()
+        self._engine.check_queue(request)
 
     def look(self) -> EngineReport:
         """Must be called repeatedly: a stuck step is recognized by comparison with earlier
@@ -38,6 +62,7 @@ class Condition:
             self.fingerprint,
             self._engine.observer.arithmetic,
             self._engine.observer.queue_limits(),
+            self._totals.now(),
         )
 
     def _problem(self, seconds: float) -> str | None:

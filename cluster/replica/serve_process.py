@@ -1,6 +1,7 @@
 """An engine replica's process, as Serve and Ray see it."""
 
 import ctypes
+import os
 import signal
 
 import ray
@@ -27,6 +28,11 @@ def end_at_sigterm() -> None:
     set_handler = ctypes.CDLL(None).signal
     set_handler.argtypes, set_handler.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     set_handler(signal.SIGTERM, signal.SIG_DFL)
+
+
+def end_process() -> None:
+    """End this one at once, as a failed one: Serve replaces it."""
+    os._exit(1)
 
 
 def node_id() -> str:

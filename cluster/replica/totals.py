@@ -4,7 +4,6 @@ import time
 from dataclasses import dataclass, field
 
 from cluster.workers.nodes_memory import bytes_per_block
-from engine.config import EngineConfig
 from engine.frontend.async_engine import AsyncEngine
 from engine.records.measures import Measured
 
@@ -22,9 +21,9 @@ class EngineTotals:
 class Totals:
     """Makes them."""
 
-    def __init__(self, engine: AsyncEngine, config: EngineConfig) -> None:
+    def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._block_bytes = bytes_per_block(config)
+        self._block_bytes = bytes_per_block(engine.config)
 
     def now(self) -> EngineTotals:
         return EngineTotals(time.time(), time.process_time(), self._block_bytes, self._engine.observer.measured())

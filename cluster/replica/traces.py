@@ -7,7 +7,7 @@ import asyncio
 import time
 from contextlib import suppress
 
-from cluster.telemetry.tracing import Span, Tracer, Value
+from cluster.telemetry.tracing import Span, Telemetry, Value, make_tracer
 from engine.frontend.async_engine import AsyncEngine
 from engine.outputs import RequestMetrics
 from engine.records.timeline import StepRecord
@@ -20,11 +20,11 @@ ANSWER_SECONDS = 2.0  # for the engine's thread to look for them
 class Traces:
     """An engine replica's; without a tracer nothing is recorded. Lives in one event loop."""
 
-    def __init__(self, engine: AsyncEngine, replica: str, tracer: Tracer | None, *, with_steps: bool = False) -> None:
+    def __init__(self, engine: AsyncEngine, replica: str, telemetry: Telemetry) -> None:
         self._engine = engine
         self._replica = replica
-        self._tracer = tracer
-        self._with_steps = with_steps
+        self._tracer = make_tracer(telemetry, replica)
+        self._with_steps = telemetry.collect_detailed_traces
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, request: Request) -> "RequestTrace | None":

@@ -2,32 +2,55 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cluster.replica import condition
+from cluster.replica.calls.engines import EngineStopping
 from cluster.replica.condition import STUCK_SECONDS, Condition
 from engine.admission.queue_limits import Load, QueueLimits
+from engine.config import EngineConfig
+from engine.errors import EngineDead, FingerprintChanged, Overloaded
+from engine.records.measures import Measured
 from engine.records.stats import EngineStats
+from engine.request import Request, Resume
+from engine.sampling_params import SamplingParams
+
+DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
+REQUEST = Request("r", [1], SamplingParams())
 
 
 class Engine:
     """As far as its condition shows."""
 
     arithmetic: Mapping[str, str] = {"backend": "cpu"}
+    config = EngineConfig.create(model=str(DEMO))
     queue_limits = QueueLimits(Load(4, 64), num_places=2, block_size=16)
 
     def __init__(self) -> None:
         self.now = EngineStats(**dict.fromkeys(EngineStats.__slots__, 0))
         self.says: str | None = None
+        self.dead: str | None = None
 
     def stats(self) -> EngineStats:
         return self.now
 
     def problem(self) -> str | None:
         return self.says
+
+    def measured(self) -> Measured:
+        return Measured(num_tokens=5)
+
+    def check_health(self) -> None:
+        if self.dead is not None:
+            raise EngineDead(self.dead)
+
+    def check_queue(self, request: Request) -> None:
+        if request.id == "one too many":
+            raise Overloaded("1 request waits")
 
 
 @pytest.fixture
@@ -58,5 +81,23 @@ def test_what_the_engine_says_and_what_the_replica_knows(clock: SimpleNamespace)
     report = replica.look()
     assert (report.replica, report.problem, report.arithmetic) == ("replica", engine.says, {"backend": "cpu"})
     assert report.fingerprint == replica.fingerprint
+    assert report.totals.measured.num_tokens == 5 and report.totals.block_bytes > 0
     replica.is_stopping = True
     assert replica.look().problem == "it is told to stop"
+
+
+def test_what_a_replica_does_not_take() -> None:
+    engine: Any = Engine()
+    replica = Condition(engine, "replica")
+    replica.check(REQUEST)
+    replica.check(replace(REQUEST, resume=Resume(1, [[5]], [0.0], replica.fingerprint)))
+    with pytest.raises(FingerprintChanged, match="its tokens are of fp_other, and this engine is fp_"):
+        replica.check(replace(REQUEST, resume=Resume(1, [[5]], [0.0], "fp_other")))
+    with pytest.raises(Overloaded, match="1 request waits"):
+        replica.check(replace(REQUEST, id="one too many"))
+    engine.dead = "no workers are left"
+    with pytest.raises(EngineDead, match="no workers are left"):
+        replica.check(REQUEST)
+    replica.is_stopping = True
+    with pytest.raises(EngineStopping):
+        replica.check(REQUEST)

@@ -1,0 +1,87 @@
+"""The requests on an engine replica: taken from gateways, and answered by deltas to them."""
+
+import asyncio
+
+from cluster.replica.admission_threads import AdmissionThreads
+from cluster.replica.calls.engines import EngineStopping, Refusal
+from cluster.replica.condition import Condition
+from cluster.replica.delta_channel.client import DeltaClient
+from cluster.replica.delta_channel.messages import GatewayAddress
+from cluster.replica.running import RunningRequests
+from cluster.replica.traces import Traces
+from engine.errors import EngineDead, SquadronError
+from engine.frontend.async_engine import AsyncEngine
+from engine.outputs import RequestOutput
+from engine.request import Request
+
+
+class Requests:
+    """Lives in one event loop."""
+
+    def __init__(self, engine: AsyncEngine, condition: Condition, traces: Traces) -> None:
+        self._engine = engine
+        self._condition = condition
+        self._traces = traces
+        self._running = RunningRequests()
+        self._admissions = AdmissionThreads(engine)
+        self._client = DeltaClient(self._running.lose)
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    async def take(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
+        """Take a request and stay until its last delta has been sent to the gateway; the name of
+        the connection that it went over.
+        """
+        try:
+            self._condition.check(request)
+            connection = await self._client.connect(gateway)
+        except SquadronError as error:
+            return Refusal.of(error)
+        except OSError as error:
+            return Refusal("engine_dead", f"it cannot reach the gateway: {error}")
+        attempt, fingerprint = request.resume.attempt, self._condition.fingerprint
+        self._client.send(
+            gateway, [RequestOutput(request.id, attempt, [], [], finished=False, fingerprint=fingerprint)]
+        )
+        running = self._running.begin(request.id, gateway)
+        trace = self._traces.begin(request)
+        adding = self._admissions.add(request)
+        try:
+            await asyncio.wrap_future(adding)
+            await running.done
+        except SquadronError as error:
+            return Refusal.of(error)
+        finally:
+            self._running.end(request.id)
+            self._traces.end(trace, running.metrics, is_finished=running.has_been_answered)
+            if not running.is_finished:
+                # Behind the add, which goes on where the caller went away meanwhile.
+                adding.add_done_callback(lambda _: self._engine.abort(request.id))
+        return connection
+
+    def send(self, deltas: list[RequestOutput]) -> None:
+        """One step's."""
+        for gateway, news in self._running.take(deltas, is_alive=not self._engine.is_dead).items():
+            self._client.send(gateway, news)
+
+    async def connect(self, gateway: GatewayAddress) -> None:
+        """Report to the gateway from now on; raises OSError."""
+        await self._client.connect(gateway)
+        self.report()
+
+    def report(self) -> None:
+        """Tell the gateways how the replica is."""
+        self._client.report(self._condition.look())
+
+    def hand_back(self) -> None:
+        """Another replica goes on with what runs here, from what the gateways have after this
+        step.
+        """
+        self._running.fail_all(EngineStopping("its engine replica is told to stop"))
+
+    async def close(self) -> None:
+        """The engine is shut down."""
+        self._running.finish_all(EngineDead("the engine is shut down"))
+        self._admissions.close()
+        await self._client.close()
