@@ -21,17 +21,10 @@ TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="u
 # Modules that import more than MANY_IMPORTS others. The list only becomes shorter: whoever cuts one
 # of them strikes it out.
 COMPOSING = {
-    "cluster/api/app.py",
-    "cluster/api/proxy.py",
-    "cluster/api/requests/read.py",
-    "cluster/api/responses/completions.py",
-    "cluster/api/responses/resume.py",
-    "cluster/api/routes/generation.py",
     "cluster/gateway/deployment.py",
     "cluster/ingress/choice.py",
     "cluster/ingress/haproxy.py",
     "cluster/replica/deployment.py",
-    "cluster/telemetry/otlp.py",
     "engine/grammars/trial.py",
     "engine/llm_engine.py",
     "engine/worker/model_runner.py",

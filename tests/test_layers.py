@@ -91,7 +91,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "routes": ("keys", "requests", "responses"),
         "options": ("edge", "keys"),
         "app": ("edge", "options", "requests", "responses", "routes"),
-        "proxy": ("edge",),
+        "listening": ("edge",),
+        "proxy": ("edge", "listening"),
     },
 }
 # Where torch would cost the driver seconds and memory: it plans from these.
@@ -107,7 +108,8 @@ THEIRS = {
     "triton": ("ops",),
     "transformers": ("engine/text/tokenizer.py",),
     **dict.fromkeys(("ray", "fastapi", "starlette", "uvicorn"), ("cluster",)),
-    "opentelemetry": ("cluster/telemetry/otlp.py",),  # which is imported only where spans are sent
+    # Imported only where spans are sent.
+    "opentelemetry": ("cluster/telemetry/otlp.py", "cluster/telemetry/otlp_provider.py"),
 }
 
 # Who may call torch.cuda: the rest asks a `Device`, or a backend.

@@ -9,10 +9,8 @@ from cluster.api.errors import HANDLERS
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
-from cluster.api.requests.read import Reader
-from cluster.api.responses.resume import Resumable
 from cluster.api.responses.streams import StreamStore
-from cluster.api.routes import about, debug, generation, health, metrics, models
+from cluster.api.routes import about, debug, generation, health, incoming, metrics, models, outgoing
 from cluster.api.service import Service
 from cluster.metrics.counters import Counters
 
@@ -44,11 +42,8 @@ def build(
     app.add_middleware(Counting, counters=counters or Counters({}), router=app.router)
     generation.add_routes(
         app.router,
-        service,
-        model,
-        bodies or Bodies(),
-        Reader(model, strict_fields=options.strict_fields),
-        Resumable(service, model, streams),
+        incoming.Incoming(service, model, bodies or Bodies(), strict_fields=options.strict_fields),
+        outgoing.Outgoing(service, model, streams),
     )
     models.add_routes(app.router, model)
     health.add_routes(app.router, service)

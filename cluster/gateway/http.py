@@ -1,16 +1,15 @@
 """The HTTP side of a gateway, as Serve's proxies and its own server need it."""
 
-import asyncio
-
 import uvicorn.protocols.http.auto
 from fastapi import FastAPI
 
 from cluster.api.app import build
 from cluster.api.edge.lost_gateway import TellTaken
+from cluster.api.edge.proxied import BareProxyWarning
 from cluster.api.edge.unread import UnreadLimit
+from cluster.api.listening import check_ingress, tell_patience
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
-from cluster.api.proxy import BareProxyWarning, check_ingress, tell_patience
 from cluster.api.responses.streams import StreamStore
 from cluster.gateway.gateway import Gateway
 from cluster.metrics.counters import Counters
@@ -32,7 +31,7 @@ class Http:
 
     async def start(self) -> None:
         """Tell the proxies, and follow the file of API keys."""
-        await asyncio.to_thread(tell_patience, self._patience)
+        await tell_patience(self._patience)
         self._options.api_keys.look()
         self._options.api_keys.watch()
 

@@ -1,25 +1,17 @@
-"""Spans by OpenTelemetry's SDK, sent by OTLP over HTTP. Its own environment variables hold
-(OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, OTEL_EXPORTER_OTLP_TRACES_HEADERS, ...).
-"""
+"""Spans by OpenTelemetry's SDK."""
 
-import os
 import threading
 import time
 from collections.abc import Mapping
 
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from cluster.telemetry.otlp_provider import make_provider
 from cluster.telemetry.tracing import Value
 from cluster.version import VERSION
 
-SEND_SECONDS = 1.0  # between two batches
-_DELAY = "OTEL_BSP_SCHEDULE_DELAY"
 _propagator = TraceContextTextMapPropagator()
 
 
@@ -27,17 +19,7 @@ class OtlpTracer:
     """A `Tracer`. Spans that cannot be sent are dropped, beyond 2,048 that wait."""
 
     def __init__(self, endpoint: str, process: str) -> None:
-        about = {
-            "service.name": os.environ.get("OTEL_SERVICE_NAME", "squadron"),
-            "service.version": VERSION,
-            "service.instance.id": process,
-        }
-        # A provider of our own: Ray and Serve may have one in this process, of other spans.
-        self._provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
-        delay = None if _DELAY in os.environ else SEND_SECONDS * 1000
-        self._provider.add_span_processor(
-            BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint), schedule_delay_millis=delay)
-        )
+        self._provider = make_provider(endpoint, process)
         self._tracer = self._provider.get_tracer("squadron", VERSION)
 
     def begin(self, name: str, parent: Mapping[str, str] | None) -> "OtlpSpan":

@@ -49,6 +49,10 @@ class Call:
             caller.turn.reserve(int(self.load.num_tokens) + num_answer_tokens * len(self.requests))
         return replace(self, requests=tuple(map(caller.key.own, self.requests)), turn=caller.turn)
 
+    def of_body(self, unknown: tuple[Unknown, ...], digest: bytes) -> "Call":
+        """The call, with what else is known of its body."""
+        return replace(self, unknown=unknown, digest=digest)
+
     @property
     def load(self) -> Load:
         """What it adds to a queue, its prompts' tokens by estimate."""

@@ -2,11 +2,14 @@
 differently is rejected.
 """
 
+import hashlib
 import json
 import math
 import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
+
+import msgspec
 
 from cluster.api.errors import ApiError
 
@@ -46,6 +49,11 @@ def parse_object(body: bytes) -> dict[str, Any]:
         _refuse("The body is JSON, but not an object")
     _check_values(value)
     return value
+
+
+def digest_of(fields: dict[str, Any]) -> bytes:
+    """SHA-256 of the object, whatever the order of its keys."""
+    return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).digest()
 
 
 def _check_counts(body: bytes) -> None:

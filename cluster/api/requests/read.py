@@ -1,23 +1,17 @@
 """From a body to a `Call`: all errors in a request are found here, before it reaches an engine."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import msgspec
-
-from cluster.api.errors import ApiError
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.chat import chat_call
 from cluster.api.requests.completions import completion_call
-from cluster.api.requests.fields import as_brief_json
-from cluster.api.requests.parse import parse_object
+from cluster.api.requests.parse import digest_of, parse_object
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest, GenerationRequest
-from cluster.api.requests.sampling import check_counts
+from cluster.api.requests.sampling import check_counts, check_model
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 
 SMALL_BODY = 64 << 10  # bytes: parsed within milliseconds, whatever the contents
@@ -59,15 +53,4 @@ class Reader:
         if self._is_strict:
             refuse_unknown(unknown)
         call = to_call(asked, self._model)
-        return replace(call, unknown=unknown, digest=_digest(fields) if call.stream else b"")
-
-
-def check_model(name: str | None, model: Model) -> None:
-    """Raises ApiError if the request names another model."""
-    if name is not None and name != model.name:
-        message = f"There is no model {as_brief_json(name)} here; {as_brief_json(model.name)} is"
-        raise ApiError(404, message, code="model_not_found", param="model")
-
-
-def _digest(fields: dict[str, Any]) -> bytes:
-    return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).digest()
+        return call.of_body(unknown, digest_of(fields) if call.stream else b"")

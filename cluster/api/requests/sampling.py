@@ -1,12 +1,13 @@
-"""From a request's fields to `SamplingParams`: the model's defaults, its vocabulary, its
-context.
+"""What of a request depends on the model: its name, and `SamplingParams` by the model's defaults,
+vocabulary and context.
 """
 
 from dataclasses import fields
 from typing import Any, TypeGuard
 
+from cluster.api.errors import ApiError
 from cluster.api.model import Model
-from cluster.api.requests.fields import MAX_PROMPTS
+from cluster.api.requests.fields import MAX_PROMPTS, as_brief_json
 from cluster.api.requests.form import wanted_form
 from cluster.api.requests.protocol import GenerationRequest, SamplingFields
 from engine.errors import InvalidRequest
@@ -40,6 +41,13 @@ def given(request: SamplingFields) -> dict[str, Any]:
     if (form := wanted_form(request)) is not None:
         values["structured_outputs"] = form
     return values
+
+
+def check_model(name: str | None, model: Model) -> None:
+    """Raises ApiError if the request names another model."""
+    if name is not None and name != model.name:
+        message = f"There is no model {as_brief_json(name)} here; {as_brief_json(model.name)} is"
+        raise ApiError(404, message, code="model_not_found", param="model")
 
 
 def check_counts(body: dict[str, Any], model: Model) -> None:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cluster.api.requests.fields import MAPPINGS, as_brief_json
+from cluster.api.requests.fields import MAPPINGS, MAX_TIMEOUT, as_brief_json
 from engine.errors import InvalidRequest
 
+TIMEOUT_HEADER = "X-Request-Timeout"
 MAX_NAMES = 8  # listed in a warning
 MAX_NAME = 64  # characters
 
@@ -30,6 +31,7 @@ _CODES = {
     "finite_number": "invalid_value",
 }
 
+_SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
 _INSTANCE = re.compile(r"dictionary or instance of \w+")
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -41,6 +43,19 @@ def validate(model: type[Body], body: dict[str, Any]) -> Body:
         return model.model_validate(body)
     except ValidationError as error:
         raise _invalid(error.errors(include_url=False)[0]) from None
+
+
+def timeout_of(headers: Mapping[str, str]) -> float | None:
+    """Seconds for the answer, if the header says so; raises InvalidRequest."""
+    text = headers.get(TIMEOUT_HEADER)
+    if text is None:
+        return None
+    if not _SECONDS.fullmatch(text) or not 0 < float(text) <= MAX_TIMEOUT:
+        raise InvalidRequest(
+            f"{TIMEOUT_HEADER}: {as_brief_json(text)} is not a number of seconds above 0 and up to {MAX_TIMEOUT}",
+            param=TIMEOUT_HEADER,
+        )
+    return float(text)
 
 
 class Unknown(NamedTuple):

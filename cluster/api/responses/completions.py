@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
@@ -40,11 +39,11 @@ async def completion_events(
     ApiError, InvalidRequest.
     """
     tally = Tally(call)
-    usage = None if call.include_usage else UNSET
+    usage = None if call.include_usage else msgspec.UNSET
     first: dict[int, RequestOutput] = {}
     offsets: dict[int, Offsets] = {}  # of each choice
 
-    def part(choice: CompletionChoice, warnings: list[str] | UnsetType = UNSET) -> bytes:
+    def part(choice: CompletionChoice, warnings: list[str] | msgspec.UnsetType = msgspec.UNSET) -> bytes:
         return event(Completion(call.id, call.created, model.name, [choice], usage, warnings, tally.fingerprint))
 
     def plain_event(text: str) -> bytes:
@@ -65,7 +64,7 @@ async def completion_events(
                 choice = _choice(call, index, delta, offsets[number], echoed=echoed)
                 if choice.text or choice.logprobs is not None or choice.finish_reason is not None:
                     is_last = is_end and position == len(update.output.outputs)
-                    events.append(part(choice, call.warnings if is_last else UNSET))
+                    events.append(part(choice, call.warnings if is_last else msgspec.UNSET))
             if events:
                 yield b"".join(events)
     total = tally.close()

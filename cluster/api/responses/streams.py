@@ -1,7 +1,13 @@
-"""What is stored of streams that clients may resume, and the store."""
+"""What is stored of streams that clients may resume, and the store; how a client names an event."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Protocol
+
+from cluster.api.errors import ApiError
+from cluster.api.requests.fields import as_brief_json
+
+_EVENT_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
 @dataclass(slots=True)
@@ -46,3 +52,20 @@ class StreamStore(Protocol):
 
     async def find(self, request_id: str) -> StreamRecord | None:
         """The stream, if it is still stored; raises ApiError if the store does not answer."""
+
+
+def parse_event_id(text: str) -> tuple[str, int]:
+    """The request's id and the event's number; raises ApiError."""
+    request_id, _, number = text.rpartition(":")
+    if not _EVENT_NUMBER.fullmatch(number):
+        raise unknown_stream(text)
+    return request_id, int(number)
+
+
+def unknown_stream(last_event_id: str, why: str = "it is unknown or has expired") -> ApiError:
+    return ApiError(
+        404,
+        f"No stream of this request with the event {as_brief_json(last_event_id)} can be resumed: {why}",
+        code="unknown_stream",
+        param="Last-Event-ID",
+    )

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from cluster.api.model import Model
-from cluster.api.requests.read import check_model
+from cluster.api.requests.sampling import check_model
 from cluster.api.responses.protocol import ModelCard, ModelList
 from cluster.api.routes.answer import READ, json_response
 

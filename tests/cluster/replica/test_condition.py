@@ -28,15 +28,18 @@ class Engine:
 
     arithmetic: Mapping[str, str] = {"backend": "cpu"}
     config = EngineConfig.create(model=str(DEMO))
-    queue_limits = QueueLimits(Load(4, 64), num_places=2, block_size=16)
 
     def __init__(self) -> None:
+        self.observer = self
         self.now = EngineStats(**dict.fromkeys(EngineStats.__slots__, 0))
         self.says: str | None = None
         self.dead: str | None = None
 
     def stats(self) -> EngineStats:
         return self.now
+
+    def queue_limits(self) -> QueueLimits:
+        return QueueLimits(Load(4, 64), num_places=2, block_size=16)
 
     def problem(self) -> str | None:
         return self.says

@@ -12,8 +12,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.edge.connection import Connection
+from cluster.api.edge.proxied import ProxyEdge
 from cluster.api.edge.server import ProxyServer, are_servers_closed, close_servers
-from cluster.api.proxy import ProxyEdge
 
 HEAD = b"POST /%b HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbody"
 SECONDS = 30.0

@@ -1,0 +1,35 @@
+"""The answer to a call: complete, or as a stream of events."""
+
+from collections.abc import AsyncGenerator, Callable, Coroutine
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cluster.api.disconnect import unless_disconnected
+from cluster.api.model import Model
+from cluster.api.requests.call import Call
+from cluster.api.responses.generation import Update, run
+from cluster.api.responses.resume import Events, Resumable
+from cluster.api.responses.stream import EventStream
+from cluster.api.responses.streams import StreamStore
+from cluster.api.routes.answer import json_response
+from cluster.api.service import Service
+
+Result = Callable[[Call, Model, AsyncGenerator[Update, None]], Coroutine[None, None, bytes]]
+
+
+class Outgoing:
+    """Written by a route's functions: `events` for a stream, `result` for a complete answer."""
+
+    def __init__(self, service: Service, model: Model, store: StreamStore | None) -> None:
+        """`store`: of streams that clients may resume."""
+        self._service = service
+        self._model = model
+        self._streams = Resumable(service, model, store)
+
+    async def answer(self, request: Request, call: Call, events: Events, result: Result) -> Response:
+        """Raises ApiError, InvalidRequest, SquadronError."""
+        if call.stream:
+            return EventStream(await self._streams.events(request, call, events), call.headers)
+        answering = result(call, self._model, run(self._service, call))
+        return json_response(await unless_disconnected(request.receive, answering), call.headers)
