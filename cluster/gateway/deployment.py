@@ -20,6 +20,7 @@ from cluster.gateway.streams.stream_store import StreamStoreClient
 from cluster.logs import log_beside_serve
 from cluster.metrics.ledger import Ledger
 from cluster.owner import Owner
+from cluster.replica.serve_process import actor_name
 
 
 class GatewayDeployment:
@@ -37,7 +38,9 @@ class GatewayDeployment:
         await self._http.check()
         replicas = ServeEngines(engines)
         self._model = Model(name=options.model_name, **await replicas.model_info())
-        self._observers = Observers.configured(options.model_name, self._model.max_model_len, options.telemetry)
+        self._observers = Observers.configured(
+            options.model_name, self._model.max_model_len, options.telemetry, actor_name()
+        )
         self._gateway = PeerGateway(
             replicas,
             max_attempts=options.max_attempts,

@@ -53,9 +53,10 @@ class Door:
         own = self._journals.waiting.load
         wait = self._drain.seconds_for(self._num_queued(fill))
         if wait is not None and wait > (seconds or math.inf):
-            raise Overloaded(f"requests of about {wait:.0f} s wait already, and timeout={seconds:g}", retry_after=wait)
+            raise Overloaded(f"the queue takes about {wait:.0f} s, and timeout={seconds:g}", retry_after=wait)
         if wait is not None and wait > (self._max_queue_seconds or math.inf):
-            raise Overloaded(f"requests of about {wait:.0f} s wait already (max_queue_seconds)", retry_after=wait)
+            limit = f"max_queue_seconds={self._max_queue_seconds:g}"
+            raise Overloaded(f"the queue takes about {wait:.0f} s, and {limit}", retry_after=wait)
         waiting = Load(*map(max, fill.waiting, own))
         try:
             check_room(fill.room, waiting, more)

@@ -42,7 +42,9 @@ class Condition:
             raise EngineStopping("this engine replica is told to stop")
         wanted = request.resume.fingerprint
         if wanted not in (None, self.fingerprint):
-            raise FingerprintChanged(f"its tokens are of {wanted}, and this engine is {self.fingerprint}")
+            raise FingerprintChanged(
+                f"its tokens have the fingerprint {wanted}, and this engine has {self.fingerprint}"
+            )
         self._engine.check_health()
         self._engine.check_queue(request)
 

@@ -91,7 +91,7 @@ class EngineDeployment:
         self._engine.check_health()
 
     async def stop(self, caller: Owner) -> None:
-        """End the workers; what runs is given back. Raises NotOwner."""
+        """End the workers; running requests are handed back. Raises NotOwner."""
         self._owner.check(caller, "to stop an engine")
         self._hand_back()
         await self._traces.flush(FLUSH_SECONDS)
@@ -117,7 +117,7 @@ class EngineDeployment:
     def _hand_back(self) -> None:
         """See `Requests.hand_back`; no more are taken."""
         self._condition.is_stopping = True
-        logger.info("told to stop: %d requests are given back", len(self._requests))
+        logger.info("told to stop: %d requests are handed back", len(self._requests))
         self._requests.hand_back()
 
     async def _leave(self) -> None:

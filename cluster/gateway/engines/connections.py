@@ -62,12 +62,12 @@ class Connections:
     def _on_lost(self, connection: str) -> None:
         journals = self._journals.of(connection)
         if journals:
-            logger.warning("the connection to an engine replica ended; %d requests go on elsewhere", len(journals))
+            logger.warning("the connection to an engine replica ended; %d requests continue on others", len(journals))
         for journal in journals:
             journal.fail(EngineLost("its connection ended"))
 
     def _on_silent(self, report: EngineReport, seconds: float) -> None:
-        """Its requests go on elsewhere; and it must not come back, nor keep what was sent to it and
+        """Its requests continue on others; it must not come back, nor keep what was sent to it and
         not taken yet.
         """
         logger.error("%s, process %d, is silent for %.1f s: it is killed", report.replica, report.pid, seconds)
@@ -88,7 +88,7 @@ class Connections:
         """
         for connection, problem in self._server.in_trouble(self._patience):
             for journal in self._journals.of(connection):
-                journal.fail(EngineDead(f"the engine replica could not go on for {self._patience:.0f} s: {problem}"))
+                journal.fail(EngineDead(f"the engine replica could not continue for {self._patience:.0f} s: {problem}"))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do it beside, until it ends or the connections are closed."""

@@ -59,5 +59,5 @@ class Replicas:
 
 def _nobody_is_left(refusal: Refusal) -> FingerprintChanged:
     return FingerprintChanged(
-        f"the request has tokens, and every engine replica computes otherwise than theirs did: {refusal.message}"
+        f"every engine replica has another fingerprint than that of the request's tokens: {refusal.message}"
     )

@@ -6,7 +6,6 @@ from typing import Self
 from cluster.gateway.monitoring.monitoring import Monitoring, Reports
 from cluster.gateway.monitoring.request_figures import UNBOUNDED, RequestFigures
 from cluster.gateway.monitoring.watch import Watcher
-from cluster.replica.serve_process import actor_name
 from cluster.telemetry.tracing import Telemetry, make_tracer
 
 FLUSH_SECONDS = 1.0  # for spans that wait, at the end
@@ -23,8 +22,9 @@ class Observers:
         self.figures = RequestFigures(max_model_len)
 
     @classmethod
-    def configured(cls, model_name: str, max_model_len: int, telemetry: Telemetry) -> Self:
-        tracer = make_tracer(telemetry, actor_name())
+    def configured(cls, model_name: str, max_model_len: int, telemetry: Telemetry, process: str) -> Self:
+        """`process`: see `make_tracer`."""
+        tracer = make_tracer(telemetry, process)
         return cls(Watcher(model_name, tracer, logs_requests=telemetry.log_requests), max_model_len)
 
     def monitoring(self, reports: Reports, all_reports: Reports) -> Monitoring:

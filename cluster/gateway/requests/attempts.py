@@ -1,12 +1,13 @@
-"""How often a request may be tried, and how long it waits: what a gateway does when an engine
-replica is lost under it.
+"""How often a gateway retries a request whose engine replica was lost, and how long the request
+waits.
 
-Replicas are lost for reasons of their own, and a stream may outlive many; what counts is losses in
-a row in which the request gained no token, after a replica had taken it. A request that kills
-whoever takes it is of that kind, and so are those that happened to be beside it. So the last
-attempt is made by one request of the gateway at a time: those that were beside the culprit gain a
-token and are free of suspicion, and the culprit is quarantined. Replicas that refuse a request,
-give it back or end before they took it count nothing; for them there is a limit of time.
+Most losses have nothing to do with the request, and a stream may survive many. What is counted are
+consecutive losses of replicas that had taken the request and were lost before it got a token. A
+request that kills every replica that takes it has such losses, and so have the requests that were
+beside it. So only one request of the gateway makes its last attempt at a time: one that was merely
+beside the culprit gets a token and is no longer suspected, and the culprit is quarantined. Replicas
+that refuse a request, hand it back or end before they took it are not counted; for them there is a
+time limit.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ class Attempts:
         self._last_turn = limits.last_turn
         self._has_turn = False
         self._is_foreign = False  # to the last replica that was asked
-        self._num_lost = 0  # in a row
+        self._num_lost = 0  # consecutively, without a token in between
         self._pause = FIRST_PAUSE
         self._waits_since = asyncio.get_running_loop().time()
 
@@ -81,8 +82,8 @@ class Attempts:
             self._num_lost = 0 if journal.has_gained else self._num_lost + 1
             if self._num_lost == self._max_attempts:
                 raise RequestQuarantined(
-                    f"{self._num_lost} engine replicas in a row were lost before this request gained a token, the last "
-                    f"one with no other such request on it: {lost.reason}"
+                    f"{self._num_lost} consecutive engine replicas were lost before this request got a token, the last "
+                    f"one without another suspect on it: {lost.reason}"
                 ) from lost
         now = asyncio.get_running_loop().time()
         if journal.source is not None and not isinstance(lost, EngineFull):
@@ -103,7 +104,7 @@ class Attempts:
                 await self._last_turn.acquire()
         except TimeoutError:
             self._journal.raise_if_late()
-            raise self._out_of_patience("others make their last attempt") from None
+            raise self._out_of_patience("other requests are making their last attempt") from None
         self._has_turn = True
 
     def _give_turn_back(self) -> None:
@@ -113,12 +114,12 @@ class Attempts:
 
     def _give_up(self) -> None:
         if self._journal.source is None:
-            self._journal.fail(self._out_of_patience("nobody answered"))
+            self._journal.fail(self._out_of_patience("no replica answered"))
 
     def _out_of_patience(self, reason: str) -> EngineDead | FingerprintChanged:
         if self._is_foreign:
             return FingerprintChanged(
-                f"the request has tokens, and no engine replica that computes as theirs did was there within "
+                f"no engine replica with the fingerprint of the request's tokens was available within "
                 f"{self._patience:.0f} s: {reason}"
             )
         return EngineDead(f"no engine replica took the request within {self._patience:.0f} s: {reason}")

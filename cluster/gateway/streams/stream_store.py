@@ -88,7 +88,7 @@ class StreamStoreClient:
         try:
             record: StreamRecord | None = await self._ask("find", request_id)
         except _TROUBLES:
-            message = "What is remembered of streams cannot be asked for now"
+            message = "The store of streams does not answer now"
             raise Unavailable(message, code="not_ready", retry_after=ANSWER_SECONDS) from None
         return record
 
@@ -108,7 +108,7 @@ class StreamStoreClient:
                     await self._ask("write", batch)
                     break
                 except _TROUBLES as error:
-                    logger.error("streams are not remembered: %s", in_a_line(error))
+                    logger.error("streams could not be stored: %s", in_a_line(error))
             written.set()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._haste.wait(), BATCH_SECONDS)

@@ -266,7 +266,9 @@ async def test_a_replica_that_is_not_replaced_yet_takes_no_attempt(make_gateway)
 async def test_refusals_come_to_an_end(make_gateway) -> None:
     stopped = Stopped()
     gateway = await make_gateway(stopped, max_attempts=2, patience=0.2)
-    with pytest.raises(EngineDead, match=r"took the request within 0 s: (max_restarts=3 are used up|nobody answered)"):
+    with pytest.raises(
+        EngineDead, match=r"took the request within 0 s: (max_restarts=3 are used up|no replica answered)"
+    ):
         await tokens(gateway)
     assert len(stopped.requests) > 1
 
@@ -302,7 +304,7 @@ async def test_a_gateway_ends_if_it_reaches_none_of_the_replicas_that_run(
         await asyncio.wait_for(gateway._engines.left.wait(), SECONDS)
         asking.cancel()
     else:
-        with pytest.raises(EngineDead, match="no engine replica took the request within 2 s: nobody answered"):
+        with pytest.raises(EngineDead, match="no engine replica took the request within 2 s: no replica answered"):
             await asyncio.wait_for(asking, SECONDS)
         assert not gateway._engines.left.is_set()
 
@@ -343,7 +345,7 @@ async def test_a_replica_in_trouble_is_waited_for_as_long_as_one_that_is_not_the
 ) -> None:
     monkeypatch.setattr("cluster.gateway.engines.connections.INTRODUCTION_SECONDS", 0.01)
     gateway = await make_gateway(Taking("its workers restart"), max_attempts=3, patience=0.3)
-    with pytest.raises(EngineDead, match="the engine replica could not go on for 0 s: its workers restart"):
+    with pytest.raises(EngineDead, match="the engine replica could not continue for 0 s: its workers restart"):
         await asyncio.wait_for(tokens(gateway), SECONDS)
 
 
@@ -357,7 +359,7 @@ async def test_the_turn_for_a_last_attempt_is_not_waited_for_without_end(make_ga
 
     gateway = await make_gateway(Dies(), Replica(), max_attempts=2, patience=0.3)
     async with gateway._limits.last_turn:
-        with pytest.raises(EngineDead, match="within 0 s: others make their last attempt"):
+        with pytest.raises(EngineDead, match="within 0 s: other requests are making their last attempt"):
             await asyncio.wait_for(tokens(gateway), SECONDS)
 
 

@@ -94,7 +94,7 @@ def test_what_a_replica_does_not_take() -> None:
     replica = Condition(engine, "replica")
     replica.check(REQUEST)
     replica.check(replace(REQUEST, resume=Resume(1, [[5]], [0.0], replica.fingerprint)))
-    with pytest.raises(FingerprintChanged, match="its tokens are of fp_other, and this engine is fp_"):
+    with pytest.raises(FingerprintChanged, match="its tokens have the fingerprint fp_other, and this engine has fp_"):
         replica.check(replace(REQUEST, resume=Resume(1, [[5]], [0.0], "fp_other")))
     with pytest.raises(Overloaded, match="1 request waits"):
         replica.check(replace(REQUEST, id="one too many"))

@@ -78,7 +78,7 @@ async def test_the_client_is_told_at_once_where_all_replicas_compute_otherwise(m
             await asyncio.sleep(0.01)
     assert not heard.done()
     gateway._engines.settled = 2
-    with pytest.raises(FingerprintChanged, match="every engine replica computes otherwise than theirs did: it compu"):
+    with pytest.raises(FingerprintChanged, match="another fingerprint than that of the request's tokens: it compu"):
         await asyncio.wait_for(heard, SECONDS)
 
 

@@ -8,8 +8,6 @@ import pytest
 
 from cluster.api.requests.protocol import HandleRequest
 from cluster.gateway.handle import handle
-from engine.request import ChatPrompt
-from engine.sampling_params import SamplingParams
 from tests.cluster.api.requests.test_protocol import COMMON, OF_CHAT, OF_COMPLETIONS
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, PROMPT_IDS, VOCAB_SIZE, ScriptedService, running
 
@@ -100,44 +98,6 @@ async def test_limits_are_those_of_http(
     assert (error["code"], error["param"]) == (code, by_http["param"])
     assert error == by_http or "prompt" in by_http["param"]
     assert service.generated == []
-
-
-async def test_values_that_json_cannot_hold(service: ScriptedService) -> None:
-    request = {"prompt": (1, 2), "stop": ("a", "b"), "logit_bias": {3: 1.0, "4": -1.0}, "stop_token_ids": (5,)}
-    assert (await handle.generate(service, request))["error"] is None
-    [generated] = service.generated
-    params = SamplingParams(stop=("a", "b"), logit_bias={3: 1.0, 4: -1.0}, stop_token_ids=(5,))
-    assert (generated.prompt, generated.params) == ([1, 2], params)
-
-
-@pytest.mark.parametrize("priority", [0, 5, 2**31 - 1, None])
-async def test_priorities(service: ScriptedService, priority: int | None) -> None:
-    assert (await handle.generate(service, {"prompt": [1, 2], "priority": priority}))["error"] is None
-    [generated] = service.generated
-    assert (generated.prompt, generated.priority) == ([1, 2], priority or 0)
-
-
-async def test_messages_are_those_of_http(service: ScriptedService) -> None:
-    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
-    messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts, "name": None}]
-    assert (await handle.chat(service, {"messages": messages}))["error"] is None
-    [generated] = service.generated
-    assert generated.prompt == ChatPrompt(
-        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "one\ntwo"}]
-    )
-
-
-async def test_none_is_a_field_left_out(service: ScriptedService) -> None:
-    request = {
-        "prompt": "x",
-        "messages": None,
-        "temperature": None,
-        "stop": None,
-        "cache_salt": None,
-        "max_tokens": None,
-    }
-    assert (await handle.generate(service, request))["error"] is None
-    assert service.generated[0].params == SamplingParams(max_tokens=None)
 
 
 @pytest.mark.parametrize(

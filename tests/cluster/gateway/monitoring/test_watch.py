@@ -59,7 +59,7 @@ async def test_a_request_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
 async def test_replicas_that_were_lost_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     (line,) = await lines(caplog, Replica(dies_after=3), Replica())
     assert (vars(line)["attempts"], vars(line)["status"]) == (2, 200)
-    assert "the connection to an engine replica ended; 1 requests go on elsewhere" in caplog.messages
+    assert "the connection to an engine replica ended; 1 requests continue on others" in caplog.messages
 
 
 async def test_a_client_that_goes_is_told_apart(caplog: pytest.LogCaptureFixture) -> None:

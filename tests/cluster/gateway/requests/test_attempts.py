@@ -49,7 +49,9 @@ async def test_poison_is_quarantined_and_its_neighbours_go_on(make_gateway) -> N
     poison = asyncio.create_task(poisonous(gateway))
     answers = await asyncio.wait_for(asyncio.gather(*(tokens(gateway, str(n)) for n in range(8))), SECONDS)
     assert answers == [REFERENCE] * 8
-    with pytest.raises(RequestQuarantined, match="3 engine replicas in a row were lost before this request") as raised:
+    with pytest.raises(
+        RequestQuarantined, match="3 consecutive engine replicas were lost before this request"
+    ) as raised:
         await asyncio.wait_for(poison, SECONDS)
     told = as_api_error(raised.value)
     assert (told.status, told.code, told.headers) == (500, "request_quarantined", {"x-should-retry": "false"})
