@@ -5,11 +5,8 @@ from typing import Any
 from ray import serve
 
 from cluster import owner
-from cluster.api.keys.key_ring import KeyRing
-from cluster.api.options import HttpOptions
 from cluster.checkpoint.plan import make_plan
 from cluster.gateway.deployment import GatewayDeployment
-from cluster.gateway.options import GatewayOptions
 from cluster.launch.app_config import AppConfig, read_app_config
 from cluster.launch.packages import check_packages
 from cluster.logs import serve_logging
@@ -34,7 +31,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
     config = read_app_config(args)
     engine_config = config.engine_config()
     make_plan(engine_config)
-    api_keys = config.check()
+    gateway_options = config.gateway_options(engine_config.model_name)
     return serve.deployment(
         serve.ingress()(GatewayDeployment),
         num_replicas=config.num_gateways,
@@ -47,27 +44,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
     ).bind(
         _engines(config, engine_config),
         owner.this_process(),
-        _gateway_options(config, engine_config.model_name, api_keys),
-    )
-
-
-def _gateway_options(config: AppConfig, model_name: str, api_keys: KeyRing) -> GatewayOptions:
-    return GatewayOptions(
-        model_name=model_name,
-        max_attempts=config.max_attempts,
-        patience=config.patience,
-        max_queue_seconds=config.max_queue_seconds,
-        stream_resume=config.stream_resume,
-        http=HttpOptions(
-            api_keys=api_keys,
-            allowed_hosts=config.allowed_hosts,
-            allowed_origins=config.allowed_origins,
-            num_gateways=config.num_gateways,
-            insecure_no_key=config.insecure_no_key,
-            open_metrics=config.open_metrics,
-            strict_fields=config.strict_fields,
-        ),
-        telemetry=config.telemetry,
+        gateway_options,
     )
 
 

@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cluster.api.edge.hosts import ANY, AllowedHosts, check_open
 from cluster.api.edge.origins import check_origins
 from cluster.api.keys.key_ring import KeyRing
+from cluster.api.options import HttpOptions
+from cluster.gateway.options import GatewayOptions
 from cluster.launch.packages import ROOT
 from cluster.logs import LogFormat
 from cluster.telemetry.tracing import Telemetry, check_endpoint
@@ -50,6 +52,26 @@ class AppConfig(BaseModel):
             path = ROOT / engine["model"]
             engine["model"] = str(path) if path.parent.exists() else engine["model"]
         return EngineConfig.create(**engine)
+
+    def gateway_options(self, model_name: str) -> GatewayOptions:
+        """Raises InvalidConfig; see `check`."""
+        return GatewayOptions(
+            model_name=model_name,
+            max_attempts=self.max_attempts,
+            patience=self.patience,
+            max_queue_seconds=self.max_queue_seconds,
+            stream_resume=self.stream_resume,
+            http=HttpOptions(
+                api_keys=self.check(),
+                allowed_hosts=self.allowed_hosts,
+                allowed_origins=self.allowed_origins,
+                num_gateways=self.num_gateways,
+                insecure_no_key=self.insecure_no_key,
+                open_metrics=self.open_metrics,
+                strict_fields=self.strict_fields,
+            ),
+            telemetry=self.telemetry,
+        )
 
     def check(self) -> KeyRing:
         """The API keys. Raises InvalidConfig for keys, hosts, origins or an endpoint that cannot
