@@ -79,6 +79,27 @@ def test_the_chat_template_renders_roles_and_the_training_format(tokenizer):
     assert tokenizer.decode(learned) == "Hello!<|im_end|>"
 
 
+def test_the_chat_template_shows_tools_and_calls(tokenizer):
+    tools = [{"type": "function", "function": {"name": "now"}}]
+    call = {"type": "function", "function": {"name": "now", "arguments": {}}}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Time?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "12:00"},
+    ]
+    prompt = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+    assert prompt == (
+        '<|im_start|>system\nBe brief.\n\nTools:\n{"type": "function", "function": {"name": "now"}}\n'
+        'To call one, answer\n<tool_call>\n{"name": NAME, "arguments": OBJECT}\n</tool_call><|im_end|>\n'
+        "<|im_start|>user\nTime?<|im_end|>\n"
+        '<|im_start|>assistant\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call><|im_end|>\n'
+        "<|im_start|>tool\n12:00<|im_end|>\n<|im_start|>assistant\n"
+    )
+    (without,) = {tokenizer.apply_chat_template(messages[:2], tools=given, tokenize=False) for given in (None, [])}
+    assert without == "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nTime?<|im_end|>\n"
+
+
 def test_the_weights_are_bfloat16_and_of_the_configured_shape(tokenizer):
     config = model_config(tokenizer)
     with safe_open(DEMO / "model.safetensors", framework="pt") as weights:

@@ -217,7 +217,7 @@ def test_imports_point_down(path: Path) -> None:
         ("cluster/progress.py", "from cluster.api.errors import ApiError"),
         ("cluster/gateway/requests/journals.py", "from cluster.gateway.gateway import Gateway"),
         ("cluster/replica/delta_channel/messages.py", "from cluster.replica.condition import Condition"),
-        ("cluster/api/requests/chat.py", "from cluster.api.responses.generation import run"),
+        ("cluster/api/requests/call.py", "from cluster.api.responses.generation import run"),
         ("cluster/api/errors.py", "from cluster.api import edge"),
         ("parallel/spec/read.py", "from parallel.rotary import cos_sin_table"),
         ("engine/worker/pending.py", "import torch\nevent = torch.cuda.Event()"),

@@ -17,9 +17,24 @@ SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 WORD = re.compile(r" [A-Z]*[a-z]+| [A-Z]+|[A-Z][a-z]+")
 SPACE = "\u0120"  # how byte-level BPE spells a space
 
+# The model has not learned to call tools; a call can be forced (`tool_choice`).
 CHAT_TEMPLATE = """\
-{%- for message in messages -%}
-{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' -}}
+{%- if tools -%}
+{{- '<|im_start|>system\\n' -}}
+{%- if messages[0]['role'] == 'system' -%}{{- messages[0]['content'] + '\\n\\n' -}}{%- endif -%}
+{{- 'Tools:\\n' -}}
+{%- for tool in tools -%}{{- (tool | tojson) + '\\n' -}}{%- endfor -%}
+{{- 'To call one, answer\\n<tool_call>\\n{"name": NAME, "arguments": OBJECT}\\n</tool_call><|im_end|>\\n' -}}
+{%- endif -%}
+{%- set rest = messages[1:] if tools and messages[0]['role'] == 'system' else messages -%}
+{%- for message in rest -%}
+{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] -}}
+{%- for call in message['tool_calls'] or [] -%}
+{{- '\\n' if message['content'] or not loop.first -}}
+{{- '<tool_call>\\n{"name": ' + (call['function']['name'] | tojson) + ', "arguments": ' -}}
+{{- (call['function']['arguments'] | tojson) + '}\\n</tool_call>' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
 {{- '<|im_start|>assistant\\n' -}}

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
+from cluster.api.requests.chat.template import Documents, TemplateVariables
+from cluster.api.requests.chat.tools import ToolCalls, ToolChoice, Tools
 from cluster.api.requests.fields import (
     MAX_MESSAGES,
     MAX_PARTS,
@@ -30,8 +32,6 @@ from cluster.api.requests.fields import (
     as_json,
     fail,
 )
-from cluster.api.requests.template import Documents, TemplateVariables
-from cluster.api.requests.tools import ToolCalls, ToolChoice, Tools
 from cluster.api.requests.unsupported import Unsupported, UnsupportedInChat, UnsupportedInCompletions
 from engine.sampling_params import INT64_MAX, INT64_MIN, MAX_CHOICES, MAX_LOGPROBS, MAX_TOP_K
 
@@ -266,7 +266,7 @@ class ChatRequest(GenerationRequest, UnsupportedInChat):
     top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
     modalities: list[Literal["text"]] | None = Field(None, min_length=1, max_length=1)
     tools: Tools | None = None
-    tool_choice: ToolChoice = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     include_reasoning: bool | None = None

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
-from cluster.api.requests.chat import chat_call
+from cluster.api.requests.chat.chat_call import chat_call
 from cluster.api.requests.completions import completion_call
 from cluster.api.requests.parse import digest_of, parse_object
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest, GenerationRequest

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from cluster.api.requests.call import make_request, trace_context
-from cluster.api.requests.chat import chat_prompt
+from cluster.api.requests.chat.conversation import chat_prompt
 from cluster.api.requests.protocol import HandleRequest
 from cluster.api.requests.sampling import given
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate

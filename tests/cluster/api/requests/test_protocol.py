@@ -231,8 +231,14 @@ OF_CHAT: list[tuple[Any, ...]] = [
             ({"parameters": {"properties": {"a": {"type": "strin"}}}}, "invalid_value", "parameters"),
         )
     ],
-    *[({"tool_choice": value}, "unsupported_value") for value in ("required", {"type": "function"})],
-    *[({"tool_choice": value}, "invalid_value") for value in ("some", {})],
+    ({"tool_choice": "some"}, "unsupported_value"),
+    ({"tool_choice": 1}, "unsupported_value"),
+    ({"tool_choice": {}}, "missing_required_parameter", "tool_choice.type"),
+    ({"tool_choice": {"type": "custom", "custom": {"name": "f"}}}, "unsupported_value", "tool_choice.type"),
+    *[
+        ({"tool_choice": value}, "invalid_value")  # there are no tools
+        for value in ("required", {"type": "function", "function": {"name": "f"}})
+    ],
     *[({name: True}, "unsupported_parameter") for name in ("echo", "add_special_tokens")],
     ({"continue_final_message": True}, "invalid_value"),
     ({"continue_final_message": True, "add_generation_prompt": True}, "invalid_value"),

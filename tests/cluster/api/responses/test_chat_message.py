@@ -11,6 +11,7 @@ from tests.cluster.api.scripted import MODEL, PROMPT_IDS, Running, Script, runni
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOL = {"type": "function", "function": {"name": "weather", "description": "Today's.", "parameters": SCHEMA}}
+NOW = {"type": "function", "function": {"name": "now"}}
 CALL = [
     "Let me",
     " see.\n<tool",
@@ -137,3 +138,25 @@ def test_once_the_reasoning_is_over_deltas_take_the_shortcut() -> None:
         with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any") as client:
             deltas = [chunk.choices[0].delta.content or "" for chunk in ask(client, "think", stream=True)]
     assert "".join(deltas) == "Rain." + "".join(f" {number}" for number in range(20))
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_a_call_can_be_forced(tool_client: openai.OpenAI, tool_server: Running, choice: Any) -> None:
+    ask(tool_client, "call", tools=[TOOL, NOW], tool_choice=choice)
+    request = tool_server.service.generated[-1]
+    assert request.params.structured_outputs.kind == "grammar"
+    assert ("now" in request.params.structured_outputs.text) == (choice == "required")
+    assert request.prompt.variables == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tool_choice": {"type": "function", "function": {"name": "sun"}}}, "tool_choice"),
+        ({"tool_choice": "required", "response_format": {"type": "json_object"}}, "response_format"),
+    ],
+)
+def test_what_cannot_be_forced(tool_client: openai.OpenAI, fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(tool_client, "call", tools=[TOOL], **fields)
+    assert caught.value.param == param

@@ -1,46 +1,13 @@
-"""From the body of POST /v1/chat/completions to a `Call`."""
+"""A request's conversation, with all that it has for the chat template."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cluster.api.answers.form import Form
 from cluster.api.model import Model
-from cluster.api.requests.call import Call, make_call
 from cluster.api.requests.protocol import AnyMessage, CallMessage, ChatRequest, Message, TextPart, ToolMessage
-from cluster.api.requests.sampling import check_room, sampling_params
 from engine.errors import InvalidRequest
 from engine.request import ChatPrompt
-
-
-def chat_call(request: ChatRequest, model: Model) -> Call:
-    """Raises InvalidRequest."""
-    max_tokens = _max_tokens(request)
-    # A message is at least one token.
-    check_room(None, len(request.messages), model, param="messages")
-    limit_name = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
-    check_room(max_tokens, len(request.messages), model, param=limit_name)
-    if request.top_logprobs is not None and not request.logprobs:
-        raise InvalidRequest("top_logprobs is for logprobs: set logprobs to true", param="top_logprobs")
-    params = sampling_params(
-        request,
-        model,
-        max_tokens=max_tokens,
-        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
-        prompt_logprobs=request.prompt_logprobs,
-    )
-    prompt = _prompt(request, model)
-    return make_call("chatcmpl", request, [prompt], params, form=_form(request, prompt, model))
-
-
-def _max_tokens(request: ChatRequest) -> int | None:
-    old, new = request.max_tokens, request.max_completion_tokens
-    if old is not None and new is not None and old != new:
-        raise InvalidRequest(
-            f"max_tokens={old} and max_completion_tokens={new} are two names of one limit",
-            param="max_completion_tokens",
-        )
-    return old if new is None else new
 
 
 def chat_prompt(messages: Sequence[AnyMessage]) -> ChatPrompt:
@@ -48,8 +15,12 @@ def chat_prompt(messages: Sequence[AnyMessage]) -> ChatPrompt:
     return ChatPrompt([_message(message) for message in messages])
 
 
-def _prompt(request: ChatRequest, model: Model) -> ChatPrompt:
-    """The conversation with all that the request has for the template; raises InvalidRequest."""
+def conversation(request: ChatRequest, model: Model, *, reasons: bool) -> ChatPrompt:
+    """The conversation with all that the request has for the template; raises InvalidRequest.
+
+    `reasons`: the answer may begin with reasoning. It may not if it has to have a form, which is
+    that of the whole text.
+    """
     tools = None
     if request.tools and request.tool_choice != "none":
         if model.tool_format is None:
@@ -59,11 +30,15 @@ def _prompt(request: ChatRequest, model: Model) -> ChatPrompt:
                 code="unsupported_parameter",
             )
         tools = [tool.model_dump(exclude_none=True) for tool in request.tools]
+    elif request.tools is None and request.tool_choice not in (None, "none", "auto"):
+        raise InvalidRequest("tool_choice is for tools, and there are none", param="tool_choice")
     variables = dict(request.chat_template_kwargs or {})
     if request.reasoning_effort is not None:
         variables.setdefault("reasoning_effort", request.reasoning_effort)
         if request.reasoning_effort == "none":
             variables.setdefault("enable_thinking", False)
+    if not reasons and model.reasoning_ids is not None:
+        variables.setdefault("enable_thinking", False)
     if request.documents:
         variables["documents"] = request.documents
     continues = _continues(request)
@@ -84,16 +59,6 @@ def _continues(request: ChatRequest) -> bool:
     if not isinstance(last, Message) or last.role != "assistant" or not _text(last.content).strip():
         raise InvalidRequest("The final message, which is to be continued, is no assistant's with a text", param=param)
     return True
-
-
-def _form(request: ChatRequest, prompt: ChatPrompt, model: Model) -> Form:
-    return Form(
-        tool_format=None if prompt.tools is None else model.tool_format,
-        tools=prompt.tools or (),
-        is_parallel=request.parallel_tool_calls is not False,
-        reasoning_ids=None if request.separate_reasoning is False else model.reasoning_ids,
-        shows_reasoning=request.include_reasoning is not False,
-    )
 
 
 def _message(message: AnyMessage) -> dict[str, Any]:

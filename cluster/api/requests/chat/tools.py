@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
 from cluster.api.requests.fields import AtMost, as_brief_json, fail
 
@@ -69,16 +69,25 @@ def _distinct(tools: list[Tool] | None) -> list[Tool] | None:
 Tools = Annotated[list[Tool], AtMost(MAX_TOOLS), AfterValidator(_distinct)]
 
 
-def _tool_choice(value: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
-    if value in (None, "none", "auto"):
-        return value
-    if value == "required" or (isinstance(value, dict) and value.get("type") == "function"):
-        fail("unsupported_value", 'A call cannot be forced: only "none" or "auto" is supported')
-    fail("invalid_value", 'A tool choice is "none" or "auto"')
+class _NamedFunction(BaseModel):
+    model_config = _STRICT
+
+    name: Name
 
 
+class NamedTool(BaseModel):
+    """The tool that has to be called."""
+
+    model_config = _STRICT
+
+    type: _ToolType
+    function: _NamedFunction
+
+
+_NAMED, _CHOICE = "<named>", "<choice>"
 ToolChoice = Annotated[
-    str | dict[str, Any] | None, AfterValidator(_tool_choice), WithJsonSchema({"enum": [None, "none", "auto"]})
+    Annotated[Literal["none", "auto", "required"], Tag(_CHOICE)] | Annotated[NamedTool, Tag(_NAMED)],
+    Discriminator(lambda value: _NAMED if isinstance(value, dict) else _CHOICE),
 ]
 
 

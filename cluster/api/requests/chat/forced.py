@@ -1,0 +1,31 @@
+"""A choice of tools that forces the answer to be a call."""
+
+from cluster.api.answers.forced_calls import call_grammar
+from cluster.api.model import Model
+from cluster.api.requests.chat.tools import NamedTool
+from cluster.api.requests.form import wanted_form
+from cluster.api.requests.protocol import ChatRequest
+from engine.errors import InvalidRequest
+from engine.structured_outputs import StructuredOutputs, structured
+
+
+def forced_calls(request: ChatRequest, model: Model) -> dict[str, StructuredOutputs]:
+    """The form of an answer that has to be a call, as a sampling parameter; nothing if it has not.
+    Raises InvalidRequest.
+    """
+    choice = request.tool_choice
+    if choice != "required" and not isinstance(choice, NamedTool):
+        return {}
+    if model.tool_format is None:
+        return {}  # refused with the tools
+    if (other := wanted_form(request)) is not None:
+        raise InvalidRequest(f"{other.param} and tool_choice are two forms of one answer", param=other.param)
+    tools = [tool.model_dump(exclude_none=True) for tool in request.tools or ()]
+    if isinstance(choice, NamedTool):
+        tools = [tool for tool in tools if tool["function"]["name"] == choice.function.name]
+    if not tools:
+        named = f'There is no tool "{choice.function.name}"' if isinstance(choice, NamedTool) else "There are no tools"
+        raise InvalidRequest(f"{named} among tools that could be called", param="tool_choice")
+    is_parallel = request.parallel_tool_calls is not False and choice == "required"
+    grammar = call_grammar(model.tool_format, tools, is_parallel=is_parallel)
+    return {"structured_outputs": structured("grammar", grammar, "tools")}
