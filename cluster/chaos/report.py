@@ -16,6 +16,7 @@ from cluster.chaos.compare import problems
 from cluster.chaos.transcript import Transcript
 
 SHOWN_PROBLEMS = 8
+NOTICED_AFTER = 5.0  # seconds, at most, after a fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,22 +135,23 @@ def resume_times(streams: Sequence[Stream], faults: Sequence[float]) -> list[flo
     """Seconds from a fault to the end of the longest silence after it, of each stream under way,
     before the next fault.
 
-    A silence that several faults fall into counts from the first of them.
+    A silence that several faults fall into counts from the first of them. One that begins later
+    than any fault is noticed is an ordinary one, of a stream that went on: it counts by itself.
     """
     times = []
     for stream in streams:
         counted = -1.0  # the end of the silence that was counted last
         for fault, following in pairwise([*faults, float("inf")]):
             silences = [
-                (min(end, following) - max(begin, fault), end)
+                (min(end, following) - max(begin, fault), end, begin)
                 for begin, end in pairwise(stream.arrivals)
                 if end > fault and begin < following
             ]
             if not silences or stream.arrivals[0] > fault:
                 continue
-            end = max(silences)[1]
+            _, end, begin = max(silences)
             if end != counted:
-                times.append(end - fault)
+                times.append(end - (begin if begin - fault > NOTICED_AFTER else fault))
                 counted = end
     return times
 

@@ -55,6 +55,8 @@ def test_time_to_resume_is_from_the_fault_to_the_end_of_the_longest_silence() ->
     assert resume_times([under_way], [10.0, 11.0]) == [2.5]
     assert resume_times([stream(transcript(), 1.0, 4.0, 4.1, 9.0)], [2.0, 5.0]) == [2.0, 4.0]
     assert resume_times([under_way], []) == []
+    went_on = stream(transcript(), *(number / 4 for number in range(80)), 20.5)
+    assert resume_times([went_on], [10.0]) == [20.5 - 19.75]
 
 
 def test_percentiles_are_values_that_were_measured() -> None:
