@@ -20,7 +20,7 @@ from tests.figures import files_that_name
         ),
         (
             "joins_deltas",
-            {"cluster/api/responses/resume.py", "engine/request.py", "cluster/gateway/requests/journal.py"},
+            {"cluster/api/responses/recorded.py", "engine/request.py", "cluster/gateway/requests/journal.py"},
         ),
     ],
 )

@@ -12,7 +12,7 @@ from ray.serve._private.router import SingletonThreadRouter
 
 from cluster.launch.app import APP_NAME, build_app
 from tests.end_to_end.chaos.processes import CONTROLLER, GATEWAY, find
-from tests.end_to_end.conftest import ENGINE, Server
+from tests.end_to_end.conftest import Server
 from tests.end_to_end.test_replica_lost import (
     DEADLINE_SECONDS,
     actor_of,
@@ -51,7 +51,7 @@ def test_a_request_that_no_gateway_takes_ends(server: Server) -> None:
     """After the patience of the gateway that was there before; a frozen controller starts no
     other.
     """
-    serve.run(build_app({"engine": ENGINE, "patience": 2.0}), name=APP_NAME, route_prefix="/")
+    serve.run(build_app(server.args | {"patience": 2.0}), name=APP_NAME, route_prefix="/")
     wait_until_healthy(server)
     (controller,), (gateway,) = find(CONTROLLER), find(GATEWAY)
     os.kill(controller, signal.SIGSTOP)
@@ -62,7 +62,7 @@ def test_a_request_that_no_gateway_takes_ends(server: Server) -> None:
         os.kill(controller, signal.SIGCONT)
     assert (response.status_code, response.json()["error"]["code"]) == (503, "not_ready")
     assert response.json()["error"]["message"].startswith("No gateway took the request within 2 s")
-    serve.run(build_app({"engine": ENGINE}), name=APP_NAME, route_prefix="/")
+    serve.run(build_app(server.args), name=APP_NAME, route_prefix="/")
     wait_until_healthy(server)
 
 

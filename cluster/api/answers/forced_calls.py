@@ -6,7 +6,7 @@ from typing import Any
 
 from cluster.api.answers import hermes, qwen3_coder
 from cluster.api.answers.form import ToolFormat
-from cluster.api.answers.schema_types import STRING, types_of
+from cluster.api.answers.schema_types import STRING, resolved, types_of
 
 # As the models write it: white space of their own would be more to learn than to gain.
 _JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -39,15 +39,26 @@ def _coder_rules(number: int, function: Mapping[str, Any]) -> Iterable[str]:
     head = f"{qwen3_coder.FUNCTION}{function['name']}>\n"
     yield f"f{number}: {' '.join([_text(head), *parts, _text(qwen3_coder.FUNCTION_END)])}"
     for place, name in enumerate(names):
-        of_it = schema["properties"][name]
+        of_it = resolved(schema["properties"][name], schema)
         begin, end = _text(f"{qwen3_coder.PARAMETER}{name}>\n"), _text(f"\n{qwen3_coder.PARAMETER_END}\n")
-        if types_of(of_it) == STRING:
+        texts = _texts(of_it)
+        if texts:
+            yield f"p{number}_{place}: {begin} ({' | '.join(map(_text, texts))}) {end}"
+        elif types_of(of_it, schema) == STRING:
             # Any text up to the mark, which a value cannot hold.
             yield f"p{number}_{place}: {begin} v{number}_{place}"
             yield f"v{number}_{place}[suffix={end}]: /(.|\\n)*/"
         else:
             yield f"p{number}_{place}: {begin} v{number}_{place} {end}"
             yield f"v{number}_{place}: {_json(_with_definitions(of_it, schema))}"
+
+
+def _texts(schema: Any) -> list[str]:
+    """The only values that a schema allows, if they are texts."""
+    if not isinstance(schema, Mapping):
+        return []
+    values = [schema["const"]] if "const" in schema else schema.get("enum") or []
+    return [value for value in values if isinstance(value, str)] if all(isinstance(v, str) for v in values) else []
 
 
 def _parameters(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,14 +4,15 @@
 
 import json
 import re
-from typing import Any
 
 from cluster.api.answers.marks import held_back
 from cluster.api.answers.parts import Arguments, CallBegun, Content, Part
+from cluster.api.answers.schema_types import as_json
 
 BEGIN, END = "<tool_call>", "</tool_call>"
+_NAME = r'[^"\\<\x00-\x1f\ud800-\udfff]{1,256}'
 # The usual order; the arguments' text follows.
-_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"(' + _NAME + r')"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
 _OUTSIDE = re.compile(r'["{}<]')  # "<" is no JSON outside of a string: the arguments break off there
 _INSIDE = re.compile(r'["\\]')
 
@@ -24,19 +25,30 @@ class HermesParser:
     def __init__(self) -> None:
         self._state = self._content
         self._text = ""  # not decided yet
+        self._num_searched = 0  # characters of it in which END does not begin
 
     def add(self, text: str) -> list[Part]:
         self._text += text
-        return self._state(is_end=False)
+        return self._run(is_end=False)
 
     def end(self) -> list[Part]:
-        return self._state(is_end=True)
+        return self._run(is_end=True)
+
+    def _run(self, *, is_end: bool) -> list[Part]:
+        """State by state, until one needs more text."""
+        parts: list[Part] = []
+        while True:
+            before = self._state, len(self._text)
+            parts += self._state(is_end=is_end)
+            if before == (self._state, len(self._text)):
+                return parts
 
     def _content(self, *, is_end: bool) -> list[Part]:
         before, mark, rest = self._text.partition(BEGIN)
         if mark:
             self._text, self._state = rest, self._head
-            return [Content(before.rstrip()), *self._head(is_end=is_end)]
+            self._num_searched = 0
+            return [Content(before.rstrip())]
         # Spaces before a call are left out, so they wait for what follows.
         held = 0 if is_end else held_back(before, BEGIN)
         shown = before if is_end else before[: len(before) - held].rstrip()
@@ -49,39 +61,40 @@ class HermesParser:
             self._text = self._text[head.end() :]
             self._scan = _Scan()
             self._state = self._arguments
-            return [CallBegun(json.loads(head[1])), *self._arguments(is_end=is_end)]
-        body, mark, rest = self._text.partition(END)
-        if not mark and not is_end:
+            return [CallBegun(head[1])]
+        place = self._text.find(END, self._num_searched)
+        if place < 0 and not is_end:
+            self._num_searched = max(0, len(self._text) - len(END))
             return []
+        body, rest = (self._text, "") if place < 0 else (self._text[:place], self._text[place + len(END) :])
         self._text = rest
         if call := _whole_call(body):
             self._state = self._after
-            return [*call, *self._after(is_end=is_end)]
+            return call
         self._state = self._content
-        return [Content(BEGIN + body + mark), *self._content(is_end=is_end)]
+        return [Content(BEGIN + body + (END if place >= 0 else ""))]
 
     def _arguments(self, *, is_end: bool) -> list[Part]:
         length = self._scan.take(self._text)
         shown, self._text = self._text[:length], self._text[length:]
         if self._scan.has_ended:
             self._state = self._tail
-            return [Arguments(shown), *self._tail(is_end=is_end)]
         return [Arguments(shown)]
 
     def _tail(self, *, is_end: bool) -> list[Part]:
         """The object's closing brace and END, neither of which is shown."""
-        _, mark, rest = self._text.partition(END)
-        if not mark:
-            return []
-        self._text, self._state = rest, self._after
-        return self._after(is_end=is_end)
+        before, mark, rest = self._text.partition(END)
+        if mark:
+            self._text, self._state = rest, self._after
+        else:
+            self._text = before[len(before) - held_back(before, END) :]
+        return []
 
     def _after(self, *, is_end: bool) -> list[Part]:
         self._text = self._text.lstrip()
-        if not self._text:
-            return []
-        self._state = self._content
-        return self._content(is_end=is_end)
+        if self._text:
+            self._state = self._content
+        return []
 
 
 class _Scan:
@@ -121,11 +134,10 @@ def _whole_call(body: str) -> list[Part]:
     """A call in another form, known at its end; nothing if it is none."""
     try:
         call = json.loads(body)
-    except (ValueError, RecursionError):
+        name, arguments = call["name"], call.get("arguments", call.get("parameters"))
+        if not re.fullmatch(_NAME, name):
+            return []
+        # A text is JSON in JSON, as the API itself has it.
+        return [CallBegun(name), Arguments(arguments if isinstance(arguments, str) else as_json(arguments or {}))]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not call["name"]:
-        return []
-    arguments: Any = call.get("arguments", call.get("parameters"))
-    if isinstance(arguments, str):  # JSON in JSON, as the API itself has it
-        return [CallBegun(call["name"]), Arguments(arguments)]
-    return [CallBegun(call["name"]), Arguments(json.dumps(arguments or {}, ensure_ascii=False))]

@@ -2,13 +2,12 @@
 JSON.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster.api.answers.marks import held_back
 from cluster.api.answers.parts import Arguments, CallBegun, Content, Part
-from cluster.api.answers.schema_types import STRING, json_value, types_of
+from cluster.api.answers.schema_types import STRING, as_json, json_value, types_of
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"
@@ -22,7 +21,7 @@ class Qwen3CoderParser:
 
     def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
         """`tools`: those of the request, as the API has them."""
-        self._properties = {tool["function"]["name"]: _properties(tool["function"]) for tool in tools}
+        self._schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
         self._state = self._content
         self._text = ""  # not decided yet
         self._types: frozenset[str] = frozenset()  # of the parameter that is being read
@@ -62,8 +61,8 @@ class Qwen3CoderParser:
         name, is_closed, after = rest.removeprefix(FUNCTION).partition(">")
         if not is_end and (FUNCTION.startswith(rest) or (rest.startswith(FUNCTION) and not is_closed)):
             return []
-        if rest.startswith(FUNCTION) and is_closed:
-            self._function = self._properties.get(name.strip(), {})
+        if rest.startswith(FUNCTION) and is_closed and name.strip():
+            self._schema: Mapping[str, Any] = self._schemas.get(name.strip(), {})
             self._num_parameters = 0
             self._text, self._state = after, self._between
             return [CallBegun(name.strip())]
@@ -82,11 +81,13 @@ class Qwen3CoderParser:
         ):
             return []
         if text.startswith(PARAMETER) and is_closed:
-            self._types = types_of(self._function.get(name.strip()))
+            properties = self._schema.get("properties")
+            known = properties.get(name.strip()) if isinstance(properties, Mapping) else None
+            self._types = types_of(known, self._schema)
             self._num_parameters += 1
             self._text, self._state = after, self._line_end
             opening = "{" if self._num_parameters == 1 else ", "
-            return [Arguments(f"{opening}{json.dumps(name.strip(), ensure_ascii=False)}: ")]
+            return [Arguments(f"{opening}{as_json(name.strip())}: ")]
         self._text, self._state = text.removeprefix(FUNCTION_END), self._after
         return [Arguments("}" if self._num_parameters else "{}")]
 
@@ -133,12 +134,6 @@ class Qwen3CoderParser:
         return []
 
 
-def _properties(function: Mapping[str, Any]) -> Mapping[str, Any]:
-    parameters = function.get("parameters")
-    found = parameters.get("properties") if isinstance(parameters, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
 def _escaped(text: str) -> str:
     """What stands between the quotes of a JSON string; of pieces, the same as of the whole."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return as_json(text)[1:-1]

@@ -6,29 +6,55 @@ from typing import Any, NoReturn
 
 STRING = frozenset(["string"])
 _NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+_PYTHONS = {"True": "true", "False": "false", "None": "null"}
+_MAX_REFERENCES = 8  # from one to the next
 
 
-def types_of(schema: Any) -> frozenset[str]:
-    """JSON schema's names of types; only a string if nothing is known."""
-    return frozenset(_allowed(schema)) or STRING
+def types_of(schema: Any, whole: Mapping[str, Any]) -> frozenset[str]:
+    """JSON schema's names of types; only a string if nothing is known. `whole`: the schema in which
+    references are looked up.
+    """
+    return frozenset(_allowed(schema, whole)) or STRING
+
+
+def resolved(schema: Any, whole: Mapping[str, Any]) -> Any:
+    """What a schema refers to, if it refers to something."""
+    for _ in range(_MAX_REFERENCES):
+        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            break
+        schema = whole
+        for name in reference.removeprefix("#/").split("/"):
+            schema = schema.get(name) if isinstance(schema, Mapping) else None
+    return schema
 
 
 def json_value(text: str, types: frozenset[str]) -> str:
     """The JSON text of a value that is one of the types; of a string with its text if it is none
     of them.
     """
-    for written in (text.strip(), text.strip().lower()):  # Python's True and JSON's true
-        try:
-            value = json.loads(written, parse_constant=_refuse)
-        except (ValueError, RecursionError):
-            continue
-        name = "null" if value is None else _NAMES[type(value)]
-        if name in types or (name == "integer" and "number" in types):
-            return written if name != "string" else json.dumps(value, ensure_ascii=False)
-    return json.dumps(text, ensure_ascii=False)
+    written = _PYTHONS.get(text.strip(), text.strip())
+    try:
+        value = json.loads(written, parse_constant=_refuse)
+        shown = as_json(value) if isinstance(value, str) else written
+    except (ValueError, RecursionError):
+        return as_json(text)
+    name = "null" if value is None else _NAMES[type(value)]
+    return shown if name in types or (name == "integer" and "number" in types) else as_json(text)
 
 
-def _allowed(schema: Any) -> set[str]:
+def as_json(value: Any) -> str:
+    """Raises ValueError for what JSON or UTF-8 cannot hold: a number that is not finite."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(value, allow_nan=False)
+    return text
+
+
+def _allowed(schema: Any, whole: Mapping[str, Any]) -> set[str]:
+    schema = resolved(schema, whole)
     if not isinstance(schema, Mapping):
         return set()
     found: set[str] = set()
@@ -37,13 +63,15 @@ def _allowed(schema: Any) -> set[str]:
             found = {name}
         case list(names):
             found = {name for name in names if isinstance(name, str)}
-    for value in schema.get("enum") or [] if isinstance(schema.get("enum"), list) else []:
-        found.add("null" if value is None else _NAMES.get(type(value), "object"))
+    values = schema["enum"] if isinstance(schema.get("enum"), list) else []
+    values = [*values, *([schema["const"]] if "const" in schema else [])]
+    if not found:
+        found = {"null" if value is None else _NAMES.get(type(value), "object") for value in values}
     for key in ("anyOf", "oneOf", "allOf"):
         parts = schema.get(key)
         for part in parts if isinstance(parts, list) else []:
-            found |= _allowed(part)
-    return found or ({"object", "array", "string"} if "$ref" in schema else set())
+            found |= _allowed(part, {})  # one level of references: they may go in circles
+    return found
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -115,7 +115,7 @@ def _brief(value: Any, depth: int) -> Any:
 
 
 def fail(code: str, message: str) -> NoReturn:
-    raise PydanticCustomError(code, message.replace("{", "{{").replace("}", "}}"))
+    raise PydanticCustomError(code, message)
 
 
 # A tag in angle brackets: part of an error's location, but not of the caller's path.

@@ -14,14 +14,15 @@ from cluster.api.requests.protocol import ChatRequest, CompletionRequest, Genera
 from cluster.api.requests.sampling import check_counts, check_model
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 
+TOOLS = b'"tools"'  # whose schemas take a while to look at
 SMALL_BODY = 64 << 10  # bytes: parsed within milliseconds, whatever the contents
 
 Body = TypeVar("Body", bound=GenerationRequest)
 
 
 class Reader:
-    """Small bodies are parsed at once; large ones one after the other in a separate thread, while
-    the loop continues.
+    """Small bodies are parsed at once; large ones, and those with tools, one after the other in a
+    separate thread, while the loop continues.
     """
 
     def __init__(self, model: Model, *, strict_fields: bool) -> None:
@@ -39,7 +40,7 @@ class Reader:
         return await self._read(body, CompletionRequest, completion_call)
 
     async def _read(self, body: bytes, kind: type[Body], to_call: Callable[[Body, Model], Call]) -> Call:
-        if len(body) <= SMALL_BODY:
+        if len(body) <= SMALL_BODY and TOOLS not in body:
             return self._call(body, kind, to_call)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._call, body, kind, to_call)

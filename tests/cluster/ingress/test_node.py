@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.api import proxy
+from cluster.api import listening
 from cluster.ingress import haproxy, node
 from cluster.ingress.environment import ENVIRONMENT, PROGRAM
 from engine.errors import InvalidConfig
@@ -57,4 +57,4 @@ def test_a_node_without_haproxy_says_why(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_both_ends_know_the_variables() -> None:
     """HAProxy's program imports nothing of ours."""
-    assert (haproxy.HOST, haproxy.NODE_ADDRESS) == (proxy.HOST, proxy.NODE_ADDRESS)
+    assert (haproxy.HOST, haproxy.NODE_ADDRESS) == (listening.HOST, listening.NODE_ADDRESS)

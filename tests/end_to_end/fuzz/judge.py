@@ -31,11 +31,15 @@ REASONS: dict[str, set[str | None] | None] = {
     "invalid_value": {
         *("prompt", "allowed_token_ids", "stop_token_ids", "logit_bias", "bad_words"),  # ids beyond the vocabulary
         *("top_logprobs", "stream_options", "best_of", "min_tokens", "max_completion_tokens"),  # without another field
+        *("messages", "tools"),  # JSON in JSON; schemas and names
+        *("tool_choice", "continue_final_message"),  # without tools, without such a message
         *WITHOUT_BEAMS,
         *FORMS,
     },
+    "array_above_max_length": {"tools"},  # all of their schemas together
     # Of a form that cannot be compiled, or is none.
-    **dict.fromkeys(("invalid_json_schema", "schema_too_complex", "unsupported_parameter"), FORMS),
+    **dict.fromkeys(("invalid_json_schema", "schema_too_complex"), FORMS),
+    "unsupported_parameter": {*FORMS, "tools"},  # of a model that has none
     **dict.fromkeys(("invalid_type", "empty_string", "empty_array", "missing_required_parameter"), FORMS),
     "integer_below_min_value": {"best_of"},  # below n
     "integer_above_max_value": {"min_tokens", "n"},  # above max_tokens, above best_of

@@ -11,7 +11,10 @@ MAX_VARIABLES = 64
 MAX_DOCUMENTS = 1024
 _NAME = re.compile("^[A-Za-z_][A-Za-z0-9_]{0,63}$")
 # Each is a field of its own, or the server's.
-_TAKEN = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template")
+_FIELDS = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template")
+# Functions of the template's, and what Jinja itself gives to one.
+_FUNCTIONS = ("range", "dict", "lipsum", "cycler", "joiner", "namespace", "raise_exception", "strftime_now")
+_TAKEN = (*_FIELDS, *_FUNCTIONS, "self", "loop", "caller", "varargs", "kwargs", "super")
 
 
 def _variables(value: dict[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,13 @@ SCHEMA = {
     "where": {"type": "object"},
     "unit": {"anyOf": [{"type": "string"}, {"type": "null"}]},
     "level": {"enum": [1, 2, "high"]},
+    "place": {"$ref": "#/$defs/number"},
+    "five": {"const": 5},
 }
-TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"properties": SCHEMA}}}]
+DEFINITIONS = {"number": {"type": "integer"}}
+TOOLS = [
+    {"type": "function", "function": {"name": "weather", "parameters": {"properties": SCHEMA, "$defs": DEFINITIONS}}}
+]
 
 
 def make(kind: str) -> ChatParser:
@@ -104,6 +109,45 @@ CASES = [
         [CallBegun("f"), Arguments('{"a": 1'), Content("x")],
     ),
     ("hermes", "a <tool_c", [Content("a <tool_c")]),
+    (
+        "hermes",
+        '<tool_call>{"name": "a</tool_call>b", "arguments": {}}',
+        [Content('<tool_call>{"name": "a</tool_call>b", "arguments": {}}')],
+    ),
+    ("hermes", '<tool_call>{"name": "a\\qb", "arguments": {', [Content('<tool_call>{"name": "a\\qb", "arguments": {')]),
+    (
+        "hermes",
+        '<tool_call>{"name": "\\ud800", "arguments": {}}',
+        [Content('<tool_call>{"name": "\\ud800", "arguments": {}}')],
+    ),
+    (
+        "hermes",
+        '<tool_call>{"arguments": {"x": "\\ud800"}, "name": "f"}</tool_call>',
+        [CallBegun("f"), Arguments('{"x": "\\ud800"}')],
+    ),
+    (
+        "hermes",
+        '<tool_call>{"arguments": {"x": 1e999}, "name": "f"}',
+        [Content('<tool_call>{"arguments": {"x": 1e999}, "name": "f"}')],
+    ),
+    ("hermes", CALL * 500, [CallBegun("weather"), Arguments(ARGUMENTS)] * 500),
+    ("hermes", "<tool_call></tool_call>" * 500, [Content("<tool_call></tool_call>" * 500)]),
+    ("coder", "<function=></function>", [Content("<function=></function>")]),
+    (
+        "coder",
+        '<function=weather>\n<parameter=where>\n{"A": True}\n</parameter>\n</function>',
+        [CallBegun("weather"), Arguments('{"where": "{\\"A\\": True}"}')],
+    ),
+    (
+        "coder",
+        '<function=weather>\n<parameter=unit>\n"\\ud800"\n</parameter>\n</function>',
+        [CallBegun("weather"), Arguments('{"unit": "\\ud800"}')],
+    ),
+    (
+        "coder",
+        "<function=weather>\n<parameter=place>\n5\n</parameter>\n<parameter=five>\n5\n</parameter>\n</function>",
+        [CallBegun("weather"), Arguments('{"place": 5, "five": 5}')],
+    ),
     ("coder", CODER, [CallBegun("weather"), Arguments(json.dumps(VALUES))]),
     (
         "coder",

@@ -34,6 +34,8 @@ CODER = (
     '<parameter=at>\n{"x": 3}\n</parameter>\n</function>\n</tool_call>'
 )
 
+UNIT = "<parameter=unit>\n{}\n</parameter>\n"
+
 
 def matcher(tool_format: ToolFormat, tools: list[Any], *, is_parallel: bool = True) -> Any:
     source = call_grammar(tool_format, tools, is_parallel=is_parallel)
@@ -62,6 +64,8 @@ def allows(tool_format: ToolFormat, tools: list[Any], text: str, *, is_parallel:
         ("qwen3_coder", "<tool_call>\n<function=now>\n</function>\n</tool_call>", True),
         ("qwen3_coder", CODER.replace('{"x": 3}', "three"), False),
         ("qwen3_coder", CODER.replace("city", "town"), False),
+        ("qwen3_coder", CODER.replace("</function>", UNIT.format("C") + "</function>"), True),
+        ("qwen3_coder", CODER.replace("</function>", UNIT.format("Kelvin") + "</function>"), False),
     ],
 )
 def test_calls_and_nothing_else_are_allowed(tool_format: ToolFormat, text: str, is_allowed: bool) -> None:
@@ -84,7 +88,8 @@ def test_whatever_is_sampled_is_a_call_with_valid_arguments(tool_format: ToolFor
             mask = np.frombuffer(found.compute_bitmask(), np.uint8)
             allowed = [byte for byte in range(128) if mask[byte // 8] >> byte % 8 & 1]
             text.append(dice.choice(allowed))
-            if len(text) % 97 == 96 and b"parameter=city>\n" in text:  # a long string: end it
+            _, is_city, value = text.rpartition(b"=city>\n")
+            if is_city and b"</parameter>" not in value and len(value) > 50:  # a long string: end it
                 text[-1:] = b""
                 ending = b"\n</parameter>\n"
                 assert found.consume_tokens(list(ending))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.api.keys.key_ring import API_KEY_VARIABLE, KeyRing, given_keys
+from cluster.gateway.options import GatewayOptions
 from cluster.launch.app import build_app
 from engine.errors import InvalidConfig
 
@@ -87,8 +88,8 @@ def test_a_mistake_in_a_configuration_does_not_tell_the_key(keys: object) -> Non
 
 def test_the_application_takes_keys_from_a_file(file: str) -> None:
     application = build_app({"engine": {"model": "configs/demo"}, "api_keys": ["a"], "api_key_file": file})
-    (ring,) = (each for each in application._bound_deployment.init_args if isinstance(each, KeyRing))
-    assert ring.names == ["key-1", "file-1", "file-2"]
+    (options,) = (each for each in application._bound_deployment.init_args if isinstance(each, GatewayOptions))
+    assert options.http.api_keys.names == ["key-1", "file-1", "file-2"]
 
 
 def test_a_changed_file_is_read_again(file: str) -> None:

@@ -12,6 +12,7 @@ from tests.cluster.api.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, Running
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 USER = {"role": "user", "content": "Hello?"}
+TOO_MANY = "array_above_max_length"
 TOOL = {"type": "function", "function": {"name": "f"}}
 CALLS = {"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": ""}}]}
 HUGE = 2**63
@@ -185,7 +186,16 @@ OF_CHAT: list[tuple[Any, ...]] = [
                 "tool_calls[0].function.arguments",
             ),
             ({"id": "x", "function": {"name": "f", "arguments": "{"}}, "invalid_value", "tool_calls[0].function"),
-            ({"id": "x", "function": {"name": "f", "arguments": "[]"}}, "invalid_value", "tool_calls[0].function"),
+            *[
+                ({"id": "x", "function": {"name": "f", "arguments": text}}, "invalid_value", "tool_calls[0].function")
+                for text in (
+                    "[]",
+                    '{"a": "\\ud800"}',
+                    '{"a": 1, "a": 2}',
+                    '{"a":' * 600 + "1" + "}" * 600,
+                    "," * 20_000,
+                )
+            ],
             ({"id": "x", "type": "custom"}, "unsupported_value", "tool_calls[0].type"),
         )
     ],
@@ -229,6 +239,7 @@ OF_CHAT: list[tuple[Any, ...]] = [
             ({"parameters": {"type": "string"}}, "invalid_value", "parameters"),
             ({"parameters": {"properties": 1}}, "invalid_value", "parameters"),
             ({"parameters": {"properties": {"a": {"type": "strin"}}}}, "invalid_value", "parameters"),
+            ({"parameters": {"properties": {"a": {"maxLength": -1}}}}, "invalid_value", "parameters"),
         )
     ],
     ({"tool_choice": "some"}, "unsupported_value"),
@@ -243,7 +254,8 @@ OF_CHAT: list[tuple[Any, ...]] = [
     ({"continue_final_message": True}, "invalid_value"),
     ({"continue_final_message": True, "add_generation_prompt": True}, "invalid_value"),
     ({"chat_template_kwargs": {"tools": []}}, "invalid_value"),
-    ({"chat_template_kwargs": {"a b": 1}}, "invalid_value"),
+    *[({"chat_template_kwargs": {name: 1}}, "invalid_value") for name in ("a b", "self", "range", "namespace")],
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"anyOf": [{}] * 5000}}}]}, TOO_MANY),
     ({"chat_template_kwargs": [1]}, "invalid_type"),
     ({"documents": ["a"]}, "invalid_type", "documents[0]"),
     ({"reasoning_effort": "lots"}, "unsupported_value"),
