@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from engine.sampling_params import SamplingParams
@@ -103,3 +103,7 @@ class Arrival:
     prompt_token_ids: list[int]
     prompt: str | None = None  # a completion's as text; a conversation has none
     time: float = field(default_factory=time.monotonic)  # seconds of this process' time.monotonic()
+    matcher: Any = None  # a `Matcher` of `engine.grammars.interface`, if its grammar has been compiled
+
+    def with_matcher(self, matcher: Any) -> "Arrival":
+        return replace(self, matcher=matcher)

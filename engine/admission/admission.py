@@ -11,7 +11,7 @@ from engine.grammars.kept import Grammars
 from engine.output.beam_search import num_candidates
 from engine.output.output_processor import OutputProcessor
 from engine.outputs import RequestMetrics
-from engine.request import Arrival, Request
+from engine.request import Arrival
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
 
 # One level of priority is worth this many arrivals: at most that many later requests overtake one,
@@ -32,15 +32,15 @@ class Admission:
         self._seeds = random.Random(config.seed)
         self._num_arrivals = 0
 
-    def check(self, request: Request, prompt_token_ids: list[int]) -> int:
-        """See `check_request`; also compiles the request's grammar. Depends on nothing that changes
-        while the engine runs, so any thread may call it, and should: compiling may take seconds,
-        and later calls find what it made.
+    def check(self, arrival: Arrival) -> Arrival:
+        """See `check_request`; also compiles the request's grammar, which may take seconds. Depends
+        on nothing that changes while the engine runs, so any thread may call it, and should.
         """
-        max_output_tokens = check_request(request, prompt_token_ids, self.limits)
-        if request.params.structured_outputs is not None:
-            self._grammars.matcher(request.params.structured_outputs)
-        return max_output_tokens
+        check_request(arrival.request, arrival.prompt_token_ids, self.limits)
+        asked = arrival.request.params.structured_outputs
+        if asked is None or arrival.matcher is not None:
+            return arrival
+        return arrival.with_matcher(self._grammars.matcher(asked))
 
     def make_group(self, arrival: Arrival) -> SequenceGroup:
         """A request's group: a sequence and a lane for each choice, or one lane of beams, which
@@ -48,7 +48,8 @@ class Admission:
 
         Raises InvalidRequest.
         """
-        max_output_tokens = self.check(arrival.request, arrival.prompt_token_ids)
+        arrival = self.check(arrival)
+        max_output_tokens = check_request(arrival.request, arrival.prompt_token_ids, self.limits)
         request, params = arrival.request, arrival.request.params
         is_beam_search = params.beam_width is not None
         room = self.limits.max_model_len - len(arrival.prompt_token_ids)
@@ -77,9 +78,9 @@ class Admission:
         if is_beam_search:
             group.num_candidates = num_candidates(params, group.stop_token_ids, self.limits.vocab_size)
         group.packed_params = pack_params(params, group.seed, group.num_candidates)
-        if params.structured_outputs is not None:
+        if arrival.matcher is not None:
             for seq in group.seqs:
-                seq.matcher = self._grammars.matcher(params.structured_outputs)
+                seq.matcher = arrival.matcher.copy()
         self._processor.replay(group)
         _make_lanes(group)
         return group

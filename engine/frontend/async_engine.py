@@ -57,8 +57,7 @@ class AsyncEngine:
         self.check_health()
         self.check_queue(request)
         arrival = arrive(request, self.tokenizer, self.max_model_len)
-        self._engine.admission.check(request, arrival.prompt_token_ids)
-        self._thread.add(arrival)
+        self._thread.add(self._engine.admission.check(arrival))
 
     def check_queue(self, request: Request) -> None:
         """Raises Overloaded if too much waits already, from what is known without tokenizing."""

@@ -9,7 +9,7 @@ from llguidance import LLTokenizer
 from engine.errors import InvalidRequest
 from engine.grammars.interface import Matcher
 from engine.grammars.matcher import LibraryMasks, LibraryMatcher
-from engine.grammars.source import compiled
+from engine.grammars.source import STACK, compiled, on_stack
 from engine.grammars.trial import TrialProcess
 from engine.grammars.vocabulary import of_tokenizer
 from engine.structured_outputs import StructuredOutputs
@@ -35,7 +35,8 @@ class Compiler:
         with self._making:
             if self._vocabulary is None:
                 self._vocabulary = of_tokenizer(*self._of_vocabulary)
+        vocabulary = self._vocabulary
         try:
-            return LibraryMatcher(compiled(source, self._vocabulary), self._masks)
+            return LibraryMatcher(on_stack(STACK, lambda: compiled(source, vocabulary)), self._masks)
         except ValueError as error:  # a vocabulary that cannot spell it
             raise InvalidRequest(f"{asked.param} cannot be compiled: {error}", param=asked.param) from None

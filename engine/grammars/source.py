@@ -2,7 +2,10 @@
 
 import json
 import re
-from typing import Any
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
@@ -25,6 +28,11 @@ LIMITS = LLParserLimits(
     step_max_items=50_000,
     verbose_errors=False,
 )
+# On the smaller one a grammar is tried, in a process that may end by it; what passes fits into the
+# larger one by far.
+TRIAL_STACK, STACK = 4 << 20, 16 << 20  # bytes
+_starting = threading.Lock()
+T = TypeVar("T")
 _DUMP = re.compile(r"\n<|\n *\d+ \| ")
 _PLACE = re.compile(r"^at \d+\(\d+\): failed to compile JSON schema: ")
 
@@ -45,6 +53,21 @@ def grammar_source(kind: Kind, text: str) -> str:
                 return _of_lark(any_to_lark(text))
     except (GbnfToLarkError, RecursionError) as error:
         raise ValueError(str(error)) from None
+
+
+def on_stack(num_bytes: int, work: Callable[[], T]) -> T:
+    """What `work` returns or raises, in a thread with so large a stack: the library recurses as
+    deep as a schema's references go, and the end of a stack is the end of the process.
+    """
+    with _starting:
+        before = threading.stack_size(num_bytes)
+        try:
+            pool = ThreadPoolExecutor(1)
+            done = pool.submit(work)  # starts the thread
+        finally:
+            threading.stack_size(before)
+    with pool:
+        return done.result()
 
 
 def compiled(source: str, vocabulary: LLTokenizer) -> LLMatcher:

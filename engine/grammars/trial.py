@@ -21,13 +21,14 @@ from multiprocessing.connection import Connection
 from llguidance import LLTokenizer
 
 from engine.errors import InvalidRequest
-from engine.grammars.source import compiled, grammar_source
+from engine.grammars.source import TRIAL_STACK, compiled, grammar_source, on_stack
 from engine.grammars.vocabulary import of_bytes
 from engine.structured_outputs import INVALID_SCHEMA, TOO_COMPLEX, StructuredOutputs
 
 MAX_CPU_SECONDS = 1  # of processor time: a busy machine does not use it up
 MAX_MEMORY_BYTES = 2 << 30
 ANSWER_SECONDS = 60.0  # after which a process that neither answers nor computes is killed
+_KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 _GRAMMAR, _REFUSED = "g", "x"
 _OF_LIMITS = ("too complex", "too large", "too big", "too many", "fuel", "limit")  # in errors that limits cause
 
@@ -45,12 +46,15 @@ class TrialProcess:
     def source(self, asked: StructuredOutputs) -> str:
         """The grammar as the library takes it. Raises InvalidRequest, which names the field."""
         with self._lock:
-            try:
-                told = self._ask(json.dumps([asked.kind, asked.text]))
-            except (EOFError, OSError):
+            question = json.dumps([asked.kind, asked.text])
+            told = self._ask_once(question)
+            if told is None and self._status() in _KILLED:  # perhaps by somebody else
+                self.close()
+                told = self._ask_once(question)
+            if told is None:
                 why = self._why_it_ended()
                 self.close()
-                raise InvalidRequest(f"{asked.param} {why}", param=asked.param, code=TOO_COMPLEX) from None
+                raise InvalidRequest(f"{asked.param} {why}", param=asked.param, code=TOO_COMPLEX)
         if told[0] == _GRAMMAR:
             return told[1:]
         code = INVALID_SCHEMA if asked.kind in ("json", "json_object") else "invalid_value"
@@ -65,6 +69,21 @@ class TrialProcess:
             self._connection.close()
             self._process.wait()
         self._process = self._connection = None
+
+    def _ask_once(self, question: str) -> str | None:
+        """None if the process did not survive it."""
+        try:
+            return self._ask(question)
+        except (EOFError, OSError):
+            return None
+
+    def _status(self) -> int | None:
+        """Of the process' end; None if it goes on."""
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            return None
 
     def _ask(self, question: str) -> str:
         if self._process is None or self._process.poll() is not None:
@@ -89,10 +108,8 @@ class TrialProcess:
         self._connection = Connection(ours.detach())
 
     def _why_it_ended(self) -> str:
-        assert self._process is not None
-        try:
-            status = self._process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
+        status = self._status()
+        if status is None:
             return f"could not be compiled within {ANSWER_SECONDS:g} s"
         if status == -signal.SIGXCPU:
             return f"takes more than {MAX_CPU_SECONDS} s of computing to compile"
@@ -117,7 +134,7 @@ def main() -> None:
 def _answer(kind: str, text: str, vocabulary: LLTokenizer) -> str:
     try:
         source = grammar_source(kind, text)  # type: ignore[arg-type]  # as it was sent
-        compiled(source, vocabulary)
+        on_stack(TRIAL_STACK, lambda: compiled(source, vocabulary))
     except ValueError as error:
         return _REFUSED + str(error)
     return _GRAMMAR + source

@@ -1,13 +1,15 @@
 """What can be compiled, what is refused and why, and that no request makes another wait."""
 
+import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from engine.errors import InvalidRequest
 from engine.grammars.compiler import Compiler
-from engine.structured_outputs import structured
+from engine.structured_outputs import TOO_COMPLEX, structured
 from tests.engine.support.workloads import TOKENIZER
 
 EOS = (767,)
@@ -77,3 +79,27 @@ def test_a_process_that_has_ended_is_started_again(compiler: Compiler) -> None:
     process.kill()
     process.wait()
     assert not compiler.compile(structured("regex", "ab", "r")).is_complete
+
+
+def test_references_as_deep_as_a_stack_end_no_process_but_the_trials(compiler: Compiler) -> None:
+    """What is refused is refused with an error; what passes is compiled here too."""
+    for depth in (300, 600, 900, 1500):
+        rules = {f"a{number}": {"allOf": [{"$ref": f"#/$defs/a{number + 1}"}]} for number in range(depth)}
+        rules[f"a{depth}"] = {"type": "integer"}
+        asked = structured("json", {"$ref": "#/$defs/a0", "$defs": rules}, "guided_json")
+        try:
+            compiler.compile(asked)
+        except InvalidRequest as error:
+            assert (error.code, depth > 300) == (TOO_COMPLEX, True)
+    compiler.compile(structured("regex", "[0-9]", "guided_regex"))
+
+
+def test_a_trial_whose_process_somebody_killed_is_made_again(compiler: Compiler) -> None:
+    compiler.compile(structured("regex", "a", "r"))
+    process = compiler._trials._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        compiling = pool.submit(compiler.compile, structured("regex", "abc", "r"))
+        process.kill()
+        assert not compiling.result().is_complete

@@ -21,4 +21,4 @@ def add_request(
 
 def check_request(engine: LLMEngine, prompt_token_ids: list[int], params: SamplingParams) -> None:
     """Raises InvalidRequest if it could never run."""
-    engine.admission.check(Request("r", prompt_token_ids, params), prompt_token_ids)
+    engine.admission.check(Arrival(Request("r", prompt_token_ids, params), prompt_token_ids))

@@ -75,7 +75,8 @@ class Tool(BaseModel):
 
 def _few(value: Any) -> Any:
     """Before they are looked at, which takes a quarter of a millisecond each."""
-    count, level = 0, [value] if isinstance(value, list) else []
+    count = 0
+    level: list[dict[str, Any] | list[Any]] = [value] if isinstance(value, list) else []
     while level and count <= MAX_SUBSCHEMAS:
         below = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
         level = [item for item in below if isinstance(item, dict | list)]
