@@ -1,7 +1,7 @@
 """The safetensors files of a folder in Hugging Face layout: one file, or several and an index."""
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from parallel.errors import InvalidCheckpoint
 from parallel.spec.decoder import Shapes
-
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
-FLOATS = ("F32", "F16", "BF16")
+from parallel.spec.stored import INDEX_FILE, SINGLE_FILE, complaint
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +35,9 @@ def stored_tensors(folder: Path, shapes: Shapes, unused: Set[str]) -> dict[str, 
         stored = _open(path)
         for name in sorted(names - stored.keys()):
             raise InvalidCheckpoint(f"{path}: tensor {name} is missing, though {INDEX_FILE} says it is there")
-        for name, tensor in stored.items():
-            if name not in unused:
-                _check(name, tensor, shapes)
         tensors |= stored
-    for name in shapes:
-        if name not in tensors:
-            raise InvalidCheckpoint(f"{folder}: tensor {name} is in none of the safetensors files")
-    _check_one_half_type({name: tensor for name, tensor in tensors.items() if name in shapes})
+    if (wrong := complaint(folder, tensors, shapes, unused)) is not None:
+        raise InvalidCheckpoint(wrong)
     return tensors
 
 
@@ -81,25 +73,3 @@ def _open(path: Path) -> dict[str, StoredTensor]:
     except (SafetensorError, OSError) as error:
         raise InvalidCheckpoint(f"{path} cannot be read: {error}") from None
     return {name: StoredTensor(path, file, tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
-
-
-def _check(name: str, tensor: StoredTensor, shapes: Shapes) -> None:
-    if name not in shapes:
-        raise InvalidCheckpoint(f"{tensor.path}: the model has no tensor {name}")
-    if tensor.shape != shapes[name]:
-        raise InvalidCheckpoint(f"{tensor.path}: {name} has shape {list(tensor.shape)}, not {list(shapes[name])}")
-    if tensor.dtype not in FLOATS:
-        raise InvalidCheckpoint(f"{tensor.path}: {name} is {tensor.dtype}; weights may be {', '.join(FLOATS)}")
-
-
-def _check_one_half_type(tensors: Mapping[str, StoredTensor]) -> None:
-    """Reject a mix of bf16 and fp16: nobody mixes them on purpose, and one read as the other is
-    finite nonsense.
-    """
-    halves = {kind: [name for name, tensor in tensors.items() if tensor.dtype == kind] for kind in ("F16", "BF16")}
-    rare, usual = sorted(halves, key=lambda kind: len(halves[kind]))
-    if halves[rare]:
-        name = halves[rare][0]
-        raise InvalidCheckpoint(
-            f"{tensors[name].path}: {name} is {rare}, and {len(halves[usual])} other tensors are {usual}"
-        )

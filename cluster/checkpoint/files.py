@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InvalidConfig
+from parallel.spec.decoder import Shapes
+from parallel.spec.stored import FLOAT_BYTES, INDEX_FILE, SINGLE_FILE, complaint
 
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 LENGTH_BYTES = 8  # of the header's length, at the beginning of a file
 LFS_POINTER = b"version https://git-lfs"
-FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +48,8 @@ def check_tensors(folder: Path, tensors: Mapping[str, StoredTensor], shapes: Sha
     """Raises InvalidConfig unless exactly the tensors of `shapes` exist; those of `unused` may
     exist too.
     """
-    for name, tensor in tensors.items():
-        if name in unused:
-            continue
-        if name not in shapes:
-            raise InvalidConfig(f"{tensor.path}: the model has no tensor {name}")
-        if tensor.shape != shapes[name]:
-            raise InvalidConfig(f"{tensor.path}: {name} has shape {list(tensor.shape)}, not {list(shapes[name])}")
-        if tensor.dtype not in FLOAT_BYTES:
-            raise InvalidConfig(f"{tensor.path}: {name} is {tensor.dtype}; weights may be {', '.join(FLOAT_BYTES)}")
-    for name in shapes:
-        if name not in tensors:
-            raise InvalidConfig(f"{folder}: tensor {name} is in none of the safetensors files")
-    _check_one_half_type({name: tensor for name, tensor in tensors.items() if name in shapes})
+    if (wrong := complaint(folder, tensors, shapes, unused)) is not None:
+        raise InvalidConfig(wrong)
 
 
 def weight_files(folder: Path) -> dict[Path, set[str]]:
@@ -170,16 +156,3 @@ def _check_layout(path: Path, tensors: Mapping[str, StoredTensor], first: int, s
         end, before = tensor.stop, f"tensor {name}"
     if end != size:
         raise InvalidConfig(f"{path} is damaged: {before} ends at byte {end}, the file at byte {size}")
-
-
-def _check_one_half_type(tensors: Mapping[str, StoredTensor]) -> None:
-    """Reject a mix of bf16 and fp16: nobody mixes them on purpose, and one read as the other is
-    finite nonsense.
-    """
-    halves = {kind: [name for name, tensor in tensors.items() if tensor.dtype == kind] for kind in ("F16", "BF16")}
-    rare, usual = sorted(halves, key=lambda kind: len(halves[kind]))
-    if halves[rare]:
-        name = halves[rare][0]
-        raise InvalidConfig(
-            f"{tensors[name].path}: {name} is {rare}, and {len(halves[usual])} other tensors are {usual}"
-        )

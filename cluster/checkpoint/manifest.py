@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cluster.checkpoint.files import (
-    INDEX_FILE,
     StoredTensor,
     check_tensors,
     header_bytes,
@@ -18,6 +17,7 @@ from cluster.checkpoint.tensor_bytes import bytes_of, map_tensors
 from engine.checkpoint.manifest import MANIFEST_FILE, Manifest
 from engine.errors import InvalidConfig
 from parallel.spec.decoder import DecoderConfig
+from parallel.spec.stored import INDEX_FILE
 
 # The files that are read beside the weights, if they exist.
 SMALL_FILES = (

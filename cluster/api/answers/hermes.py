@@ -8,6 +8,7 @@ import re
 from cluster.api.answers.marks import held_back
 from cluster.api.answers.parts import Arguments, CallBegun, Content, Part
 from cluster.api.answers.schema_types import as_json
+from cluster.api.answers.states import StateParser
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 _NAME = r'[^"\\<\x00-\x1f\ud800-\udfff]{1,256}'
@@ -17,31 +18,14 @@ _OUTSIDE = re.compile(r'["{}<]')  # "<" is no JSON outside of a string: the argu
 _INSIDE = re.compile(r'["\\]')
 
 
-class HermesParser:
+class HermesParser(StateParser):
     """A call begins once its name is known, and its arguments follow as they are written. What is
     between the marks and is no call is content, marks included.
     """
 
     def __init__(self) -> None:
-        self._state = self._content
-        self._text = ""  # not decided yet
+        super().__init__(self._content)
         self._num_searched = 0  # characters of it in which END does not begin
-
-    def add(self, text: str) -> list[Part]:
-        self._text += text
-        return self._run(is_end=False)
-
-    def end(self) -> list[Part]:
-        return self._run(is_end=True)
-
-    def _run(self, *, is_end: bool) -> list[Part]:
-        """State by state, until one needs more text."""
-        parts: list[Part] = []
-        while True:
-            before = self._state, len(self._text)
-            parts += self._state(is_end=is_end)
-            if before == (self._state, len(self._text)):
-                return parts
 
     def _content(self, *, is_end: bool) -> list[Part]:
         before, mark, rest = self._text.partition(BEGIN)

@@ -8,13 +8,14 @@ from typing import Any
 from cluster.api.answers.marks import held_back
 from cluster.api.answers.parts import Arguments, CallBegun, Content, Part
 from cluster.api.answers.schema_types import STRING, as_json, json_value, types_of
+from cluster.api.answers.states import StateParser
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 
 
-class Qwen3CoderParser:
+class Qwen3CoderParser(StateParser):
     """A parameter's type comes from the tool's schema: a string's text follows as it is written,
     other values when they are complete. A value that is not of its type is passed on as a string.
     """
@@ -22,25 +23,8 @@ class Qwen3CoderParser:
     def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
         """`tools`: those of the request, as the API has them."""
         self._schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
-        self._state = self._content
-        self._text = ""  # not decided yet
+        super().__init__(self._content)
         self._types: frozenset[str] = frozenset()  # of the parameter that is being read
-
-    def add(self, text: str) -> list[Part]:
-        self._text += text
-        return self._run(is_end=False)
-
-    def end(self) -> list[Part]:
-        return self._run(is_end=True)
-
-    def _run(self, *, is_end: bool) -> list[Part]:
-        """State by state, until one needs more text."""
-        parts: list[Part] = []
-        while True:
-            before = self._state, self._text
-            parts += self._state(is_end=is_end)
-            if before == (self._state, self._text):
-                return parts
 
     def _content(self, *, is_end: bool) -> list[Part]:
         places = [place for mark in (BEGIN, FUNCTION) if (place := self._text.find(mark)) >= 0]

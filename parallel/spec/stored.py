@@ -1,0 +1,59 @@
+"""What a checkpoint must hold for a model: the driver checks it before anything starts, and each
+worker when it reads.
+"""
+
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import Protocol
+
+from parallel.spec.decoder import Shapes
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}  # by safetensors' names
+
+
+class Stored(Protocol):
+    """A tensor as its file's header describes it."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+
+
+def complaint(folder: Path, tensors: Mapping[str, Stored], shapes: Shapes, unused: Set[str]) -> str | None:
+    """What is wrong, naming file and tensor; None if exactly the tensors of `shapes` exist, as
+    floating point. Those of `unused` may exist too.
+    """
+    for name, tensor in tensors.items():
+        if name not in unused and (wrong := _wrong(name, tensor, shapes)) is not None:
+            return wrong
+    for name in shapes:
+        if name not in tensors:
+            return f"{folder}: tensor {name} is in none of the safetensors files"
+    return _mixed_halves({name: tensor for name, tensor in tensors.items() if name in shapes})
+
+
+def _wrong(name: str, tensor: Stored, shapes: Shapes) -> str | None:
+    if name not in shapes:
+        return f"{tensor.path}: the model has no tensor {name}"
+    if tensor.shape != shapes[name]:
+        return f"{tensor.path}: {name} has shape {list(tensor.shape)}, not {list(shapes[name])}"
+    if tensor.dtype not in FLOAT_BYTES:
+        return f"{tensor.path}: {name} is {tensor.dtype}; weights may be {', '.join(FLOAT_BYTES)}"
+    return None
+
+
+def _mixed_halves(tensors: Mapping[str, Stored]) -> str | None:
+    """Of bf16 and fp16: nobody mixes them on purpose, and one read as the other is finite
+    nonsense.
+    """
+    halves = {kind: [name for name, tensor in tensors.items() if tensor.dtype == kind] for kind in ("F16", "BF16")}
+    rare, usual = sorted(halves, key=lambda kind: len(halves[kind]))
+    if not halves[rare]:
+        return None
+    name = halves[rare][0]
+    return f"{tensors[name].path}: {name} is {rare}, and {len(halves[usual])} other tensors are {usual}"
