@@ -1,4 +1,5 @@
-"""The form that an answer must have: JSON of a schema, one of some texts, or a text of a grammar.
+"""The form that an answer must have: JSON of a schema, one of some texts, a text of a grammar, or a
+text with parts of a form.
 
 Plain values, checked for what can be seen without compiling; `engine.grammars` compiles them.
 """
@@ -10,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from engine.errors import InvalidRequest
 
-Kind = Literal["json", "json_object", "regex", "choice", "grammar"]
+Kind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_BYTES = 128 << 10  # of a schema, an expression, a grammar or all choices, as JSON
 MAX_DEPTH = 64  # of a schema: objects and lists in one another
@@ -23,7 +24,7 @@ class StructuredOutputs:
     """What is compiled, and cached, by `kind` and `text`."""
 
     kind: Kind
-    text: str  # a schema as JSON, an expression, a list of texts as JSON, a grammar; of json_object ""
+    text: str  # a grammar, an expression, or a schema, texts or tags as JSON; of json_object ""
     param: str = field(default="structured_outputs", compare=False)  # where the caller wrote it
 
 
@@ -60,6 +61,8 @@ def structured(kind: Kind, value: Any, param: str) -> StructuredOutputs:
             text = _choices(value, param)
         case "regex" | "grammar":
             text = _text(value, param)
+        case "structural_tag":
+            text = _tags(value, param)
     if len(text) > MAX_BYTES:
         raise _too_long(len(text), param)
     return StructuredOutputs(kind, text, param)
@@ -67,15 +70,63 @@ def structured(kind: Kind, value: Any, param: str) -> StructuredOutputs:
 
 def _schema(value: Any, param: str) -> str:
     """As JSON: an object, a boolean, or the text of one."""
-    if isinstance(value, str):
-        if len(value) > MAX_BYTES:
-            raise _too_long(len(value), param)
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise InvalidRequest(f"{param} is not JSON: {error}", param=param, code=INVALID_SCHEMA) from None
+    value = _parsed(value, param)
     if not isinstance(value, Mapping | bool):
         raise _wrong_type("a JSON schema, an object", value, param)
+    return _as_json(value, param)
+
+
+def _tags(value: Any, param: str) -> str:
+    """Triggers and structures as JSON, from an object or the text of one, as vLLM takes them."""
+    value = _parsed(value, param)
+    if not isinstance(value, Mapping):
+        raise _wrong_type("an object with triggers and structures", value, param)
+    unknown = [name for name in value if name not in ("type", "triggers", "structures")]
+    if unknown or value.get("type", "structural_tag") != "structural_tag":
+        field = f"{param}.{unknown[0] if unknown else 'type':.40}"
+        message = f"{field} is not supported: structural tags are triggers and structures"
+        raise InvalidRequest(message, param=field, code="unsupported_parameter")
+    triggers = json.loads(_choices(value.get("triggers"), f"{param}.triggers"))
+    structures = value.get("structures")
+    if not isinstance(structures, list | tuple):
+        raise _wrong_type("a list of objects", structures, f"{param}.structures")
+    if not structures:
+        raise InvalidRequest(f"{param}.structures is empty", param=f"{param}.structures", code="empty_array")
+    places = [f"{param}.structures[{number}]" for number in range(len(structures))]
+    tags = [_tag(tag, triggers, place) for tag, place in zip(structures, places, strict=True)]
+    return _as_json({"triggers": triggers, "structures": tags}, param)
+
+
+def _tag(tag: Any, triggers: list[str], param: str) -> dict[str, Any]:
+    """A part of the answer: its text before and after, and the schema between."""
+    if not isinstance(tag, Mapping):
+        raise _wrong_type("an object with begin, schema and end", tag, param)
+    unknown = [name for name in tag if name not in ("begin", "schema", "end")]
+    if unknown:
+        field = f"{param}.{unknown[0]:.40}"
+        raise InvalidRequest(f"{field} is not supported", param=field, code="unsupported_parameter")
+    begin = _text(tag.get("begin"), f"{param}.begin")
+    if not any(begin.startswith(trigger) for trigger in triggers):
+        message = f"{param}.begin begins with none of the triggers: {begin!r:.80}"
+        raise InvalidRequest(message, param=f"{param}.begin")
+    end = tag.get("end")
+    schema = {} if tag.get("schema") is None else json.loads(_schema(tag["schema"], f"{param}.schema"))
+    return {"begin": begin, "schema": schema, "end": _text(end, f"{param}.end") if end else ""}
+
+
+def _parsed(value: Any, param: str) -> Any:
+    """A text of JSON is read; anything else stays as it is."""
+    if not isinstance(value, str):
+        return value
+    if len(value) > MAX_BYTES:
+        raise _too_long(len(value), param)
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{param} is not JSON: {error}", param=param, code=INVALID_SCHEMA) from None
+
+
+def _as_json(value: Any, param: str) -> str:
     _check_depth(value, param)
     try:
         return json.dumps(value, allow_nan=False)

@@ -51,6 +51,8 @@ def grammar_source(kind: Kind, text: str) -> str:
                 return _of_lark(f"start: /{regex_to_lark(text)}/")
             case "grammar":
                 return _of_lark(any_to_lark(text))
+            case "structural_tag":
+                return _of_lark(_of_tags(**json.loads(text)))
     except (GbnfToLarkError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
@@ -90,9 +92,34 @@ def reason(matcher: LLMatcher) -> str:
 
 
 def _of_schema(schema: Any) -> str:
+    return _of_lark(f"start: {_json(schema)}")
+
+
+def _json(schema: Any) -> str:
     if isinstance(schema, dict):
         schema = schema | {"x-guidance": {"whitespace_pattern": WHITESPACE}}
-    return _of_lark(f"start: %json {json.dumps(schema)}")
+    return f"%json {json.dumps(schema)}"
+
+
+def _of_tags(triggers: list[str], structures: list[dict[str, Any]]) -> str:
+    """Any text; after a trigger the rest of a beginning that has it, JSON of its schema, its end.
+
+    A lazy rule ends where the trigger does, so that no text goes on over it.
+    """
+    rules, groups = ["text: TEXT", r"TEXT: /(.|\n)*/"], []
+    left = list(enumerate(structures))
+    for number, trigger in enumerate(sorted(triggers, key=len)):  # one that begins another comes before it
+        mine = [(place, tag) for place, tag in left if tag["begin"].startswith(trigger)]
+        left = [pair for pair in left if pair not in mine]
+        if not mine:
+            continue
+        groups.append(f"group{number}")
+        rules.append(f"trigger{number}[lazy]: TEXT {json.dumps(trigger)}")
+        rules.append(f"group{number}: trigger{number} ({' | '.join(f'tag{place}' for place, _ in mine)})")
+        for place, tag in mine:
+            texts = [json.dumps(text) if text else "" for text in (tag["begin"][len(trigger) :], tag["end"])]
+            rules.append(f"tag{place}: {texts[0]} {_json(tag['schema'])} {texts[1]}")
+    return "\n".join([f"start: ({' | '.join(groups)})* text", *rules])
 
 
 def _of_lark(rules: str) -> str:

@@ -14,6 +14,10 @@ def nested(depth: int) -> Any:
     return {} if depth == 1 else {"not": nested(depth - 1)}
 
 
+def tags(structures: list[Any], triggers: Any = ("<",)) -> dict[str, Any]:
+    return {"structural_tag": {"triggers": triggers, "structures": structures}}
+
+
 @pytest.mark.parametrize(
     ("asked", "kind", "text"),
     [
@@ -24,6 +28,17 @@ def nested(depth: int) -> Any:
         ({"regex": "[a-z]+"}, "regex", "[a-z]+"),
         ({"choice": ("yes", "nö")}, "choice", '["yes", "nö"]'),
         ({"grammar": 'root ::= "a"'}, "grammar", 'root ::= "a"'),
+        (
+            tags([{"begin": "<a", "schema": {"enum": [1]}, "end": ">"}, {"begin": "<b"}]),
+            "structural_tag",
+            '{"triggers": ["<"], "structures": [{"begin": "<a", "schema": {"enum": [1]}, "end": ">"}, '
+            '{"begin": "<b", "schema": {}, "end": ""}]}',
+        ),
+        (
+            {"structural_tag": '{"type": "structural_tag", "triggers": ["<"], "structures": [{"begin": "<"}]}'},
+            "structural_tag",
+            None,
+        ),
         ({"json": nested(MAX_DEPTH)}, "json", None),
     ],
 )
@@ -51,7 +66,37 @@ def test_the_same_form_is_equal_wherever_it_was_written() -> None:
     [
         ("json", "structured_outputs", "invalid_type", "is an object, got 'json'"),
         ({"jsn": {}}, "structured_outputs.jsn", "unsupported_parameter", "takes one of json, json_object"),
-        ({"structural_tag": "{}"}, "structured_outputs.structural_tag", "unsupported_parameter", "is not supported"),
+        ({"structural_tag": "{"}, "structured_outputs.structural_tag", "invalid_json_schema", "is not JSON"),
+        ({"structural_tag": 1}, "structured_outputs.structural_tag", "invalid_type", "triggers and structures"),
+        (
+            {"structural_tag": {"format": {}}},
+            "structured_outputs.structural_tag.format",
+            "unsupported_parameter",
+            "is not supported",
+        ),
+        ({"structural_tag": {}}, "structured_outputs.structural_tag.triggers", "invalid_type", "a list of texts"),
+        (tags([], triggers=[]), "structured_outputs.structural_tag.triggers", "empty_array", "is empty"),
+        (tags([]), "structured_outputs.structural_tag.structures", "empty_array", "is empty"),
+        (tags([1]), "structured_outputs.structural_tag.structures[0]", "invalid_type", "begin, schema and end"),
+        (tags([{"begin": "x"}]), "structured_outputs.structural_tag.structures[0].begin", "invalid_value", "none of"),
+        (
+            tags([{"begin": "<", "ends": ""}]),
+            "structured_outputs.structural_tag.structures[0].ends",
+            "unsupported_parameter",
+            "is not supported",
+        ),
+        (
+            tags([{"begin": "<", "end": 1}]),
+            "structured_outputs.structural_tag.structures[0].end",
+            "invalid_type",
+            "text",
+        ),
+        (
+            tags([{"begin": "<", "schema": 1}]),
+            "structured_outputs.structural_tag.structures[0].schema",
+            "invalid_type",
+            "a JSON schema",
+        ),
         ({"json": {}, "regex": "a"}, "structured_outputs", "invalid_value", "got json and regex"),
         ({"json": 5}, "structured_outputs.json", "invalid_type", "a JSON schema"),
         ({"json": "{"}, "structured_outputs.json", "invalid_json_schema", "is not JSON"),

@@ -1,6 +1,8 @@
 """The form that a request wants its answer to have, by any of the names for it."""
 
-from cluster.api.requests.protocol import ResponseFormat, SamplingFields
+from typing import Any
+
+from cluster.api.requests.protocol import JsonSchemaFormat, ResponseFormat, SamplingFields
 from engine.errors import InvalidRequest
 from engine.structured_outputs import KINDS, StructuredOutputs, structured, structured_outputs
 
@@ -23,15 +25,32 @@ def wanted_form(request: SamplingFields) -> StructuredOutputs | None:
 
 
 def _of_response_format(asked: ResponseFormat | None) -> StructuredOutputs | None:
-    match asked:
-        case ResponseFormat(type="json_object", json_schema=None):
+    if asked is None:
+        return None
+    tags = _tags(asked)
+    if asked.type != "structural_tag" and tags:
+        raise _of_another_type(next(iter(tags)), "structural_tag", asked.type)
+    if asked.type != "json_schema" and asked.json_schema is not None:
+        raise _of_another_type("json_schema", "json_schema", asked.type)
+    match asked.type, asked.json_schema:
+        case "json_object", _:
             return structured("json_object", True, "response_format")
-        case ResponseFormat(type="json_schema", json_schema=None):
+        case "json_schema", None:
             param = "response_format.json_schema"
             raise InvalidRequest(f"'{param}' is required", param=param, code="missing_required_parameter")
-        case ResponseFormat(type="json_schema", json_schema=wanted) if wanted is not None:
+        case "json_schema", JsonSchemaFormat() as wanted:
             return structured("json", wanted.schema_, "response_format.json_schema.schema")
-        case ResponseFormat(type=other, json_schema=wanted) if wanted is not None:
-            param = "response_format.json_schema"
-            raise InvalidRequest(f"{param} is for type json_schema, and the type is {other}", param=param)
+        case "structural_tag", _:
+            return structured("structural_tag", tags, "response_format")
     return None
+
+
+def _of_another_type(name: str, its: str, given: str) -> InvalidRequest:
+    param = f"response_format.{name}"
+    return InvalidRequest(f"{param} is for type {its}, and the type is {given}", param=param)
+
+
+def _tags(asked: ResponseFormat) -> dict[str, Any]:
+    """The fields of structural tags that are given."""
+    names = ("triggers", "structures", "format")
+    return {name: value for name in names if (value := getattr(asked, name)) is not None}

@@ -46,11 +46,11 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: Annotated[bool | None, Only(False)] = None
 
 
-FORMATS = ("text", "json_object", "json_schema")
+FORMATS = ("text", "json_object", "json_schema", "structural_tag")
 
 
 def _format_type(value: str) -> str:
-    if value in ("structural_tag", "grammar", "python"):
+    if value in ("grammar", "python"):
         fail("unsupported_parameter", f"Not supported: the type of a response format is {as_json(FORMATS)}")
     if value not in FORMATS:
         fail("invalid_value", f"The type of a response format is {as_json(FORMATS)}")
@@ -71,6 +71,10 @@ class ResponseFormat(BaseModel):
 
     type: Annotated[str, AfterValidator(_format_type), WithJsonSchema({"enum": [*FORMATS]})]
     json_schema: JsonSchemaFormat | None = None
+    # Of structural tags.
+    triggers: list[Any] | None = None
+    structures: list[Any] | None = None
+    format: dict[str, Any] | None = None  # not supported, and refused by name
 
 
 GuidedJson = Annotated[

@@ -88,6 +88,48 @@ def test_walks_reach_every_text_and_no_other(grammars: Grammars, kind: Any, valu
     assert found == texts
 
 
+TAGS = {
+    "triggers": ["<f", "##"],
+    "structures": [
+        {"begin": "<f=a>", "schema": {"enum": ["x"]}, "end": "</f>"},
+        {"begin": "<f=b>", "schema": {"type": "integer"}, "end": ""},
+        {"begin": "##", "end": "."},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Any text, <g=a> \n # and so on",
+        '<f=a>"x"</f>',
+        'It says <f=b>17 and then <f=a>"x"</f><f=a>"x"</f>. ##{"y": [1]}.',
+    ],
+)
+def test_tagged_texts_that_are_allowed(grammars: Grammars, text: str) -> None:
+    matcher = grammars.matcher(structured("structural_tag", TAGS, ""))
+    for token_id in TOKENIZER.encode_word(text):
+        assert token_id in allowed(matcher)[0]
+        matcher.take(token_id)
+    assert EOS[0] in allowed(matcher)[0] and not matcher.is_complete
+
+
+@pytest.mark.parametrize("text", ["<f=c", '<f=a>"y', "<fa", "a <f=b>x", '<f=a>"x"</g', "##."])
+def test_what_follows_a_trigger_is_of_its_form(grammars: Grammars, text: str) -> None:
+    matcher = grammars.matcher(structured("structural_tag", TAGS, ""))
+    with pytest.raises(InputProcessingError):
+        for token_id in (TOKENIZER.encode_word(letter)[0] for letter in text):
+            matcher.take(token_id)
+
+
+def test_an_answer_may_not_end_inside_a_tag(grammars: Grammars) -> None:
+    matcher = grammars.matcher(structured("structural_tag", TAGS, ""))
+    for token_id in TOKENIZER.encode_word("see <f=a>"):
+        matcher.take(token_id)
+    assert not set(allowed(matcher)[0]) & set(EOS)
+
+
 def test_an_end_token_is_allowed_where_the_grammar_may_end_and_kept_where_nothing_else_is_left(
     grammars: Grammars,
 ) -> None:

@@ -1,5 +1,6 @@
 """The form of an answer, by every name that clients have for it."""
 
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from engine.structured_outputs import structured
 SCHEMA = {"type": "object", "properties": {"b": {}, "a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"enum": [1]}}}
 WRAPPED = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True, "description": "d"}}
 OF_SCHEMA = structured("json", SCHEMA, "")
+TAGS = {"type": "structural_tag", "triggers": ["<f"], "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}]}
+OF_TAGS = structured("structural_tag", TAGS, "")
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,9 @@ OF_SCHEMA = structured("json", SCHEMA, "")
         ({"guided_regex": "a+"}, structured("regex", "a+", ""), "guided_regex"),
         ({"guided_choice": ["a", "b"]}, structured("choice", ["a", "b"], ""), "guided_choice"),
         ({"guided_grammar": "start: A"}, structured("grammar", "start: A", ""), "guided_grammar"),
+        ({"response_format": TAGS}, OF_TAGS, "response_format"),
+        ({"structured_outputs": {"structural_tag": TAGS}}, OF_TAGS, "structured_outputs.structural_tag"),
+        ({"structured_outputs": {"structural_tag": json.dumps(TAGS)}}, OF_TAGS, "structured_outputs.structural_tag"),
     ],
 )
 def test_every_name_for_a_form(body: dict[str, Any], form: Any, param: str | None) -> None:
@@ -60,10 +66,19 @@ def test_every_name_for_a_form(body: dict[str, Any], form: Any, param: str | Non
         ),
         ({"response_format": WRAPPED | {"type": "text"}}, "response_format.json_schema", "invalid_value"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
-        ({"response_format": {"type": "structural_tag"}}, "response_format.type", "unsupported_parameter"),
+        ({"response_format": {"type": "grammar"}}, "response_format.type", "unsupported_parameter"),
+        ({"response_format": {"type": "structural_tag"}}, "response_format.triggers", "invalid_type"),
+        ({"response_format": TAGS | {"structures": [5]}}, "response_format.structures[0]", "invalid_type"),
+        ({"response_format": TAGS | {"format": {}}}, "response_format.format", "unsupported_parameter"),
+        ({"response_format": TAGS | {"type": "json_object"}}, "response_format.triggers", "invalid_value"),
+        (
+            {"response_format": TAGS | {"json_schema": WRAPPED["json_schema"]}},
+            "response_format.json_schema",
+            "invalid_value",
+        ),
         ({"response_format": WRAPPED, "guided_regex": "a"}, "guided_regex", "invalid_value"),
         ({"structured_outputs": {"regex": "a"}, "guided_choice": ["a"]}, "guided_choice", "invalid_value"),
-        ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag", "unsupported_parameter"),
+        ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag", "invalid_json_schema"),
         ({"structured_outputs": {"json": 1}}, "structured_outputs.json", "invalid_type"),
         ({"guided_choice": ["a", 1]}, "guided_choice[1]", "invalid_type"),
         ({"guided_json": 1}, "guided_json", "invalid_type"),

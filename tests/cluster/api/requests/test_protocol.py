@@ -116,7 +116,7 @@ COMMON: list[tuple[Any, ...]] = [
     ({"response_format": {}}, "missing_required_parameter", "response_format.type"),
     ({"response_format": "text"}, "invalid_type"),
     ({"response_format": {"type": []}}, "invalid_type", "response_format.type"),
-    ({"response_format": {"type": "structural_tag"}}, "unsupported_parameter", "response_format.type"),
+    ({"response_format": {"type": "grammar"}}, "unsupported_parameter", "response_format.type"),
     (
         {"response_format": {"type": "json_schema", "json_schema": {}}},
         "missing_required_parameter",
