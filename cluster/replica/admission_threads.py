@@ -3,7 +3,9 @@ deltas.
 """
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
+from cluster.replica.fair_threads import FairThreads
 from engine.frontend.async_engine import AsyncEngine
 from engine.request import ChatPrompt, Prompt, Request
 
@@ -11,27 +13,29 @@ LONG_PROMPT = 64 << 10  # characters; they take a tenth of a second
 
 
 class AdmissionThreads:
-    """Long prompts have one thread of their own, and so have requests with a structured output,
-    whose grammar may take seconds to compile: neither delays the others.
+    """Long prompts have one thread of their own, and so have requests whose grammar is to be
+    compiled, which may take seconds: neither delays the others, nor one API key's grammars
+    another's.
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._short = ThreadPoolExecutor(2, thread_name_prefix="admissions")
         self._long = ThreadPoolExecutor(1, thread_name_prefix="long-admissions")
-        self._compiling = ThreadPoolExecutor(2, thread_name_prefix="compiling-admissions")
+        self._compiling = FairThreads(2, "compiling-admissions")
 
     def add(self, request: Request) -> "Future[None]":
         """Add the request to the engine; the future raises what `AsyncEngine.add_request`
         raises.
         """
+        if self._engine.compiles(request):
+            return self._compiling.submit(request.share, partial(self._engine.add_request, request))
         threads = self._long if _is_long(request.prompt) else self._short
-        if request.params.structured_outputs is not None:
-            threads = self._compiling
         return threads.submit(self._engine.add_request, request)
 
     def close(self) -> None:
-        for threads in (self._short, self._long, self._compiling):
+        self._compiling.close()
+        for threads in (self._short, self._long):
             threads.shutdown(wait=False, cancel_futures=True)
 
 

@@ -59,6 +59,10 @@ class AsyncEngine:
         arrival = arrive(request, self.tokenizer, self.max_model_len)
         self._thread.add(self._engine.admission.check(arrival))
 
+    def compiles(self, request: Request) -> bool:
+        """Whether `add_request` will compile a grammar, which may take seconds."""
+        return self._engine.admission.compiles(request)
+
     def check_queue(self, request: Request) -> None:
         """Raises Overloaded if too much waits already, from what is known without tokenizing."""
         self._thread.check_queue(request)

@@ -10,28 +10,29 @@ from engine.errors import InvalidRequest
 from engine.grammars.interface import Matcher
 from engine.grammars.matcher import LibraryMasks, LibraryMatcher
 from engine.grammars.source import STACK, compiled, on_stack
-from engine.grammars.trial import TrialProcess
+from engine.grammars.trial import TrialProcesses
 from engine.grammars.vocabulary import of_tokenizer
 from engine.structured_outputs import StructuredOutputs
 from engine.text.tokenizer import Tokenizer
 
 
 class Compiler:
-    """Thread-safe. Its vocabulary and the process for trials are made for the first grammar."""
+    """Thread-safe. Its vocabulary and the processes for trials are made when they are needed."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
         self._of_vocabulary = (tokenizer, vocab_size, eos_token_ids)
         self._vocabulary: LLTokenizer | None = None
         self._masks = LibraryMasks(vocab_size)
-        self._trials = TrialProcess()
+        self._trials = TrialProcesses()
         self._making = threading.Lock()
         weakref.finalize(self, self._trials.close)
 
-    def compile(self, asked: StructuredOutputs) -> Matcher:
+    def compile(self, asked: StructuredOutputs, *, was_accepted: bool = False) -> Matcher:
         """At the grammar's beginning. Raises InvalidRequest, which names the field, if there is no
-        such grammar, it allows nothing, or takes too much.
+        such grammar, it allows nothing, or takes too much; more is let pass if it `was_accepted`
+        by another engine.
         """
-        source = self._trials.source(asked)
+        source = self._trials.source(asked, was_accepted=was_accepted)
         with self._making:
             if self._vocabulary is None:
                 self._vocabulary = of_tokenizer(*self._of_vocabulary)

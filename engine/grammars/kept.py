@@ -20,22 +20,41 @@ class Grammars:
         self._arguments = (tokenizer, vocab_size, eos_token_ids)
         self._compiler: Any = None
         self._kept: OrderedDict[StructuredOutputs, Matcher] = OrderedDict()  # the one used last is the last
+        self._making: dict[StructuredOutputs, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def matcher(self, asked: StructuredOutputs) -> Matcher:
+    def has(self, asked: StructuredOutputs) -> bool:
+        """Whether `matcher` would return at once."""
+        return asked in self._kept
+
+    def matcher(self, asked: StructuredOutputs, *, was_accepted: bool = False) -> Matcher:
         """At the grammar's beginning; see `Compiler.compile`. Takes seconds for some that were not
-        asked for lately.
+        asked for lately; what several threads ask for is made once.
         """
         with self._lock:
-            if (kept := self._kept.get(asked)) is not None:
-                self._kept.move_to_end(asked)
-                return kept.copy()
+            if (kept := self._taken(asked)) is not None:
+                return kept
             if self._compiler is None:
                 # Not imported above: only engines that are asked for a grammar need the library.
                 self._compiler = importlib.import_module("engine.grammars.compiler").Compiler(*self._arguments)
-        made: Matcher = self._compiler.compile(asked)
-        with self._lock:
-            self._kept[asked] = made
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-            return made.copy()
+            making = self._making.setdefault(asked, threading.Lock())
+        with making:
+            with self._lock:
+                if (kept := self._taken(asked)) is not None:
+                    return kept
+            try:
+                made: Matcher = self._compiler.compile(asked, was_accepted=was_accepted)
+            finally:
+                with self._lock:
+                    self._making.pop(asked, None)
+            with self._lock:
+                self._kept[asked] = made
+                if len(self._kept) > MAX_KEPT:
+                    self._kept.popitem(last=False)
+                return made.copy()
+
+    def _taken(self, asked: StructuredOutputs) -> Matcher | None:
+        kept = self._kept.get(asked)
+        if kept is not None:
+            self._kept.move_to_end(asked)
+        return None if kept is None else kept.copy()

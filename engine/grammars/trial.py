@@ -4,8 +4,9 @@ The library's own limits do not bound all of its work: twenty-six patterns that 
 it compute for minutes. What has been compiled here, for a vocabulary of the 256 bytes, is compiled
 for the model's in the engine's process, in about the same time.
 
-Over a socket pair the parent sends the kind of a grammar and its text as JSON; the child answers
-with a letter and a text: the grammar as the library takes it, or why there is none.
+Over a socket pair the parent sends the kind of a grammar, its text and the processor time that it
+may take, as JSON; the child answers with a letter and a text: the grammar as the library takes it,
+or why there is none.
 """
 
 import json
@@ -16,7 +17,10 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from queue import LifoQueue
 
 from llguidance import LLTokenizer
 
@@ -26,11 +30,44 @@ from engine.grammars.vocabulary import of_bytes
 from engine.structured_outputs import INVALID_SCHEMA, TOO_COMPLEX, StructuredOutputs
 
 MAX_CPU_SECONDS = 1  # of processor time: a busy machine does not use it up
+# Of a grammar that has passed on another engine, perhaps just so: its request has tokens already.
+ACCEPTED_CPU_SECONDS = 30
 MAX_MEMORY_BYTES = 2 << 30
+NUM_PROCESSES = 2
 ANSWER_SECONDS = 60.0  # after which a process that neither answers nor computes is killed
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 _GRAMMAR, _REFUSED = "g", "x"
 _OF_LIMITS = ("too complex", "too large", "too big", "too many", "fuel", "limit")  # in errors that limits cause
+
+
+class TrialProcesses:
+    """Some, so that a grammar that takes long does not keep the next from being tried.
+    Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._all = [TrialProcess() for _ in range(NUM_PROCESSES)]
+        self._free: LifoQueue[TrialProcess] = LifoQueue()  # the last one first: others may never be needed
+        for process in self._all:
+            self._free.put(process)
+
+    def source(self, asked: StructuredOutputs, *, was_accepted: bool = False) -> str:
+        """As `TrialProcess.source`, once one is free."""
+        with self.one() as process:
+            return process.source(asked, was_accepted=was_accepted)
+
+    @contextmanager
+    def one(self) -> Iterator["TrialProcess"]:
+        process = self._free.get()
+        try:
+            yield process
+        finally:
+            self._free.put(process)
+
+    def close(self) -> None:
+        """End them; idempotent."""
+        for process in self._all:
+            process.close()
 
 
 class TrialProcess:
@@ -43,16 +80,19 @@ class TrialProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def source(self, asked: StructuredOutputs) -> str:
-        """The grammar as the library takes it. Raises InvalidRequest, which names the field."""
+    def source(self, asked: StructuredOutputs, *, was_accepted: bool = False) -> str:
+        """The grammar as the library takes it. Raises InvalidRequest, which names the field.
+        `was_accepted`: by another engine.
+        """
+        cpu_seconds = ACCEPTED_CPU_SECONDS if was_accepted else MAX_CPU_SECONDS
         with self._lock:
-            question = json.dumps([asked.kind, asked.text])
+            question = json.dumps([asked.kind, asked.text, cpu_seconds])
             told = self._ask_once(question)
             if told is None and self._status() in _KILLED:  # perhaps by somebody else
                 self.close()
                 told = self._ask_once(question)
             if told is None:
-                why = self._why_it_ended()
+                why = self._why_it_ended(cpu_seconds)
                 self.close()
                 raise InvalidRequest(f"{asked.param} {why}", param=asked.param, code=TOO_COMPLEX)
         if told[0] == _GRAMMAR:
@@ -107,12 +147,12 @@ class TrialProcess:
             )
         self._connection = Connection(ours.detach())
 
-    def _why_it_ended(self) -> str:
+    def _why_it_ended(self, cpu_seconds: int) -> str:
         status = self._status()
         if status is None:
             return f"could not be compiled within {ANSWER_SECONDS:g} s"
         if status == -signal.SIGXCPU:
-            return f"takes more than {MAX_CPU_SECONDS} s of computing to compile"
+            return f"takes more than {cpu_seconds} s of computing to compile"
         return f"ended the process that compiled it ({status}), perhaps by more than {MAX_MEMORY_BYTES} bytes"
 
 
@@ -124,8 +164,8 @@ def main() -> None:
     with Connection(os.dup(0)) as parent:
         try:
             while True:
-                kind, text = json.loads(parent.recv_bytes())
-                _allow_more_time()
+                kind, text, cpu_seconds = json.loads(parent.recv_bytes())
+                _allow_more_time(cpu_seconds)
                 parent.send_bytes(_answer(kind, text, vocabulary).encode(errors="replace"))
         except (EOFError, ConnectionError):
             pass  # the parent has ended, or has closed the connection
@@ -140,10 +180,10 @@ def _answer(kind: str, text: str, vocabulary: LLTokenizer) -> str:
     return _GRAMMAR + source
 
 
-def _allow_more_time() -> None:
+def _allow_more_time(cpu_seconds: int) -> None:
     """The kernel kills this process (SIGXCPU) after that much more processor time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = int(used.ru_utime + used.ru_stime) + 1 + MAX_CPU_SECONDS
+    seconds = int(used.ru_utime + used.ru_stime) + 1 + cpu_seconds
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 

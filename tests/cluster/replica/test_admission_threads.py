@@ -21,6 +21,9 @@ class Engine:
         self.is_let = threading.Event()
         self.threads: dict[str, str] = {}
 
+    def compiles(self, request: Request) -> bool:
+        return request.id.startswith("schema")
+
     def add_request(self, request: Request) -> None:
         self.threads[request.id] = threading.current_thread().name
         if request.id == "wrong":
@@ -58,3 +61,13 @@ def test_what_the_engine_refuses_is_raised() -> None:
     with pytest.raises(InvalidRequest, match="it is wrong"):
         admissions.add(request("wrong")).result(SECONDS)
     admissions.close()
+
+
+def test_only_a_grammar_that_is_to_be_compiled_waits_for_others() -> None:
+    engine: Any = Engine()
+    admissions = AdmissionThreads(engine)
+    for name in ("schema", "kept", "plain"):
+        admissions.add(request(name)).result(SECONDS)
+    admissions.close()
+    names = {request_id: name.rpartition("_")[0] for request_id, name in engine.threads.items()}
+    assert names == {"schema": "compiling-admissions", "kept": "admissions", "plain": "admissions"}

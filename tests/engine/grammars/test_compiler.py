@@ -74,7 +74,8 @@ def test_another_thread_goes_on_while_one_is_refused(compiler: Compiler) -> None
 
 def test_a_process_that_has_ended_is_started_again(compiler: Compiler) -> None:
     compiler.compile(structured("regex", "a", "r"))
-    process = compiler._trials._process
+    with compiler._trials.one() as trials:
+        process = trials._process
     assert process is not None
     process.kill()
     process.wait()
@@ -96,7 +97,8 @@ def test_references_as_deep_as_a_stack_end_no_process_but_the_trials(compiler: C
 
 def test_a_trial_whose_process_somebody_killed_is_made_again(compiler: Compiler) -> None:
     compiler.compile(structured("regex", "a", "r"))
-    process = compiler._trials._process
+    with compiler._trials.one() as trials:
+        process = trials._process
     assert process is not None
     process.send_signal(signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
