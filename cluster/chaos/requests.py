@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-KINDS = ("greedy", "seeded", "stop", "penalties", "choices", "logprobs", "chat")
+KINDS = ("greedy", "seeded", "stop", "penalties", "choices", "logprobs", "chat", "schema")
 WORDS = (
     "rain harbour seven lantern under march copper the river counts slow engine glass north of winter paper bird "
     "quiet field before light and stone they carry morning away from old tower green little bridge"
@@ -60,4 +60,22 @@ def _of_kind(kind: str, max_tokens: int) -> dict[str, Any]:
             return {"n": 2, "logprobs": 0}
         case "logprobs":
             return {"logprobs": 3, "top_p": 0.9}
+        case "schema":
+            wanted = {"name": "cargo", "schema": _list_of(max_tokens), "strict": True}
+            return {"response_format": {"type": "json_schema", "json_schema": wanted}, "logprobs": 0}
     return {"logprobs": 0, "top_k": 50}
+
+
+def _list_of(length: int) -> dict[str, Any]:
+    """The schema of a list so long that an answer of as many tokens does not come to its end."""
+    thing = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 9},
+            "kind": {"enum": ["stone", "paper", "bird"]},
+            "count": {"type": "integer", "minimum": 0, "maximum": 999},
+        },
+        "required": ["name", "kind", "count"],
+        "additionalProperties": False,
+    }
+    return {"type": "array", "items": thing, "minItems": length}

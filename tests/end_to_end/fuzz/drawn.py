@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 
 from tests.cluster.api.test_fuzz import FIELDS, messages, values
+from tests.end_to_end.fuzz.forms import forms, hostile
 from tests.end_to_end.fuzz.judge import HANG_SECONDS, Judge
 
 ROUTES = ("/v1/chat/completions", "/v1/completions")
+ASKED = {"messages": [{"role": "user", "content": "Hello?"}]}
 MOST = {"max_tokens": 4, "max_completion_tokens": 4, "n": 3, "best_of": 3, "beam_width": 3, "min_tokens": 4}
 
 
@@ -44,6 +46,13 @@ class Drawn:
         fields = st.dictionaries(st.sampled_from(FIELDS), values, max_size=4)
         bodies = st.tuples(prompts, fields).map(lambda parts: parts[0] | parts[1])
         self._draw(st.tuples(st.sampled_from(ROUTES), bodies), count, self._send_body)
+
+    def by_forms(self, count: int) -> None:
+        """Answers that are to have a form, which may be none."""
+        for form in hostile():
+            self._send_body((ROUTES[0], ASKED | form))
+            self._after_each()
+        self._draw(forms.map(lambda form: (ROUTES[0], ASKED | form)), count, self._send_body)
 
     def by_bytes(self, count: int) -> None:
         """Bodies that are hardly ever JSON."""

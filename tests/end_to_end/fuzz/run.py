@@ -49,7 +49,8 @@ def run(
     drawn.by_description(GenerationMode.POSITIVE, part)  # for each of two routes
     drawn.by_description(GenerationMode.NEGATIVE, part)
     drawn.by_fields(2 * part)
-    drawn.by_bytes(2 * part)
+    drawn.by_bytes(part)
+    drawn.by_forms(part)
     for send in (extremes.upgrades, extremes.oddities, lambda: extremes.large(scale)):
         send()
         canary.look()
