@@ -5,6 +5,9 @@ REQUEST_QUARANTINED = "request_quarantined"  # it crashed worker processes
 STEP_FAILED = "step_failed"  # every step with it raised an exception
 CACHE_TOO_SMALL = "cache_too_small"  # after workers were replaced there is less cache than it needs
 DEADLINE_EXCEEDED = "deadline_exceeded"  # its timeout passed
+NO_TOKEN_LEFT = "no_token_left"  # its parameters and its structured output exclude each other
+TOKEN_TOO_COMPLEX = "token_too_complex"  # its structured output takes too much work at one token
+OF_THE_REQUEST = (NO_TOKEN_LEFT, TOKEN_TOO_COMPLEX)  # it would end so on every engine, each time
 
 FINGERPRINT_CHANGED = "fingerprint_changed"  # only engines with another fingerprint are left
 
@@ -33,8 +36,12 @@ class InvalidConfig(SquadronError):
 
 class InputProcessingError(SquadronError):
     """Something failed that concerns one request only (tokenizer, processors, sampling); that
-    request ends, the batch continues.
+    request ends, the batch continues. `code` may be one of those above.
     """
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class StepFailure(SquadronError):

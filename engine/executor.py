@@ -7,7 +7,7 @@ from typing import Protocol
 
 from engine.errors import WorkerLost
 from engine.outputs import SamplerOutput
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, StepMasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,11 @@ class Executor(Protocol):
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
         """Queue one step; never blocks on the step's work."""
+
+    def supply(self, masks: StepMasks) -> None:
+        """The late part of a step that was submitted with `awaits_masks`; never blocks. Without it
+        the step does not end.
+        """
 
     def restart(self) -> Capacity:
         """Replace lost workers; steps submitted from now on carry the next epoch, even if it fails:

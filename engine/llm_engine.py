@@ -10,6 +10,7 @@ from engine.admission.admission import Admission
 from engine.admission.cache_size import CacheSize
 from engine.admission.requests import Requests
 from engine.batch.batch import build_request
+from engine.batch.masks import OwedMasks
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.errors import EngineDead, InvalidConfig, StepFailure
@@ -45,6 +46,7 @@ class LLMEngine:
         self.requests = Requests(self.admission, self.processor, self.recorder, self.recovery.suspects)
         self.dead: str | None = None  # why the engine has given up
         self._in_flight: deque[tuple[SchedulerOutputs, Future[SamplerOutput]]] = deque()
+        self._masks = OwedMasks(executor)
 
     def start(self) -> None:
         """Start the workers; raises WorkerLost, or InvalidConfig, also if the cache cannot hold a
@@ -75,6 +77,7 @@ class LLMEngine:
         self.requests.end_late()
         while len(self._in_flight) < self.executor.depth and self._submit_next():
             pass
+        self._send_masks()
         if not self._in_flight:
             return self.requests.take_outputs()
         waited_since = time.monotonic()
@@ -106,6 +109,7 @@ class LLMEngine:
         changed or freed.
         """
         self._in_flight.clear()
+        self._masks.clear()
         return self.requests.abandon(message)
 
     def stats(self) -> EngineStats:
@@ -122,8 +126,15 @@ class LLMEngine:
             request = build_request(plan, self.scheduler.blocks, self.recovery.epoch)
             self.recorder.submitted(plan, request, started, scheduled, time.monotonic())
             self._in_flight.append((plan, self.executor.submit(request)))
+            if request.awaits_masks:
+                self._masks.owe(plan, request.epoch)
         self.requests.end_outgrown(plan.outgrown)
         return not plan.is_empty
+
+    def _send_masks(self) -> None:
+        for group, message, code in self._masks.send():
+            if not group.is_over:
+                self.requests.fail(group, message, code)
 
     def _process(self, plan: SchedulerOutputs, output: SamplerOutput, waited_since: float) -> list[RequestOutput]:
         assert output.step == plan.step, f"step {plan.step} was answered by step {output.step}"
@@ -131,6 +142,7 @@ class LLMEngine:
         seconds = self.recorder.arrived(plan, output, now)
         self.scheduler.preemption.costs.measured(plan, seconds)
         news = self.processor.process(plan, output, self.scheduler, now)
+        self._send_masks()  # at once: workers may be waiting for them
         for group, told in news:
             if told.finished:
                 self.requests.remove(group)
@@ -143,6 +155,7 @@ class LLMEngine:
         """
         lost = [plan for plan, _ in self._in_flight]
         self._in_flight.clear()
+        self._masks.clear()
         try:
             capacity, verdict = self.recovery.recover(failure, lost, len(self.requests))
         except EngineDead as dead:

@@ -44,7 +44,8 @@ class SamplingColumns:
     # Prompt logprobs: the row's token is given (a prompt token), not sampled.
     has_target: np.ndarray = if_used(np.bool_)
     target_ids: np.ndarray = if_used(np.int32)
-    # Of rows that a grammar constrains: bit t of its words is whether token t may be sampled.
+    # Of rows that a grammar constrains: bit t of its words is whether token t may be sampled. They
+    # come late (`engine.step.StepMasks`): a step is sent without.
     mask_starts: np.ndarray = ragged()
     mask_words: np.ndarray = ragged()
     # Only these may be sampled, where a row names any.

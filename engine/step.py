@@ -1,5 +1,6 @@
 """A step as a value: everything the workers need, in flat arrays."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,3 +35,27 @@ class ExecuteModelRequest:
     blocks_to_swap_out: np.ndarray  # [*, 2] int32: device block -> host block
     blocks_to_swap_in: np.ndarray  # [*, 2] int32: host block -> device block
     blocks_to_copy: np.ndarray  # [*, 2] int32: device block -> device block
+    awaits_masks: bool = False  # its `StepMasks` follow, for which sampling waits
+
+
+@dataclass(frozen=True, slots=True)
+class StepMasks:
+    """The late part of a step: which tokens may be sampled, where a grammar says so.
+
+    It depends on tokens that the steps before still sample, and nothing but sampling needs it: the
+    step is sent before, and its layers are computed meanwhile.
+    """
+
+    epoch: int
+    step: int
+    mask_starts: np.ndarray  # [R + 1] int32, or [0] if no row has a mask; see `SamplingColumns`
+    mask_words: np.ndarray  # int32
+
+
+# Waits for the masks of a step that awaits some; raises if none can come any more.
+LateMasks = Callable[[ExecuteModelRequest], StepMasks]
+
+
+def none_follow(request: ExecuteModelRequest) -> StepMasks:
+    """The `LateMasks` of those who run steps that await none."""
+    raise AssertionError(f"step {request.step} awaits masks, which nobody sends")

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from engine.errors import (
     DEADLINE_EXCEEDED,
     FINGERPRINT_CHANGED,
+    OF_THE_REQUEST,
     REQUEST_QUARANTINED,
     DeadlineExceeded,
     EngineDead,
@@ -132,6 +133,12 @@ def as_api_error(error: Exception) -> ApiError:
             # The server closes the connection, too.
             message = "The server failed while it worked on the request"
             return ApiError(500, message, code="internal_error", headers={"connection": "close"})
+
+
+def request_failed(message: str | None, code: str | None) -> ApiError:
+    """The error answer for a request that an engine began and ended with an error of its own."""
+    status = 400 if code in OF_THE_REQUEST else 500
+    return ApiError(status, f"The request failed: {message}", code=code or "generation_failed")
 
 
 def _spread(seconds: float) -> float:

@@ -13,7 +13,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig, WorkerLost
 from engine.executor import Capacity
 from engine.outputs import SamplerOutput
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, StepMasks
 
 
 class RayExecutor:
@@ -66,6 +66,11 @@ class RayExecutor:
             WorkerLost(0, f"step {request.step} is of epoch {request.epoch}, and this is epoch {self._epoch}")
         )
         return future
+
+    def supply(self, masks: StepMasks) -> None:
+        steps = self._group.steps if self._group is not None else None
+        if steps is not None and masks.epoch == self._epoch:
+            steps.supply(masks)
 
     def restart(self) -> Capacity:
         self._epoch += 1

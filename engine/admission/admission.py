@@ -2,16 +2,16 @@
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from engine.admission.limits import Limits, check_request, stop_token_ids
+from engine.admission.limits import Limits, check_first_token, check_request, stop_token_ids
 from engine.batch.sampling_rows import pack_params, uses_rare_columns
 from engine.config import EngineConfig
 from engine.grammars.kept import Grammars
 from engine.output.beam_search import num_candidates
 from engine.output.output_processor import OutputProcessor
 from engine.outputs import RequestMetrics
-from engine.request import Arrival
+from engine.request import Arrival, Request
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
 
 # One level of priority is worth this many arrivals: at most that many later requests overtake one,
@@ -37,10 +37,21 @@ class Admission:
         on nothing that changes while the engine runs, so any thread may call it, and should.
         """
         check_request(arrival.request, arrival.prompt_token_ids, self.limits)
-        asked = arrival.request.params.structured_outputs
-        if asked is None or arrival.matcher is not None:
-            return arrival
-        return arrival.with_matcher(self._grammars.matcher(asked))
+        params = arrival.request.params
+        if arrival.matcher is not None:
+            return arrival  # it has been checked
+        has_tokens = any(arrival.request.resume.output_ids)
+        if params.structured_outputs is not None:
+            matcher = self._grammars.matcher(params.structured_outputs, was_accepted=has_tokens)
+            arrival = arrival.with_matcher(matcher)
+        if not has_tokens:
+            check_first_token(params, self._bad_words(params.bad_words), arrival.matcher, self.limits)
+        return arrival
+
+    def compiles(self, request: Request) -> bool:
+        """Whether `check` will have to compile the request's grammar."""
+        asked = request.params.structured_outputs
+        return asked is not None and not self._grammars.has(asked)
 
     def make_group(self, arrival: Arrival) -> SequenceGroup:
         """A request's group: a sequence and a lane for each choice, or one lane of beams, which
@@ -68,7 +79,7 @@ class Admission:
             metrics=RequestMetrics(arrival.time, phase_start=arrival.time),
             prompt_logprobs_sent=any(request.resume.output_ids),
             prefix_salt=_salt(request.cache_salt) if self._shares_prefixes else None,
-            bad_words_ids=_bad_words(params.bad_words, self._processor.tokenizer.encode_word),
+            bad_words_ids=self._bad_words(params.bad_words),
             eos_token_ids=self.limits.eos_token_ids,
             history_matters=params.history_matters,
             has_penalties=params.has_penalties,
@@ -84,6 +95,12 @@ class Admission:
         self._processor.replay(group)
         _make_lanes(group)
         return group
+
+    def _bad_words(self, bad_words: Iterable[str]) -> list[list[int]]:
+        """The token ids of each word, at the start of a text and after a space."""
+        encode_word = self._processor.tokenizer.encode_word
+        words = {tuple(encode_word(form)) for word in bad_words for form in (word, f" {word}")}
+        return [list(word) for word in sorted(words) if word]
 
     def _take_place(self, priority: int) -> tuple[int, int]:
         """The order of the request that arrives now."""
@@ -109,9 +126,3 @@ def _sequences(arrival: Arrival, count: int) -> list[Sequence]:
 
 def _salt(salt: str | None) -> bytes:
     return hashlib.blake2b(salt.encode(), digest_size=16).digest() if salt else b""
-
-
-def _bad_words(bad_words: Iterable[str], encode_word: Callable[[str], list[int]]) -> list[list[int]]:
-    """The token ids of each word, at the start of a text and after a space."""
-    words = {tuple(encode_word(form)) for word in bad_words for form in (word, f" {word}")}
-    return [list(word) for word in sorted(words) if word]

@@ -1,12 +1,15 @@
 """Limits of one request: one that could never run is rejected when it arrives."""
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
-from engine.errors import InvalidRequest
+from engine.errors import NO_TOKEN_LEFT, InvalidRequest
+from engine.grammars.interface import Constraint, Matcher
 from engine.output.beam_search import num_candidates
 from engine.request import Request
 from engine.sampling_params import SamplingParams
+from engine.scheduling.bans import nothing_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,30 @@ def check_request(request: Request, prompt_token_ids: list[int], limits: Limits)
     if params.beam_width is not None:
         _check_beams_fit(params.beam_width, num_prompt, wanted, limits)
     return wanted
+
+
+def check_first_token(
+    params: SamplingParams, bad_words_ids: Iterable[Seq[int]], matcher: Matcher | None, limits: Limits
+) -> None:
+    """Raises InvalidRequest if the request's parameters and its grammar leave no first token; a
+    later one they may still exclude.
+    """
+    names = [name for name in ("allowed_token_ids", "bad_words", "min_tokens") if getattr(params, name)]
+    if not names:
+        return
+    banned = {word[0] for word in bad_words_ids if len(word) == 1}
+    if params.min_tokens:
+        banned |= stop_token_ids(params, limits.eos_token_ids)
+    mask = None
+    if matcher is not None:
+        banned.difference_update(limits.eos_token_ids)
+        ends = limits.eos_token_ids if params.min_tokens or params.ignore_eos else ()
+        mask = matcher.masks.fill([Constraint(matcher, ends)])[0]
+    if nothing_left(params.allowed_token_ids, banned, mask):
+        if params.structured_outputs is not None:
+            names.append(params.structured_outputs.param)
+        message = f"{' and '.join(names)} exclude each other: no first token is left"
+        raise InvalidRequest(message, param=names[0], code=NO_TOKEN_LEFT)
 
 
 def _check_beams_fit(beam_width: int, num_prompt: int, wanted: int, limits: Limits) -> None:

@@ -4,6 +4,7 @@ is numpy gathers.
 
 import numpy as np
 
+from engine.batch.masks import awaits_masks
 from engine.batch.sampling_rows import SampledRow, sampling_columns
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
@@ -47,6 +48,7 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         blocks_to_swap_out=_pairs(plan.blocks_to_swap_out),
         blocks_to_swap_in=_pairs(plan.blocks_to_swap_in),
         blocks_to_copy=_pairs(plan.blocks_to_copy),
+        awaits_masks=awaits_masks(plan),
     )
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.grammars.interface import Constraint
 from engine.sampling_columns import ALWAYS, DTYPES, PLAIN, SamplingColumns
 from engine.sampling_params import SamplingParams
+from engine.scheduling.bans import banned_ids
 from engine.scheduling.sequence import Sequence, SequenceGroup
 
 # A sampled row: its sequence, the position of its token, and the prompt token there if it is given,
@@ -45,7 +45,6 @@ def uses_rare_columns(params: SamplingParams) -> bool:
     return (
         any(_value(params, name) != plain for name, plain in _IF_USED.items())
         or bool(params.logit_bias or params.bad_words or params.min_tokens or params.allowed_token_ids)
-        or params.structured_outputs is not None
         or params.prompt_logprobs is not None
     )
 
@@ -64,7 +63,6 @@ def sampling_columns(rows: list[SampledRow]) -> SamplingColumns:
     if any([row[0].wants_rare_columns for row in rows]):
         columns |= {name: packed[name].copy() for name, plain in _IF_USED.items() if (packed[name] != plain).any()}
         columns |= _targets(rows, columns["logprob_counts"]) | _history(rows) | _bias(rows) | _allowed(rows)
-        columns |= _mask(rows)
     return SamplingColumns(**columns)
 
 
@@ -107,14 +105,7 @@ def _bias(rows: list[SampledRow]) -> dict[str, np.ndarray]:
 
 
 def _biases(group: SequenceGroup, seq: Sequence, position: int) -> list[tuple[int, float]]:
-    banned: set[int] = set()
-    if position - seq.num_prompt_tokens < group.params.min_tokens:
-        banned |= group.stop_token_ids
-        if seq.matcher is not None:
-            banned.difference_update(group.eos_token_ids)  # see `_banned_ends`
-    for word in group.bad_words_ids:
-        if seq.output_ids[len(seq.output_ids) - len(word) + 1 :] == word[:-1] and len(seq.output_ids) >= len(word) - 1:
-            banned.add(word[-1])
+    banned = banned_ids(group, seq, position)
     biases = [(token_id, bias) for token_id, bias in (group.params.logit_bias or {}).items() if token_id not in banned]
     return biases + [(token_id, float("-inf")) for token_id in sorted(banned)]
 
@@ -125,29 +116,6 @@ def _allowed(rows: list[SampledRow]) -> dict[str, np.ndarray]:
         return {}
     starts, ids = _ragged(allowed)
     return {"allowed_starts": starts, "allowed_ids": ids}
-
-
-def _mask(rows: list[SampledRow]) -> dict[str, np.ndarray]:
-    """What the rows' grammars allow."""
-    constraints = [
-        None if seq.matcher is None or target is not None else Constraint(seq.matcher, _banned_ends(group, seq))
-        for group, seq, _, _, target in rows
-    ]
-    some = [constraint for constraint in constraints if constraint is not None]
-    if not some:
-        return {}
-    masks = some[0].matcher.masks.fill(some)
-    starts = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum([masks.shape[1] if constraint else 0 for constraint in constraints], out=starts[1:])
-    return {"mask_starts": starts, "mask_words": masks.reshape(-1)}
-
-
-def _banned_ends(group: SequenceGroup, seq: Sequence) -> tuple[int, ...]:
-    """The end tokens that the request does not want now. Where its grammar leaves nothing else, it
-    ends nevertheless.
-    """
-    is_early = len(seq.token_ids) - seq.num_prompt_tokens < group.params.min_tokens
-    return group.eos_token_ids if is_early or group.params.ignore_eos else ()
 
 
 def _ragged(lists: Seq[Seq[int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -5,10 +5,11 @@ its request.
 import logging
 from collections.abc import Sequence as Seq
 
-from engine.errors import InputProcessingError, SquadronError
+from engine.errors import NO_TOKEN_LEFT, InputProcessingError, SquadronError
 from engine.output import beam_search, decoding
 from engine.output.stopping import replay_text
 from engine.outputs import CompletionOutput, RequestOutput, SamplerOutput
+from engine.scheduling.bans import leave_nothing
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence, SequenceGroup, Status
@@ -43,11 +44,12 @@ class OutputProcessor:
             if entry.num_samples:
                 entry.seq.num_pending -= 1
             is_finite = rows.all_finite or all(rows.is_finite[first_row:row])
-            if not is_finite:
+            is_wrong = not is_finite and not leave_nothing(entry.group, entry.seq)
+            if is_wrong:
                 scheduler.blocks.distrust(entry.group)
             if entry.seq.finish_reason is not None or plan.step < entry.seq.first_valid_step:
                 self.num_discarded_rows += entry.num_samples
-            elif not is_finite and entry.seq.has_found_blocks and not _is_stuck(entry.seq):
+            elif is_wrong and entry.seq.has_found_blocks:
                 logger.warning("request %s is computed again: not finite, on found blocks", entry.group.request.id)
                 scheduler.start_over(entry.group, entry.seq)
             elif row > first_row:
@@ -99,7 +101,7 @@ class OutputProcessor:
         sampled_row = first_row + entry.num_prompt_rows
         try:
             if not is_finite:
-                raise InputProcessingError(_why_no_token(seq))
+                raise _no_token(group, seq)
             if entry.num_prompt_rows:
                 decoding.take_prompt_logprobs(entry, rows, first_row)
             if entry.num_samples == 0:
@@ -116,7 +118,7 @@ class OutputProcessor:
             if seq.finish_reason is not None:
                 scheduler.retire(group, seq)
         except Exception as error:
-            group.error = _trouble(group, error)
+            group.error, group.error_code = _trouble(group, error)
 
     def _tell_or_fail(
         self, group: SequenceGroup, gained: list[CompletionOutput], scheduler: Scheduler, now: float
@@ -124,7 +126,7 @@ class OutputProcessor:
         try:
             return self._tell(group, gained, scheduler, now)
         except Exception as error:
-            return self.fail(group, _trouble(group, error), gained=gained)
+            return self.fail(group, *_trouble(group, error), gained=gained)
 
     def _tell(
         self, group: SequenceGroup, gained: list[CompletionOutput], scheduler: Scheduler, now: float
@@ -133,7 +135,7 @@ class OutputProcessor:
         if group.is_over:
             return None
         if group.error is not None:
-            return self.fail(group, group.error, gained=gained)
+            return self.fail(group, group.error, group.error_code, gained=gained)
         has_candidates = group.params.beam_width is not None and any(seq.candidates for seq in group.live)
         if not (gained or has_candidates):
             return None
@@ -158,24 +160,18 @@ class OutputProcessor:
         scheduler.queues.waiting.set_may_pass(group, may_pass=True)
 
 
-def _is_stuck(seq: Sequence) -> bool:
-    """Whether its grammar has come to a limit, so that no token can be sampled."""
-    return seq.matcher is not None and seq.matcher.error is not None
+def _no_token(group: SequenceGroup, seq: Sequence) -> InputProcessingError:
+    """Why a row's result is none."""
+    if leave_nothing(group, seq):
+        return InputProcessingError("no token is left that the request's parameters allow", code=NO_TOKEN_LEFT)
+    return InputProcessingError("the model gave no finite probabilities for this request's next token")
 
 
-def _why_no_token(seq: Sequence) -> str:
-    if seq.matcher is None:
-        return "the model gave no finite probabilities for this request's next token"
-    if seq.matcher.error is not None:
-        return f"the structured output takes too much work at this token: {seq.matcher.error}"
-    return "no token is left that both the structured output and the request's other parameters allow"
-
-
-def _trouble(group: SequenceGroup, error: Exception) -> str:
-    """The error of a request that failed by itself; also logged."""
+def _trouble(group: SequenceGroup, error: Exception) -> tuple[str, str | None]:
+    """The error, and its code, of a request that failed by itself; also logged."""
     message = str(error) if isinstance(error, SquadronError) else f"{type(error).__name__}: {error}"
     logger.warning("request %s failed: %s", group.request.id, message)
-    return message
+    return message, error.code if isinstance(error, InputProcessingError) else None
 
 
 def _request_output(group: SequenceGroup, gained: list[CompletionOutput]) -> RequestOutput:

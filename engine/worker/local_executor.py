@@ -13,7 +13,8 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig, StepFailure, StepRaised, WorkerLost, in_a_line
 from engine.executor import Capacity
 from engine.outputs import SamplerOutput
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, StepMasks
+from engine.worker.mask_queue import MaskQueue
 
 logger = logging.getLogger("squadron.executor")
 
@@ -40,6 +41,7 @@ class LocalExecutor:
         self._epoch = 0
         self._failure: StepFailure | None = None
         self._overlaps = overlaps
+        self._masks = MaskQueue()
         # Everything of the worker but waiting happens in one thread, which owns its OpenMP threads.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
         self._waiting = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outputs")
@@ -53,7 +55,11 @@ class LocalExecutor:
         launched = self._thread.submit(self._launch, request)
         return self._waiting.submit(self._finish, request, launched.result)
 
+    def supply(self, masks: StepMasks) -> None:
+        self._masks.put(masks)
+
     def restart(self) -> Capacity:
+        self._masks.end(self._epoch)
         self._epoch += 1
         self._waiting.submit(lambda: None).result()  # the epoch's last step has been answered
         try:
@@ -68,6 +74,7 @@ class LocalExecutor:
         return False
 
     def shutdown(self) -> None:
+        self._masks.end(self._epoch)
         self._thread.shutdown(cancel_futures=True)
         self._waiting.shutdown(cancel_futures=True)
 
@@ -100,7 +107,7 @@ class LocalExecutor:
         if self._failure is not None:
             raise self._failure
         with self._failing(request):
-            return self._worker.launch(request)
+            return self._worker.launch(request, self._masks.take)
 
     def _finish(self, request: ExecuteModelRequest, launched: Callable[[], Any]) -> SamplerOutput:
         step = launched()
@@ -116,6 +123,8 @@ class LocalExecutor:
     def _failing(self, request: ExecuteModelRequest) -> Iterator[None]:
         try:
             yield
+        except StepFailure:  # a step that waited for masks when its epoch ended
+            raise
         except Exception as error:
             logger.exception("step %d of epoch %d failed", request.step, request.epoch)
             failure = WorkerLost if self._worker.is_beyond_repair(error) else StepRaised

@@ -4,14 +4,14 @@ and come out as tokens.
 
 import time
 from collections import deque
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, LateMasks, none_follow
 from engine.worker.cache.block_mover import BlockMover
 from engine.worker.cache.kv_cache import KVCache
 from engine.worker.device.device import Capture, Device
@@ -101,14 +101,14 @@ class ModelRunner:
         self._graphs = None
         self._sample_graphs = None
 
-    def launch(self, request: ExecuteModelRequest) -> PendingStep:
+    def launch(self, request: ExecuteModelRequest, late_masks: LateMasks = none_follow) -> PendingStep:
         """The whole step, in the order of its contract; an output on the rank that speaks. On a GPU
-        nothing is waited for.
+        nothing is waited for but masks that have not come, which leaves the device its layers.
         """
         launched_ns = time.perf_counter_ns()
         self._mover.move(request)
         residual = self._forward(request) if len(request.input_ids) else None
-        sampled = self._sample(request, residual) if self._stage.is_last else None
+        sampled = self._sample(request, residual, late_masks) if self._stage.is_last else None
         if sampled is not None and self._stage.is_first:
             self._tokens.append((request.step, sampled.token_ids))
         return PendingStep(request, sampled if self._speaks else None, self._device, launched_ns)
@@ -172,18 +172,22 @@ class ModelRunner:
         carried = upload({"rows": rows, "sampled_rows": sampled_rows}, input_ids.device)
         input_ids.index_copy_(0, carried["rows"], tokens.index_select(0, carried["sampled_rows"]))
 
-    def _sample(self, request: ExecuteModelRequest, residual: Tensor | None) -> Sampled:
-        if self._sample_graphs is not None and self._sample_graphs.takes(request.sampling):
+    def _sample(self, request: ExecuteModelRequest, residual: Tensor | None, late_masks: LateMasks) -> Sampled:
+        columns = request.sampling
+        if self._sample_graphs is not None and not request.awaits_masks and self._sample_graphs.takes(columns):
             assert residual is not None, "rows are sampled of a step without tokens"
-            return self._sample_graphs.run(_take(residual, request.sampled_rows), request.sampling)
-        num_top = num_top_logprobs(request.sampling) if self._speaks else None
+            return self._sample_graphs.run(_take(residual, request.sampled_rows), columns)
+        num_top = num_top_logprobs(columns) if self._speaks else None
         num_rows = len(request.sampled_rows)
         parts = []
         for start in range(0, num_rows, MAX_LOGITS_ROWS):
             assert residual is not None, "rows are sampled of a step without tokens"
             stop = min(start + MAX_LOGITS_ROWS, num_rows)
             logits = self._model.logits(_take(residual, request.sampled_rows[start:stop]))
-            parts.append(sample(logits, take_rows(request.sampling, start, stop), self._ops, num_top))
+            if request.awaits_masks and start == 0:
+                masks = late_masks(request)
+                columns = replace(columns, mask_starts=masks.mask_starts, mask_words=masks.mask_words)
+            parts.append(sample(logits, take_rows(columns, start, stop), self._ops, num_top))
         return _join(parts, self._model.device)
 
 

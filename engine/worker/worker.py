@@ -6,7 +6,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.outputs import SamplerOutput
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, LateMasks, none_follow
 from engine.worker.cache.room import CacheRoom
 from engine.worker.device.out_of_memory import out_of_memory_advice
 from engine.worker.loading import load
@@ -90,18 +90,18 @@ class Worker:
         """
         return self._shard.device.is_asynchronous
 
-    def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
+    def execute(self, request: ExecuteModelRequest, late_masks: LateMasks = none_follow) -> SamplerOutput | None:
         """Run one step; None unless this is the last stage's first rank. An error is every rank's:
         none is left waiting.
         """
-        return self.finish(self.launch(request))
+        return self.finish(self.launch(request, late_masks))
 
-    def launch(self, request: ExecuteModelRequest) -> PendingStep:
+    def launch(self, request: ExecuteModelRequest, late_masks: LateMasks = none_follow) -> PendingStep:
         """Begin one step, after those launched before."""
         assert self._runner is not None, "there is no cache yet"
         try:
             with torch.inference_mode():
-                return self._runner.launch(request)
+                return self._runner.launch(request, late_masks)
         except Exception:
             self.abort()
             raise

@@ -279,7 +279,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--case", nargs=3)
     parser.add_argument("--vocabulary", type=Path, help="of an earlier run")
+    parser.add_argument("--train", type=Path, metavar="FILE", help="make a vocabulary, and measure nothing")
     asked = parser.parse_args()
+    if asked.train:
+        train(asked.train)
+        return
     if asked.case:
         print(json.dumps(measure(*asked.case)))
         return

@@ -16,7 +16,7 @@ from cluster.workers.steps.deadline import StepDeadline
 from cluster.workers.steps.step_channel import StepChannel
 from cluster.workers.steps.step_loop import serve_steps
 from engine.outputs import SamplerOutput
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, LateMasks, none_follow
 from tests.engine.worker.steps import decode_step, make_output
 
 WARM_UP_STEPS = 200
@@ -30,14 +30,14 @@ class IdleWorker:
 
     is_asynchronous = False
 
-    def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
+    def execute(self, request: ExecuteModelRequest, late_masks: LateMasks) -> SamplerOutput | None:
         return make_output(request, request.input_ids) if self._rank == 0 else None
 
-    def launch(self, request: ExecuteModelRequest) -> ExecuteModelRequest:
+    def launch(self, request: ExecuteModelRequest, late_masks: LateMasks) -> ExecuteModelRequest:
         return request
 
     def finish(self, step: ExecuteModelRequest) -> SamplerOutput | None:
-        return self.execute(step)
+        return self.execute(step, none_follow)
 
     def blames_peer(self, error: Exception) -> bool:
         return False

@@ -13,7 +13,7 @@ import numpy as np
 from engine.errors import StepFailure, StepRaised, WorkerLost
 from engine.executor import Capacity
 from engine.outputs import SamplerOutput
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, StepMasks
 
 BLOCK_SIZE = 16
 M1, M2, M3, M4 = (
@@ -72,6 +72,14 @@ def next_token(
     return token
 
 
+class HiddenResult(Future[SamplerOutput]):
+    """An engine that asks for it before it can be there would wait for ever."""
+
+    def result(self, timeout: float | None = None) -> SamplerOutput:
+        assert self.done(), "the engine waits for a step whose masks it has not sent"
+        return super().result(timeout)
+
+
 class HistoryExecutor:
     """A real `Executor`. `depth` steps may be in flight; their results stay hidden until the engine
     asks.
@@ -97,6 +105,8 @@ class HistoryExecutor:
         self.host = np.zeros((2, self.capacity.num_cpu_blocks, BLOCK_SIZE), np.uint64)
         self.samples: deque[tuple[int, np.ndarray]] = deque(maxlen=self.depth + 1)
         self.failure: StepFailure | None = None
+        self.submitted: deque[tuple[ExecuteModelRequest, HiddenResult]] = deque()  # that await masks, or follow such
+        self.masks: dict[int, StepMasks] = {}
         return self.capacity
 
     def restart(self) -> Capacity:
@@ -111,16 +121,31 @@ class HistoryExecutor:
         pass
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
-        future: Future[SamplerOutput] = Future()
+        future = HiddenResult()
         assert request.epoch == self.epoch
         self.num_steps += 1
-        self.failure = self.failure or self._fail(request)
-        if self.failure is not None:
-            future.set_exception(self.failure)
-        else:
+        self.submitted.append((request, future))
+        self._run()
+        return future
+
+    def supply(self, masks: StepMasks) -> None:
+        assert masks.epoch == self.epoch
+        self.masks[masks.step] = masks
+        self._run()
+
+    def _run(self) -> None:
+        """Steps in order, up to one whose masks have not come."""
+        while self.submitted:
+            request, future = self.submitted[0]
+            self.failure = self.failure or self._fail(request)
+            if self.failure is None and request.awaits_masks and request.step not in self.masks:
+                return
+            self.submitted.popleft()
+            if self.failure is not None:
+                future.set_exception(self.failure)
+                continue
             with np.errstate(over="ignore"):
                 future.set_result(self.execute(request))
-        return future
 
     def _fail(self, request: ExecuteModelRequest) -> StepFailure | None:
         tokens = set(request.input_ids.tolist())
@@ -165,6 +190,8 @@ class HistoryExecutor:
         columns = request.sampling
         count = max(int(columns.logprob_counts.max(initial=0)) - 1, 0)
         has_target, target_ids = columns.whole("has_target"), columns.whole("target_ids")
+        masks = self.masks.pop(request.step) if request.awaits_masks else None
+        is_finite = np.ones(len(hidden), np.bool_)
         tokens, top_ids, top_logprobs = [], [], []
         for row, state in enumerate(hidden.tolist()):
             history = _ragged(columns.history_starts, columns.history_ids, row)
@@ -175,12 +202,13 @@ class HistoryExecutor:
                 int(columns.choice[row]),
                 int(columns.position[row]),
             )
-            token = next_token(state, key, history, set(biased), self.vocab_size)
+            banned = set(biased) | self._masked(masks, row)
+            is_finite[row] = len(banned) < self.vocab_size
+            token = next_token(state, key, history, banned, self.vocab_size) if is_finite[row] else 0
             tokens.append(target_ids[row] if has_target[row] else token)
             ids, logprobs = ranked_tokens(state, count, self.vocab_size)
             top_ids.append(ids)
             top_logprobs.append(logprobs)
-        is_finite = np.ones(len(hidden), np.bool_)
         if request.step in self.poison and len(hidden):
             is_finite[0] = False
         return SamplerOutput(
@@ -194,6 +222,10 @@ class HistoryExecutor:
             top_logprobs=np.array(top_logprobs, np.float32).reshape(len(hidden), count),
             execute_ns=np.zeros(1, np.int64),
         )
+
+    def _masked(self, masks: StepMasks | None, row: int) -> set[int]:
+        words = () if masks is None else _ragged(masks.mask_starts, masks.mask_words, row)
+        return {token for token in range(self.vocab_size) if words and not words[token // 32] >> token % 32 & 1}
 
 
 def _ragged(starts: np.ndarray, values: np.ndarray, row: int) -> tuple[int, ...]:

@@ -9,7 +9,8 @@ from typing import Any
 from engine.config import EngineConfig
 from engine.executor import Capacity, smallest
 from engine.outputs import SamplerOutput
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, StepMasks
+from engine.worker.mask_queue import MaskQueue
 from engine.worker.ranks import LOOPBACK, join_store, open_store
 from engine.worker.worker import Worker
 
@@ -23,6 +24,7 @@ class ThreadExecutor:
         self.depth = max(2, config.pipeline_parallel_size)
         self.runs_ahead = config.pipeline_parallel_size == 1
         self._config = config
+        self._masks = [MaskQueue() for _ in range(config.world_size)]
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix=f"rank {rank}") for rank in range(config.world_size)]
 
     def start(self) -> Capacity:
@@ -35,10 +37,15 @@ class ThreadExecutor:
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
         futures = [
-            thread.submit(worker.execute, request) for thread, worker in zip(self._threads, self._workers, strict=True)
+            thread.submit(worker.execute, request, masks.take)
+            for thread, worker, masks in zip(self._threads, self._workers, self._masks, strict=True)
         ]
         speaker: Future[Any] = futures[self._config.world_size - self._config.tensor_parallel_size]
         return speaker
+
+    def supply(self, masks: StepMasks) -> None:
+        for queue in self._masks[-self._config.tensor_parallel_size :]:
+            queue.put(masks)
 
     def restart(self) -> Capacity:
         raise AssertionError("threads cannot be killed")

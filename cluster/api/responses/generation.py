@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import NamedTuple
 
-from cluster.api.errors import ApiError
+from cluster.api.errors import ApiError, request_failed
 from cluster.api.requests.call import Call
 from cluster.api.responses.protocol import FinishReason, PromptTokensDetails, Usage
 from cluster.api.service import Service, Shortcut
@@ -82,8 +82,7 @@ class Tally:
                     raise RequestQuarantined(output.error)
                 if output.error_code == DEADLINE_EXCEEDED:
                     raise DeadlineExceeded(output.error)
-                code = output.error_code or "generation_failed"
-                raise ApiError(500, f"The request failed: {output.error}", code=code)
+                raise request_failed(output.error, output.error_code)
             if delta.finish_reason == "abort":
                 raise ApiError(500, "The request was aborted", code="request_aborted")
 

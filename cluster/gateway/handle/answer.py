@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cluster.api.errors import as_api_error
+from cluster.api.errors import as_api_error, request_failed
 from engine.errors import SquadronError
 from engine.outputs import CompletionOutput, PositionLogprobs, RequestOutput
 
@@ -11,12 +11,8 @@ def answer(output: RequestOutput) -> dict[str, Any]:
     """A delta, or the whole."""
     error = None
     if output.error is not None:
-        error = {
-            "message": output.error,
-            "type": "server_error",
-            "param": None,
-            "code": output.error_code or "request_failed",
-        }
+        told = request_failed(output.error, output.error_code or "request_failed")
+        error = {"message": output.error, "type": told.type, "param": None, "code": told.code}
     return {
         "request_id": output.request_id,
         "prompt_token_ids": output.prompt_token_ids,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from cluster.api.errors import as_api_error
+from cluster.api.errors import as_api_error, request_failed
 from cluster.gateway.requests.journal import Journal
 from cluster.telemetry.ended import Ended, as_text
 from cluster.telemetry.tracing import Span, Tracer, Value
@@ -103,7 +103,8 @@ def outcome(journal: Journal, error: BaseException | None) -> tuple[int, str | N
         return CLIENT_GONE, "client_disconnected"
     reasons = reasons_of(journal).values()
     if "error" in reasons:
-        return 500, journal.last.error_code or "generation_failed"
+        told = request_failed(journal.last.error, journal.last.error_code)
+        return told.status, told.code
     return (500, "request_aborted") if "abort" in reasons else (200, None)
 
 

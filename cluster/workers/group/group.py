@@ -74,7 +74,12 @@ class WorkerGroup:
                 range(len(self.processes)),
             )
             nodes = [process.facts.address for process in self.processes]
-            self.steps = StepChannel(accept_ranks(listener, runs), nodes, self._lasting.deadline)
+            self.steps = StepChannel(
+                accept_ranks(listener, runs),
+                nodes,
+                self._lasting.deadline,
+                num_sampling=self._config.tensor_parallel_size,
+            )
         for rank, process in enumerate(self.processes):
             process.on_loss = partial(self.steps.lose, rank)
             self._calls.report_end(rank)

@@ -20,7 +20,7 @@ import numpy as np
 
 from cluster.sockets.connection import ChannelError
 from engine.outputs import SamplerOutput
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, StepMasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class StepFailed:
     is_collective: bool
 
 
-Message = ExecuteModelRequest | SamplerOutput | StepDone | StepFailed
+Message = ExecuteModelRequest | StepMasks | SamplerOutput | StepDone | StepFailed
 
 _DTYPES = [np.dtype(kind) for kind in (np.int32, np.float32, np.int64, np.uint64, np.bool_)]
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}

@@ -25,12 +25,12 @@ class RankSockets:
         """Whether a rank has not been dropped yet."""
         return bool(self._open)
 
-    def post(self, frame: bytes) -> None:
-        """Send a frame to every rank without blocking; the reader sends what a socket does not take
-        now, and notices its end.
+    def post(self, frame: bytes, num_last: int | None = None) -> None:
+        """Send a frame to every rank, or the last so many, without blocking; the reader sends what
+        a socket does not take now, and notices its end.
         """
         has_more = False
-        for connection in self._connections:
+        for connection in self._connections[-num_last:] if num_last else self._connections:
             with contextlib.suppress(ConnectionEnded):
                 has_more |= connection.post(frame)
         if has_more:

@@ -14,7 +14,7 @@ from cluster.workers.steps.rank_sockets import RankSockets
 from cluster.workers.steps.steps_in_flight import StepFuture, StepsInFlight
 from engine.errors import StepFailure, StepRaised, WorkerLost, in_a_line
 from engine.outputs import SamplerOutput
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, StepMasks
 
 logger = logging.getLogger("squadron.executor")
 
@@ -32,8 +32,12 @@ class StepChannel:
     does.
     """
 
-    def __init__(self, connections: list[Connection], nodes: list[str], deadline: StepDeadline) -> None:
+    def __init__(
+        self, connections: list[Connection], nodes: list[str], deadline: StepDeadline, num_sampling: int | None = None
+    ) -> None:
+        """`num_sampling`: how many ranks sample, the last ones; None: all."""
         self._nodes = nodes
+        self._num_sampling = num_sampling
         self._in_flight = StepsInFlight(len(connections), deadline)
         self._submitting = threading.Lock()
         self._suspected = False
@@ -55,6 +59,12 @@ class StepChannel:
             if self._in_flight.add(request.step, len(request.input_ids), future):
                 self._sockets.post(frame)
         return future
+
+    def supply(self, masks: StepMasks) -> None:
+        """Send a step's late part to the ranks that sample."""
+        frame = encode(masks)
+        with self._submitting:
+            self._sockets.post(frame, self._num_sampling)
 
     def lose(self, rank: int, reason: str) -> None:
         """Fail every step in flight and all later ones; only the first call has an effect, and none

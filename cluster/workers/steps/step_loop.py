@@ -6,11 +6,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
-from cluster.sockets.connection import ChannelError, Connection, ConnectionEnded
-from cluster.workers.steps.messages import Message, StepDone, StepFailed, decode, encode
+from cluster.sockets.connection import Connection, ConnectionEnded
+from cluster.workers.steps.inbox import Inbox
+from cluster.workers.steps.messages import Message, StepDone, StepFailed, encode
 from engine.errors import in_a_line
 from engine.outputs import SamplerOutput
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, LateMasks
 
 logger = logging.getLogger("squadron.worker")
 
@@ -24,10 +25,10 @@ class StepWorker(Protocol):
         by `execute`.
         """
 
-    def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
+    def execute(self, request: ExecuteModelRequest, late_masks: LateMasks) -> SamplerOutput | None:
         """Run one step; only the rank that speaks for the last stage has an output."""
 
-    def launch(self, request: ExecuteModelRequest) -> Any:
+    def launch(self, request: ExecuteModelRequest, late_masks: LateMasks) -> Any:
         """Begin one step, after those launched before."""
 
     def finish(self, step: Any) -> SamplerOutput | None:
@@ -44,14 +45,11 @@ def serve_steps(connection: Connection, worker: StepWorker) -> None:
     """Run steps until the driver ends the connection; then it is closed. Raises the error that is
     beyond repair.
     """
-    loop = StepLoop(connection, worker)
+    inbox = Inbox(connection)
+    loop = StepLoop(connection, worker, inbox.masks_of)
     try:
         while True:
-            for frame in connection.receive():
-                request = decode(frame)
-                if not isinstance(request, ExecuteModelRequest):
-                    raise ChannelError(f"the driver sent {type(request).__name__}")
-                loop.take(request)
+            loop.take(inbox.next_step())
     except ConnectionEnded:
         return
     finally:
@@ -64,9 +62,10 @@ class StepLoop:
     An asynchronous worker gets a step while a thread of the loop waits for the previous one.
     """
 
-    def __init__(self, connection: Connection, worker: StepWorker) -> None:
+    def __init__(self, connection: Connection, worker: StepWorker, late_masks: LateMasks) -> None:
         self._connection = connection
         self._worker = worker
+        self._late_masks = late_masks
         self._waiting = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outputs")
         self._has_failed = False  # a failed step leaves the ranks in different states: no later step can be right
         self._has_told = False  # of that step
@@ -79,11 +78,11 @@ class StepLoop:
         if self._has_failed:
             return
         if not self._worker.is_asynchronous:
-            self._answer(request, started_ns, lambda: self._worker.execute(request))
+            self._answer(request, started_ns, lambda: self._worker.execute(request, self._late_masks))
             return
         launched: Future[Any] = Future()
         try:
-            launched.set_result(self._worker.launch(request))
+            launched.set_result(self._worker.launch(request, self._late_masks))
         except Exception as error:
             self._has_failed = True
             launched.set_exception(error)
@@ -116,6 +115,8 @@ class StepLoop:
     ) -> Message:
         try:
             output = finish()
+        except ConnectionEnded:  # while it waited for masks: the epoch is over
+            raise
         except Exception as error:
             self._has_failed = self._has_told = True
             logger.exception("step %d of epoch %d failed", request.step, request.epoch)

@@ -23,7 +23,7 @@ from engine.executor import Executor
 from engine.llm_engine import LLMEngine
 from engine.outputs import RequestOutput, SamplerOutput
 from engine.sampling_params import SamplingParams
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, LateMasks
 from engine.worker.local_executor import LocalExecutor
 from tests.cluster.workers.ranks import PROMPTS, SECONDS, is_alive, make_config, run, started
 from tests.engine.support.demo import Request, answers, tokens_and_text
@@ -85,10 +85,14 @@ def requests(count: int) -> list[Request]:
         {"seed": 2, "n": 2},
         {"seed": 3, "frequency_penalty": 0.5},
         {"seed": 4, "stop": ["e"]},
+        {"seed": 5, "structured_outputs": {"regex": "([a-z]{2,5} ){30,}"}},
     ]
     params = {"max_tokens": 40, "ignore_eos": True, "logit_bias": {DEADLY: -100.0}}
     return [
-        ([rng.randrange(20, 200) for _ in range(rng.randint(3, 60))], SamplingParams(**params, **kinds[index % 5]))
+        (
+            [rng.randrange(20, 200) for _ in range(rng.randint(3, 60))],
+            SamplingParams(**params, **kinds[index % len(kinds)]),
+        )
         for index in range(count)
     ]
 
@@ -122,10 +126,10 @@ class DeadlyWorker:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._worker, name)
 
-    def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
+    def execute(self, request: ExecuteModelRequest, late_masks: LateMasks) -> SamplerOutput | None:
         if DEADLY in request.input_ids:
             os._exit(1)
-        output: SamplerOutput | None = self._worker.execute(request)
+        output: SamplerOutput | None = self._worker.execute(request, late_masks)
         return output
 
 

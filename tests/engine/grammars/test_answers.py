@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from engine.errors import InvalidRequest
+from engine.errors import NO_TOKEN_LEFT, InvalidRequest
 from engine.llm_engine import LLMEngine
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
@@ -25,6 +25,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 EOS = 767
+A = TOKENIZER.encode_word("a")[0]
 PROMPT = held_out_prompts(1)[0]
 
 
@@ -93,12 +94,41 @@ def test_what_else_bans_tokens_leaves_those_that_both_allow(engine: LLMEngine) -
 
 
 def test_a_request_that_leaves_no_token_fails_alone(engine: LLMEngine) -> None:
-    a = TOKENIZER.encode_word("a")[0]
-    nothing = SamplingParams(structured_outputs={"regex": "b"}, allowed_token_ids=[a], max_tokens=4)
+    nothing = SamplingParams(structured_outputs={"regex": "ab"}, allowed_token_ids=[A], max_tokens=4)
     plain = SamplingParams(max_tokens=4, temperature=0)
     failed, other = answers(engine, [(PROMPT, nothing), (PROMPT, plain)])
     assert failed.error is not None and "no token is left that both the structured output" in failed.error
+    assert failed.error_code == NO_TOKEN_LEFT
+    assert failed.outputs[0].text == "a"
     assert other.error is None and len(other.outputs[0].token_ids) > 0
+    (again,) = answers(engine, [(PROMPT, plain)])
+    assert again.num_cached_tokens > 0, "the blocks of a prompt are as good as before"
+
+
+@pytest.mark.parametrize(
+    ("wishes", "names"),
+    [
+        (
+            {"structured_outputs": {"regex": "b+"}, "allowed_token_ids": [A]},
+            ["allowed_token_ids", "structured_outputs.regex"],
+        ),
+        ({"structured_outputs": {"choice": ["a"]}, "bad_words": ["a"]}, ["bad_words", "structured_outputs.choice"]),
+        ({"allowed_token_ids": [A], "bad_words": ["a"]}, ["allowed_token_ids", "bad_words"]),
+    ],
+)
+def test_a_request_that_leaves_no_first_token_is_refused(
+    engine: LLMEngine, wishes: dict[str, Any], names: list[str]
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        check_request(engine, PROMPT, SamplingParams(**wishes))
+    assert refused.value.message == f"{' and '.join(names)} exclude each other: no first token is left"
+    assert (refused.value.param, refused.value.code) == (names[0], NO_TOKEN_LEFT)
+
+
+def test_a_word_that_may_not_be_said_twice_ends_a_request_that_can_say_nothing_else(engine: LLMEngine) -> None:
+    wishes = SamplingParams(allowed_token_ids=[A], bad_words=["aaa"], ignore_eos=True, max_tokens=9)
+    (failed,) = answers(engine, [(PROMPT, wishes)])
+    assert failed.error is not None and failed.error_code == NO_TOKEN_LEFT
 
 
 def test_logprobs_are_the_models_own(engine: LLMEngine) -> None:

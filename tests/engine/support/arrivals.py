@@ -13,10 +13,11 @@ _OF_RESUME = {field.name for field in fields(Resume)}
 def add_request(
     engine: LLMEngine, request_id: str, prompt_token_ids: list[int], params: SamplingParams, **options: Any
 ) -> None:
-    """`options`: fields of `Request` and of `Resume`."""
+    """`options`: fields of `Request` and of `Resume`, and a `matcher`."""
+    matcher = options.pop("matcher", None)
     resume = Resume(**{name: options.pop(name) for name in _OF_RESUME & options.keys()})
     request = Request(request_id, prompt_token_ids, params, resume=resume, **options)
-    engine.add_request(Arrival(request, prompt_token_ids))
+    engine.add_request(Arrival(request, prompt_token_ids, matcher=matcher))
 
 
 def check_request(engine: LLMEngine, prompt_token_ids: list[int], params: SamplingParams) -> None:

@@ -13,6 +13,7 @@ from engine.outputs import Accumulator, RequestOutput
 from engine.recovery.recovery import RestartBudget
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
+from tests.doubles.hash_grammar import HashMatcher
 from tests.doubles.history_executor import HistoryExecutor, hidden_states, next_token
 from tests.engine.support.arrivals import add_request
 
@@ -30,6 +31,7 @@ class Request:
     params: SamplingParams
     priority: int
     cache_salt: str | None
+    matcher: HashMatcher | None = None  # of its structured output
 
 
 @dataclass(slots=True)
@@ -73,8 +75,16 @@ def random_requests(rng: random.Random, count: int) -> list[Request]:
             earlier = rng.choice(requests)
             prompt, salt = earlier.prompt, earlier.cache_salt
             prompt = prompt[: len(prompt) // 16 * 16] or prompt  # whole blocks, so that all of it may be cached
-        requests.append(Request(f"r{number}", prompt, random_params(rng), rng.choice((0, 0, -1, 2)), salt))
+        params = random_params(rng)
+        requests.append(Request(f"r{number}", prompt, params, rng.choice((0, 0, -1, 2)), salt, random_matcher(params)))
     return requests
+
+
+def random_matcher(params: SamplingParams) -> HashMatcher | None:
+    """Of every fourth request."""
+    if params.seed is None or params.seed % 4:
+        return None
+    return HashMatcher(params.seed, VOCAB)
 
 
 def random_params(rng: random.Random) -> SamplingParams:
@@ -174,6 +184,7 @@ def run(engine: LLMEngine, requests: list[Request], rng: random.Random | None = 
                     request.params,
                     priority=request.priority,
                     cache_salt=request.cache_salt,
+                    matcher=request.matcher,
                 )
             except InvalidRequest as error:
                 results[request.request_id] = refused(request, error)

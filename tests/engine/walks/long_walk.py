@@ -66,7 +66,14 @@ def walk(rng: random.Random, knobs: Knobs) -> tuple[int, Counter[str]]:
         if waiting and rng.random() < 0.2:
             request = waiting.pop()
             try:
-                add_request(engine, request.request_id, request.prompt, request.params, cache_salt=request.cache_salt)
+                add_request(
+                    engine,
+                    request.request_id,
+                    request.prompt,
+                    request.params,
+                    cache_salt=request.cache_salt,
+                    matcher=request.matcher,
+                )
                 unscheduled[request.request_id] = 0
                 arrivals[request.request_id] = len(arrivals)
             except InvalidRequest:

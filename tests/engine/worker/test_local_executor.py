@@ -1,15 +1,19 @@
 """The executor of one rank in this process."""
 
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 
+import numpy as np
 import pytest
 import torch
 
 from engine.errors import InvalidConfig, StepRaised, WorkerLost
+from engine.step import ExecuteModelRequest, StepMasks
 from engine.worker.local_executor import LocalExecutor
 from tests.engine.worker.on_demo import MODEL, make_config
-from tests.engine.worker.steps import Part, generate, make_step, pairs
+from tests.engine.worker.steps import Part, generate, ints, make_step, pairs
 
+VOCAB = 768
 PROMPTS = [list(range(40, 77)), [5, 6, 7]]
 
 
@@ -74,6 +78,45 @@ def test_step_of_another_epoch_is_not_run(executor: LocalExecutor) -> None:
     with pytest.raises(WorkerLost, match="step 5 is of epoch 1, and this is epoch 0"):
         executor.submit(make_step(5, [Part([1], 0, [1])], epoch=1)).result()
     assert executor.submit(make_step(6, [Part([1], 0, [1])])).result().step == 6
+
+
+def masks(step: int, token_id: int, *, epoch: int = 0) -> StepMasks:
+    """That leave a single token."""
+    words = np.zeros(VOCAB // 32, np.int32)
+    words[token_id // 32] = 1 << token_id % 32
+    return StepMasks(epoch, step, ints(0, len(words)), words)
+
+
+def awaiting(step: int, *, epoch: int = 0) -> ExecuteModelRequest:
+    return make_step(step, [Part(PROMPTS[0], 0, [1, 2, 3])], epoch=epoch, awaits_masks=True)
+
+
+def test_masks_come_after_their_step_and_each_step_takes_its_own(executor: LocalExecutor) -> None:
+    executor.start()
+    futures = [executor.submit(awaiting(0)), executor.submit(awaiting(1))]
+    executor.supply(masks(0, 40))
+    executor.supply(masks(1, 41))
+    assert [future.result().token_ids.tolist() for future in futures] == [[40], [41]]
+
+
+def test_a_step_whose_masks_never_come_ends_with_its_epoch(executor: LocalExecutor) -> None:
+    executor.start()
+    stuck = executor.submit(awaiting(1))
+    executor.restart()
+    with pytest.raises(WorkerLost, match="epoch 0"):
+        stuck.result()
+    again = executor.submit(awaiting(2, epoch=1))
+    executor.supply(masks(1, 40))  # late, of the epoch before
+    executor.supply(masks(2, 42, epoch=1))
+    assert again.result().token_ids.tolist() == [42]
+
+
+def test_a_step_whose_masks_never_come_does_not_hold_up_the_end(executor: LocalExecutor) -> None:
+    executor.start()
+    stuck = executor.submit(awaiting(0))
+    executor.shutdown()
+    with pytest.raises((WorkerLost, CancelledError)):
+        stuck.result()
 
 
 def test_shutdown_twice(executor: LocalExecutor) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.sockets.connection import ChannelError
 from cluster.workers.steps.messages import StepDone, StepFailed, decode, encode
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, StepMasks
 from tests.engine.worker.steps import decode_step
 
 
@@ -27,6 +27,12 @@ def test_step_comes_back_as_it_was(num_seqs: int) -> None:
     request = decode_step(7, num_seqs)
     decoded = decode(bytearray(encode(request)))
     assert same(decoded, request)
+
+
+@pytest.mark.parametrize("words", [[], [-1, 0, 1 << 30]])
+def test_masks_come_back_as_they_were(words: list[int]) -> None:
+    masks = StepMasks(2, 7, np.array([0, len(words)], np.int32), np.array(words, np.int32))
+    assert same(decode(bytearray(encode(masks))), masks)
 
 
 def test_arrays_may_be_written_to() -> None:

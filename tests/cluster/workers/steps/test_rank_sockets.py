@@ -33,6 +33,13 @@ def test_a_frame_reaches_every_rank_and_answers_say_whose_they_are(ends: tuple[R
     assert list(sockets.read(SECONDS)) == [(1, [b"done"])]
 
 
+def test_a_frame_may_be_for_the_last_ranks_alone(ends: tuple[RankSockets, list[Connection]]) -> None:
+    sockets, ranks = ends
+    sockets.post(b"masks", 1)
+    sockets.post(b"step", 2)
+    assert [ranks[0].receive(), ranks[1].receive()] == [[b"step"], [b"masks", b"step"]]
+
+
 def test_a_rank_that_has_gone_is_told_of_and_dropped(ends: tuple[RankSockets, list[Connection]]) -> None:
     sockets, ranks = ends
     ranks[0].close()

@@ -18,15 +18,15 @@ from cluster.workers.steps.step_channel import StepChannel
 from cluster.workers.steps.step_loop import serve_steps
 from engine.errors import StepRaised, WorkerLost
 from engine.outputs import SamplerOutput
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, LateMasks, StepMasks
 from tests.engine.worker.steps import decode_step, make_output
 
 SECONDS = 30  # more than anything here takes
 
 
 class EchoWorker:
-    """Rank 0 answers with the step's input ids. Token 13 raises, 14 raises in a collective, 15
-    waits for ever.
+    """Rank 0 answers with the step's input ids, or with the words of its masks if it awaits some.
+    Token 13 raises, 14 raises in a collective, 15 waits for ever.
 
     Rank 1 launches steps and finishes them in another thread; there 13 raises at the launch.
     """
@@ -35,23 +35,23 @@ class EchoWorker:
         self._rank = rank
         self.is_asynchronous = rank == 1
 
-    def execute(self, request: ExecuteModelRequest) -> SamplerOutput | None:
+    def execute(self, request: ExecuteModelRequest, late_masks: LateMasks) -> SamplerOutput | None:
+        return self.finish(self.launch(request, late_masks))
+
+    def launch(self, request: ExecuteModelRequest, late_masks: LateMasks) -> ExecuteModelRequest:
+        if request.input_ids[self._rank] == 13:
+            raise ValueError("unlucky")
+        if not request.awaits_masks:
+            return request
+        return dataclasses.replace(request, input_ids=late_masks(request).mask_words)
+
+    def finish(self, request: ExecuteModelRequest) -> SamplerOutput | None:
         match int(request.input_ids[self._rank]):
-            case 13:
-                raise ValueError("unlucky")
             case 14:
                 raise RuntimeError("a peer has gone")
             case 15:
                 threading.Event().wait()
         return make_output(request, request.input_ids) if self._rank == 0 else None
-
-    def launch(self, request: ExecuteModelRequest) -> ExecuteModelRequest:
-        if request.input_ids[self._rank] == 13:
-            raise ValueError("unlucky")
-        return request
-
-    def finish(self, step: ExecuteModelRequest) -> SamplerOutput | None:
-        return self.execute(step)
 
     def blames_peer(self, error: Exception) -> bool:
         return isinstance(error, RuntimeError)
@@ -110,6 +110,46 @@ def test_steps_end_in_order_with_the_time_of_each_rank(channel: tuple[StepChanne
     assert [output.step for output in outputs] == [0, 1, 2]
     assert [output.token_ids.tolist() for output in outputs] == [[0, 0, 1], [1, 0, 1], [2, 0, 1]]
     assert outputs[0].execute_ns.shape == (3,)
+
+
+def awaiting_masks(step: int) -> ExecuteModelRequest:
+    return dataclasses.replace(with_tokens(step, 0, 0, 0), awaits_masks=True)
+
+
+def masks(step: int, *words: int) -> StepMasks:
+    return StepMasks(0, step, np.array([0, 1, 2, 3], np.int32), np.array(words, np.int32))
+
+
+def test_masks_follow_their_step_however_many_steps_are_between(channel: tuple[StepChannel, list[int]]) -> None:
+    steps, _ = channel
+    futures = [steps.submit(awaiting_masks(0)), steps.submit(with_tokens(1, 5, 0, 0)), steps.submit(awaiting_masks(2))]
+    steps.supply(masks(0, 7, 8, 9))
+    futures.append(steps.submit(with_tokens(3, 6, 0, 0)))
+    steps.supply(masks(2, 1, 2, 3))
+    answers = [future.result(SECONDS).token_ids.tolist() for future in futures]
+    assert answers == [[7, 8, 9], [5, 0, 0], [1, 2, 3], [6, 0, 0]]
+
+
+def test_masks_that_a_socket_does_not_take_at_once(channel: tuple[StepChannel, list[int]]) -> None:
+    steps, _ = channel
+    future = steps.submit(awaiting_masks(0))
+    steps.supply(StepMasks(0, 0, np.array([0, 0, 0, 1 << 20], np.int32), np.full(1 << 20, 3, np.int32)))
+    assert len(future.result(SECONDS).token_ids) == 1 << 20
+
+
+def test_a_rank_is_lost_while_masks_are_owed(channel: tuple[StepChannel, list[int]]) -> None:
+    steps, pids = channel
+    future = steps.submit(awaiting_masks(3))
+    os.kill(pids[2], signal.SIGKILL)
+    assert lost(lambda: future.result(SECONDS)).step == 3
+    steps.supply(masks(3, 1, 2, 3))  # too late, and no error
+
+
+def test_workers_leave_a_step_whose_masks_never_come(channel: tuple[StepChannel, list[int]]) -> None:
+    steps, _ = channel
+    future = steps.submit(awaiting_masks(0))
+    steps.close()  # the fixture ends the lines, and sees that the processes have gone
+    assert lost(lambda: future.result(SECONDS)).reason == "the workers were stopped"
 
 
 def test_big_steps_do_not_block(channel: tuple[StepChannel, list[int]]) -> None:

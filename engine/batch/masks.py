@@ -1,0 +1,123 @@
+"""The late part of steps: masks of the rows that a grammar constrains, sent once the tokens before
+them are known.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.errors import NO_TOKEN_LEFT, TOKEN_TOO_COMPLEX
+from engine.executor import Executor
+from engine.grammars.interface import Constraint
+from engine.scheduling.bans import leave_nothing
+from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
+from engine.scheduling.sequence import Sequence, SequenceGroup
+from engine.step import StepMasks
+
+_NONE = np.empty(0, np.int32)
+
+
+class Stuck(NamedTuple):
+    """A request that has no next token: it is to end with this error."""
+
+    group: SequenceGroup
+    message: str
+    code: str
+
+
+class OwedMasks:
+    """The steps in flight whose masks have not been sent, in order."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._owed: deque[tuple[SchedulerOutputs, int]] = deque()
+
+    def owe(self, plan: SchedulerOutputs, epoch: int) -> None:
+        """The step was submitted with `awaits_masks`."""
+        self._owed.append((plan, epoch))
+
+    def send(self) -> list[Stuck]:
+        """Of the steps all of whose earlier tokens are known now."""
+        stuck: list[Stuck] = []
+        while self._owed and is_known(self._owed[0][0]):
+            plan, epoch = self._owed.popleft()
+            self._executor.supply(step_masks(plan, epoch, stuck))
+        return stuck
+
+    def clear(self) -> None:
+        """The steps in flight are lost."""
+        self._owed.clear()
+
+
+def awaits_masks(plan: SchedulerOutputs) -> bool:
+    return any([entry.seq.matcher is not None and entry.num_samples for entry in plan.scheduled])
+
+
+def is_known(plan: SchedulerOutputs) -> bool:
+    """Whether the tokens before the step's constrained rows are."""
+    return all(
+        len(entry.seq.token_ids) >= entry.start + entry.num_tokens
+        for entry in plan.scheduled
+        if _is_constrained(plan, entry)
+    )
+
+
+def step_masks(plan: SchedulerOutputs, epoch: int, stuck: list[Stuck]) -> StepMasks:
+    """Of what the rows' grammars allow; adds to `stuck`. Rows whose tokens will be discarded have
+    no mask.
+    """
+    entries: list[ScheduledSequence] = []
+    has_mask: list[bool] = []
+    for entry in plan.scheduled:
+        has_mask += [False] * (entry.num_prompt_rows + entry.num_samples)
+        if _is_constrained(plan, entry):
+            has_mask[-1] = True
+            entries.append(entry)
+    if not entries:
+        return StepMasks(epoch, plan.step, _NONE, _NONE)
+    constraints = [_constraint(entry.group, entry.seq) for entry in entries]
+    masks = constraints[0].matcher.masks.fill(constraints)
+    for entry, mask in zip(entries, masks, strict=True):
+        if (found := why_stuck(entry.group, entry.seq, mask)) is not None:
+            stuck.append(found)
+            mask[:] = -1  # it ends, and the row's token is discarded
+    starts = np.zeros(len(has_mask) + 1, np.int32)
+    np.cumsum(np.array(has_mask, np.int32) * masks.shape[1], out=starts[1:])
+    return StepMasks(epoch, plan.step, starts, masks.reshape(-1))
+
+
+def why_stuck(group: SequenceGroup, seq: Sequence, mask: np.ndarray) -> Stuck | None:
+    """Whether the sequence's mask leaves no token."""
+    assert seq.matcher is not None
+    if (error := seq.matcher.error) is not None:
+        message = f"the structured output takes too much work at this token: {error}"
+        return Stuck(group, message, TOKEN_TOO_COMPLEX)
+    if (group.has_bias or group.params.allowed_token_ids) and leave_nothing(group, seq, mask):
+        message = "no token is left that both the structured output and the request's other parameters allow"
+        return Stuck(group, message, NO_TOKEN_LEFT)
+    return None
+
+
+def _is_constrained(plan: SchedulerOutputs, entry: ScheduledSequence) -> bool:
+    """By a grammar, and its token counts: its sequence has not ended since the step was built."""
+    seq = entry.seq
+    return (
+        seq.matcher is not None
+        and entry.num_samples > 0
+        and seq.finish_reason is None
+        and plan.step >= seq.first_valid_step
+    )
+
+
+def _constraint(group: SequenceGroup, seq: Sequence) -> Constraint:
+    assert seq.matcher is not None
+    return Constraint(seq.matcher, _banned_ends(group, seq))
+
+
+def _banned_ends(group: SequenceGroup, seq: Sequence) -> tuple[int, ...]:
+    """The end tokens that the request does not want now. Where its grammar leaves nothing else, it
+    ends nevertheless.
+    """
+    is_early = len(seq.token_ids) - seq.num_prompt_tokens < group.params.min_tokens
+    return group.eos_token_ids if is_early or group.params.ignore_eos else ()

@@ -1,0 +1,50 @@
+"""Which tokens a request's parameters rule out at a sequence's next position."""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from engine.scheduling.sequence import Sequence, SequenceGroup
+
+WORD_BITS = 32
+
+
+def banned_ids(group: SequenceGroup, seq: Sequence, position: int) -> set[int]:
+    """Stop tokens before min_tokens, the last tokens of bad words. Where a grammar holds the
+    answer, its mask says whether it may end: see `engine.batch.masks`.
+    """
+    banned: set[int] = set()
+    if position - seq.num_prompt_tokens < group.params.min_tokens:
+        banned |= group.stop_token_ids
+        if seq.matcher is not None:
+            banned.difference_update(group.eos_token_ids)
+    for word in group.bad_words_ids:
+        if seq.output_ids[len(seq.output_ids) - len(word) + 1 :] == word[:-1] and len(seq.output_ids) >= len(word) - 1:
+            banned.add(word[-1])
+    return banned
+
+
+def leave_nothing(group: SequenceGroup, seq: Sequence, mask: np.ndarray | None = None) -> bool:
+    """Whether the request's parameters, and its grammar's mask [W] int32 if it has one, allow no
+    token after those that are known.
+    """
+    banned = banned_ids(group, seq, len(seq.token_ids)) if group.has_bias else set()
+    return nothing_left(group.params.allowed_token_ids, banned, mask)
+
+
+def nothing_left(allowed: Collection[int] | None, banned: set[int], mask: np.ndarray | None) -> bool:
+    """As `leave_nothing`, of token ids; None: all are allowed."""
+    if allowed is None:  # a vocabulary is larger than what can be banned
+        return mask is not None and not _without(mask, banned).any()
+    left = np.array(sorted(set(allowed) - banned), np.int64)
+    if mask is None:
+        return not len(left)
+    return not (mask.view(np.uint32)[left // WORD_BITS] >> (left % WORD_BITS).astype(np.uint32) & 1).any()
+
+
+def _without(mask: np.ndarray, banned: set[int]) -> np.ndarray:
+    left = mask.view(np.uint32).copy()
+    for token_id in banned:
+        if token_id < WORD_BITS * len(left):  # a tokenizer may have more tokens than the model
+            left[token_id // WORD_BITS] &= np.uint32(0xFFFFFFFF ^ 1 << token_id % WORD_BITS)
+    return left
