@@ -10,7 +10,7 @@ from ray.serve.handle import DeploymentHandle
 
 from cluster.api.model import Model
 from cluster.gateway.engines.serve_engines import ServeEngines
-from cluster.gateway.handle import handle
+from cluster.gateway.handle import handle, routes
 from cluster.gateway.http import Http
 from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.options import GatewayOptions
@@ -48,6 +48,7 @@ class GatewayDeployment:
             max_queue_seconds=options.max_queue_seconds,
             observers=self._observers,
         )
+        self._routes = self._http.make_inner_app(self._gateway, self._model)
         self._streams = StreamStoreClient(engines.app_name) if options.stream_resume else None
         await self._http.start()
         await self._gateway.start(ray.util.get_node_ip_address())
@@ -71,6 +72,16 @@ class GatewayDeployment:
 
     async def chat(self, request: dict[str, Any]) -> dict[str, Any]:
         return await handle.chat(self._gateway, request)
+
+    async def post(self, path: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> dict[str, Any]:
+        return await routes.post(self._routes, path, body, headers)
+
+    async def events(
+        self, path: str, body: dict[str, Any], headers: dict[str, str] | None = None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        async with aclosing(routes.events(self._routes, path, body, headers)) as events:
+            async for event in events:
+                yield event
 
     async def drain(self, caller: Owner, grace: float) -> None:
         """See `Gateway.drain`. For good; raises NotOwner."""
