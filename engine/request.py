@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from engine.sampling_params import SamplingParams
+from engine.sampling_params import INT64_MAX, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,13 @@ class Request:
     joins_deltas: bool = True  # a slow reader may get the deltas of several steps joined
     trace_headers: Mapping[str, str] | None = None  # W3C's traceparent and tracestate, of the span that this is part of
     resume: Resume = NEW
+    max_prompt_tokens: int | None = None  # of a longer prompt only the last so many are read
+    add_special_tokens: bool | None = None  # those that the tokenizer puts around a text; None: not to a conversation
+
+    @property
+    def estimated_tokens(self) -> int:
+        """About how many tokens its prompt has, without tokenizing it."""
+        return min(estimated_tokens(self.prompt), self.max_prompt_tokens or INT64_MAX)
 
 
 def estimated_tokens(prompt: Prompt) -> int:

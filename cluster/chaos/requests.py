@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-KINDS = ("greedy", "seeded", "stop", "penalties", "choices", "logprobs", "chat", "schema")
+KINDS = ("greedy", "seeded", "stop", "penalties", "choices", "logprobs", "chat", "schema", "ids")
 WORDS = (
     "rain harbour seven lantern under march copper the river counts slow engine glass north of winter paper bird "
     "quiet field before light and stone they carry morning away from old tower green little bridge"
@@ -63,6 +63,9 @@ def _of_kind(kind: str, max_tokens: int) -> dict[str, Any]:
         case "schema":
             wanted = {"name": "cargo", "schema": _list_of(max_tokens), "strict": True}
             return {"response_format": {"type": "json_schema", "json_schema": wanted}, "logprobs": 0}
+        case "ids":
+            usage = {"include_usage": True, "continuous_usage_stats": True}
+            return {"return_token_ids": True, "truncate_prompt_tokens": 8, "stream_options": usage}
     return {"logprobs": 0, "top_k": 50}
 
 

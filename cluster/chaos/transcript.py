@@ -12,6 +12,7 @@ class Choice:
 
     text: str = ""
     tokens: list[str] = field(default_factory=list)  # if logprobs were requested: each token's text and logprobs
+    token_ids: list[int] = field(default_factory=list)  # if they were requested
     finish_reason: str | None = None
     stop_reason: Any = None
 
@@ -46,6 +47,7 @@ class Transcript:
             choice = self.choices.setdefault(part["index"], Choice())
             choice.text += _text(part)
             choice.tokens += _tokens(part.get("logprobs") or {})
+            choice.token_ids += part.get("token_ids") or ()
             choice.finish_reason = part.get("finish_reason") or choice.finish_reason
             choice.stop_reason = part.get("stop_reason") or choice.stop_reason
         return bool(event["choices"])
@@ -53,7 +55,7 @@ class Transcript:
     def digest(self) -> str:
         """SHA-256 of all of it, in hexadecimal."""
         choices = [
-            [index, choice.text, choice.tokens, choice.finish_reason, choice.stop_reason]
+            [index, choice.text, choice.tokens, choice.token_ids, choice.finish_reason, choice.stop_reason]
             for index, choice in sorted(self.choices.items())
         ]
         return hashlib.sha256(json.dumps([choices, self.usage]).encode()).hexdigest()

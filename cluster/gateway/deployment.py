@@ -63,15 +63,15 @@ class GatewayDeployment:
         self._stop_signal.check()
 
     async def generate(self, request: dict[str, Any]) -> dict[str, Any]:
-        return await handle.generate(self._gateway, request)
+        return await handle.generate(self._gateway, self._model, request)
 
     async def stream(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        async with aclosing(handle.stream(self._gateway, request)) as answers:
+        async with aclosing(handle.stream(self._gateway, self._model, request)) as answers:
             async for answer in answers:
                 yield answer
 
     async def chat(self, request: dict[str, Any]) -> dict[str, Any]:
-        return await handle.chat(self._gateway, request)
+        return await handle.chat(self._gateway, self._model, request)
 
     async def post(self, path: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> dict[str, Any]:
         return await routes.post(self._routes, path, body, headers)

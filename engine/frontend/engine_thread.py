@@ -12,7 +12,7 @@ from engine.llm_engine import LLMEngine
 from engine.outputs import RequestOutput, failed_request
 from engine.records.stats import EngineStats
 from engine.records.stats_log import StatsLog
-from engine.request import Arrival, Request, estimated_tokens
+from engine.request import Arrival, Request
 
 logger = logging.getLogger("squadron.engine")
 
@@ -59,7 +59,7 @@ class EngineThread:
     def check_queue(self, request: Request) -> None:
         """Raises Overloaded if too much waits already, from what is known without tokenizing."""
         if _may_be_refused(request):
-            self._arriving.check(self.queue_limits, self.stats, estimated_tokens(request.prompt))
+            self._arriving.check(self.queue_limits, self.stats, request.estimated_tokens)
 
     def add(self, arrival: Arrival) -> None:
         """Queue a checked request; raises Overloaded."""

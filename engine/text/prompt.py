@@ -11,24 +11,28 @@ def arrive(request: Request, tokenizer: Tokenizer, max_model_len: int) -> Arriva
     more tokens than the context has, InputProcessingError.
     """
     now = time.monotonic()
-    token_ids = _token_ids(request.prompt, tokenizer, max_model_len)
-    return Arrival(request, token_ids, _text(request.prompt, token_ids, tokenizer), now)
+    token_ids = _token_ids(request, tokenizer, max_model_len)
+    is_whole = request.max_prompt_tokens is None or len(token_ids) < request.max_prompt_tokens
+    return Arrival(request, token_ids, _text(request.prompt, token_ids, tokenizer, is_whole=is_whole), now)
 
 
-def _token_ids(prompt: Prompt, tokenizer: Tokenizer, max_model_len: int) -> list[int]:
-    match prompt:
-        case str():
-            return tokenizer.encode(prompt, max_model_len)
-        case ChatPrompt():
-            return tokenizer.encode_chat(prompt, max_model_len)
+def _token_ids(request: Request, tokenizer: Tokenizer, max_model_len: int) -> list[int]:
+    keep, special = request.max_prompt_tokens, request.add_special_tokens
+    match request.prompt:
+        case str() as text:
+            return tokenizer.encode(text, max_model_len, keep=keep, add_special_tokens=special is not False)
+        case ChatPrompt() as prompt:
+            return tokenizer.encode_chat(prompt, max_model_len, keep=keep, add_special_tokens=bool(special))
         case token_ids:
-            return list(token_ids)
+            return token_ids[-keep:] if keep else list(token_ids)
 
 
-def _text(prompt: Prompt, token_ids: list[int], tokenizer: Tokenizer) -> str | None:
-    """A completion's prompt as text, whichever way it was given; a conversation has none."""
+def _text(prompt: Prompt, token_ids: list[int], tokenizer: Tokenizer, *, is_whole: bool) -> str | None:
+    """A completion's prompt as text, as far as it is read, whichever way it was given; a
+    conversation has none.
+    """
     match prompt:
-        case str():
+        case str() if is_whole:
             return prompt
         case ChatPrompt():
             return None

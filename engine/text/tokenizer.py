@@ -18,6 +18,7 @@ from engine.text.text_limit import TextLimit, bytes_per_token
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 BEGIN, END = "<think>", "</think>"  # around reasoning; single tokens where a model knows them
+MAX_CONTEXTS_CUT = 8  # a prompt that is cut has at most the tokens of so many contexts
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -64,17 +65,27 @@ class Tokenizer:
         """
         return None if self._bytes_per_token is None else TextLimit(num_tokens, self._bytes_per_token)
 
-    def encode(self, text: str, max_tokens: int | None = None) -> list[int]:
-        """A prompt's token ids, with what the tokenizer adds around a text. Raises InvalidRequest
-        if there are more than `max_tokens`: at once, if the text has too many bytes.
+    def encode(
+        self, text: str, max_tokens: int | None = None, *, keep: int | None = None, add_special_tokens: bool = True
+    ) -> list[int]:
+        """A prompt's token ids, with what the tokenizer adds around a text; with `keep` only the
+        last so many. Raises InvalidRequest if there are more than `max_tokens` (with `keep`: more
+        than MAX_CONTEXTS_CUT times as many), at once if the text has too many bytes.
         """
-        return self._encode(text, max_tokens, "prompt", add_special_tokens=True)
+        return self._encode(text, max_tokens, "prompt", keep, add_special_tokens=add_special_tokens)
 
-    def encode_chat(self, prompt: ChatPrompt, max_tokens: int | None = None) -> list[int]:
-        """A conversation's token ids, up to the assistant's answer; `max_tokens` as for
-        `encode`.
-        """
-        return self._encode(self.render_chat(prompt), max_tokens, "messages", add_special_tokens=False)
+    def encode_chat(
+        self,
+        prompt: ChatPrompt,
+        max_tokens: int | None = None,
+        *,
+        keep: int | None = None,
+        add_special_tokens: bool = False,
+    ) -> list[int]:
+        """A conversation's token ids, up to the assistant's answer; the rest as for `encode`."""
+        return self._encode(
+            self.render_chat(prompt), max_tokens, "messages", keep, add_special_tokens=add_special_tokens
+        )
 
     def render_chat(self, prompt: ChatPrompt) -> str:
         """The conversation in the checkpoint's chat template.
@@ -105,7 +116,9 @@ class Tokenizer:
         kept = (token_id for token_id in token_ids if token_id not in skipped)
         return b"".join(self.token_bytes[i] for i in kept if i < len(self.token_bytes)).decode(errors="replace")
 
-    def _encode(self, text: str, max_tokens: int | None, param: str, *, add_special_tokens: bool) -> list[int]:
+    def _encode(
+        self, text: str, max_tokens: int | None, param: str, keep: int | None = None, *, add_special_tokens: bool
+    ) -> list[int]:
         limit = None if max_tokens is None else self.text_limit(max_tokens)
         if limit is not None:
             limit.check(text, param)
@@ -114,14 +127,18 @@ class Tokenizer:
             (encoding,) = self._encoder.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         except Exception as error:  # any exception of the library is a failure of this request only
             raise InputProcessingError(f"the tokenizer failed: {error}") from error
-        if max_tokens is not None and len(encoding) > max_tokens:  # before a list is made, which holds the lock
+        num_contexts = 1 if keep is None else MAX_CONTEXTS_CUT
+        if (
+            max_tokens is not None and len(encoding) > num_contexts * max_tokens
+        ):  # before a list is made, which holds the lock
             raise InvalidRequest(
-                f"{len(encoding)} prompt tokens exceed the context of {max_tokens}",
+                f"{len(encoding)} prompt tokens exceed the context of {max_tokens}"
+                + ("" if keep is None else f" by more than {num_contexts} times"),
                 param=param,
                 code="context_length_exceeded",
             )
         ids: list[int] = encoding.ids
-        return ids
+        return ids if keep is None else ids[-keep:]
 
     def _refuse_bare_special_tokens(self, index: int, content: Any) -> None:
         if not isinstance(content, str) or not content.lstrip().startswith(tuple(self._special_texts)):

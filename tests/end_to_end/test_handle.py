@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.end_to_end.conftest import Reference, Server
@@ -37,6 +38,27 @@ both = handle.generate.remote(two).result()
 wrong = handle.generate.remote({"prompt": "once", "max_token": 4}).result()
 wrong_in_stream = list(handle.options(stream=True).stream.remote({"prompt": "once", "max_tokens": 10**6}))
 
+route = "/v1/chat/completions"
+body = asked | {"model": "demo", "return_token_ids": True}
+whole = handle.post.remote(route, body).result()
+events = list(handle.options(stream=True).events.remote(route, body | {"stream": True}))
+refused = [
+    handle.post.remote(route, {"messages": messages, **wrong}).result()
+    for wrong in (
+        {"tool_choice": "required"},
+        {"priority": -5},
+        {"messages": [{"role": "tool", "content": "4"}]},
+        {"n": 0},
+    )
+]
+late = list(
+    handle.options(stream=True).events.remote(
+        "/v1/completions",
+        {"prompt": "once", "max_tokens": 1900, "ignore_eos": True, "stream": True},
+        {"X-Request-Timeout": "0.5"},
+    )
+)
+
 endless = handle.options(stream=True).stream.remote(
     {"prompt": "once", "max_tokens": 1900, "ignore_eos": True, "request_id": "endless"}
 )
@@ -55,7 +77,7 @@ for number, answer in enumerate(endless):
     if number == 3:
         handle.abort.remote("endless").result()
     reasons.append(answer["outputs"][0]["finish_reason"])
-print(json.dumps([chat, stream, both, wrong, wrong_in_stream, reasons[-1], refusals]))
+print(json.dumps([chat, stream, both, wrong, wrong_in_stream, reasons[-1], refusals, whole, events, refused, late]))
 """
 
 
@@ -117,3 +139,38 @@ def test_abort_by_request_id(answers: list[Any]) -> None:
 def test_a_stranger_ends_neither_gateways_nor_engines(answers: list[Any], server: Server) -> None:
     assert ["NotOwner" in refusal for refusal in answers[6]] == [True, True], answers[6]
     assert server.handle.generate.remote({"prompt": "once", "max_tokens": 2}).result()["error"] is None
+
+
+def test_a_body_of_the_http_api_has_its_answer(answers: list[Any], server: Server, questions: list[str]) -> None:
+    chat, whole, events = answers[0], answers[7], answers[8]
+    body = {"model": "demo", "messages": [{"role": "user", "content": questions[2]}], "temperature": 0}
+    by_http = httpx.post(
+        f"{server.url}/v1/chat/completions", json=body | {"max_tokens": 64, "return_token_ids": True}, timeout=60
+    ).json()
+    of_a_request = ("id", "created", "usage")  # the usage tells how much of the prompt was cached
+    assert [{name: value for name, value in each.items() if name not in of_a_request} for each in (whole, by_http)] == [
+        {name: value for name, value in whole.items() if name not in of_a_request}
+    ] * 2
+    (choice,) = whole["choices"]
+    assert whole["prompt_token_ids"] == events[0]["prompt_token_ids"] == chat["prompt_token_ids"]
+    assert choice["token_ids"] == chat["outputs"][0]["token_ids"]
+    parts = [event["choices"][0] for event in events]
+    assert [token_id for part in parts for token_id in part.get("token_ids", ())] == choice["token_ids"]
+    assert "".join(part["delta"].get("content", "") for part in parts) == choice["message"]["content"]
+    assert parts[-1]["finish_reason"] == choice["finish_reason"]
+
+
+def test_what_http_refuses(answers: list[Any]) -> None:
+    told = [(answer["error"]["code"], answer["error"]["param"]) for answer in answers[9]]
+    assert told == [
+        ("invalid_value", "tool_choice"),
+        ("integer_below_min_value", "priority"),
+        ("missing_required_parameter", "messages[0].tool_call_id"),
+        ("integer_below_min_value", "n"),
+    ]
+
+
+def test_a_stream_that_fails_ends_with_its_error(answers: list[Any]) -> None:
+    *chunks, last = answers[10]
+    assert last["error"]["code"] == "deadline_exceeded"
+    assert all(chunk["object"] == "text_completion" for chunk in chunks)

@@ -164,3 +164,30 @@ def test_a_late_answer_is_an_error_and_its_blocks_are_free(server: Server, how: 
     assert late.result()["error"]["code"] == "deadline_exceeded"
     stats = wait_until_idle(server)
     assert stats["num_free_gpu_blocks"] == stats["num_gpu_blocks"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"allowed_token_ids": [70, 71], "logit_bias": {"72": 100, "71": 50}}, [71] * 4),
+        ({"allowed_token_ids": [70, 71], "logit_bias": {"71": -100}}, [70] * 4),
+    ],
+)
+def test_a_bias_moves_what_is_allowed_and_nothing_else(
+    server: Server, fields: dict[str, object], expected: list[int]
+) -> None:
+    more = fields | {"return_token_ids": True, "ignore_eos": True}
+    answer = server.client().completions.create(model="demo", prompt="once", max_tokens=4, extra_body=more)
+    assert answer.choices[0].token_ids == expected
+
+
+def test_of_a_long_prompt_the_last_tokens_are_read(server: Server) -> None:
+    asked = {"model": "demo", "max_tokens": 4, "temperature": 0}
+    more = {"return_token_ids": True, "ignore_eos": True}
+    client = server.client()
+    cut = client.completions.create(
+        **asked, prompt="seven lantern under march " * 2000, extra_body=more | {"truncate_prompt_tokens": 9}
+    ).choices[0]
+    assert len(cut.prompt_token_ids) == 9
+    whole = client.completions.create(**asked, prompt=cut.prompt_token_ids, extra_body=more).choices[0]
+    assert (cut.text, cut.token_ids) == (whole.text, whole.token_ids)

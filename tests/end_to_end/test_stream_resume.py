@@ -11,7 +11,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -25,6 +26,11 @@ from tests.end_to_end.conftest import LOOPBACK, Server
 from tests.end_to_end.test_replica_lost import DEADLINE_SECONDS, wait_until_healthy
 
 BODY = {"model": "demo", "prompt": "once", "max_tokens": 300, "seed": 3, "ignore_eos": True, "stream": True}
+WITH_IDS = {
+    "return_token_ids": True,
+    "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    "truncate_prompt_tokens": 3,
+}
 NUM_BEFORE = 40  # events, until the gateway is killed
 
 
@@ -77,11 +83,12 @@ def figures(server: Server) -> tuple[dict[str, float], float]:
     return sums, sums.pop("vllm:generation_tokens_total")
 
 
-def test_a_stream_outlives_both_gateways(resumable: Server) -> None:
-    undisturbed = b"".join(events(resumable, None))
+@pytest.mark.parametrize("more", [{}, WITH_IDS], ids=["", "ids"])
+def test_a_stream_outlives_both_gateways(resumable: Server, more: dict[str, Any]) -> None:
+    undisturbed = b"".join(events(resumable, None, more))
     had: list[bytes] = []
     with contextlib.suppress(http.client.HTTPException, OSError):
-        for event in events(resumable, None):
+        for event in events(resumable, None, more):
             had.append(event)
             if len(had) == NUM_BEFORE:
                 for pid in find(GATEWAY):
@@ -89,13 +96,13 @@ def test_a_stream_outlives_both_gateways(resumable: Server) -> None:
     assert len(had) >= NUM_BEFORE and b"[DONE]" not in b"".join(had)
     killed = time.monotonic()
     wait_until_healthy(resumable)
-    rest = list(events(resumable, had[-1]))
+    rest = list(events(resumable, had[-1], more))
     print(f"event {len(had)} was the last one; whole {time.monotonic() - killed:.1f} s after the gateways were killed")
     assert plain(b"".join([*had, *rest])) == plain(undisturbed)
-    assert b"".join(events(resumable, had[0])) == b"".join([*had[1:], *rest])
+    assert b"".join(events(resumable, had[0], more)) == b"".join([*had[1:], *rest])
 
 
-def events(server: Server, last: bytes | None) -> Iterator[bytes]:
+def events(server: Server, last: bytes | None, more: Mapping[str, Any] = MappingProxyType({})) -> Iterator[bytes]:
     """The stream's events after `last`, or all of them, as they come over a connection of their
     own.
     """
@@ -104,7 +111,7 @@ def events(server: Server, last: bytes | None) -> Iterator[bytes]:
         headers["Last-Event-ID"] = last.partition(b"\n")[0].removeprefix(b"id: ").decode()
     connection = http.client.HTTPConnection(LOOPBACK, server.port, timeout=DEADLINE_SECONDS)
     with contextlib.closing(connection):
-        connection.request("POST", "/v1/completions", json.dumps(BODY), headers)
+        connection.request("POST", "/v1/completions", json.dumps(BODY | dict(more)), headers)
         response = connection.getresponse()
         assert response.status == 200, response.read()
         event = b""

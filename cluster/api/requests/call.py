@@ -9,10 +9,10 @@ from msgspec import UNSET, UnsetType
 
 from cluster.api.answers.form import PLAIN, Form
 from cluster.api.keys.limits import Caller, Turn
-from cluster.api.requests.protocol import GenerationRequest, HandleRequest
+from cluster.api.requests.protocol import GenerationRequest, HandleRequest, StreamOptions
 from cluster.api.requests.validate import Unknown, warning_header, warnings
 from engine.admission.queue_limits import Load
-from engine.request import Prompt, Request, estimated_tokens
+from engine.request import Prompt, Request
 from engine.sampling_params import SamplingParams
 
 TRACE_HEADERS = ("traceparent", "tracestate")
@@ -28,7 +28,10 @@ class Call:
     requests: tuple[Request, ...]  # one for each prompt, with the same parameters
     stream: bool
     include_usage: bool
-    echo: bool
+    has_usage_so_far: bool = False  # in every chunk
+    has_token_ids: bool = False
+    echo: bool  # of a completion's prompt
+    echoed: str = ""  # what a chat's answer begins with
     prompt_logprobs: bool  # returned to the caller, not only used for echo
     form: Form = PLAIN  # of a chat's answer
     unknown: tuple[Unknown, ...] = ()  # fields that are ignored
@@ -54,9 +57,16 @@ class Call:
         return replace(self, unknown=unknown, digest=digest)
 
     @property
+    def is_of_texts(self) -> bool:
+        """Whether a stream's events differ in nothing but their text, but for the first and last
+        ones.
+        """
+        return not (self.has_usage_so_far or self.has_token_ids)
+
+    @property
     def load(self) -> Load:
         """What it adds to a queue, its prompts' tokens by estimate."""
-        return Load(len(self.requests), sum(estimated_tokens(request.prompt) for request in self.requests))
+        return Load(len(self.requests), sum(request.estimated_tokens for request in self.requests))
 
     @property
     def timeout(self) -> float | None:
@@ -86,28 +96,47 @@ def make_call(
     params: SamplingParams,
     *,
     echo: bool = False,
+    echoed: str = "",
     form: Form = PLAIN,
+    max_prompt_tokens: int | None = None,
 ) -> Call:
+    options = asked.stream_options or StreamOptions()
     call_id = f"{kind}-{uuid.uuid4().hex}"
     ids = [call_id] if len(prompts) == 1 else [f"{call_id}-{index}" for index in range(len(prompts))]
     return Call(
         kind=kind,
         id=call_id,
-        requests=tuple(make_request(asked, *each, params) for each in zip(ids, prompts, strict=True)),
+        requests=tuple(
+            make_request(asked, *each, params, max_prompt_tokens) for each in zip(ids, prompts, strict=True)
+        ),
         stream=bool(asked.stream),
-        include_usage=asked.stream_options is not None and bool(asked.stream_options.include_usage),
+        include_usage=bool(options.include_usage),
+        has_usage_so_far=bool(options.continuous_usage_stats),
+        has_token_ids=bool(asked.return_token_ids),
         echo=echo,
+        echoed=echoed,
         form=form,
         prompt_logprobs=asked.prompt_logprobs is not None,
     )
 
 
 def make_request(
-    asked: GenerationRequest | HandleRequest, request_id: str, prompt: Prompt, params: SamplingParams
+    asked: GenerationRequest | HandleRequest,
+    request_id: str,
+    prompt: Prompt,
+    params: SamplingParams,
+    max_prompt_tokens: int | None = None,
 ) -> Request:
     """The engine's request, from HTTP or from the handle."""
     return Request(
-        request_id, prompt, params, priority=asked.priority or 0, cache_salt=asked.cache_salt, timeout=asked.timeout
+        request_id,
+        prompt,
+        params,
+        priority=asked.priority or 0,
+        cache_salt=asked.cache_salt,
+        timeout=asked.timeout,
+        max_prompt_tokens=max_prompt_tokens,
+        add_special_tokens=asked.add_special_tokens,
     )
 
 

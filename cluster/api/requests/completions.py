@@ -5,7 +5,7 @@ from typing import cast
 from cluster.api.model import Model
 from cluster.api.requests.call import Call, make_call
 from cluster.api.requests.protocol import CompletionRequest
-from cluster.api.requests.sampling import check_room, check_vocabulary, sampling_params
+from cluster.api.requests.sampling import check_room, check_vocabulary, max_prompt_tokens, sampling_params
 from engine.errors import InvalidRequest
 
 DEFAULT_MAX_TOKENS = 16
@@ -13,6 +13,7 @@ DEFAULT_MAX_TOKENS = 16
 
 def completion_call(request: CompletionRequest, model: Model) -> Call:
     """Raises InvalidRequest."""
+    kept = max_prompt_tokens(request.truncate_prompt_tokens, request.max_tokens or DEFAULT_MAX_TOKENS, model)
     prompts = _prompts(request)
     num_prompt_tokens = 1  # of a text, at least
     for index, prompt in enumerate(prompts):
@@ -21,8 +22,9 @@ def completion_call(request: CompletionRequest, model: Model) -> Call:
             model.text_limit.check(prompt, param)
         if isinstance(prompt, list):
             check_vocabulary(prompt, model.vocab_size, param=param)
-            check_room(None, len(prompt), model, param=param)
-            num_prompt_tokens = max(num_prompt_tokens, len(prompt))
+            num_kept = min(len(prompt), kept or len(prompt))
+            check_room(None, num_kept, model, param=param)
+            num_prompt_tokens = max(num_prompt_tokens, num_kept)
     check_room(request.max_tokens, num_prompt_tokens, model, param="max_tokens")
     if request.stream and (request.best_of or 1) > 1:
         raise InvalidRequest("The best are known at the end only: best_of cannot be streamed", param="best_of")
@@ -37,7 +39,7 @@ def completion_call(request: CompletionRequest, model: Model) -> Call:
         logprobs=request.logprobs,
         prompt_logprobs=of_prompt,
     )
-    return make_call("cmpl", request, prompts, params, echo=bool(request.echo))
+    return make_call("cmpl", request, prompts, params, echo=bool(request.echo), max_prompt_tokens=kept)
 
 
 def _prompts(request: CompletionRequest) -> list[str | list[int]]:

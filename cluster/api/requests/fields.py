@@ -6,15 +6,18 @@ from itertools import islice
 from typing import Annotated, Any, Final, NoReturn
 
 from pydantic import (
+    AfterValidator,
     Discriminator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     Tag,
+    WithJsonSchema,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-MAX_STOP_STRINGS = 4
+from engine.sampling_params import MAX_STOP_STRINGS
+
 MAX_TEXT = 1000  # characters of a stop string or a bad word
 MAX_LOGIT_BIAS = 1024
 MAX_PROMPTS = 1024
@@ -70,8 +73,10 @@ class Inert:
     accepted. A value that would change the answer is rejected rather than ignored.
     """
 
-    def __init__(self, *values: Any) -> None:
+    def __init__(self, *values: Any, why: str = "This is not supported") -> None:
+        """`why`: the reason that a caller is told."""
         self._values = values
+        self._why = why
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self._check)
@@ -84,7 +89,7 @@ class Inert:
             if value == known and isinstance(value, bool) == isinstance(known, bool):
                 return value
         taken = f"; {as_json(self._values)} would be taken" if self._values else ""
-        fail("unsupported_parameter", f"This is not supported: leave it out{taken}")
+        fail("unsupported_parameter", f"{self._why}: leave it out{taken}")
 
 
 def as_json(values: Iterable[Any]) -> str:
@@ -156,6 +161,21 @@ Prompts = Annotated[
 OnePrompt = Annotated[
     Annotated[str, Tag(TEXT)] | Annotated[TokenIds, Tag(IDS)],
     Discriminator(lambda value: IDS if isinstance(value, list) else TEXT),
+]
+
+
+def _is_no_zero(value: int) -> int:
+    if value == 0:
+        fail("integer_below_min_value", "A prompt has at least 1 token; -1 stands for all that fit")
+    return value
+
+
+# -1: as many as fit.
+NumKept = Annotated[
+    int,
+    Field(ge=-1, lt=2**31),
+    AfterValidator(_is_no_zero),
+    WithJsonSchema({"type": "integer", "minimum": -1, "maximum": 2**31 - 1, "not": {"const": 0}}),
 ]
 Priority = Annotated[int, Field(ge=0, lt=2**31)]  # lower goes first: no request can precede the default
 

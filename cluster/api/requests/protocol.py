@@ -22,6 +22,7 @@ from cluster.api.requests.fields import (
     Inert,
     LogitBias,
     Metadata,
+    NumKept,
     OnePrompt,
     Only,
     Priority,
@@ -43,7 +44,7 @@ class StreamOptions(BaseModel):
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None  # padding of chunks, which never have any
-    continuous_usage_stats: Annotated[bool | None, Only(False)] = None
+    continuous_usage_stats: bool | None = None  # the usage so far in every chunk
 
 
 FORMATS = ("text", "json_object", "json_schema", "structural_tag")
@@ -115,6 +116,8 @@ class SamplingFields(BaseModel):
     priority: Priority | None = None
     cache_salt: CacheSalt | None = None
     timeout: float | None = Field(None, gt=0, le=MAX_TIMEOUT)
+    truncate_prompt_tokens: NumKept | None = None
+    add_special_tokens: bool | None = None
     # The form of the answer: one of these. The last four are older names for the second's keys.
     response_format: ResponseFormat | None = None
     structured_outputs: dict[str, Any] | None = None
@@ -131,6 +134,7 @@ class GenerationRequest(SamplingFields, Unsupported):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     use_beam_search: bool | None = None
+    return_token_ids: bool | None = None
     # Without effect on the answer.
     user: str | None = None
     safety_identifier: str | None = None
@@ -193,6 +197,7 @@ class Message(BaseModel):
 
     role: Annotated[str, AfterValidator(_role), WithJsonSchema({"enum": [*ROLES]})]
     tool_calls: Annotated[Any, Inert([])] = None
+    name: str | None = None  # of the author; for chat templates that show it
     reasoning_content: str | None = None  # of an assistant; both are names of the same
     reasoning: str | None = None
     annotations: Annotated[Any, Inert([])] = None
@@ -208,6 +213,7 @@ class CallMessage(BaseModel):
     model_config = _STRICT
 
     role: Literal["assistant"]
+    name: str | None = None
     tool_calls: Annotated[ToolCalls, Field(min_length=1)]
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -225,7 +231,7 @@ class ToolMessage(BaseModel):
 
     role: Literal["tool"]
     tool_call_id: Annotated[str, Field(min_length=1)]
-    name: str | None = None  # the call has it
+    name: str | None = None
     content: _Content
 
 
@@ -250,8 +256,30 @@ _AnyMessage = Annotated[
 _Messages = Annotated[list[_AnyMessage], Field(min_length=1, fail_fast=True), AtMost(MAX_MESSAGES)]
 
 
-class HandleRequest(SamplingFields):
-    """What other Ray jobs send."""
+class Prediction(BaseModel):
+    """What the caller expects the answer to be, for speed alone."""
+
+    model_config = _STRICT
+
+    type: Literal["content"]
+    content: _Content
+
+
+class ConversationFields(BaseModel):
+    """What a conversation has for the chat template beside its messages."""
+
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    chat_template_kwargs: TemplateVariables | None = None
+    documents: Documents | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+
+class HandleRequest(ConversationFields, GenerationRequest):
+    """What other Ray jobs send, where the methods are ours."""
 
     prompt: OnePrompt | None = None
     messages: _Messages | None = None
@@ -261,7 +289,7 @@ class HandleRequest(SamplingFields):
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
 
 
-class ChatRequest(GenerationRequest, UnsupportedInChat):
+class ChatRequest(ConversationFields, GenerationRequest, UnsupportedInChat):
     """The body of POST /v1/chat/completions."""
 
     messages: _Messages
@@ -269,13 +297,7 @@ class ChatRequest(GenerationRequest, UnsupportedInChat):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
     modalities: list[Literal["text"]] | None = Field(None, min_length=1, max_length=1)
-    tools: Tools | None = None
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     include_reasoning: bool | None = None
     separate_reasoning: bool | None = None
-    chat_template_kwargs: TemplateVariables | None = None
-    documents: Documents | None = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
+    echo: bool | None = None  # the answer begins with the last message, if that is an assistant's
+    prediction: Prediction | None = None  # without effect on the answer

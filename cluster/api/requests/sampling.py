@@ -22,24 +22,24 @@ _SAME_NAME = [
 
 def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> SamplingParams:
     """The request's parameters, with those in `own` set by the route; raises InvalidRequest."""
-    _check_stream(request)
-    _check_token_ids(request, model.vocab_size)
-    values = given(request)
-    if request.use_beam_search:
-        values.setdefault("beam_width", request.n or 1)
-    elif request.use_beam_search is False and request.beam_width is not None:
-        raise InvalidRequest("beam_width is set, and use_beam_search is false", param="beam_width")
+    values = given(request, model)
     defaults = {} if "beam_width" in values else model.default_sampling  # beams are not sampled
     return SamplingParams(**{**defaults, **values, **own})
 
 
-def given(request: SamplingFields) -> dict[str, Any]:
-    """The fields that are not left out, as `SamplingParams` takes them."""
+def given(request: GenerationRequest, model: Model) -> dict[str, Any]:
+    """The fields that are not left out, as `SamplingParams` takes them; raises InvalidRequest."""
+    _check_stream(request)
+    _check_token_ids(request, model.vocab_size)
     values = {name: value for name in _SAME_NAME if (value := getattr(request, name)) is not None}
     if request.logit_bias is not None:
         values["logit_bias"] = {int(token_id): bias for token_id, bias in request.logit_bias.items()}
     if (form := wanted_form(request)) is not None:
         values["structured_outputs"] = form
+    if request.use_beam_search:
+        values.setdefault("beam_width", request.n or 1)
+    elif request.use_beam_search is False and request.beam_width is not None:
+        raise InvalidRequest("beam_width is set, and use_beam_search is false", param="beam_width")
     return values
 
 
@@ -53,13 +53,17 @@ def check_model(name: str | None, model: Model) -> None:
 def check_counts(body: dict[str, Any], model: Model) -> None:
     """Reject more token ids than any request may have before they are checked: a million would hold
     the interpreter lock for a tenth of a second. Raises InvalidRequest.
+
+    Where the prompt is truncated, the ids that would be dropped at any rate are dropped here.
     """
-    prompt = body.get("prompt")
-    if _are_ids(prompt):
-        check_room(None, len(prompt), model, param="prompt")
-    for index, each in enumerate(prompt[:MAX_PROMPTS] if isinstance(prompt, list) else ()):
-        if _are_ids(each):
-            check_room(None, len(each), model, param=f"prompt[{index}]")
+    prompt, keeps = body.get("prompt"), body.get("truncate_prompt_tokens") is not None
+    prompts = prompt[:MAX_PROMPTS] if isinstance(prompt, list) else []
+    where = [(None, prompt)] if _are_ids(prompt) else [(index, each) for index, each in enumerate(prompts)]
+    for index, each in where:
+        if _are_ids(each) and keeps:
+            del each[: -model.max_model_len]
+        elif _are_ids(each):
+            check_room(None, len(each), model, param="prompt" if index is None else f"prompt[{index}]")
     for name in ("stop_token_ids", "allowed_token_ids"):
         if _are_ids(token_ids := body.get(name)):
             _check_count(token_ids, model.vocab_size, param=name)
@@ -81,11 +85,30 @@ def check_room(max_tokens: int | None, num_prompt_tokens: int, model: Model, *, 
         )
 
 
+def max_prompt_tokens(asked: int | None, max_tokens: int | None, model: Model) -> int | None:
+    """How many tokens of a prompt are kept, if `truncate_prompt_tokens` says so; -1 stands for what
+    fits beside the answer's `max_tokens` (or one). Raises InvalidRequest.
+    """
+    room = max(model.max_model_len - (max_tokens or 1), 1)
+    if asked is not None and asked > room:
+        raise InvalidRequest(
+            f"truncate_prompt_tokens={asked} exceeds {room}, which fit into the context of {model.max_model_len} "
+            f"tokens beside {max_tokens or 1} of output",
+            param="truncate_prompt_tokens",
+            code="context_length_exceeded",
+        )
+    return room if asked == -1 else asked
+
+
 def _check_stream(request: GenerationRequest) -> None:
     if request.stream_options is not None and not request.stream:
         raise InvalidRequest("stream_options is for streams: set stream to true", param="stream_options")
     if not request.stream:
         return
+    options = request.stream_options
+    if options is not None and options.continuous_usage_stats and not options.include_usage:
+        param = "stream_options.continuous_usage_stats"
+        raise InvalidRequest("continuous_usage_stats is for include_usage: set that to true, too", param=param)
     if request.beam_width is not None or request.use_beam_search:
         raise InvalidRequest("The beams are known at the end only: they cannot be streamed", param="stream")
     if request.prompt_logprobs is not None:

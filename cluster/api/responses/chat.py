@@ -4,11 +4,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import msgspec
+from msgspec import UNSET
 
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.responses.chat_message import ChoiceParser
-from cluster.api.responses.generation import Tally, Update, collect, finish_reason
+from cluster.api.responses.generation import Ids, Tally, Update, collect, finish_reason, told_ids
 from cluster.api.responses.logprobs import chat_logprobs, prompt_logprobs
 from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.protocol import (
@@ -31,12 +32,26 @@ async def chat_result(call: Call, model: Model, updates: AsyncGenerator[Update, 
     for _, choice in joined.choices():
         parser = ChoiceParser(call.form, joined.first[0].prompt_token_ids, call.id, choice.index)
         message = parser.message(choice.text)
+        if call.echoed:
+            message = msgspec.structs.replace(message, content=call.echoed + (message.content or ""))
         reason = parser.finish_reason(finish_reason(choice))
-        choices.append(ChatChoice(choice.index, message, _logprobs(call, choice), reason, choice.stop_reason))
-    of_prompt = joined.first[0].prompt_logprobs if call.prompt_logprobs else None
-    shown = msgspec.UNSET if of_prompt is None else prompt_logprobs(of_prompt)
-    answer = ChatCompletion(call.id, call.created, model.name, choices, usage, shown, call.warnings, tally.fingerprint)
-    return msgspec.json.encode(answer)
+        logprobs, token_ids = _logprobs(call, choice), told_ids(call, choice.token_ids)
+        choices.append(ChatChoice(choice.index, message, logprobs, reason, choice.stop_reason, token_ids))
+    prompt = joined.first[0]
+    of_prompt = prompt.prompt_logprobs if call.prompt_logprobs else None
+    return msgspec.json.encode(
+        ChatCompletion(
+            call.id,
+            call.created,
+            model.name,
+            choices,
+            usage,
+            UNSET if of_prompt is None else prompt_logprobs(of_prompt),
+            call.warnings,
+            tally.fingerprint,
+            told_ids(call, prompt.prompt_token_ids),
+        )
+    )
 
 
 async def chat_events(
@@ -46,42 +61,30 @@ async def chat_events(
     ApiError.
     """
     tally = Tally(call)
-    usage = None if call.include_usage else msgspec.UNSET
-    parsers: dict[int, ChoiceParser] = {}
-    prompt_ids: Sequence[int] = ()
+    choices: dict[int, _Choice] = {}
 
-    def chunk(choice: ChatChunkChoice, warnings: list[str] | msgspec.UnsetType = msgspec.UNSET) -> bytes:
-        return event(
-            ChatCompletionChunk(call.id, call.created, model.name, [choice], usage, warnings, tally.fingerprint)
-        )
+    def chunk(choice: ChatChunkChoice, *, is_last: bool = False, prompt_ids: Ids = UNSET) -> bytes:
+        said = (tally.chunk_usage, call.warnings if is_last else UNSET, tally.fingerprint, prompt_ids)
+        return event(ChatCompletionChunk(call.id, call.created, model.name, [choice], *said))
 
     def plain_event(text: str) -> bytes:
         return chunk(ChatChunkChoice(0, ChatDelta(content=text)))
 
+    prompt_ids: Sequence[int] = ()
     async with aclosing(updates):
         async for update in updates:
             tally.add(update)
             prompt_ids = prompt_ids or update.output.prompt_token_ids
-            is_end = tally.is_whole and not call.include_usage
             events = []
             for number, delta in enumerate(update.output.outputs, 1):
-                if delta.index not in parsers:
-                    parsers[delta.index] = ChoiceParser(call.form, prompt_ids, call.id, delta.index)
-                    events.append(chunk(ChatChunkChoice(delta.index, ChatDelta("assistant", ""))))
-                parser = parsers[delta.index]
-                parts = parser.deltas(delta.text, is_end=delta.finished)
-                logprobs = _logprobs(call, delta)
-                if logprobs is not None and not parts:
-                    parts = [ChatDelta(content="")]
-                for part in parts:
-                    events.append(chunk(ChatChunkChoice(delta.index, part, logprobs)))
-                    logprobs = None
-                if delta.finished:
-                    reason = parser.finish_reason(finish_reason(delta))
-                    last = ChatChunkChoice(delta.index, ChatDelta(), None, reason, delta.stop_reason)
-                    is_last = is_end and number == len(update.output.outputs)
-                    events.append(chunk(last, call.warnings if is_last else msgspec.UNSET))
-            if 0 in parsers and parsers[0].is_plain:
+                if delta.index not in choices:
+                    of_prompt = UNSET if choices else told_ids(call, prompt_ids)
+                    choices[delta.index] = choice = _Choice(call, prompt_ids, delta.index)
+                    events.append(chunk(choice.first(), prompt_ids=of_prompt))
+                is_end = tally.is_whole and not call.include_usage and number == len(update.output.outputs)
+                for part in choices[delta.index].next(delta):
+                    events.append(chunk(part, is_last=is_end and part.finish_reason is not None))
+            if 0 in choices and choices[0].is_plain:
                 plain.open(tally, plain_event)
             if events:
                 yield b"".join(events)
@@ -89,6 +92,40 @@ async def chat_events(
     if call.include_usage:
         yield event(ChatCompletionChunk(call.id, call.created, model.name, [], total, call.warnings, tally.fingerprint))
     yield DONE
+
+
+class _Choice:
+    """One choice of a stream."""
+
+    def __init__(self, call: Call, prompt_ids: Sequence[int], index: int) -> None:
+        self._call = call
+        self._index = index
+        self._parser = ChoiceParser(call.form, prompt_ids, call.id, index)
+        self._pending = [ChatDelta(content=call.echoed)] if call.echoed else []
+
+    @property
+    def is_plain(self) -> bool:
+        """See `ChoiceParser`."""
+        return self._parser.is_plain
+
+    def first(self) -> ChatChunkChoice:
+        """Says whose message it is."""
+        return ChatChunkChoice(self._index, ChatDelta("assistant", ""))
+
+    def next(self, delta: CompletionOutput) -> list[ChatChunkChoice]:
+        """The delta's chunks: those of its parts, and one that says why the choice ended."""
+        parts = self._pending + self._parser.deltas(delta.text, is_end=delta.finished)
+        self._pending = []
+        logprobs, token_ids = _logprobs(self._call, delta), told_ids(self._call, delta.token_ids)
+        if not parts and (logprobs is not None or token_ids):
+            parts = [ChatDelta(content="")]
+        made = [ChatChunkChoice(self._index, part) for part in parts]
+        if made:  # the first of them has what is said of the delta's tokens
+            made[0] = ChatChunkChoice(self._index, parts[0], logprobs, token_ids=token_ids)
+        if delta.finished:
+            reason = self._parser.finish_reason(finish_reason(delta))
+            made.append(ChatChunkChoice(self._index, ChatDelta(), None, reason, delta.stop_reason))
+        return made
 
 
 def _logprobs(call: Call, choice: CompletionOutput) -> ChatLogprobs | None:

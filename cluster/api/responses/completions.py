@@ -4,10 +4,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import msgspec
+from msgspec import UNSET
 
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
-from cluster.api.responses.generation import Tally, Update, collect, finish_reason
+from cluster.api.responses.generation import Tally, Update, collect, finish_reason, told_ids
 from cluster.api.responses.logprobs import Offsets, completion_logprobs, echoed_logprobs, prompt_logprobs
 from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.protocol import Completion, CompletionChoice, CompletionLogprobs
@@ -23,7 +24,7 @@ async def completion_result(call: Call, model: Model, updates: AsyncGenerator[Up
     choices = []
     for index, choice in joined.choices():
         first = joined.first[index]
-        shown = _choice(call, index, choice, _offsets(call, model), echoed=first if call.echo else None)
+        shown = _choice(call, index, choice, _offsets(call, model), first=first)
         if call.prompt_logprobs and first.prompt_logprobs is not None:
             shown = msgspec.structs.replace(shown, prompt_logprobs=prompt_logprobs(first.prompt_logprobs))
         choices.append(shown)
@@ -39,12 +40,13 @@ async def completion_events(
     ApiError, InvalidRequest.
     """
     tally = Tally(call)
-    usage = None if call.include_usage else msgspec.UNSET
     first: dict[int, RequestOutput] = {}
     offsets: dict[int, Offsets] = {}  # of each choice
 
-    def part(choice: CompletionChoice, warnings: list[str] | msgspec.UnsetType = msgspec.UNSET) -> bytes:
-        return event(Completion(call.id, call.created, model.name, [choice], usage, warnings, tally.fingerprint))
+    def part(choice: CompletionChoice, warnings: list[str] | msgspec.UnsetType = UNSET) -> bytes:
+        return event(
+            Completion(call.id, call.created, model.name, [choice], tally.chunk_usage, warnings, tally.fingerprint)
+        )
 
     def plain_event(text: str) -> bytes:
         return part(CompletionChoice(0, text))
@@ -59,12 +61,12 @@ async def completion_events(
             events = []
             for position, delta in enumerate(update.output.outputs, 1):
                 number = index * call.params.n + delta.index
-                echoed = first[index] if call.echo and number not in offsets else None
+                of_prompt = first[index] if number not in offsets else None
                 offsets.setdefault(number, _offsets(call, model))
-                choice = _choice(call, index, delta, offsets[number], echoed=echoed)
-                if choice.text or choice.logprobs is not None or choice.finish_reason is not None:
+                choice = _choice(call, index, delta, offsets[number], first=of_prompt)
+                if choice.text or choice.logprobs is not None or choice.finish_reason is not None or choice.token_ids:
                     is_last = is_end and position == len(update.output.outputs)
-                    events.append(part(choice, call.warnings if is_last else msgspec.UNSET))
+                    events.append(part(choice, call.warnings if is_last else UNSET))
             if events:
                 yield b"".join(events)
     total = tally.close()
@@ -78,15 +80,18 @@ def _offsets(call: Call, model: Model) -> Offsets:
 
 
 def _choice(
-    call: Call, prompt_index: int, choice: CompletionOutput, offsets: Offsets, *, echoed: RequestOutput | None
+    call: Call, prompt_index: int, choice: CompletionOutput, offsets: Offsets, *, first: RequestOutput | None
 ) -> CompletionChoice:
-    """A delta or a complete choice, after the prompt if `echoed` has it."""
+    """A delta or a complete choice. `first`: has the prompt, for a choice's first delta."""
+    echoed = first if call.echo else None
     return CompletionChoice(
         prompt_index * call.params.n + choice.index,
         choice.text if echoed is None else _prompt_text(echoed) + choice.text,
         _logprobs(call, choice, offsets, echoed),
         finish_reason(choice),
         choice.stop_reason,
+        prompt_token_ids=UNSET if first is None else told_ids(call, first.prompt_token_ids),
+        token_ids=told_ids(call, choice.token_ids),
     )
 
 

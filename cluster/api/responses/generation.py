@@ -1,9 +1,11 @@
 """Sends a call's requests to the service, and merges, counts and joins their deltas."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
+
+from msgspec import UNSET, UnsetType
 
 from cluster.api.errors import ApiError, request_failed
 from cluster.api.requests.call import Call
@@ -22,6 +24,9 @@ from engine.request import ChatPrompt
 STARTED_AT_ONCE = 8  # prompts of one call, which may be a thousand: other calls run in between
 
 
+Ids = list[int] | UnsetType
+
+
 class Update(NamedTuple):
     prompt_index: int
     output: RequestOutput
@@ -29,10 +34,11 @@ class Update(NamedTuple):
 
 def run(service: Service, call: Call, shortcut: Shortcut | None = None) -> AsyncGenerator[Update, None]:
     """All requests' deltas as they arrive; closing it aborts running requests. A call of one choice
-    may offer a `shortcut`.
+    may offer a `shortcut`, which is taken if its events differ in their texts alone.
     """
     if len(call.requests) == 1:
-        return _updates(service, call, 0, shortcut if call.params.num_samples == 1 else None)
+        has_shortcut = call.params.num_samples == 1 and call.is_of_texts
+        return _updates(service, call, 0, shortcut if has_shortcut else None)
     return _merge([_updates(service, call, index) for index in range(len(call.requests))])
 
 
@@ -61,6 +67,7 @@ class Tally:
     """Counts tokens and finished choices; raises ApiError if a choice failed or did not end."""
 
     def __init__(self, call: Call) -> None:
+        self._call = call
         self._num_open = len(call.requests) * call.params.n
         self._prompt_tokens = [0] * len(call.requests)
         self._cached_tokens = [0] * len(call.requests)
@@ -103,6 +110,16 @@ class Tally:
         """The token counts of the ended request."""
         if self._num_open:
             raise ApiError(500, f"The answer ended with {self._num_open} choices unfinished", code="generation_failed")
+        return self._usage()
+
+    @property
+    def chunk_usage(self) -> Usage | UnsetType | None:
+        """What a chunk says that is not the last one."""
+        if self._call.has_usage_so_far:
+            return self._usage()
+        return None if self._call.include_usage else UNSET
+
+    def _usage(self) -> Usage:
         num_prompt_tokens = sum(self._prompt_tokens)
         return Usage(
             num_prompt_tokens,
@@ -117,6 +134,11 @@ def finish_reason(choice: CompletionOutput) -> FinishReason | None:
     reason = choice.finish_reason
     assert reason != "abort" and reason != "error"
     return reason
+
+
+def told_ids(call: Call, token_ids: Sequence[int]) -> Ids:
+    """The token ids, if the call asks for them."""
+    return list(token_ids) if call.has_token_ids else UNSET
 
 
 class Joined:

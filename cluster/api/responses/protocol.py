@@ -73,6 +73,7 @@ class ChatChoice(Struct, frozen=True):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason | None
     stop_reason: int | str | None  # ours: the stop string or token id
+    token_ids: list[int] | UnsetType = UNSET  # vLLM's, with `return_token_ids`
 
 
 class ChatCompletion(Struct, frozen=True):
@@ -84,6 +85,7 @@ class ChatCompletion(Struct, frozen=True):
     prompt_logprobs: list[dict[int, dict[str, Any]] | None] | UnsetType = UNSET  # ours
     warnings: list[str] | UnsetType = UNSET  # ours: ignored fields of the request
     system_fingerprint: str | None = None  # see `engine.checkpoint.fingerprint`
+    prompt_token_ids: list[int] | UnsetType = UNSET  # with `return_token_ids`
     object: Literal["chat.completion"] = "chat.completion"
 
 
@@ -101,6 +103,7 @@ class ChatChunkChoice(Struct, frozen=True):
     logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | str | UnsetType | None = UNSET
+    token_ids: list[int] | UnsetType = UNSET  # those since the last chunk that had any
 
 
 class ChatCompletionChunk(Struct, frozen=True):
@@ -108,9 +111,10 @@ class ChatCompletionChunk(Struct, frozen=True):
     created: int
     model: str
     choices: list[ChatChunkChoice]
-    usage: Usage | UnsetType | None = UNSET  # null in all but the last chunk, if requested
+    usage: Usage | UnsetType | None = UNSET  # if requested: null in all but the last chunk, or the usage so far
     warnings: list[str] | UnsetType = UNSET  # in the last one
     system_fingerprint: str | None = None
+    prompt_token_ids: list[int] | UnsetType = UNSET  # in the first one
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
 
 
@@ -130,6 +134,8 @@ class CompletionChoice(Struct, frozen=True):
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     prompt_logprobs: list[dict[int, dict[str, Any]] | None] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET  # with `return_token_ids`; of a stream in a choice's first chunk
+    token_ids: list[int] | UnsetType = UNSET  # of a chunk those since the one before
 
 
 class Completion(Struct, frozen=True):

@@ -45,7 +45,7 @@ def num_known(call: Call, record: StreamRecord, last: int) -> int:
     """How many tokens need not be computed again: those whose events the client has all
     received.
     """
-    if call.params.logprobs is not None or call.echo or not call.form.is_plain:
+    if call.params.logprobs is not None or call.echo or call.echoed or not (call.form.is_plain and call.is_of_texts):
         return 0  # such events depend on the events before them
     reached = bisect_right(record.num_events, last)
     return bisect_left(record.num_events, record.num_events[reached - 1]) if reached else 0

@@ -9,8 +9,8 @@
 A request is a dict with the keys
 
     prompt        str, or a list of token ids; or else `messages`
-    messages      a list of {"role": str, "content": str}, with the roles and parts that the HTTP
-                  API takes
+    messages      as in the HTTP API, also `tools` and the other fields for the chat template
+    model         str; refused if it is not the served one
     request_id    str, the id by which `abort` knows the request; generated if absent
     priority      int, at least 0; lower values are served first if the engine's scheduling_policy
                   is "priority"
@@ -19,8 +19,9 @@ A request is a dict with the keys
     trace_headers {"traceparent": str, "tracestate": str}, of the caller's span (W3C trace context)
 
 and any field of `engine.sampling_params.SamplingParams`: max_tokens, temperature, top_p, n, seed,
-stop, ... All are checked as the HTTP API checks them. None means that a field is left
-out (except for `max_tokens`: the rest of the context). Unknown fields are rejected.
+stop, ..., whose defaults are those of that class and not the model's. All are checked as the HTTP
+API checks them. None means that a field is left out (except for `max_tokens`: the rest of the
+context). Unknown fields are rejected.
 
 An answer is a dict with the keys
 
@@ -36,7 +37,7 @@ A choice is a dict with the keys
 
     index             int, from 0 to n - 1
     text, token_ids   str, [int]: the whole choice from `generate` and `chat`; what is new since the
-                      previous answer from `stream`
+                      previous answer from `stream`. Tool calls and reasoning are in the text
     first_index       int: the number of token_ids before these
     finish_reason     None while the choice is running, then "stop", "length", "abort" or "error"
     stop_reason       the stop string or stop token id that ended it, or None
@@ -52,21 +53,21 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from cluster.api.model import Model
 from cluster.gateway.gateway import Gateway
 from cluster.gateway.handle.answer import answer, failed
 from cluster.gateway.handle.read import read, request_id_of
 from engine.admission.queue_limits import Load
 from engine.errors import InvalidRequest, SquadronError
 from engine.outputs import Accumulator, RequestOutput
-from engine.request import estimated_tokens
 
 
-async def generate(gateway: Gateway, request: dict[str, Any]) -> dict[str, Any]:
+async def generate(gateway: Gateway, model: Model, request: dict[str, Any]) -> dict[str, Any]:
     """The whole answer."""
     request_id = request_id_of(request)
     accumulator = Accumulator()
     try:
-        async with aclosing(_deltas(gateway, request, request_id)) as deltas:
+        async with aclosing(_deltas(gateway, model, request, request_id)) as deltas:
             async for delta in deltas:
                 accumulator.add(delta)
     except SquadronError as error:
@@ -75,19 +76,19 @@ async def generate(gateway: Gateway, request: dict[str, Any]) -> dict[str, Any]:
     return answer(accumulator.last)
 
 
-async def chat(gateway: Gateway, request: dict[str, Any]) -> dict[str, Any]:
+async def chat(gateway: Gateway, model: Model, request: dict[str, Any]) -> dict[str, Any]:
     """As `generate`, of a request that has messages."""
     if isinstance(request, dict) and request.get("messages") is None:
         error = InvalidRequest("a chat request has messages", param="messages", code="missing_required_parameter")
         return failed(request_id_of(request), error)
-    return await generate(gateway, request)
+    return await generate(gateway, model, request)
 
 
-async def stream(gateway: Gateway, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+async def stream(gateway: Gateway, model: Model, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
     """What is new, each time something is."""
     request_id = request_id_of(request)
     try:
-        async with aclosing(_deltas(gateway, request, request_id)) as deltas:
+        async with aclosing(_deltas(gateway, model, request, request_id, streams=True)) as deltas:
             is_first = True
             async for delta in deltas:
                 yield answer(delta if is_first else replace(delta, prompt_token_ids=[]))
@@ -96,8 +97,10 @@ async def stream(gateway: Gateway, request: dict[str, Any]) -> AsyncGenerator[di
         yield failed(request_id, error)
 
 
-def _deltas(gateway: Gateway, asked: dict[str, Any], request_id: str) -> AsyncGenerator[RequestOutput, None]:
-    """Raises InvalidRequest or Overloaded at once."""
-    request = read(asked, request_id)
-    gateway.check_room(Load(1, estimated_tokens(request.prompt)), request.timeout)
+def _deltas(
+    gateway: Gateway, model: Model, asked: dict[str, Any], request_id: str, *, streams: bool = False
+) -> AsyncGenerator[RequestOutput, None]:
+    """Raises InvalidRequest, ApiError or Overloaded at once."""
+    request = read(asked, request_id, model, streams=streams)
+    gateway.check_room(Load(1, request.estimated_tokens), request.timeout)
     return gateway.generate(request)

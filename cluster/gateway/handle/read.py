@@ -4,10 +4,12 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
+from cluster.api.model import Model
 from cluster.api.requests.call import make_request, trace_context
-from cluster.api.requests.chat.conversation import chat_prompt
+from cluster.api.requests.chat.conversation import conversation
+from cluster.api.requests.chat.forced import forced_calls
 from cluster.api.requests.protocol import HandleRequest
-from cluster.api.requests.sampling import given
+from cluster.api.requests.sampling import check_model, given, max_prompt_tokens
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 from engine.errors import InvalidRequest
 from engine.request import Prompt, Request
@@ -20,17 +22,24 @@ def request_id_of(request: Any) -> str:
     return given if isinstance(given, str) else f"handle-{uuid.uuid4().hex}"
 
 
-def read(request: Any, request_id: str) -> Request:
-    """Raises InvalidRequest."""
+def read(request: Any, request_id: str, model: Model, *, streams: bool) -> Request:
+    """`streams`: the caller's method does. Raises InvalidRequest, ApiError."""
     if not isinstance(request, dict):
         raise InvalidRequest(f"a request is a dict, got {type(request).__name__}", code="invalid_type")
     asked = validate(HandleRequest, {name: _as_json(value) for name, value in request.items()})
     refuse_unknown(unknown_fields(asked))
-    params: dict[str, Any] = given(asked)
+    check_model(asked.model, model)
+    params: dict[str, Any] = given(asked, model) | forced_calls(asked, model)
+    if asked.stream is not None and asked.stream != streams:
+        name = "generate or chat" if streams else "stream"
+        raise InvalidRequest(f"stream={asked.stream} is for the method {name}", param="stream")
     params |= {name: getattr(asked, name) for name in ("best_of", "logprobs")}
     if "max_tokens" in request:
         params["max_tokens"] = asked.max_tokens
-    made = make_request(asked, request_id, _prompt(asked), SamplingParams(**params))
+    sampling = SamplingParams(**params)
+    kept = max_prompt_tokens(asked.truncate_prompt_tokens, sampling.max_tokens, model)
+    prompt = _prompt(asked, model, reasons=sampling.structured_outputs is None)
+    made = make_request(asked, request_id, prompt, sampling, kept)
     return replace(made, trace_headers=trace_context(asked.trace_headers))
 
 
@@ -45,7 +54,7 @@ def _as_json(value: Any) -> Any:
     return value
 
 
-def _prompt(asked: HandleRequest) -> Prompt:
+def _prompt(asked: HandleRequest, model: Model, *, reasons: bool) -> Prompt:
     if (asked.prompt is None) == (asked.messages is None):
         raise InvalidRequest(
             "a request has either prompt or messages", param="prompt", code="missing_required_parameter"
@@ -53,4 +62,4 @@ def _prompt(asked: HandleRequest) -> Prompt:
     if asked.prompt is not None:
         return asked.prompt
     assert asked.messages is not None
-    return chat_prompt(asked.messages)
+    return conversation(asked, asked.messages, model, reasons=reasons)

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from engine.admission.queue_limits import NOTHING, Load
-from engine.request import Request, estimated_tokens
+from engine.request import Request
 
 
 class Waiting:
@@ -15,7 +15,7 @@ class Waiting:
         self.num_of: Counter[str | None] = Counter()  # by API key
 
     def add(self, request: Request) -> None:
-        self._loads[request.id] = load = Load(1, estimated_tokens(request.prompt))
+        self._loads[request.id] = load = Load(1, request.estimated_tokens)
         self.load += load
         self.num_of[request.share.key] += 1
 

@@ -1,5 +1,7 @@
 """A prompt in each of its forms, as token ids and as the text that is told."""
 
+from typing import Any
+
 import pytest
 
 from engine.errors import InvalidRequest
@@ -12,8 +14,8 @@ TEXT = "What is Squadron?"
 MESSAGES = [{"role": "user", "content": TEXT}]
 
 
-def request(prompt: Prompt) -> Request:
-    return Request("r", prompt, SamplingParams())
+def request(prompt: Prompt, **options: Any) -> Request:
+    return Request("r", prompt, SamplingParams(), **options)
 
 
 def test_a_completions_prompt_is_told_as_text_whichever_way_it_was_given() -> None:
@@ -36,3 +38,30 @@ def test_a_text_that_is_longer_than_the_context_is_refused(prompt: Prompt) -> No
     with pytest.raises(InvalidRequest) as caught:
         arrive(request(prompt), TOKENIZER, 20)
     assert caught.value.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("prompt", [TEXT * 9, TOKENIZER.encode(TEXT * 9)])
+def test_of_a_prompt_that_is_cut_the_last_tokens_are_kept(prompt: Prompt) -> None:
+    ids = TOKENIZER.encode(TEXT * 9)
+    arrival = arrive(request(prompt, max_prompt_tokens=7), TOKENIZER, 20)
+    assert arrival.prompt_token_ids == ids[-7:]
+    assert arrival.prompt == TOKENIZER.decode(ids[-7:], skip_special_tokens=False)
+    whole = arrive(request(prompt, max_prompt_tokens=len(ids)), TOKENIZER, 100)
+    assert (whole.prompt_token_ids, whole.prompt) == (ids, TEXT * 9)
+
+
+def test_a_conversation_that_is_cut_ends_as_it_did() -> None:
+    prompt = ChatPrompt([{"role": "user", "content": TEXT * 9}])
+    ids = TOKENIZER.encode_chat(prompt)
+    assert arrive(request(prompt, max_prompt_tokens=9), TOKENIZER, 20).prompt_token_ids == ids[-9:]
+
+
+def test_a_prompt_that_is_cut_has_a_limit_too() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        arrive(request("\x01" * 200, max_prompt_tokens=9), TOKENIZER, 20)
+    assert caught.value.code == "context_length_exceeded" and "by more than 8 times" in caught.value.message
+
+
+def test_what_waits_is_estimated_by_what_is_kept() -> None:
+    assert request(TEXT * 50).estimated_tokens > 200
+    assert request(TEXT * 50, max_prompt_tokens=9).estimated_tokens == 9

@@ -3,10 +3,10 @@
 from cluster.api.answers.form import Form
 from cluster.api.model import Model
 from cluster.api.requests.call import Call, make_call
-from cluster.api.requests.chat.conversation import conversation
+from cluster.api.requests.chat.conversation import conversation, text_of
 from cluster.api.requests.chat.forced import forced_calls
 from cluster.api.requests.protocol import ChatRequest
-from cluster.api.requests.sampling import check_room, sampling_params
+from cluster.api.requests.sampling import check_room, max_prompt_tokens, sampling_params
 from engine.errors import InvalidRequest
 from engine.request import ChatPrompt
 
@@ -14,10 +14,12 @@ from engine.request import ChatPrompt
 def chat_call(request: ChatRequest, model: Model) -> Call:
     """Raises InvalidRequest."""
     max_tokens = _max_tokens(request)
-    # A message is at least one token.
-    check_room(None, len(request.messages), model, param="messages")
     limit_name = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
-    check_room(max_tokens, len(request.messages), model, param=limit_name)
+    check_room(max_tokens, 1, model, param=limit_name)
+    kept = max_prompt_tokens(request.truncate_prompt_tokens, max_tokens, model)
+    num_prompt_tokens = min(len(request.messages), kept or len(request.messages))  # a message is at least one
+    check_room(None, num_prompt_tokens, model, param="messages")
+    check_room(max_tokens, num_prompt_tokens, model, param=limit_name)
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidRequest("top_logprobs is for logprobs: set logprobs to true", param="top_logprobs")
     params = sampling_params(
@@ -28,9 +30,9 @@ def chat_call(request: ChatRequest, model: Model) -> Call:
         prompt_logprobs=request.prompt_logprobs,
         **forced_calls(request, model),
     )
-    prompt = conversation(request, model, reasons=params.structured_outputs is None)
+    prompt = conversation(request, request.messages, model, reasons=params.structured_outputs is None)
     form = _form(request, prompt, model, reasons=params.structured_outputs is None)
-    return make_call("chatcmpl", request, [prompt], params, form=form)
+    return make_call("chatcmpl", request, [prompt], params, echoed=_echoed(request), form=form, max_prompt_tokens=kept)
 
 
 def _max_tokens(request: ChatRequest) -> int | None:
@@ -41,6 +43,12 @@ def _max_tokens(request: ChatRequest) -> int | None:
             param="max_completion_tokens",
         )
     return old if new is None else new
+
+
+def _echoed(request: ChatRequest) -> str:
+    """The last message, which the answer is to repeat if both have the same author."""
+    last = request.messages[-1]
+    return text_of(last) if request.echo and last.role == "assistant" else ""
 
 
 def _form(request: ChatRequest, prompt: ChatPrompt, model: Model, *, reasons: bool) -> Form:

@@ -1,21 +1,17 @@
 """A request's conversation, with all that it has for the chat template."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from cluster.api.model import Model
-from cluster.api.requests.protocol import AnyMessage, CallMessage, ChatRequest, Message, TextPart, ToolMessage
+from cluster.api.requests.protocol import AnyMessage, CallMessage, ConversationFields, Message, ToolMessage
 from engine.errors import InvalidRequest
 from engine.request import ChatPrompt
 
 
-def chat_prompt(messages: Sequence[AnyMessage]) -> ChatPrompt:
-    """A conversation in the template's form."""
-    return ChatPrompt([_message(message) for message in messages])
-
-
-def conversation(request: ChatRequest, model: Model, *, reasons: bool) -> ChatPrompt:
+def conversation(
+    request: ConversationFields, messages: Sequence[AnyMessage], model: Model, *, reasons: bool
+) -> ChatPrompt:
     """The conversation with all that the request has for the template; raises InvalidRequest.
 
     `reasons`: the answer may begin with reasoning. It may not if it has to have a form, which is
@@ -41,22 +37,21 @@ def conversation(request: ChatRequest, model: Model, *, reasons: bool) -> ChatPr
         variables.setdefault("enable_thinking", False)
     if request.documents:
         variables["documents"] = request.documents
-    continues = _continues(request)
+    continues = _continues(request, messages[-1])
     if continues or request.add_generation_prompt is False:
         variables["add_generation_prompt"] = False
-    prompt = chat_prompt(request.messages)
-    return replace(prompt, tools=tools, variables=variables, continues=continues)
+    made = [_message(message) for message in messages]
+    return ChatPrompt(made, tools=tools, variables=variables, continues=continues)
 
 
-def _continues(request: ChatRequest) -> bool:
+def _continues(request: ConversationFields, last: AnyMessage) -> bool:
     if not request.continue_final_message:
         return False
     param = "continue_final_message"
     if request.add_generation_prompt:
         message = "continue_final_message and add_generation_prompt exclude each other: set the latter to false"
         raise InvalidRequest(message, param=param)
-    last = request.messages[-1]
-    if not isinstance(last, Message) or last.role != "assistant" or not _text(last.content).strip():
+    if not isinstance(last, Message) or last.role != "assistant" or not text_of(last).strip():
         raise InvalidRequest("The final message, which is to be continued, is no assistant's with a text", param=param)
     return True
 
@@ -64,7 +59,9 @@ def _continues(request: ChatRequest) -> bool:
 def _message(message: AnyMessage) -> dict[str, Any]:
     """The role developer becomes system."""
     made: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role}
-    made["content"] = "" if message.content is None else _text(message.content)
+    made["content"] = text_of(message)
+    if message.name is not None:
+        made["name"] = message.name
     if isinstance(message, CallMessage):
         made["tool_calls"] = [call.as_value() for call in message.tool_calls]
     if isinstance(message, ToolMessage):
@@ -74,6 +71,8 @@ def _message(message: AnyMessage) -> dict[str, Any]:
     return made
 
 
-def _text(content: str | list[TextPart]) -> str:
-    """Content parts on separate lines."""
-    return content if isinstance(content, str) else "\n".join(part.text for part in content)
+def text_of(message: AnyMessage) -> str:
+    """Its content, parts on separate lines; empty without any."""
+    if isinstance(message.content, list):
+        return "\n".join(part.text for part in message.content)
+    return message.content or ""

@@ -4,12 +4,12 @@ from cluster.api.answers.forced_calls import call_grammar
 from cluster.api.model import Model
 from cluster.api.requests.chat.tools import NamedTool
 from cluster.api.requests.form import wanted_form
-from cluster.api.requests.protocol import ChatRequest
+from cluster.api.requests.protocol import ChatRequest, HandleRequest
 from engine.errors import InvalidRequest
 from engine.structured_outputs import StructuredOutputs, structured
 
 
-def forced_calls(request: ChatRequest, model: Model) -> dict[str, StructuredOutputs]:
+def forced_calls(request: ChatRequest | HandleRequest, model: Model) -> dict[str, StructuredOutputs]:
     """The form of an answer that has to be a call, as a sampling parameter; nothing if it has not.
     Raises InvalidRequest.
     """

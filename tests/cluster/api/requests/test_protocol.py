@@ -16,7 +16,7 @@ TOO_MANY = "array_above_max_length"
 TOOL = {"type": "function", "function": {"name": "f"}}
 CALLS = {"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": ""}}]}
 HUGE = 2**63
-UNHEARD = "stream_options.continuous_usage_stats"
+SO_FAR = "stream_options.continuous_usage_stats"
 # Fields that both routes take: the body's fields, the code, and the field at fault where it is not
 # the first of them.
 COMMON: list[tuple[Any, ...]] = [
@@ -46,7 +46,7 @@ COMMON: list[tuple[Any, ...]] = [
     ({"stream_options": "x", "stream": True}, "invalid_type"),
     ({"stream_options": {"include_usage": "x"}, "stream": True}, "invalid_type", "stream_options.include_usage"),
     ({"stream_options": {"often": True}, "stream": True}, "unknown_parameter", "stream_options.often"),
-    ({"stop": ["a"] * 5}, "array_above_max_length"),
+    ({"stop": ["a"] * 17}, "array_above_max_length"),
     ({"stop": ""}, "empty_string"),
     ({"stop": [""]}, "empty_string", "stop[0]"),
     ({"stop": ["a", 1]}, "invalid_type", "stop[1]"),
@@ -100,7 +100,8 @@ COMMON: list[tuple[Any, ...]] = [
     ({"metadata": []}, "invalid_type"),
     ({"metadata": {"a": 1}}, "invalid_type"),
     ({"metadata": {str(key): "" for key in range(17)}}, "object_above_max_properties"),
-    ({"stream_options": {"continuous_usage_stats": True}, "stream": True}, "unsupported_value", UNHEARD),
+    ({"stream_options": {"continuous_usage_stats": True}, "stream": True}, "invalid_value", SO_FAR),
+    ({"stream_options": {"continuous_usage_stats": 1}, "stream": True}, "invalid_type", SO_FAR),
     (
         {"stream_options": {"include_obfuscation": 1}, "stream": True},
         "invalid_type",
@@ -126,13 +127,16 @@ COMMON: list[tuple[Any, ...]] = [
     ({"structured_outputs": {"json": 5}}, "invalid_type", "structured_outputs.json"),
     ({"guided_regex": ""}, "empty_string"),
     *[({name: "x"}, "unsupported_parameter") for name in Unsupported.model_fields],
-    *[
-        ({name: True}, "unsupported_parameter")
-        for name in ("return_token_ids", "return_tokens_as_token_ids", "mirostat")
-    ],
+    *[({name: True}, "unsupported_parameter") for name in ("return_tokens_as_token_ids", "mirostat")],
     *[({name: [1]}, "unsupported_parameter") for name in ("logits_processors", "prompt_embeds", "logprob_token_ids")],
     ({"thinking_token_budget": 100}, "unsupported_parameter"),
-    ({"truncate_prompt_tokens": -1}, "unsupported_parameter"),
+    ({"detokenize": False}, "unsupported_parameter"),
+    *[({"truncate_prompt_tokens": value}, "integer_below_min_value") for value in (0, -2)],
+    ({"truncate_prompt_tokens": "5"}, "invalid_type"),
+    ({"truncate_prompt_tokens": 2**31}, "integer_above_max_value"),
+    ({"truncate_prompt_tokens": MAX_MODEL_LEN}, "context_length_exceeded"),
+    ({"truncate_prompt_tokens": MAX_MODEL_LEN - 4, "max_tokens": 5}, "context_length_exceeded"),
+    *[({name: 1}, "invalid_type") for name in ("return_token_ids", "add_special_tokens")],
     ({"repeat_penalty": 1.1}, "unsupported_parameter"),
 ]
 OF_CHAT: list[tuple[Any, ...]] = [
@@ -250,7 +254,10 @@ OF_CHAT: list[tuple[Any, ...]] = [
         ({"tool_choice": value}, "invalid_value")  # there are no tools
         for value in ("required", {"type": "function", "function": {"name": "f"}})
     ],
-    *[({name: True}, "unsupported_parameter") for name in ("echo", "add_special_tokens")],
+    ({"echo": 1}, "invalid_type"),
+    ({"messages": [USER | {"name": 1}]}, "invalid_type", "messages[0].name"),
+    ({"prediction": {"type": "x", "content": ""}}, "unsupported_value", "prediction.type"),
+    ({"prediction": {"type": "content"}}, "missing_required_parameter", "prediction.content"),
     ({"continue_final_message": True}, "invalid_value"),
     ({"continue_final_message": True, "add_generation_prompt": True}, "invalid_value"),
     ({"chat_template_kwargs": {"tools": []}}, "invalid_value"),
@@ -289,7 +296,6 @@ OF_COMPLETIONS: list[tuple[Any, ...]] = [
     ({"max_tokens": 10, "prompt": [1] * (MAX_MODEL_LEN - 9)}, "context_length_exceeded"),
     ({"prompt": ["a"] * 1025}, "array_above_max_length"),
     *[({name: "x"}, "unsupported_parameter") for name in UnsupportedInCompletions.model_fields],
-    ({"add_special_tokens": False}, "unsupported_parameter"),
     ({"echo": 1}, "invalid_type"),
     ({"best_of": 0}, "integer_below_min_value"),
     ({"best_of": 129}, "integer_above_max_value"),
@@ -335,6 +341,22 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     (CHAT, {"temperature": 1}),
     (CHAT, {"top_k": -1}),
     (CHAT, {"stop": []}),
+    (CHAT, {"stop": ["a"] * 16}),
+    (CHAT, {"messages": [USER | {"name": "Ada"}]}),
+    (CHAT, {"prediction": {"type": "content", "content": [{"type": "text", "text": "42"}]}}),
+    (CHAT, {"messages": [USER, {"role": "assistant", "content": "It is"}], "echo": True}),
+    (CHAT, {"messages": [USER] * (2 * MAX_MODEL_LEN), "truncate_prompt_tokens": -1, "max_tokens": 5}),
+    *[
+        (route, {"return_token_ids": True, "add_special_tokens": value, "truncate_prompt_tokens": 5})
+        for route in (CHAT, COMPLETIONS)
+        for value in (True, False)
+    ],
+    *[
+        (route, {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}, "n": 2})
+        for route in (CHAT, COMPLETIONS)
+    ],
+    (COMPLETIONS, {"prompt": [1] * (2 * MAX_MODEL_LEN), "truncate_prompt_tokens": -1, "max_tokens": 5}),
+    (COMPLETIONS, {"prompt": [[1], [1] * (2 * MAX_MODEL_LEN)], "truncate_prompt_tokens": MAX_MODEL_LEN - 16}),
     (CHAT, {"messages": [{"role": "user", "content": ""}]}),
     (CHAT, {"messages": [USER] * (MAX_MODEL_LEN - 1)}),
     (CHAT, {"messages": [{**USER, "refusal": None, "tool_calls": None}], "frobnicate": None}),
@@ -369,7 +391,13 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     *[
         (
             route,
-            {"logits_processors": [], "return_token_ids": False, "thinking_token_budget": -1, "repeat_penalty": 1.0},
+            {
+                "logits_processors": [],
+                "return_token_ids": False,
+                "detokenize": True,
+                "thinking_token_budget": -1,
+                "repeat_penalty": 1.0,
+            },
         )
         for route in (CHAT, COMPLETIONS)
     ],
@@ -395,7 +423,7 @@ def test_accepted(http: httpx.Client, route: str, fields: dict[str, Any]) -> Non
     [
         (
             {"function_call": "required"},
-            'Invalid \'function_call\': This is not supported: leave it out; "none" or "auto" would be taken, '
+            'Invalid \'function_call\': tool_choice replaced it: leave it out; "none" or "auto" would be taken, '
             'got "required"',
         ),
         ({"model": 'o"t'}, 'There is no model "o\\"t" here; "demo/model" is'),

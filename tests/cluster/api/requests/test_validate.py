@@ -18,12 +18,12 @@ def good(route: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_unknown_fields_are_ignored_and_named(http: httpx.Client, stream: bool) -> None:
-    message = {**USER, "name": "Ada", "content": [{"type": "text", "text": "x", "cache_control": {}}]}
+    message = {**USER, "mood": "good", "content": [{"type": "text", "text": "x", "cache_control": {}}]}
     fields = {"stream": stream, "messages": [message], "frobnicate": 1, 'evil"\r\nx: y': 2}
     response = http.post(CHAT, json={"model": MODEL, **fields})
     assert response.status_code == 200
     assert response.headers["warning"] == (
-        '299 squadron "ignored fields: frobnicate, evil???x??y, messages[0].name, messages[0].content[0].cache_control"'
+        '299 squadron "ignored fields: frobnicate, evil???x??y, messages[0].mood, messages[0].content[0].cache_control"'
     )
 
 

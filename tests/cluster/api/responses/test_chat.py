@@ -5,7 +5,7 @@ import pytest
 
 from engine.request import ChatPrompt
 from engine.sampling_params import SamplingParams
-from tests.cluster.api.scripted import MODEL, Running, Script
+from tests.cluster.api.scripted import MAX_MODEL_LEN, MODEL, PROMPT_IDS, Running, Script
 
 HELLO = [{"role": "user", "content": "Hello?"}]
 TEXT = "Hello, wörld"
@@ -183,3 +183,71 @@ def test_stop_reason_and_length(client: openai.OpenAI, server: Running) -> None:
     server.service.scripts["Hello?"] = Script(["a"], finish_reason="length")
     *_, last = client.chat.completions.create(model=MODEL, messages=HELLO, stream=True)
     assert (last.choices[0].finish_reason, last.choices[0].stop_reason) == ("length", None)
+
+
+IDS = {"return_token_ids": True}
+
+
+@pytest.mark.parametrize("more", [{}, {"logprobs": True}, {"n": 2}])
+def test_token_ids(client: openai.OpenAI, more: dict) -> None:
+    answer = client.chat.completions.create(model=MODEL, messages=HELLO, extra_body=IDS, **more)
+    assert answer.prompt_token_ids == PROMPT_IDS
+    assert [choice.token_ids for choice in answer.choices] == [[100, 101, 102]] * len(answer.choices)
+    chunks = list(client.chat.completions.create(model=MODEL, messages=HELLO, extra_body=IDS, stream=True, **more))
+    assert chunks[0].prompt_token_ids == PROMPT_IDS
+    assert not any("prompt_token_ids" in chunk.model_extra for chunk in chunks[1:])
+    for choice in answer.choices:
+        parts = [chunk.choices[0] for chunk in chunks if chunk.choices[0].index == choice.index]
+        ids = [part.model_extra["token_ids"] for part in parts if "token_ids" in part.model_extra]
+        assert ids == [[100], [101], [102]]
+
+
+def test_a_token_without_text_has_a_chunk_if_ids_are_asked_for(client: openai.OpenAI, server: Running) -> None:
+    server.service.scripts["Hello?"] = Script(["", "ö", ""])
+    asked = {"model": MODEL, "messages": HELLO, "stream": True}
+    contents = [chunk.choices[0].delta.content for chunk in client.chat.completions.create(**asked)]
+    assert contents == ["", "ö", None]
+    chunks = list(client.chat.completions.create(**asked, extra_body=IDS))
+    assert [chunk.choices[0].delta.content for chunk in chunks] == ["", "", "ö", "", None]
+
+
+def test_usage_in_every_chunk(client: openai.OpenAI, server: Running) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    before = server.service.num_by_shortcut
+    chunks = list(client.chat.completions.create(model=MODEL, messages=HELLO, stream=True, stream_options=options))
+    assert [chunk.usage.completion_tokens for chunk in chunks] == [1, 1, 2, 3, 3, 3]
+    assert {chunk.usage.prompt_tokens for chunk in chunks} == {3}
+    assert server.service.num_by_shortcut == before  # which knows one usage only
+    assert chunks[-1].choices == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_that_echoes_the_last_message(client: openai.OpenAI, stream: bool) -> None:
+    began = [*HELLO, {"role": "assistant", "content": [{"type": "text", "text": "I say: "}]}]
+    for messages, expected in ((began, "I say: " + TEXT), (HELLO, TEXT)):
+        answer = client.chat.completions.create(
+            model=MODEL, messages=messages, stream=stream, extra_body={"echo": True}
+        )
+        if stream:
+            assert "".join(chunk.choices[0].delta.content or "" for chunk in answer) == expected
+        else:
+            assert answer.choices[0].message.content == expected
+
+
+def test_names_reach_the_template(client: openai.OpenAI, server: Running) -> None:
+    client.chat.completions.create(model=MODEL, messages=[HELLO[0] | {"name": "Ada"}])
+    assert server.service.generated[-1].prompt == ChatPrompt([HELLO[0] | {"name": "Ada"}])
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ({"truncate_prompt_tokens": 5}, 5),
+        ({"truncate_prompt_tokens": -1}, MAX_MODEL_LEN - 1),
+        ({"truncate_prompt_tokens": -1, "max_tokens": 10}, MAX_MODEL_LEN - 10),
+        ({"truncate_prompt_tokens": None}, None),
+    ],
+)
+def test_how_much_of_a_prompt_is_kept(client: openai.OpenAI, server: Running, fields: dict, kept: int | None) -> None:
+    client.chat.completions.create(model=MODEL, messages=HELLO, extra_body=fields)
+    assert server.service.generated[-1].max_prompt_tokens == kept

@@ -4,7 +4,7 @@ import openai
 import pytest
 
 from engine.sampling_params import SamplingParams
-from tests.cluster.api.scripted import MODEL, Running, Script
+from tests.cluster.api.scripted import MAX_MODEL_LEN, MODEL, PROMPT_IDS, Running, Script
 
 TEXT = "Hello, wörld"
 
@@ -132,3 +132,41 @@ def test_models(client: openai.OpenAI) -> None:
     [listed] = client.models.list()
     assert (listed.id, listed.object, listed.owned_by, listed.max_model_len) == (MODEL, "model", "squadron", 64)
     assert client.models.retrieve(MODEL) == listed
+
+
+IDS = {"return_token_ids": True}
+
+
+def test_token_ids(client: openai.OpenAI) -> None:
+    asked = {"model": MODEL, "prompt": ["a", "b"], "n": 2, "extra_body": IDS}
+    answer = client.completions.create(**asked)
+    assert [choice.prompt_token_ids for choice in answer.choices] == [PROMPT_IDS] * 4
+    assert [choice.token_ids for choice in answer.choices] == [[100, 101, 102]] * 4
+    chunks = [chunk.choices[0] for chunk in client.completions.create(**asked, stream=True)]
+    for index in range(4):
+        parts = [chunk.model_extra for chunk in chunks if chunk.index == index]
+        assert [part.get("prompt_token_ids") for part in parts] == [PROMPT_IDS, None, None]
+        assert [part["token_ids"] for part in parts] == [[100], [101], [102]]
+
+
+def test_a_token_without_text_has_a_chunk_if_ids_are_asked_for(client: openai.OpenAI, server: Running) -> None:
+    server.service.scripts["odd"] = Script(["", "", "ö", ""])
+    asked = {"model": MODEL, "prompt": "odd", "stream": True}
+    assert [chunk.choices[0].text for chunk in client.completions.create(**asked)] == ["ö", ""]
+    chunks = list(client.completions.create(**asked, extra_body=IDS))
+    assert [chunk.choices[0].text for chunk in chunks] == ["", "", "ö", ""]
+
+
+def test_usage_in_every_chunk(client: openai.OpenAI) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = list(client.completions.create(model=MODEL, prompt="x", stream=True, stream_options=options))
+    assert [chunk.usage.completion_tokens for chunk in chunks] == [1, 2, 3, 3]
+    assert [chunk.usage.total_tokens for chunk in chunks] == [4, 5, 6, 6]
+
+
+def test_of_a_list_of_ids_the_last_ones_are_kept(client: openai.OpenAI, server: Running) -> None:
+    ids = list(range(3 * MAX_MODEL_LEN))
+    fields = {"truncate_prompt_tokens": -1}
+    client.completions.create(model=MODEL, prompt=ids, max_tokens=4, extra_body=fields)
+    (request,) = server.service.generated
+    assert request.prompt == ids[-MAX_MODEL_LEN:] and request.max_prompt_tokens == MAX_MODEL_LEN - 4

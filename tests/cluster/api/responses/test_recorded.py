@@ -55,3 +55,5 @@ def test_tokens_before_an_event_that_is_not_whole_are_computed_again(last: int, 
     record = StreamRecord(b"", 5, 7, token_ids=[11, 12, 13, 14, 15], num_events=[0, 1, 1, 3, 3])
     assert num_known(call(), record, last) == num_tokens
     assert num_known(call(echo=True), record, last) == num_known(call(logprobs=1), record, last) == 0
+    for more in ({"has_token_ids": True}, {"has_usage_so_far": True}, {"echoed": "It is"}):
+        assert num_known(replace(call(), **more), record, last) == 0

@@ -23,6 +23,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "an unknown field": {"max_token": 5},
     "logprobs": {"logprobs": 1},
     "echo": {"echo": True, "logprobs": 1},
+    "ids": {"return_token_ids": True},
+    "usage so far": {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
 }
 
 

@@ -6,12 +6,22 @@ from typing import Any
 import httpx
 import pytest
 
+from cluster.api.model import Model
 from cluster.api.requests.protocol import HandleRequest
 from cluster.gateway.handle import handle
 from tests.cluster.api.requests.test_protocol import COMMON, OF_CHAT, OF_COMPLETIONS
-from tests.cluster.api.scripted import FINGERPRINT, MODEL, PROMPT_IDS, VOCAB_SIZE, ScriptedService, running
+from tests.cluster.api.scripted import (
+    FINGERPRINT,
+    MAX_MODEL_LEN,
+    MODEL,
+    PROMPT_IDS,
+    VOCAB_SIZE,
+    ScriptedService,
+    running,
+)
 
 USER = {"role": "user", "content": "Hello?"}
+WHOLE = Model(name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE)
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +36,16 @@ def service() -> ScriptedService:
 
 
 async def test_a_streams_first_answer_alone_has_the_prompts_ids(service: ScriptedService) -> None:
-    answers = [answer async for answer in handle.stream(service, {"prompt": "x"})]
+    answers = [answer async for answer in handle.stream(service, WHOLE, {"prompt": "x"})]
     assert [answer["prompt_token_ids"] for answer in answers] == [PROMPT_IDS, [], []]
-    assert (await handle.generate(service, {"prompt": "x"}))["prompt_token_ids"] == PROMPT_IDS
+    assert (await handle.generate(service, WHOLE, {"prompt": "x"}))["prompt_token_ids"] == PROMPT_IDS
 
 
 async def test_an_answer_says_what_its_tokens_depend_on(service: ScriptedService) -> None:
-    answers = [await handle.generate(service, {"prompt": "x"})]
-    answers += [answer async for answer in handle.stream(service, {"prompt": "x"})]
+    answers = [await handle.generate(service, WHOLE, {"prompt": "x"})]
+    answers += [answer async for answer in handle.stream(service, WHOLE, {"prompt": "x"})]
     assert {answer["system_fingerprint"] for answer in answers} == {FINGERPRINT}
-    assert (await handle.generate(service, {"prompt": "x", "n": 0}))["system_fingerprint"] is None
+    assert (await handle.generate(service, WHOLE, {"prompt": "x", "n": 0}))["system_fingerprint"] is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +71,7 @@ async def test_what_http_refuses_the_handle_refuses(
     service: ScriptedService, http: httpx.Client, fields: dict[str, Any]
 ) -> None:
     by_http = http.post("/v1/chat/completions", json={"model": MODEL, **fields}).json()
-    answer = await handle.chat(service, fields)
+    answer = await handle.chat(service, WHOLE, fields)
     assert answer["error"] == by_http["error"]
     assert answer["finished"] and service.generated == []
 
@@ -82,10 +92,13 @@ def is_the_engines(fields: dict[str, Any], code: str) -> bool:
 
 
 def is_of_http(fields: dict[str, Any]) -> bool:
-    """Several prompts, or a null for what a handle request may leave out."""
+    """Several prompts, a null for what a handle request may leave out, an id, which the handle
+    takes, or a stream, which has a method of its own.
+    """
     prompt = fields.get("prompt")
     has_several = isinstance(prompt, list) and isinstance(next(iter(prompt), None), str | list)
-    return has_several or None in (fields.get("prompt", ""), fields.get("messages", ""))
+    is_other = "request_id" in fields or {"best_of", "stream"} <= fields.keys()
+    return has_several or is_other or None in (fields.get("prompt", ""), fields.get("messages", ""))
 
 
 @pytest.mark.parametrize(("fields", "code"), by_either_door(), ids=lambda case: str(case)[:60])
@@ -94,7 +107,7 @@ async def test_limits_are_those_of_http(
 ) -> None:
     route = "/v1/chat/completions" if "messages" in fields else "/v1/completions"
     by_http = http.post(route, json={"model": MODEL, **fields}).json()["error"]
-    error = (await handle.generate(service, fields))["error"]
+    error = (await handle.generate(service, WHOLE, fields))["error"]
     assert (error["code"], error["param"]) == (code, by_http["param"])
     assert error == by_http or "prompt" in by_http["param"]
     assert service.generated == []
@@ -110,7 +123,9 @@ async def test_limits_are_those_of_http(
         ({"prompt": []}, "prompt", "empty_array"),
         ({"prompt": [True]}, "prompt[0]", "invalid_type"),
         ({"prompt": "x", "max_token": 5}, "max_token", "unknown_parameter"),
-        ({"messages": [USER | {"name": "Ada"}]}, "messages[0].name", "unknown_parameter"),
+        ({"messages": [USER | {"mood": "Ada"}]}, "messages[0].mood", "unknown_parameter"),
+        ({"prompt": "x", "stream": True}, "stream", "invalid_value"),
+        ({"prompt": "x", "model": "other"}, "model", "model_not_found"),
         ({"prompt": "x", "stop": 5}, "stop", "invalid_type"),
         ({"prompt": "x", "logit_bias": [1]}, "logit_bias", "invalid_type"),
         ({"prompt": "x", "ignore_eos": 1}, "ignore_eos", "invalid_type"),
@@ -119,11 +134,11 @@ async def test_limits_are_those_of_http(
     ],
 )
 async def test_refused(service: ScriptedService, request_: Any, param: str | None, code: str) -> None:
-    answer = await handle.generate(service, request_)
+    answer = await handle.generate(service, WHOLE, request_)
     assert (answer["error"]["param"], answer["error"]["code"]) == (param, code)
     assert service.generated == []
 
 
 async def test_a_typo_is_told_with_what_was_meant(service: ScriptedService) -> None:
-    error = (await handle.generate(service, {"prompt": "x", "max_token": 5}))["error"]
+    error = (await handle.generate(service, WHOLE, {"prompt": "x", "max_token": 5}))["error"]
     assert error["message"] == "unknown field 'max_token'; did you mean 'max_tokens'?"
