@@ -16,6 +16,7 @@ from engine.errors import InvalidRequest
 # its bytes in the longest sequence that is equal to it (U+0390, of U+1FBE, U+0308 and U+0341).
 # ASCII it leaves alone.
 NFC_SHRINKS_BY = 4
+MAX_CONTEXTS_CUT = 8  # a prompt of which only the last tokens are kept has at most so many contexts' tokens
 # Pre-tokenizers that lose no byte.
 LOSSLESS = frozenset({"ByteLevel", "Digits", "Split"})
 
@@ -29,16 +30,19 @@ class TextLimit:
     num_tokens: int
     bytes_per_token: int
 
-    def check(self, text: str, param: str) -> None:
-        """Raises InvalidRequest for a text that cannot fit."""
+    def check(self, text: str, param: str, *, is_cut: bool = False) -> None:
+        """Raises InvalidRequest for a text that cannot fit; of one that `is_cut`, that has more
+        than MAX_CONTEXTS_CUT could hold.
+        """
         limit = self.num_tokens * self.bytes_per_token * (1 if text.isascii() else NFC_SHRINKS_BY)
+        limit *= MAX_CONTEXTS_CUT if is_cut else 1
         if 4 * len(text) <= limit:  # a character has at most four bytes
             return
         num_bytes = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if num_bytes > limit:
             raise InvalidRequest(
-                f"a text of {num_bytes} bytes exceeds the context of {self.num_tokens} tokens, "
-                f"which have at most {limit} bytes",
+                f"a text of {num_bytes} bytes exceeds {MAX_CONTEXTS_CUT if is_cut else 'the'} context"
+                f"{'s' if is_cut else ''} of {self.num_tokens} tokens, which have at most {limit} bytes",
                 param=param,
                 code="context_length_exceeded",
             )

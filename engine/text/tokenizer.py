@@ -12,13 +12,12 @@ from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.request import ChatPrompt
 from engine.text.chat_template import DEFAULT, TOOL_USE, find_templates, tool_format
 from engine.text.template_renderer import TemplateRenderer
-from engine.text.text_limit import TextLimit, bytes_per_token
+from engine.text.text_limit import MAX_CONTEXTS_CUT, TextLimit, bytes_per_token
 
 # The library would spread a batch over all cores, which the engine needs. It has no other switch.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 BEGIN, END = "<think>", "</think>"  # around reasoning; single tokens where a model knows them
-MAX_CONTEXTS_CUT = 8  # a prompt that is cut has at most the tokens of so many contexts
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -121,7 +120,7 @@ class Tokenizer:
     ) -> list[int]:
         limit = None if max_tokens is None else self.text_limit(max_tokens)
         if limit is not None:
-            limit.check(text, param)
+            limit.check(text, param, is_cut=keep is not None)
         try:
             # `encode` would hold the interpreter lock; a batch of one does not.
             (encoding,) = self._encoder.encode_batch_fast([text], add_special_tokens=add_special_tokens)
@@ -132,8 +131,8 @@ class Tokenizer:
             max_tokens is not None and len(encoding) > num_contexts * max_tokens
         ):  # before a list is made, which holds the lock
             raise InvalidRequest(
-                f"{len(encoding)} prompt tokens exceed the context of {max_tokens}"
-                + ("" if keep is None else f" by more than {num_contexts} times"),
+                f"{len(encoding)} prompt tokens exceed {'the context' if keep is None else f'{num_contexts} contexts'} "
+                f"of {max_tokens}",
                 param=param,
                 code="context_length_exceeded",
             )

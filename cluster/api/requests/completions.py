@@ -19,7 +19,7 @@ def completion_call(request: CompletionRequest, model: Model) -> Call:
     for index, prompt in enumerate(prompts):
         param = "prompt" if len(prompts) == 1 else f"prompt[{index}]"
         if isinstance(prompt, str) and model.text_limit is not None:
-            model.text_limit.check(prompt, param)
+            model.text_limit.check(prompt, param, is_cut=kept is not None)
         if isinstance(prompt, list):
             check_vocabulary(prompt, model.vocab_size, param=param)
             num_kept = min(len(prompt), kept or len(prompt))

@@ -59,7 +59,7 @@ def test_a_conversation_that_is_cut_ends_as_it_did() -> None:
 def test_a_prompt_that_is_cut_has_a_limit_too() -> None:
     with pytest.raises(InvalidRequest) as caught:
         arrive(request("\x01" * 200, max_prompt_tokens=9), TOKENIZER, 20)
-    assert caught.value.code == "context_length_exceeded" and "by more than 8 times" in caught.value.message
+    assert caught.value.code == "context_length_exceeded" and "exceed 8 contexts of 20" in caught.value.message
 
 
 def test_what_waits_is_estimated_by_what_is_kept() -> None:
