@@ -126,6 +126,7 @@ def make_request(
     prompt: Prompt,
     params: SamplingParams,
     max_prompt_tokens: int | None = None,
+    trace_headers: Mapping[str, str] | None = None,
 ) -> Request:
     """The engine's request, from HTTP or from the handle."""
     return Request(
@@ -135,6 +136,7 @@ def make_request(
         priority=asked.priority or 0,
         cache_salt=asked.cache_salt,
         timeout=asked.timeout,
+        trace_headers=trace_headers,
         max_prompt_tokens=max_prompt_tokens,
         add_special_tokens=asked.add_special_tokens,
     )

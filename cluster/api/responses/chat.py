@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import msgspec
-from msgspec import UNSET
 
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
@@ -46,7 +45,7 @@ async def chat_result(call: Call, model: Model, updates: AsyncGenerator[Update, 
             model.name,
             choices,
             usage,
-            UNSET if of_prompt is None else prompt_logprobs(of_prompt),
+            msgspec.UNSET if of_prompt is None else prompt_logprobs(of_prompt),
             call.warnings,
             tally.fingerprint,
             told_ids(call, prompt.prompt_token_ids),
@@ -63,8 +62,8 @@ async def chat_events(
     tally = Tally(call)
     choices: dict[int, _Choice] = {}
 
-    def chunk(choice: ChatChunkChoice, *, is_last: bool = False, prompt_ids: Ids = UNSET) -> bytes:
-        said = (tally.chunk_usage, call.warnings if is_last else UNSET, tally.fingerprint, prompt_ids)
+    def chunk(choice: ChatChunkChoice, *, is_last: bool = False, prompt_ids: Ids = msgspec.UNSET) -> bytes:
+        said = (tally.chunk_usage, call.warnings if is_last else msgspec.UNSET, tally.fingerprint, prompt_ids)
         return event(ChatCompletionChunk(call.id, call.created, model.name, [choice], *said))
 
     def plain_event(text: str) -> bytes:
@@ -78,7 +77,7 @@ async def chat_events(
             events = []
             for number, delta in enumerate(update.output.outputs, 1):
                 if delta.index not in choices:
-                    of_prompt = UNSET if choices else told_ids(call, prompt_ids)
+                    of_prompt = msgspec.UNSET if choices else told_ids(call, prompt_ids)
                     choices[delta.index] = choice = _Choice(call, prompt_ids, delta.index)
                     events.append(chunk(choice.first(), prompt_ids=of_prompt))
                 is_end = tally.is_whole and not call.include_usage and number == len(update.output.outputs)

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import msgspec
-from msgspec import UNSET
 
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
@@ -43,7 +42,7 @@ async def completion_events(
     first: dict[int, RequestOutput] = {}
     offsets: dict[int, Offsets] = {}  # of each choice
 
-    def part(choice: CompletionChoice, warnings: list[str] | msgspec.UnsetType = UNSET) -> bytes:
+    def part(choice: CompletionChoice, warnings: list[str] | msgspec.UnsetType = msgspec.UNSET) -> bytes:
         return event(
             Completion(call.id, call.created, model.name, [choice], tally.chunk_usage, warnings, tally.fingerprint)
         )
@@ -66,7 +65,7 @@ async def completion_events(
                 choice = _choice(call, index, delta, offsets[number], first=of_prompt)
                 if choice.text or choice.logprobs is not None or choice.finish_reason is not None or choice.token_ids:
                     is_last = is_end and position == len(update.output.outputs)
-                    events.append(part(choice, call.warnings if is_last else UNSET))
+                    events.append(part(choice, call.warnings if is_last else msgspec.UNSET))
             if events:
                 yield b"".join(events)
     total = tally.close()
@@ -90,7 +89,7 @@ def _choice(
         _logprobs(call, choice, offsets, echoed),
         finish_reason(choice),
         choice.stop_reason,
-        prompt_token_ids=UNSET if first is None else told_ids(call, first.prompt_token_ids),
+        prompt_token_ids=msgspec.UNSET if first is None else told_ids(call, first.prompt_token_ids),
         token_ids=told_ids(call, choice.token_ids),
     )
 

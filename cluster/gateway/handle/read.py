@@ -1,7 +1,6 @@
 """From a dict to a `Request`, checked as the HTTP API checks its fields."""
 
 import uuid
-from dataclasses import replace
 from typing import Any
 
 from cluster.api.model import Model
@@ -39,8 +38,7 @@ def read(request: Any, request_id: str, model: Model, *, streams: bool) -> Reque
     sampling = SamplingParams(**params)
     kept = max_prompt_tokens(asked.truncate_prompt_tokens, sampling.max_tokens, model)
     prompt = _prompt(asked, model, reasons=sampling.structured_outputs is None)
-    made = make_request(asked, request_id, prompt, sampling, kept)
-    return replace(made, trace_headers=trace_context(asked.trace_headers))
+    return make_request(asked, request_id, prompt, sampling, kept, trace_context(asked.trace_headers))
 
 
 def _as_json(value: Any) -> Any:
