@@ -2,10 +2,8 @@
 
 from fastapi import FastAPI
 
-from cluster.api.edge.counting import Counting
-from cluster.api.edge.middleware import Edge
-from cluster.api.edge.origins import allow_origins
 from cluster.api.errors import HANDLERS
+from cluster.api.guards import guard
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
@@ -27,19 +25,10 @@ def build(
     """The application that answers with what `service` generates.
 
     With `streams` clients may resume broken streams (`resume`). `bodies` overrides the default
-    limits. Answers are counted in `counters`.
+    limits. Answers are counted in `counters`. Its `state.early` are its `EarlyRefusals`.
     """
     options = options or HttpOptions()
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
-    app.add_middleware(
-        Edge,
-        api_keys=options.api_keys,
-        allowed_hosts=options.allowed_hosts,
-        open_metrics=options.open_metrics,
-        num_gateways=options.num_gateways,
-    )
-    allow_origins(app, options.allowed_origins)
-    app.add_middleware(Counting, counters=counters or Counters({}), router=app.router)
     generation.add_routes(
         app.router,
         incoming.Incoming(service, model, bodies or Bodies(), strict_fields=options.strict_fields),
@@ -50,4 +39,5 @@ def build(
     debug.add_routes(app.router, service)
     metrics.add_routes(app.router, service)
     about.add_routes(app.router, needs_key=bool(options.api_keys), has_streams=streams is not None)
+    app.state.early = guard(app, service, model, options, counters or Counters({}))
     return app

@@ -4,9 +4,9 @@ import uvicorn.protocols.http.auto
 from fastapi import FastAPI
 
 from cluster.api.app import build
+from cluster.api.early import GatewayConnection
 from cluster.api.edge.lost_gateway import TellTaken
 from cluster.api.edge.proxied import BareProxyWarning
-from cluster.api.edge.unread import UnreadLimit
 from cluster.api.listening import check_ingress, tell_patience
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
@@ -23,7 +23,7 @@ class Http:
         self._options = options
         self._patience = patience
         # Of the server that Serve starts in this process where a load balancer listens (HAProxy).
-        uvicorn.protocols.http.auto.AutoHTTPProtocol = UnreadLimit
+        uvicorn.protocols.http.auto.AutoHTTPProtocol = GatewayConnection
 
     async def check(self) -> None:
         """See `check_ingress`."""
@@ -38,6 +38,7 @@ class Http:
     def make_app(self, gateway: Gateway, model: Model, streams: StreamStore | None, counters: Counters) -> FastAPI:
         """See `build`."""
         app = build(gateway, model, self._options, streams=streams, counters=counters)
+        GatewayConnection.refusals = app.state.early
         app.add_middleware(BareProxyWarning)
         app.add_middleware(TellTaken, patience=self._patience)
         return app

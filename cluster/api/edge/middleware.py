@@ -31,14 +31,14 @@ class Edge:
         api_keys: KeyRing,
         allowed_hosts: tuple[str, ...] = (ANY,),
         open_metrics: bool = False,
-        num_gateways: int = 1,
+        limits: KeyLimits | None = None,
     ) -> None:
-        """`num_gateways`: how many share the keys' limits."""
+        """`limits`: of keys, whose requests others may count there, too."""
         self._app = app
         self._hosts = AllowedHosts(allowed_hosts)
         self._open_paths = OPEN_PATHS | ({METRICS_PATH} if open_metrics else set())
         self._keys = api_keys
-        self._limits = KeyLimits(num_gateways)
+        self._limits = limits or KeyLimits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

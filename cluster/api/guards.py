@@ -1,0 +1,32 @@
+"""What stands before the routes: checks of hosts and keys, and counts of answers."""
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from cluster.api.early import EarlyRefusals, answer
+from cluster.api.edge.counting import Counting
+from cluster.api.edge.middleware import Edge
+from cluster.api.edge.origins import allow_origins
+from cluster.api.keys.limits import KeyLimits
+from cluster.api.model import Model
+from cluster.api.options import HttpOptions
+from cluster.api.service import Service
+from cluster.metrics.counters import Counters
+
+
+def guard(app: FastAPI, service: Service, model: Model, options: HttpOptions, counters: Counters) -> EarlyRefusals:
+    """Put an application, which has all its routes, behind the checks and counts; returns what a
+    server may ask before it asks the application.
+    """
+    edge: dict[str, Any] = {
+        "api_keys": options.api_keys,
+        "allowed_hosts": options.allowed_hosts,
+        "open_metrics": options.open_metrics,
+        "limits": KeyLimits(options.num_gateways),
+    }
+    counting: dict[str, Any] = {"counters": counters, "router": app.router}
+    app.add_middleware(Edge, **edge)
+    allow_origins(app, options.allowed_origins)
+    app.add_middleware(Counting, **counting)
+    return EarlyRefusals(service, model, Counting(Edge(answer, **edge), **counting))

@@ -1,0 +1,133 @@
+"""Refusals before the application is asked, by real connections."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cluster.api.app import build
+from cluster.api.early import GatewayConnection
+from cluster.api.keys.key_ring import KeyRing
+from cluster.api.model import Model
+from cluster.api.options import HttpOptions
+from cluster.metrics.counters import Counters
+from tests.cluster.api.scripted import MODEL, ScriptedService, listening
+
+BODY = {"model": MODEL, "prompt": "x" * 400}
+ROUTE = "/v1/completions"
+
+
+class Asked:
+    """The application, and how often it was asked."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.num = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.num += 1
+        await self._app(scope, receive, send)
+
+
+class Server:
+    """One whose queue is full, behind a gateway's connections."""
+
+    def __init__(self, options: HttpOptions) -> None:
+        self.service = ScriptedService()
+        self.service.is_full = True
+        self.counters = Counters({})
+        model = Model(name=MODEL, max_model_len=64, vocab_size=1000)
+        app = build(self.service, model, options, counters=self.counters)
+        self.app = Asked(app)
+        self.connection = type("Connection", (GatewayConnection,), {"refusals": app.state.early})
+
+
+@pytest.fixture
+def options() -> HttpOptions:
+    return HttpOptions()
+
+
+@pytest.fixture
+def server(options: HttpOptions) -> Server:
+    return Server(options)
+
+
+@pytest.fixture
+def http(server: Server) -> Iterator[httpx.Client]:
+    with (
+        listening(server.app, http=server.connection) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+    ):
+        yield client
+
+
+def test_the_application_is_not_asked(server: Server, http: httpx.Client) -> None:
+    answers = [http.post(ROUTE, json=BODY), http.post("/v1/chat/completions", json=BODY)]
+    for answer in answers:
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_overloaded")
+        assert 7 <= int(answer.headers["retry-after"]) <= 14
+    assert server.app.num == 0
+    figures = server.counters.figures()
+    assert figures[("squadron:refused_requests", ("server_overloaded",))] == 2
+    assert figures[("squadron:http_requests", (ROUTE, "POST", "503"))] == 1
+
+
+def test_a_refusal_is_as_the_applications_own(http: httpx.Client) -> None:
+    early = http.post(ROUTE, json=BODY, headers={"X-Request-Id": "mine"})
+    late = http.post(ROUTE, json=BODY, headers={"X-Request-Id": "mine", "Origin": "http://a.example"})
+    assert early.json() == late.json()
+    assert early.headers["x-request-id"] == "mine"
+    assert early.headers.keys() - {"x-request-id"} == late.headers.keys()
+
+
+def test_the_connection_goes_on(server: Server, http: httpx.Client) -> None:
+    """Also after a body that nobody has read."""
+    assert http.post(ROUTE, content=b"x" * 1_000_000).status_code == 503
+    server.service.is_full = False
+    assert http.post(ROUTE, json=BODY).status_code == 200
+    assert server.app.num == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers"),
+    [
+        ("GET", "/v1/models", {}),
+        ("GET", ROUTE, {}),
+        ("POST", "/v1/nothing", {}),
+        ("POST", ROUTE, {"Origin": "http://a.example"}),
+        ("POST", ROUTE, {"Last-Event-ID": "cmpl-1:2"}),
+    ],
+)
+def test_what_is_left_to_the_application(
+    server: Server, http: httpx.Client, method: str, path: str, headers: dict[str, str]
+) -> None:
+    http.request(method, path, json=BODY if method == "POST" else None, headers=headers)
+    assert server.app.num == 1
+
+
+class TestWithKeys:
+    @pytest.fixture
+    def options(self, tmp_path: Path) -> HttpOptions:
+        file = tmp_path / "keys.json"
+        file.write_text(json.dumps({"keys": [{"name": "limited", "key": "limited", "requests_per_minute": 1}]}))
+        return HttpOptions(api_keys=KeyRing(file=str(file)), allowed_hosts=("127.0.0.1",))
+
+    @pytest.mark.parametrize(
+        ("headers", "status"),
+        [({}, 401), ({"authorization": "Bearer wrong"}, 401), ({"host": "evil.example"}, 403)],
+    )
+    def test_a_stranger_is_not_told_that_the_server_is_full(
+        self, http: httpx.Client, headers: dict[str, Any], status: int
+    ) -> None:
+        assert http.post(ROUTE, json=BODY, headers=headers).status_code == status
+
+    def test_requests_count_for_their_key_wherever_they_are_refused(self, server: Server, http: httpx.Client) -> None:
+        key = {"authorization": "Bearer limited"}
+        refused = http.post(ROUTE, json=BODY, headers=key)
+        assert (refused.status_code, refused.headers["x-ratelimit-remaining-requests"]) == (503, "0")
+        server.service.is_full = False
+        assert http.post(ROUTE, json=BODY, headers=key).status_code == 429
