@@ -95,8 +95,8 @@ def arithmetic(backend: Ops, device: torch.device) -> str:
 def _sources_digest(backend: Ops) -> str:
     folder = Path(__file__).parent / Path(*MODULES[backend.NAME.removesuffix("-fast")].split(".")[1:])
     digest = hashlib.sha256()
-    for source in sorted(folder.glob("*.py")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    for source in sorted(folder.rglob("*.py")):
+        digest.update(source.relative_to(folder).as_posix().encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:16]
 
 

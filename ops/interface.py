@@ -11,8 +11,8 @@ from torch import Tensor
 Prepared = Any
 
 # How prepare_* store a weight. int8, int4: codes and a scale for each group of inputs, activations
-# as they are (ops/reference/quantization.py). fp8: codes and a scale for each output and leaf;
-# inputs likewise, for each row (ops/reference/float8.py). None: as it is.
+# as they are (ops/reference/matmul/quantization.py). fp8: codes and a scale for each output and
+# leaf; inputs likewise, for each row (ops/reference/matmul/float8.py). None: as it is.
 Quantization = Literal["int8", "int4", "fp8"]
 
 

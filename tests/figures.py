@@ -59,10 +59,13 @@ def print_untested(folder: Path) -> None:
 
 def tests_of(path: Path, folder: Path) -> list[Path]:
     """Where a module's test may be: in the folder that mirrors its own, or above that, where one
-    test runs on all backends, sources or kinds of a thing.
+    test runs on all sources or kinds of a thing. One that runs on all backends of `ops` is in the
+    room that all of them have.
     """
     mirrored = folder / "tests" / path.relative_to(folder).parent
     above = [parent for parent in mirrored.parents if (folder / "tests") in parent.parents]
+    if mirrored.parts[-3:-2] == ("ops",):
+        above.append(mirrored.parents[1] / mirrored.name)
     return [parent / f"test_{path.stem}.py" for parent in (mirrored, *above)]
 
 

@@ -28,7 +28,6 @@ COMPOSING = {
     "engine/grammars/trial.py",
     "engine/llm_engine.py",
     "engine/worker/model_runner.py",
-    "ops/kernels/__init__.py",
     "parallel/decoder.py",
 }
 

@@ -8,9 +8,12 @@ functions.
 """
 
 from ops.cpu.activation import silu_and_mul
-from ops.cpu.attention import HEAD_DIMS, paged_attention
+from ops.cpu.attention.paged import HEAD_DIMS, paged_attention
+from ops.cpu.attention.rotary import rotary_and_cache
 from ops.cpu.library import KernelsUnavailable, isa, unavailable_reason
-from ops.cpu.linear import (
+from ops.cpu.logits.mask import apply_mask
+from ops.cpu.logits.sampling import sample, token_logprobs
+from ops.cpu.matmul.linear import (
     embedding,
     gate_up_silu,
     linear,
@@ -21,13 +24,10 @@ from ops.cpu.linear import (
     prepare_linear,
     prepare_tree_linear,
 )
-from ops.cpu.mask import apply_mask
-from ops.cpu.moe import add_gated, experts_tree, prepare_experts, route
+from ops.cpu.matmul.moe import add_gated, experts_tree, prepare_experts, route
 from ops.cpu.norm import add, add_rms_norm, qk_norm, rms_norm
-from ops.cpu.rotary import rotary_and_cache
-from ops.cpu.sampling import sample, token_logprobs
-from ops.reference.blocks import copy_blocks, swap_blocks
-from ops.reference.penalties import apply_penalties
+from ops.reference.attention.blocks import copy_blocks, swap_blocks
+from ops.reference.logits.penalties import apply_penalties
 
 NAME = "cpu"
 EXACT = True

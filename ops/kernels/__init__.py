@@ -6,9 +6,13 @@ kernels with cuBLAS's products, which are not.
 """
 
 from ops.kernels.activation import silu_and_mul
-from ops.kernels.attention import HEAD_DIMS, paged_attention
-from ops.kernels.blocks import copy_blocks, swap_blocks
-from ops.kernels.linear import (
+from ops.kernels.attention.blocks import copy_blocks, swap_blocks
+from ops.kernels.attention.paged import HEAD_DIMS, paged_attention
+from ops.kernels.attention.rotary import rotary_and_cache
+from ops.kernels.logits.logprobs import token_logprobs
+from ops.kernels.logits.penalties import apply_penalties
+from ops.kernels.logits.sampling import sample
+from ops.kernels.matmul.linear import (
     embedding,
     gate_up_silu,
     linear,
@@ -19,15 +23,10 @@ from ops.kernels.linear import (
     prepare_linear,
     prepare_tree_linear,
 )
-from ops.kernels.logprobs import token_logprobs
-from ops.kernels.moe import experts_tree, prepare_experts
-from ops.kernels.norm import add, add_rms_norm, rms_norm
-from ops.kernels.penalties import apply_penalties
-from ops.kernels.qk_norm import qk_norm
-from ops.kernels.rotary import rotary_and_cache
-from ops.kernels.route import add_gated, route
-from ops.kernels.sampling import sample
-from ops.reference.mask import apply_mask
+from ops.kernels.matmul.moe import experts_tree, prepare_experts
+from ops.kernels.matmul.route import add_gated, route
+from ops.kernels.norm import add, add_rms_norm, qk_norm, rms_norm
+from ops.reference.logits.mask import apply_mask
 
 NAME = "triton"
 EXACT = True

@@ -34,7 +34,7 @@ from ops.kernels import (
     swap_blocks,
     token_logprobs,
 )
-from ops.kernels.linear import TreeWeight
+from ops.kernels.matmul.linear import TreeWeight
 
 NAME = "triton-fast"
 EXACT = False

@@ -6,9 +6,14 @@ last bits depend on the rows beside it.
 """
 
 from ops.reference.activation import gate_up_silu, prepare_gate_up, silu_and_mul
-from ops.reference.attention import HEAD_DIMS, paged_attention
-from ops.reference.blocks import copy_blocks, swap_blocks
-from ops.reference.linear import (
+from ops.reference.attention.blocks import copy_blocks, swap_blocks
+from ops.reference.attention.paged import HEAD_DIMS, paged_attention
+from ops.reference.attention.rotary import rotary_and_cache
+from ops.reference.logits.logprobs import token_logprobs
+from ops.reference.logits.mask import apply_mask
+from ops.reference.logits.penalties import apply_penalties
+from ops.reference.logits.sampling import sample
+from ops.reference.matmul.linear import (
     embedding,
     linear,
     linear_float32,
@@ -17,13 +22,8 @@ from ops.reference.linear import (
     prepare_linear,
     prepare_tree_linear,
 )
-from ops.reference.logprobs import token_logprobs
-from ops.reference.mask import apply_mask
-from ops.reference.moe import add_gated, experts_tree, prepare_experts, route
+from ops.reference.matmul.moe import add_gated, experts_tree, prepare_experts, route
 from ops.reference.norm import add, add_rms_norm, qk_norm, rms_norm
-from ops.reference.penalties import apply_penalties
-from ops.reference.rotary import rotary_and_cache
-from ops.reference.sampling import sample
 
 NAME = "reference"
 EXACT = False

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ops.checks import check_gate_up
 from ops.interface import Quantization, check_shape
-from ops.reference.linear import Prepared, operands, stored
+from ops.reference.matmul.linear import Prepared, operands, stored
 
 
 def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> Prepared:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ops import EMBEDDING_QUANTIZATION, cpu
-from ops.cpu.linear import PackedWeight
+from ops.cpu.matmul.linear import PackedWeight
 from ops.interface import AttentionMetadata
 from tests.benchmarks.floors import Probe
 

@@ -11,8 +11,10 @@ import pytest
 
 pytest.importorskip("triton")
 HERE = Path(__file__).parent
-OTHERS = ("interpreted", "philox", "sampling")  # not of every backend, or minutes (kernels/test_sampling.py is)
-FILES = sorted(set(HERE.glob("test_*.py")) - {HERE / f"test_{name}.py" for name in OTHERS})
+OTHERS = ("interpreted", "philox", "sampling")  # not of every backend, or minutes (that in kernels/logits is)
+FOLDERS = (HERE, HERE / "attention", HERE / "matmul", HERE / "logits")
+TESTS = {path for folder in FOLDERS for path in folder.glob("test_*.py")}
+FILES = sorted(path for path in TESTS if path.stem.removeprefix("test_") not in OTHERS)
 SLOW = "more_decode_rows or chunks_of_any_size"  # sizes that would take the interpreter minutes
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-KERNELS = sorted((Path(__file__).parents[2] / "ops" / "kernels").glob("*.py"))
+KERNELS = sorted((Path(__file__).parents[2] / "ops" / "kernels").rglob("*.py"))
 
 
 def untyped(source: str) -> list[str]:
@@ -26,7 +26,7 @@ def is_typed(function: ast.FunctionDef) -> bool:
     return function.returns is not None and all(argument.annotation is not None for argument in named)
 
 
-@pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_what_python_runs_is_typed(path: Path) -> None:
     assert untyped(path.read_text(encoding="utf-8")) == []
 

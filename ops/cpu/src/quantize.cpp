@@ -1,5 +1,5 @@
 // Weights into codes and scales. A group's codes depend on its own numbers alone, and every level computes the same ones:
-// those of ops/reference/quantization.py.
+// those of ops/reference/matmul/quantization.py.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>

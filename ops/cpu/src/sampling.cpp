@@ -1,7 +1,7 @@
 // A token for each row of logits: the largest, or an inverse CDF at one counter-based random number.
 //
-// The same steps as ops.reference.sampling, sums taken in the same order; tokens can differ from its only where e^x rounds
-// differently.
+// The same steps as ops.reference.logits.sampling, sums taken in the same order; tokens can differ from its only where
+// e^x rounds differently.
 #include <algorithm>
 #include <functional>
 

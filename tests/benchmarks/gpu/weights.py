@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from ops.interface import Ops, Quantization
-from ops.reference.float8 import rounded
-from ops.reference.quantization import quantize
+from ops.reference.matmul.float8 import rounded
+from ops.reference.matmul.quantization import quantize
 from tests.benchmarks.gpu.case import Case, Make, Sizes, copies_beyond_cache, has_float8
 
 BYTES = {"int8": 1 + 2 / 64, "int4": 1 / 2 + 2 / 64, "fp8": 1}  # of a weight

@@ -11,9 +11,16 @@ from ops import cpu
 from ops.cpu import build
 
 ROOT = Path(__file__).parents[3]
-OPS = "activation attention linear logprobs moe norm qk_norm quantization rotary route sampling".split()
-FILES = [f"tests/ops/cpu/test_{name}.py" for name in ("exact", "linear", "sampling")]
-FILES += [f"tests/ops/test_{name}.py" for name in OPS]
+FOLDERS = ("attention", "matmul", "cpu/matmul", "cpu/logits")
+OTHERS = (
+    "cpu/test_exact",
+    "test_activation",
+    "test_norm",
+    "test_qk_norm",
+    "logits/test_logprobs",
+    "logits/test_sampling",
+)
+FILES = [*(f"tests/ops/{folder}" for folder in FOLDERS), *(f"tests/ops/{name}.py" for name in OTHERS)]
 
 
 @pytest.mark.skipif("SQUADRON_CPU_ISA" in os.environ, reason="a level was asked for by name")

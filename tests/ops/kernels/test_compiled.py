@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 import ops.kernels
 from tests.ops.kernels.compiled import FLOAT8_KERNELS, MAX_SHARED, Compiled, compile_all
 
-SOURCES = Path(ops.kernels.__file__).parent.glob("*.py")
+SOURCES = Path(ops.kernels.__file__).parent.rglob("*.py")
 KERNELS = {name for source in SOURCES for name in re.findall(r"^def (\w+_kernel)\(", source.read_text(), re.MULTILINE)}
 CHILD = "import sys; from tests.ops.kernels.test_compiled import print_compiled; print_compiled(int(sys.argv[1]))"
 

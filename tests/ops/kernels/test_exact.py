@@ -10,10 +10,10 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 from ops import kernels
-from ops.kernels.quantization import encode_rows
-from ops.reference.float8 import encode
+from ops.kernels.matmul.quantization import encode_rows
+from ops.reference.matmul.float8 import encode
 from ops.tree import add_tree
-from tests.ops.kernels.paged import make_paged
+from tests.ops.kernels.attention.paged import make_paged
 from tests.ops.kernels.where import DEVICE, MARKS
 
 pytestmark = MARKS

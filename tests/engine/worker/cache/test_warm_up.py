@@ -9,7 +9,7 @@ from engine.step import ExecuteModelRequest
 from engine.worker.cache.warm_up import warm_up
 
 pytest.importorskip("triton")
-from ops.kernels.linear import linear_options
+from ops.kernels.matmul.linear import linear_options
 
 
 class Recorder:

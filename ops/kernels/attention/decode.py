@@ -1,0 +1,152 @@
+"""Attention of sequences with one query row: each split of their keys is an item, in parallel. A
+second kernel folds the results of a sequence's splits.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from ops.kernels.attention.items import MOST_KEPT, find, query_lens
+from ops.kernels.attention.softmax import SPLIT, attend_split, combine
+
+TENSOR_CORE_ROWS = 64  # the width of Hopper's tensor cores
+ALL_REGISTERS = {"maxnreg": 255}  # otherwise ptxas spills a few registers to run more programs at once
+
+
+@triton.jit(do_not_specialize=["num_sequences", "table_width", "max_splits"])
+def decode_kernel(
+    query,  # [T, H, HEAD_DIM]
+    keys,
+    values,
+    output,
+    split_largest,  # [S, max_splits, H] float32
+    split_total,
+    split_acc,  # [S, max_splits, H, HEAD_DIM] float32
+    query_starts,
+    context_lens,
+    block_tables,
+    num_sequences,
+    table_width,
+    max_splits,
+    log2_scale,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,  # query heads that share a key-value head
+    HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    ROWS: tl.constexpr,
+    SEQUENCES: tl.constexpr,  # num_sequences, rounded up to a power of two
+    FLOAT8: tl.constexpr,
+    TILE: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """An item is a split of a sequence's keys, for one key-value head. A sequence of one split is
+    finished here.
+    """
+    ends = _decode_ends(query_starts, context_lens, num_sequences, SEQUENCES)
+    num_items = tl.max(ends, 0) * KV_HEADS
+    rows = tl.arange(0, ROWS)
+    dims = tl.arange(0, HEAD_DIM)
+    is_head = rows < GROUP
+    for item in range(tl.program_id(0), num_items, tl.num_programs(0)):
+        head = item % KV_HEADS
+        if SEQUENCES > MOST_KEPT:
+            sequence, split = find(_decode_ends(query_starts, context_lens, num_sequences, SEQUENCES), item // KV_HEADS)
+        else:
+            sequence, split = find(ends, item // KV_HEADS)
+        token = tl.load(query_starts + sequence).to(tl.int64)
+        length = tl.load(context_lens + sequence)
+        cells = (token * KV_HEADS * GROUP + head * GROUP + rows)[:, None] * HEAD_DIM + dims[None, :]
+        tile = tl.load(query + cells, mask=is_head[:, None], other=0.0)
+        if FLOAT8:
+            tile = tile.to(tl.float16)
+        first = split * SPLIT
+        end = tl.minimum(first + SPLIT, length)
+        largest, total, acc = attend_split(
+            tile,
+            keys + head * BLOCK_SIZE * HEAD_DIM,
+            values + head * BLOCK_SIZE * HEAD_DIM,
+            block_tables + sequence.to(tl.int64) * table_width,
+            first,
+            first + (end - first) // TILE * TILE,
+            end,
+            tl.zeros([ROWS], tl.int32) + (length - 1),
+            log2_scale,
+            KV_HEADS,
+            HEAD_DIM,
+            BLOCK_SIZE,
+            TILE,
+            STAGES,
+        )
+        if length <= SPLIT:
+            tl.store(output + cells, (acc / total[:, None]).to(output.dtype.element_ty), mask=is_head[:, None])
+        else:
+            slots = (sequence.to(tl.int64) * max_splits + split) * KV_HEADS * GROUP + head * GROUP + rows
+            tl.store(split_largest + slots, largest, mask=is_head)
+            tl.store(split_total + slots, total, mask=is_head)
+            tl.store(split_acc + slots[:, None] * HEAD_DIM + dims[None, :], acc, mask=is_head[:, None])
+
+
+@triton.jit
+def _decode_ends(query_starts, context_lens, num_sequences, SEQUENCES: tl.constexpr):
+    """The running number of items of decode, over sequences: [SEQUENCES]."""
+    ids = tl.arange(0, SEQUENCES)
+    lens = tl.load(context_lens + ids, mask=ids < num_sequences, other=0)
+    return tl.cumsum(tl.where(query_lens(query_starts, num_sequences, SEQUENCES) == 1, tl.cdiv(lens, SPLIT), 0), 0)
+
+
+@triton.jit(do_not_specialize=["max_splits"])
+def fold_kernel(
+    split_largest,
+    split_total,
+    split_acc,
+    output,
+    query_starts,
+    context_lens,
+    max_splits,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    ROWS: tl.constexpr,  # GROUP, rounded up to a power of two
+):
+    """Grid (S, KV_HEADS): folds the splits of a decoded sequence in their order."""
+    sequence = tl.program_id(0)
+    token = tl.load(query_starts + sequence)
+    length = tl.load(context_lens + sequence)
+    if (tl.load(query_starts + sequence + 1) - token != 1) | (length <= SPLIT):
+        return
+    rows = tl.arange(0, ROWS)
+    is_head = rows < GROUP
+    heads = tl.program_id(1) * GROUP + rows
+    dims = tl.arange(0, HEAD_DIM)
+    largest = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, HEAD_DIM], tl.float32)
+    for split in tl.range(0, tl.cdiv(length, SPLIT), loop_unroll_factor=4):
+        slots = (sequence.to(tl.int64) * max_splits + split) * KV_HEADS * GROUP + heads
+        largest, total, acc = combine(
+            largest,
+            total,
+            acc,
+            tl.load(split_largest + slots, mask=is_head, other=0.0),
+            tl.load(split_total + slots, mask=is_head, other=1.0),
+            tl.load(split_acc + slots[:, None] * HEAD_DIM + dims[None, :], mask=is_head[:, None], other=0.0),
+        )
+    cells = (token.to(tl.int64) * KV_HEADS * GROUP + heads)[:, None] * HEAD_DIM + dims[None, :]
+    tl.store(output + cells, (acc / total[:, None]).to(output.dtype.element_ty), mask=is_head[:, None])
+
+
+def decode_options(dtype: torch.dtype, head_dim: int, group: int, compute: tuple[int, int]) -> dict[str, int]:
+    """Rows of a product, keys a tile, tiles under way, warps: the largest that need no more
+    registers than there are.
+
+    dtype: the cache's. compute: the device's capability.
+    """
+    if dtype == torch.float32:
+        rows = max(16, triton.next_power_of_2(group))
+        return {"ROWS": rows, "TILE": 16, "STAGES": 1, "num_warps": 4, **ALL_REGISTERS}
+    options = {"ROWS": TENSOR_CORE_ROWS, "num_warps": 4}
+    if compute >= (9, 0):
+        return options | {"TILE": 32 if dtype == torch.float8_e4m3fn and head_dim > 64 else 64, "STAGES": 3}
+    if head_dim <= 64:
+        return options | {"TILE": 32, "STAGES": 3}
+    return options | {"TILE": 16, "STAGES": 2, **ALL_REGISTERS}

@@ -1,0 +1,100 @@
+"""Causal attention over the paged cache: decode rows in parallel over splits of their keys, prefill
+rows a tile at a time.
+
+A sequence with one query row is decoded (`decode`); any other is prefilled (`prefill`). All heads
+that share a key-value head are rows of one product. Grids have a fixed size; the work is read from
+the metadata on the device (`items`), so nothing waits for the host and a CUDA graph stays valid
+when the batch changes. Both kernels take their arithmetic from `softmax`.
+"""
+
+import math
+
+import torch
+import triton
+from torch import Tensor
+
+from ops.interface import AttentionMetadata, check_shape
+from ops.kernels.attention.decode import TENSOR_CORE_ROWS, decode_kernel, decode_options, fold_kernel
+from ops.kernels.attention.items import LEAST_SEQUENCES
+from ops.kernels.attention.prefill import prefill_kernel, prefill_options
+from ops.kernels.attention.softmax import SPLIT
+from ops.kernels.device import capability, check_float8, num_processors
+
+HEAD_DIMS = (16, 32, 64, 128)
+
+
+def paged_attention(
+    query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata, scale: float
+) -> Tensor:
+    """query [T, H, head_dim] dtype; caches [num_blocks, K, block_size, head_dim] dtype or
+    float8_e4m3fn -> as query.
+
+    head_dim is one of HEAD_DIMS. A float8 cache is read as float16.
+    """
+    _check(query, key_cache, value_cache, metadata)
+    _, num_kv_heads, block_size, head_dim = key_cache.shape
+    num_rows, num_heads, _ = query.shape
+    num_sequences = metadata.context_lens.shape[0]
+    output = torch.empty_like(query)
+    if num_rows == 0:
+        return output
+    group = num_heads // num_kv_heads
+    constants = {
+        "KV_HEADS": num_kv_heads,
+        "GROUP": group,
+        "HEAD_DIM": head_dim,
+        "BLOCK_SIZE": block_size,
+        "SEQUENCES": max(LEAST_SEQUENCES, triton.next_power_of_2(num_sequences)),
+        "FLOAT8": key_cache.dtype == torch.float8_e4m3fn,
+    }
+    options = decode_options(key_cache.dtype, head_dim, group, capability(query.device))
+    tensors = metadata.query_starts, metadata.context_lens, metadata.block_tables
+    sizes = num_sequences, metadata.block_tables.shape[1]
+    log2_scale = scale * math.log2(math.e)
+    if metadata.max_query_len > 1:
+        prefill_kernel[(num_processors(query.device),)](
+            query, key_cache, value_cache, output, *tensors, *sizes, log2_scale, **constants, **prefill_options(options)
+        )
+    max_splits = -(-metadata.max_context_len // SPLIT.value)
+    splits = _split_buffers(query, num_sequences, max_splits)
+    num_programs = num_processors(query.device) * (2 if head_dim > 64 else 4)
+    decode_kernel[(num_programs,)](
+        query, key_cache, value_cache, output, *splits, *tensors, *sizes, max_splits, log2_scale, **constants, **options
+    )
+    if max_splits > 1:
+        rows = triton.next_power_of_2(group)
+        fold_kernel[(num_sequences, num_kv_heads)](
+            *splits, output, *tensors[:2], max_splits, num_kv_heads, group, head_dim, rows,
+            num_warps=max(4, rows * head_dim // 1024),
+        )  # fmt: skip
+    return output
+
+
+def _check(query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata) -> None:
+    check_shape("key_cache", key_cache, (None, None, None, None))
+    _, num_kv_heads, _, head_dim = key_cache.shape
+    is_float8 = key_cache.dtype == torch.float8_e4m3fn
+    check_shape("value_cache", value_cache, tuple(key_cache.shape), key_cache.dtype)
+    check_shape("query", query, (None, None, head_dim), None if is_float8 else key_cache.dtype)
+    num_heads, num_sequences = query.shape[1], metadata.context_lens.shape[0]
+    check_shape("context_lens", metadata.context_lens, (num_sequences,), torch.int32)
+    check_shape("query_starts", metadata.query_starts, (num_sequences + 1,), torch.int32)
+    check_shape("block_tables", metadata.block_tables, (num_sequences, None), torch.int32)
+    most = 16 if key_cache.dtype == torch.float32 and head_dim > 64 else TENSOR_CORE_ROWS  # without spills
+    if num_heads % num_kv_heads or num_heads // num_kv_heads > most:
+        raise ValueError(
+            f"{num_heads} query heads cannot share {num_kv_heads} key-value heads, evenly and {most} at most"
+        )
+    if head_dim not in HEAD_DIMS:
+        raise ValueError(f"head_dim={head_dim} is not 16, 32, 64 or 128")
+    if is_float8:
+        check_float8(query.device)
+
+
+def _split_buffers(query: Tensor, num_sequences: int, max_splits: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For what a split gives: the largest score and the sum of weights [S, max_splits, H], the
+    values [..., head_dim].
+    """
+    _, num_heads, head_dim = query.shape
+    largest = query.new_empty((num_sequences, max_splits, num_heads), dtype=torch.float32)
+    return largest, torch.empty_like(largest), query.new_empty((*largest.shape, head_dim), dtype=torch.float32)

@@ -1,0 +1,270 @@
+"""A token for each row of logits, as the reference defines it, in six kernels that never wait for
+the host.
+
+Thresholds (the k-th largest logit; the mass down to which top_p is filled) are found digit by digit
+in an order-preserving integer: each pass over the row counts, or adds up, what lies above three
+candidates and so settles two bits. Tokens can differ from the reference's only where e^x rounds
+differently.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ops.checks import sample_sizes
+from ops.kernels.logits.rows import BLOCK, block_sums, chunk_size, largest_kernel, ordered, row_largest
+
+LOWEST = tl.constexpr(-(1 << 31))
+
+
+@triton.jit
+def top_k_kernel(logits, top_k, thresholds, VOCAB: tl.constexpr, CHUNK: tl.constexpr):
+    """Grid (R,): the k-th largest logit as `ordered`; the lowest number there is where all are
+    kept.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    count = tl.load(top_k + row)
+    if (count <= 0) | (count >= VOCAB):
+        tl.store(thresholds + row, LOWEST)
+        return
+    found = tl.full([], LOWEST, tl.int64)
+    for digit in range(16):
+        step = tl.full([], 1, tl.int64) << (30 - 2 * digit)
+        first = (found + step).to(tl.int32)
+        second = (found + 2 * step).to(tl.int32)
+        third = (found + 3 * step).to(tl.int32)
+        num_first = tl.full([], 0, tl.int32)
+        num_second = tl.full([], 0, tl.int32)
+        num_third = tl.full([], 0, tl.int32)
+        for start in range(0, VOCAB, CHUNK):
+            ids = start + tl.arange(0, CHUNK)
+            keys = ordered(tl.load(logits + row * VOCAB + ids, mask=ids < VOCAB, other=float("-inf")))
+            num_first += tl.sum(((keys >= first) & (ids < VOCAB)).to(tl.int32), 0)
+            num_second += tl.sum(((keys >= second) & (ids < VOCAB)).to(tl.int32), 0)
+            num_third += tl.sum(((keys >= third) & (ids < VOCAB)).to(tl.int32), 0)
+        passed = (num_first >= count).to(tl.int64) + (num_second >= count) + (num_third >= count)
+        found += passed * step
+    tl.store(thresholds + row, found.to(tl.int32))
+
+
+@triton.jit
+def mass_kernel(
+    logits,
+    temperature,
+    thresholds,
+    chunk_largest,
+    masses,  # [R, NUM_CHUNKS * CHUNK] float32
+    sums,  # [R, NUM_CHUNKS * CHUNK / 64] float32
+    VOCAB: tl.constexpr,
+    CHUNK: tl.constexpr,
+    NUM_CHUNKS: tl.constexpr,
+    CHUNKS: tl.constexpr,
+):
+    """Grid (R, NUM_CHUNKS): e^((logit - largest) / temperature) of what top_k keeps, and the
+    blocks' sums.
+    """
+    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    divisor = tl.load(temperature + row)
+    if divisor == 0.0:
+        return
+    _, largest = row_largest(chunk_largest, row, NUM_CHUNKS, CHUNKS)
+    ids = chunk * CHUNK + tl.arange(0, CHUNK)
+    values = tl.load(logits + row * VOCAB + ids, mask=ids < VOCAB, other=float("-inf"))
+    mass = tl.exp(tl.div_rn(values - largest, tl.zeros([CHUNK], tl.float32) + divisor))
+    mass = tl.where((ids < VOCAB) & (ordered(values) >= tl.load(thresholds + row)), mass, 0.0)
+    tl.store(masses + row * (NUM_CHUNKS * CHUNK) + ids, mass)
+    blocks = chunk * (CHUNK // BLOCK) + tl.arange(0, CHUNK // BLOCK)
+    tl.store(sums + row * (NUM_CHUNKS * CHUNK // BLOCK) + blocks, block_sums(mass, CHUNK))
+
+
+@triton.jit
+def top_p_kernel(
+    masses,
+    sums,
+    temperature,
+    top_p,
+    smallest,  # [R] float32
+    last_ids,  # [R] int32
+    CHUNK: tl.constexpr,
+    NUM_CHUNKS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):
+    """Grid (R,): the smallest mass that is kept, and of the tokens with that very mass the last one
+    that is.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    share = tl.load(top_p + row)
+    if (share >= 1.0) | (tl.load(temperature + row) == 0.0):
+        return
+    _, total = _running_sums(sums, row, NUM_CHUNKS * CHUNK // BLOCK, BLOCKS)
+    target = share.to(tl.float64) * total
+    row_masses = masses + row * (NUM_CHUNKS * CHUNK)
+    found = tl.full([], 0, tl.int32)
+    for digit in range(15):  # masses are at most 1, whose bits are 30
+        step = tl.full([], 1, tl.int32) << (28 - 2 * digit)
+        sum_first = tl.full([], 0.0, tl.float64)
+        sum_second = tl.full([], 0.0, tl.float64)
+        sum_third = tl.full([], 0.0, tl.float64)
+        for start in range(0, NUM_CHUNKS * CHUNK, CHUNK):
+            mass = tl.load(row_masses + start + tl.arange(0, CHUNK))
+            bits = mass.to(tl.int32, bitcast=True)
+            wide = mass.to(tl.float64)
+            sum_first += tl.sum(tl.where(bits >= found + step, wide, 0.0), 0)
+            sum_second += tl.sum(tl.where(bits >= found + 2 * step, wide, 0.0), 0)
+            sum_third += tl.sum(tl.where(bits >= found + 3 * step, wide, 0.0), 0)
+        passed = (sum_first >= target).to(tl.int32) + (sum_second >= target) + (sum_third >= target)
+        found += passed * step
+    above = tl.full([], 0.0, tl.float64)
+    for start in range(0, NUM_CHUNKS * CHUNK, CHUNK):
+        mass = tl.load(row_masses + start + tl.arange(0, CHUNK))
+        above += tl.sum(tl.where(mass.to(tl.int32, bitcast=True) > found, mass.to(tl.float64), 0.0), 0)
+    threshold = found.to(tl.float32, bitcast=True)
+    num_ties = tl.maximum(tl.ceil((target - above) / tl.maximum(threshold, 1e-45).to(tl.float64)), 1.0)
+    last = tl.full([], NUM_CHUNKS * CHUNK, tl.int32)
+    num_before = tl.full([], 0, tl.int32)
+    for start in range(0, NUM_CHUNKS * CHUNK, CHUNK):
+        ids = start + tl.arange(0, CHUNK)
+        ties = (tl.load(row_masses + ids).to(tl.int32, bitcast=True) == found).to(tl.int32)
+        ranks = num_before + tl.cumsum(ties, 0)
+        is_last = (ties == 1) & (ranks.to(tl.float64) == num_ties)
+        last = tl.minimum(last, tl.min(tl.where(is_last, ids, NUM_CHUNKS * CHUNK), 0))
+        num_before += tl.sum(ties, 0)
+    tl.store(smallest + row, threshold)
+    tl.store(last_ids + row, last)
+
+
+@triton.jit
+def keep_kernel(
+    masses,
+    sums,
+    temperature,
+    top_p,
+    min_p,
+    smallest,
+    last_ids,
+    CHUNK: tl.constexpr,
+    NUM_CHUNKS: tl.constexpr,
+):
+    """Grid (R, NUM_CHUNKS): zeroes the masses that top_p and min_p drop, and takes the blocks' sums
+    anew.
+    """
+    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    has_top_p = tl.load(top_p + row) < 1.0
+    least = tl.load(min_p + row)
+    if (tl.load(temperature + row) == 0.0) | ((not has_top_p) & (least <= 0.0)):
+        return
+    ids = chunk * CHUNK + tl.arange(0, CHUNK)
+    cells = masses + row * (NUM_CHUNKS * CHUNK) + ids
+    mass = tl.load(cells)
+    if has_top_p:
+        threshold = tl.load(smallest + row)
+        is_kept = (mass > threshold) | ((mass == threshold) & (ids <= tl.load(last_ids + row)))
+        mass = tl.where(is_kept, mass, 0.0)
+    mass = tl.where(mass < least, 0.0, mass)
+    tl.store(cells, mass)
+    blocks = chunk * (CHUNK // BLOCK) + tl.arange(0, CHUNK // BLOCK)
+    tl.store(sums + row * (NUM_CHUNKS * CHUNK // BLOCK) + blocks, block_sums(mass, CHUNK))
+
+
+@triton.jit
+def draw_kernel(
+    masses,
+    sums,
+    temperature,
+    seed,
+    choice,
+    position,
+    chunk_largest,
+    chunk_ids,
+    tokens,
+    VOCAB: tl.constexpr,
+    CHUNK: tl.constexpr,
+    NUM_CHUNKS: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):
+    """Grid (R,): the first token, in order of id, whose running mass exceeds u * total; the largest
+    at temperature 0.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    if tl.load(temperature + row) == 0.0:
+        parts, largest = row_largest(chunk_largest, row, NUM_CHUNKS, CHUNKS)
+        chunks = tl.arange(0, CHUNKS)
+        chunk_best = tl.load(chunk_ids + row * NUM_CHUNKS + chunks, mask=chunks < NUM_CHUNKS, other=VOCAB)
+        best = tl.min(tl.where(parts == largest, chunk_best, VOCAB), 0)
+        tl.store(tokens + row, tl.minimum(best, VOCAB - 1))
+        return
+    counter = tl.load(position + row)
+    word, _, _, _ = tl.philox(tl.load(seed + row), counter, tl.load(choice + row), counter * 0, counter * 0)
+    number = word.to(tl.uint32).to(tl.float64) * 2.3283064365386963e-10  # 2**-32
+    filled, total = _running_sums(sums, row, NUM_CHUNKS * CHUNK // BLOCK, BLOCKS)
+    target = number * total
+    blocks = tl.arange(0, BLOCKS)
+    has_mass = (
+        tl.load(sums + row * (NUM_CHUNKS * CHUNK // BLOCK) + blocks, blocks < NUM_CHUNKS * CHUNK // BLOCK, 0.0) > 0
+    )
+    block = tl.sum((filled <= target).to(tl.int32), 0)
+    # A block without mass holds no token, even if rounding of the running sums points there.
+    block = tl.maximum(tl.max(tl.where(has_mass & (blocks <= block), blocks, -1), 0), 0)
+    before = tl.sum(tl.where(blocks == block - 1, filled, 0.0), 0)
+    offsets = tl.arange(0, BLOCK)
+    mass = tl.load(masses + row * (NUM_CHUNKS * CHUNK) + block * BLOCK + offsets)
+    inside = tl.cumsum(mass.to(tl.float64), 0)
+    passed = (inside <= target - before) & (mass > 0)
+    after = tl.max(tl.where(passed, offsets, -1), 0)  # the token is the next one with any mass, or this, the last one
+    following = tl.min(tl.where((mass > 0) & (offsets > after), offsets, BLOCK), 0)
+    offset = tl.where(following < BLOCK, following, tl.maximum(after, 0))
+    tl.store(tokens + row, tl.minimum(block * BLOCK + offset, VOCAB - 1))
+
+
+@triton.jit
+def _running_sums(sums, row, NUM_BLOCKS: tl.constexpr, BLOCKS: tl.constexpr):
+    """The mass up to the end of each block, [BLOCKS] float64, and the whole."""
+    blocks = tl.arange(0, BLOCKS)
+    parts = tl.load(sums + row * NUM_BLOCKS + blocks, mask=blocks < NUM_BLOCKS, other=0.0).to(tl.float64)
+    filled = tl.cumsum(parts, 0)
+    return filled, tl.max(filled, 0)
+
+
+def sample(
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    seed: Tensor,
+    choice: Tensor,
+    position: Tensor,
+) -> Tensor:
+    """logits [R, V] float32 -> a token a row, [R] int32. A row with a NaN or an infinity gives some
+    token.
+    """
+    num_rows, vocab_size = sample_sizes(logits, temperature, top_k, top_p, min_p, seed, choice, position)
+    tokens = torch.empty(num_rows, dtype=torch.int32, device=logits.device)
+    if num_rows == 0:
+        return tokens
+    chunk = chunk_size(vocab_size)
+    num_chunks = triton.cdiv(vocab_size, chunk)
+    sizes = {"CHUNK": chunk, "NUM_CHUNKS": num_chunks}
+    chunks = triton.next_power_of_2(num_chunks)
+    blocks = triton.next_power_of_2(num_chunks * (chunk // BLOCK.value))
+    thresholds, last_ids = torch.empty_like(tokens), torch.empty_like(tokens)
+    smallest = torch.empty_like(temperature)
+    chunk_largest = logits.new_empty(num_rows, num_chunks)
+    chunk_ids = torch.empty_like(chunk_largest, dtype=torch.int32)
+    masses = logits.new_empty(num_rows, num_chunks * chunk)
+    sums = logits.new_empty(num_rows, num_chunks * (chunk // BLOCK.value))
+
+    largest_kernel[(num_rows, num_chunks)](logits, chunk_largest, chunk_ids, VOCAB=vocab_size, CHUNK=chunk)
+    top_k_kernel[(num_rows,)](logits, top_k, thresholds, VOCAB=vocab_size, CHUNK=chunk, num_warps=8)
+    mass_kernel[(num_rows, num_chunks)](
+        logits, temperature, thresholds, chunk_largest, masses, sums, VOCAB=vocab_size, CHUNKS=chunks, **sizes
+    )
+    top_p_kernel[(num_rows,)](masses, sums, temperature, top_p, smallest, last_ids, BLOCKS=blocks, **sizes, num_warps=8)
+    keep_kernel[(num_rows, num_chunks)](masses, sums, temperature, top_p, min_p, smallest, last_ids, **sizes)
+    draw_kernel[(num_rows,)](
+        masses, sums, temperature, seed, choice, position, chunk_largest, chunk_ids, tokens,
+        VOCAB=vocab_size, CHUNKS=chunks, BLOCKS=blocks, **sizes, num_warps=8,
+    )  # fmt: skip
+    return tokens

@@ -1,0 +1,197 @@
+"""Linear layers whose elements are each summed in one order, whatever the number of rows.
+
+`products` computes a tile. A leaf of a tree linear is one program's whole sum; a second kernel adds
+leaves as a balanced tree.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ops.checks import check_gate_up, check_leaves
+from ops.interface import Quantization, check_shape
+from ops.kernels.matmul.products import products
+from ops.kernels.matmul.quantization import QuantizedWeight, Weight, operands, rows_of, store
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def linear_kernel(
+    x,  # [T, NUM_LEAVES * LEAF]
+    x_scales,
+    weight,  # of NUM_OUT rows, or twice as many if GATED
+    scales,
+    bias,
+    output,  # [NUM_LEAVES, T, NUM_OUT]
+    num_rows,
+    NUM_OUT: tl.constexpr,
+    NUM_LEAVES: tl.constexpr,
+    LEAF: tl.constexpr,
+    KIND: tl.constexpr,
+    GATED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    OUTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    INPUTS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Grid (tiles of outputs * tiles of rows, NUM_LEAVES): OUTS outputs of ROWS rows, over one leaf
+    of the inputs.
+    """
+    OUT_TILES: tl.constexpr = (NUM_OUT + OUTS - 1) // OUTS
+    tile, leaf = tl.program_id(0), tl.program_id(1)
+    row_tiles = tl.cdiv(num_rows, ROWS)
+    # Eight tiles of rows at a time go through all weights, so that what concurrent programs read
+    # stays in the cache.
+    band = tile // (8 * OUT_TILES)
+    band_rows = tl.minimum(row_tiles - 8 * band, 8)
+    within = tile % (8 * OUT_TILES)
+    outs = within // band_rows * OUTS + tl.arange(0, OUTS)
+    rows = (8 * band + within % band_rows) * ROWS + tl.arange(0, ROWS)
+    # Outputs and rows that do not exist repeat the last one, and are not stored.
+    existing_outs = tl.minimum(outs, NUM_OUT - 1)
+    existing_rows = tl.minimum(rows, num_rows - 1).to(tl.int64)
+    acc, up_acc = products(
+        x, x_scales, weight, scales, leaf, existing_outs, existing_rows,
+        NUM_OUT, NUM_LEAVES, LEAF, KIND, GATED, OUTS, ROWS, INPUTS, STAGES,
+    )  # fmt: skip
+    if HAS_BIAS:
+        acc += tl.load(bias + existing_outs).to(tl.float32)[:, None]
+    if GATED:
+        acc = acc / (1.0 + tl.exp(-acc)) * up_acc
+    cells = (leaf.to(tl.int64) * num_rows + rows)[None, :] * NUM_OUT + outs[:, None]
+    tl.store(
+        output + cells, acc.to(output.dtype.element_ty), mask=(outs < NUM_OUT)[:, None] & (rows < num_rows)[None, :]
+    )
+
+
+@triton.jit(do_not_specialize=["size"])
+def add_leaves_kernel(leaves, output, size, NUM_LEAVES: tl.constexpr, BLOCK: tl.constexpr):
+    """leaves [NUM_LEAVES, size] float32 -> [size]: neighbours first. A sum of two has only one
+    order.
+    """
+    cells = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    leaf_ids = tl.arange(0, NUM_LEAVES)
+    sums = tl.load(
+        leaves + leaf_ids[:, None] * size.to(tl.int64) + cells[None, :], mask=(cells < size)[None, :], other=0.0
+    )
+    for level in tl.static_range(8):
+        if (NUM_LEAVES >> level) > 1:
+            sums = tl.sum(tl.reshape(sums, [NUM_LEAVES >> (level + 1), 2, BLOCK]), 1)
+    tl.store(output + cells, tl.reshape(sums, [BLOCK]), mask=cells < size)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeWeight:
+    """weight [out, in] of a row-parallel linear, its inputs cut into num_leaves."""
+
+    weight: Weight
+    num_leaves: int
+
+
+def prepare_linear(weight: Tensor, quantization: Quantization | None = None) -> Weight:
+    """weight [out, in] dtype."""
+    check_shape("weight", weight, (None, None))
+    return store(weight, quantization)
+
+
+def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) -> Weight:
+    """weight [rows, D] dtype."""
+    return prepare_linear(weight, quantization)
+
+
+def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> Weight:
+    """weight [2 * I, D] dtype, gate's rows first."""
+    check_gate_up(weight)
+    return store(weight, quantization)
+
+
+def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> TreeWeight:
+    """weight [out, in] dtype."""
+    check_leaves(weight, num_leaves)
+    return TreeWeight(store(weight, quantization, num_leaves), num_leaves)
+
+
+def linear(x: Tensor, weight: Weight, bias: Tensor | None) -> Tensor:
+    """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one
+    cast.
+    """
+    if bias is not None:
+        check_shape("bias", bias, (weight.shape[0],), weight.dtype)
+    return _multiply(x, weight, x.dtype, bias=bias)[0]
+
+
+def linear_float32(x: Tensor, weight: Weight) -> Tensor:
+    """x [T, in] dtype -> [T, out] float32."""
+    return _multiply(x, weight, torch.float32)[0]
+
+
+def embedding(ids: Tensor, weight: Weight) -> Tensor:
+    """Rows ids [T] int32 of weight [rows, D] -> [T, D] float32."""
+    check_shape("ids", ids, (None,), torch.int32)
+    return rows_of(weight, ids) if isinstance(weight, QuantizedWeight) else F.embedding(ids, weight).float()
+
+
+def gate_up_silu(x: Tensor, weight: Weight) -> Tensor:
+    """silu(x @ gate.T) * (x @ up.T); x [T, D] dtype -> [T, I] dtype."""
+    return _multiply(x, weight, x.dtype, is_gated=True)[0]
+
+
+def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
+    """x [T, in] dtype -> [T, out] float32: the leaves' products, added pairwise as a balanced
+    binary tree.
+    """
+    leaves = _multiply(x, weight.weight, torch.float32, num_leaves=weight.num_leaves)
+    if weight.num_leaves == 1:
+        return leaves[0]
+    output = torch.empty_like(leaves[0])
+    block = 1024 // weight.num_leaves
+    if output.numel():
+        add_leaves_kernel[(triton.cdiv(output.numel(), block),)](
+            leaves, output, output.numel(), NUM_LEAVES=weight.num_leaves, BLOCK=block
+        )
+    return output
+
+
+def _multiply(
+    x: Tensor,
+    weight: Weight,
+    dtype: torch.dtype,
+    *,
+    bias: Tensor | None = None,
+    num_leaves: int = 1,
+    is_gated: bool = False,
+) -> Tensor:
+    """[num_leaves, T, out] dtype."""
+    check_shape("x", x, (None, weight.shape[1]), weight.dtype)
+    num_out = weight.shape[0] // 2 if is_gated else weight.shape[0]
+    output = x.new_empty((num_leaves, x.shape[0], num_out), dtype=dtype)
+    if output.numel():
+        x, x_scales, codes, scales, kind = operands(x, weight, num_leaves)
+        options = linear_options(weight.dtype, kind, x.shape[0], is_gated)
+        num_tiles = triton.cdiv(num_out, options["OUTS"]) * triton.cdiv(x.shape[0], options["ROWS"])
+        linear_kernel[(num_tiles, num_leaves)](
+            x, x_scales, codes, scales, bias, output, x.shape[0],
+            NUM_OUT=num_out, NUM_LEAVES=num_leaves, LEAF=weight.shape[1] // num_leaves, KIND=kind,
+            GATED=is_gated, HAS_BIAS=bias is not None, **options,
+        )  # fmt: skip
+    return output
+
+
+def linear_options(dtype: torch.dtype, kind: str, num_rows: int, is_gated: bool) -> dict[str, int]:
+    """The tile for so many rows. OUTS is what Hopper's tensor cores take at once, or twice that;
+    ROWS may be any width.
+
+    INPUTS, which a program multiplies at once (of integers always a group), are as many for any
+    number of rows.
+    """
+    if dtype == torch.float32 and kind != "fp8":
+        return {"OUTS": 64, "ROWS": 16, "INPUTS": 32, "STAGES": 2, "num_warps": 4}
+    inputs = 128 if kind == "fp8" else 64
+    if num_rows > 64:
+        return {"OUTS": 64 if is_gated else 128, "ROWS": 128, "INPUTS": inputs, "STAGES": 3, "num_warps": 8}
+    rows = max(16, triton.next_power_of_2(num_rows))
+    return {"OUTS": 64, "ROWS": rows, "INPUTS": inputs, "STAGES": 4 if is_gated else 6, "num_warps": 4}

@@ -1,0 +1,1 @@
+"""Attention over the paged cache, and what writes and moves its blocks."""
