@@ -28,6 +28,8 @@ def finish_or_continue(group: SequenceGroup, seq: Sequence, detokenizer: Detoken
             shown += detokenizer.push(seq.text, token_id, params.skip_special_tokens)
         return shown + detokenizer.flush(seq.text)
     text = detokenizer.push(seq.text, token_id, params.skip_special_tokens)
+    if num_output < group.max_output_tokens and seq.matcher is None and not params.stop:
+        return text  # most tokens
     is_complete = _is_complete(seq, token_id)
     at_end = is_complete or num_output >= group.max_output_tokens
     if at_end:
