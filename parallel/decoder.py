@@ -3,7 +3,6 @@ their config.json describes.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,32 +13,20 @@ from parallel.groups.group import Group
 from parallel.groups.pipeline import Stage
 from parallel.layers import DecoderLayer, RMSNorm
 from parallel.rotary import cos_sin_table
-from parallel.spec import read
 from parallel.spec.decoder import EMBEDDING, HEAD, DecoderConfig
 from parallel.weights import Checkpoint, Dummy, Weights
 
 
-def build(
-    hf_config: dict[str, Any], *, ops: Ops, tp: Group, stage: Stage, dtype: torch.dtype, device: torch.device
-) -> "Decoder":
-    """This rank's shard of the model that config.json describes, without weights yet.
-
-    Raises UnsupportedModel, or InvalidSharding if it cannot be cut into `tp.size` ranks and
-    `stage.size` stages.
-    """
-    config = read(hf_config)
-    config.check_sharding(tp.size, stage.size)
-    return Decoder(config, ops=ops, tp=tp, stage=stage, dtype=dtype, device=device)
-
-
 class Decoder:
-    """One rank's shard: its heads and columns of its stage's layers; embeddings on the first stage,
-    the head on the last.
+    """One rank's shard, without weights yet: its heads and columns of its stage's layers; embeddings
+    on the first stage, the head on the last. Raises InvalidSharding if the model cannot be cut into
+    `tp.size` ranks and `stage.size` stages.
     """
 
     def __init__(
         self, config: DecoderConfig, *, ops: Ops, tp: Group, stage: Stage, dtype: torch.dtype, device: torch.device
     ) -> None:
+        config.check_sharding(tp.size, stage.size)
         self.config = config
         self.ops = ops
         self.stage = stage

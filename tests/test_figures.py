@@ -26,7 +26,7 @@ COMPOSING = {
     "cluster/ingress/haproxy.py",
     "cluster/replica/deployment.py",
     "engine/grammars/trial.py",
-    "engine/llm_engine.py",
+    "engine/core/llm_engine.py",
     "engine/worker/model_runner.py",
     "parallel/decoder.py",
 }

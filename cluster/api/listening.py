@@ -13,7 +13,7 @@ from ray.serve.exceptions import RayServeException
 
 from cluster.api.edge.hosts import check_open
 
-# Environment variables, as in cluster/ingress/haproxy.py, which imports nothing.
+# Environment variables, as in cluster/ingress/haproxy.py, which imports none of ours.
 HOST = "SQUADRON_HTTP_HOST"
 NODE_ADDRESS = "SQUADRON_NODE_ADDRESS"
 PATIENCE_KEY = b"squadron.patience"

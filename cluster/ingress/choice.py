@@ -3,45 +3,21 @@
 import contextlib
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 import ray
 
-from cluster.api.proxy import CONTROLLER_OPTIONS
 from cluster.certificate import NO_CERTIFICATE, CertificateFiles
 from cluster.ingress.environment import ENABLE, environment_of, why_not_here
 from cluster.ingress.haproxy import HOST, NODE_ADDRESS
+from cluster.ingress.ingress import Ingress
 from cluster.sockets import LOOPBACK
 from engine.errors import InvalidConfig
 
 Wish = Literal["auto", "haproxy", "proxy"]
 WISHES: tuple[Wish, ...] = get_args(Wish)
 DEFAULT_WISH: Wish = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class Ingress:
-    """What listens on host:port, and why."""
-
-    name: Literal["haproxy", "proxy"]
-    why: str  # it is not HAProxy; "" if it is, or if that was not wanted
-    serve_host: str  # what Serve is told to listen on
-    environment: dict[str, str]  # of Serve's controller, which its proxies and replicas inherit
-
-    @property
-    def report(self) -> str:
-        """For the console."""
-        if self.name == "haproxy":
-            return "Ingress: HAProxy"
-        return f"Ingress: Serve's own proxy{self.why and f', not HAProxy: {self.why}'}"
-
-    @property
-    def controller_options(self) -> dict[str, dict[str, dict[str, str]]]:
-        """For `serve.start`."""
-        env_vars = CONTROLLER_OPTIONS["runtime_env"]["env_vars"] | self.environment
-        return {"runtime_env": {"env_vars": env_vars}}
 
 
 @contextlib.contextmanager

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.api.edge.server import ACCEPT_SECONDS, LINGER_SECONDS, begin_no_connection
-from cluster.ingress.haproxy import CLOSED, FRONTEND
+from cluster.ingress.haproxy import CLOSED
+from cluster.ingress.haproxy_configuration import FRONTEND
 
 SECONDS = 2.0  # for an answer of HAProxy's
 POLL_SECONDS = 0.05

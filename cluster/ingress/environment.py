@@ -6,6 +6,7 @@ Imports Python's own library and ours alone: it is also read where Ray is about 
 import os
 import random
 import resource
+import shlex
 import socket
 import subprocess
 import sys
@@ -15,7 +16,10 @@ from cluster.ingress import haproxy
 from engine.errors import InvalidConfig
 
 ENABLE = "RAY_SERVE_ENABLE_HA_PROXY"
-PROGRAM = Path(haproxy.__file__).resolve()
+ROOT = Path(haproxy.__file__).resolve().parents[2]
+_START = "import sys; sys.path.insert(0, {!r}); from cluster.ingress import haproxy; haproxy.main(sys.argv[1:])"
+# What Serve runs as HAProxy; -E, -s and -P: whatever the user's environment and folders hold.
+PROGRAM = [sys.executable, "-E", "-s", "-P", "-c", _START.format(str(ROOT))]
 MAX_CONNECTIONS = 20_000
 FILES_BESIDE = 500  # that HAProxy opens beside two for each connection
 RUN_SECONDS = 20.0  # for HAProxy to tell its version
@@ -62,7 +66,7 @@ def environment_of(folder: Path, address: str) -> dict[str, str]:
     which is private; `address` is one that gateways listen on. Raises InvalidConfig.
     """
     launcher = folder / "haproxy"
-    launcher.write_text(f'#!/bin/sh\nexec {sys.executable} -E -s {PROGRAM} "$@"\n')
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
     launcher.chmod(0o700)
     num_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ENVIRONMENT | {

@@ -9,7 +9,7 @@ from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
 
 from cluster.gateway.streams.stream_store import end_stream_store
-from cluster.ingress.choice import Ingress
+from cluster.ingress.ingress import Ingress
 from cluster.launch.app import APP_NAME
 from cluster.launch.proxies import Proxies
 from cluster.logs import LogFormat, serve_logging

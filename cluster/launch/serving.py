@@ -9,7 +9,8 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from cluster.certificate import CertificateFiles
-from cluster.ingress.choice import DEFAULT_WISH, Ingress, Wish, listening
+from cluster.ingress.choice import DEFAULT_WISH, Wish, listening
+from cluster.ingress.ingress import Ingress
 from cluster.launch.running import running
 from cluster.launch.serve_calls import check_serve_is_down, start_serve
 from cluster.logs import LogFormat

@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator, Callable
 
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
+from engine.core.llm_engine import LLMEngine
+from engine.core.parts import Parts
 from engine.executor import Executor
 from engine.frontend.engine_thread import EngineThread
 from engine.frontend.observer import Observer
 from engine.frontend.streams import Streams
-from engine.llm_engine import LLMEngine
 from engine.outputs import RequestOutput
 from engine.request import Request
 from engine.text.prompt import arrive
@@ -29,7 +30,7 @@ class AsyncEngine:
         self.config = config
         self.model_config = ModelConfig.load(config.model)
         self.tokenizer = Tokenizer(config.tokenizer or config.model)
-        self._engine = LLMEngine(config, self.model_config, self.tokenizer, executor)
+        self._engine = LLMEngine(Parts(config, self.model_config, self.tokenizer, executor))
         self._executor = executor
         self._on_outputs = on_outputs
         self._streams = Streams(self.add_request, self.abort)

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 
 from engine.admission.queue_limits import Arriving, QueueLimits
+from engine.core.llm_engine import LLMEngine
 from engine.errors import EngineDead, SquadronError
 from engine.frontend.commands import Commands
-from engine.llm_engine import LLMEngine
 from engine.outputs import RequestOutput, failed_request
 from engine.records.stats import EngineStats
 from engine.records.stats_log import StatsLog

@@ -10,7 +10,7 @@ from engine.errors import InvalidRequest
 from engine.grammars.interface import Matcher
 from engine.grammars.matcher import LibraryMasks, LibraryMatcher
 from engine.grammars.source import STACK, compiled, on_stack
-from engine.grammars.trial import TrialProcesses
+from engine.grammars.trials import TrialProcesses
 from engine.grammars.vocabulary import of_tokenizer
 from engine.structured_outputs import StructuredOutputs
 from engine.text.tokenizer import Tokenizer

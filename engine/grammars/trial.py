@@ -3,71 +3,26 @@
 The library's own limits do not bound all of its work: twenty-six patterns that must all match have
 it compute for minutes. What has been compiled here, for a vocabulary of the 256 bytes, is compiled
 for the model's in the engine's process, in about the same time.
-
-Over a socket pair the parent sends the kind of a grammar, its text and the processor time that it
-may take, as JSON; the child answers with a letter and a text: the grammar as the library takes it,
-or why there is none.
 """
 
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from queue import LifoQueue
-
-from llguidance import LLTokenizer
 
 from engine.errors import InvalidRequest
-from engine.grammars.source import TRIAL_STACK, compiled, grammar_source, on_stack
-from engine.grammars.vocabulary import of_bytes
+from engine.grammars.trial_child import GRAMMAR, MAX_CPU_SECONDS, MAX_MEMORY_BYTES
 from engine.structured_outputs import INVALID_SCHEMA, TOO_COMPLEX, StructuredOutputs
 
-MAX_CPU_SECONDS = 1  # of processor time: a busy machine does not use it up
 # Of a grammar that has passed on another engine, perhaps just so: its request has tokens already.
 ACCEPTED_CPU_SECONDS = 30
-MAX_MEMORY_BYTES = 2 << 30
-NUM_PROCESSES = 2
 ANSWER_SECONDS = 60.0  # after which a process that neither answers nor computes is killed
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM)
-_GRAMMAR, _REFUSED = "g", "x"
 _OF_LIMITS = ("too complex", "too large", "too big", "too many", "fuel", "limit")  # in errors that limits cause
-
-
-class TrialProcesses:
-    """Some, so that a grammar that takes long does not keep the next from being tried.
-    Thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._all = [TrialProcess() for _ in range(NUM_PROCESSES)]
-        self._free: LifoQueue[TrialProcess] = LifoQueue()  # the last one first: others may never be needed
-        for process in self._all:
-            self._free.put(process)
-
-    def source(self, asked: StructuredOutputs, *, was_accepted: bool = False) -> str:
-        """As `TrialProcess.source`, once one is free."""
-        with self.one() as process:
-            return process.source(asked, was_accepted=was_accepted)
-
-    @contextmanager
-    def one(self) -> Iterator["TrialProcess"]:
-        process = self._free.get()
-        try:
-            yield process
-        finally:
-            self._free.put(process)
-
-    def close(self) -> None:
-        """End them; idempotent."""
-        for process in self._all:
-            process.close()
 
 
 class TrialProcess:
@@ -95,7 +50,7 @@ class TrialProcess:
                 why = self._why_it_ended(cpu_seconds)
                 self.close()
                 raise InvalidRequest(f"{asked.param} {why}", param=asked.param, code=TOO_COMPLEX)
-        if told[0] == _GRAMMAR:
+        if told[0] == GRAMMAR:
             return told[1:]
         code = INVALID_SCHEMA if asked.kind in ("json", "json_object") else "invalid_value"
         if any(words in told for words in _OF_LIMITS):
@@ -140,7 +95,7 @@ class TrialProcess:
         with theirs:
             self._process = subprocess.Popen(
                 # -S: without site and its hooks; installed packages are found by our own path.
-                [sys.executable, "-S", "-P", "-m", "engine.grammars.trial"],
+                [sys.executable, "-S", "-P", "-m", "engine.grammars.trial_child"],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=theirs.fileno(),
                 start_new_session=True,  # Ctrl-C in a terminal must reach only the parent
@@ -154,38 +109,3 @@ class TrialProcess:
         if status == -signal.SIGXCPU:
             return f"takes more than {cpu_seconds} s of computing to compile"
         return f"ended the process that compiled it ({status}), perhaps by more than {MAX_MEMORY_BYTES} bytes"
-
-
-def main() -> None:
-    """The child: answers until the parent closes the connection."""
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    vocabulary = of_bytes()
-    with Connection(os.dup(0)) as parent:
-        try:
-            while True:
-                kind, text, cpu_seconds = json.loads(parent.recv_bytes())
-                _allow_more_time(cpu_seconds)
-                parent.send_bytes(_answer(kind, text, vocabulary).encode(errors="replace"))
-        except (EOFError, ConnectionError):
-            pass  # the parent has ended, or has closed the connection
-
-
-def _answer(kind: str, text: str, vocabulary: LLTokenizer) -> str:
-    try:
-        source = grammar_source(kind, text)  # type: ignore[arg-type]  # as it was sent
-        on_stack(TRIAL_STACK, lambda: compiled(source, vocabulary))
-    except ValueError as error:
-        return _REFUSED + str(error)
-    return _GRAMMAR + source
-
-
-def _allow_more_time(cpu_seconds: int) -> None:
-    """The kernel kills this process (SIGXCPU) after that much more processor time."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = int(used.ru_utime + used.ru_stime) + 1 + cpu_seconds
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-
-
-if __name__ == "__main__":
-    main()

@@ -10,9 +10,9 @@ from engine.errors import InvalidConfig
 from engine.worker.device.out_of_memory import out_of_memory_advice
 from engine.worker.ranks import Ranks
 from ops.interface import Ops
-from parallel import decoder
 from parallel.decoder import Decoder
 from parallel.errors import InvalidCheckpoint, InvalidSharding, UnsupportedModel
+from parallel.spec import read
 
 _REFUSALS = (UnsupportedModel, InvalidSharding, InvalidCheckpoint, ops.UnavailableBackend)
 
@@ -36,9 +36,8 @@ def _build(config: EngineConfig, model_config: ModelConfig, ranks: Ranks, device
     if dtype is torch.float16 and backend.NAME == "cpu":
         raise InvalidConfig("dtype=float16 is not computed on CPU; float32 or bfloat16 would work")
     check_cache_dtype(config.kv_cache_dtype, backend, device)
-    model = decoder.build(
-        model_config.hf_config, ops=backend, tp=ranks.tp, stage=ranks.stage, dtype=dtype, device=device
-    )
+    shape = read(model_config.hf_config)
+    model = Decoder(shape, ops=backend, tp=ranks.tp, stage=ranks.stage, dtype=dtype, device=device)
     if model.head_dim not in backend.HEAD_DIMS:
         raise InvalidConfig(
             f"head_dim={model.head_dim} is not computed by the {backend.NAME} backend; ops_backend=reference would work"

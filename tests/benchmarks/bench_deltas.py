@@ -29,7 +29,8 @@ from cluster.replica.running import RunningRequests
 from cluster.sockets import TOKEN_BYTES
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
-from engine.llm_engine import LLMEngine
+from engine.core.llm_engine import LLMEngine
+from engine.core.parts import Parts
 from engine.outputs import SamplerOutput
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
@@ -109,7 +110,7 @@ async def measure(num_streams: int, num_steps: int, profile: cProfile.Profile | 
 def _engine(num_streams: int, num_steps: int) -> LLMEngine:
     config = EngineConfig.create(model=DEMO, max_num_seqs=num_streams, max_num_batched_tokens=PROMPT_LEN * num_streams)
     tokenizer = Tokenizer(DEMO)
-    engine = LLMEngine(config, ModelConfig.load(DEMO), tokenizer, RandomExecutor(tokenizer))
+    engine = LLMEngine(Parts(config, ModelConfig.load(DEMO), tokenizer, RandomExecutor(tokenizer)))
     engine.start()
     params = SamplingParams(max_tokens=num_steps + 2 * WARM_UP_STEPS, ignore_eos=True)
     for number in range(num_streams):

@@ -19,9 +19,10 @@ import numpy as np
 
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
+from engine.core.llm_engine import LLMEngine
+from engine.core.parts import Parts
 from engine.errors import WorkerLost
 from engine.executor import Capacity
-from engine.llm_engine import LLMEngine
 from engine.outputs import SamplerOutput
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
@@ -81,7 +82,7 @@ def running_engine(num_sequences: int, num_steps: int) -> LLMEngine:
     config = EngineConfig.create(
         model=DEMO, max_num_seqs=num_sequences, max_num_batched_tokens=max(2048, num_sequences)
     )
-    engine = LLMEngine(config, ModelConfig.load(DEMO), Tokenizer(DEMO), NoOpExecutor())
+    engine = LLMEngine(Parts(config, ModelConfig.load(DEMO), Tokenizer(DEMO), NoOpExecutor()))
     engine.start()
     params = SamplingParams(temperature=0.7, max_tokens=num_steps + 64, ignore_eos=True)
     for number in range(num_sequences):

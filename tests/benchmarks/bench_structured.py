@@ -21,7 +21,8 @@ from tokenizers import Tokenizer as Encoder
 
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
-from engine.llm_engine import LLMEngine
+from engine.core.llm_engine import LLMEngine
+from engine.core.parts import Parts
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
@@ -82,7 +83,7 @@ def main() -> None:
     tokenizer = Tokenizer(folder)
     if asked.vocabulary is not None:
         tokenizer.token_bytes = token_bytes(Encoder.from_file(str(asked.vocabulary)))
-    engine = LLMEngine(config, ModelConfig.load(folder), tokenizer, executor)
+    engine = LLMEngine(Parts(config, ModelConfig.load(folder), tokenizer, executor))
     engine.start()
     try:
         rounds = []

@@ -16,7 +16,8 @@ from cluster.bench.workload import Work
 from cluster.workers.ray_executor import RayExecutor
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
-from engine.llm_engine import LLMEngine
+from engine.core.llm_engine import LLMEngine
+from engine.core.parts import Parts
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
 from tests.engine.support.arrivals import add_request
@@ -55,7 +56,7 @@ class Squadron:
         if depth is not None:
             self._executor.depth = depth
             self._executor.runs_ahead = self._executor.runs_ahead and depth > 1
-        self._engine = LLMEngine(config, ModelConfig.load(folder), Tokenizer(folder), self._executor)
+        self._engine = LLMEngine(Parts(config, ModelConfig.load(folder), Tokenizer(folder), self._executor))
 
     def __enter__(self) -> Self:
         self._engine.start()

@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-import engine.llm_engine
+import engine.core.llm_engine
 from engine.batch.batch import build_request
 from engine.records.timeline import StepRecord
 from engine.request import ChatPrompt
@@ -28,7 +28,7 @@ def main() -> None:
         requests.append(build_request(*arguments))
         return requests[-1]
 
-    engine.llm_engine.build_request = keep
+    engine.core.llm_engine.build_request = keep
     with demo_engine(ops_backend="auto", dtype="auto", max_num_batched_tokens=32, max_num_seqs=8) as squadron:
         add_request(squadron, "days", chat("What day comes after Monday?"), SamplingParams(temperature=0, max_tokens=8))
         told = [output for _ in range(3) for output in squadron.step()]

@@ -5,9 +5,10 @@ import torch
 from torch import Tensor
 
 from ops import reference
-from parallel.decoder import build
+from parallel.decoder import Decoder
 from parallel.groups.group import Group, SingleGroup
 from parallel.groups.pipeline import Stage
+from parallel.spec import read
 from tests.parallel.ranks import CPU, run_ranks
 from tests.parallel.spec.saved import Saved, logits_in_steps, make, save_qwen2
 
@@ -22,7 +23,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
 def test_dummy_weights_are_one_model_however_it_is_cut(saved: Saved) -> None:
     def compute(tp: Group, pp: Group) -> list[Tensor] | None:
         stage = Stage(pp.rank, pp.size, pp if pp.size > 1 else None)
-        model = build(saved.hf_config, ops=reference, tp=tp, stage=stage, dtype=torch.float32, device=CPU)
+        model = Decoder(read(saved.hf_config), ops=reference, tp=tp, stage=stage, dtype=torch.float32, device=CPU)
         model.load_dummy_weights(5)
         return logits_in_steps(model)
 
@@ -34,12 +35,12 @@ def test_dummy_weights_are_one_model_however_it_is_cut(saved: Saved) -> None:
 
 
 def test_a_rank_knows_what_it_holds_before_it_loads(saved: Saved) -> None:
-    model = build(saved.hf_config, ops=reference, tp=SingleGroup(), stage=SINGLE, dtype=torch.float32, device=CPU)
+    model = Decoder(read(saved.hf_config), ops=reference, tp=SingleGroup(), stage=SINGLE, dtype=torch.float32, device=CPU)
     assert (model.num_layers, model.num_kv_heads, model.head_dim) == (4, 2, 32)
 
     def held(tp: Group, pp: Group) -> tuple[int, int]:
-        model = build(
-            saved.hf_config, ops=reference, tp=tp, stage=Stage(pp.rank, 3, pp), dtype=torch.float32, device=CPU
+        model = Decoder(
+            read(saved.hf_config), ops=reference, tp=tp, stage=Stage(pp.rank, 3, pp), dtype=torch.float32, device=CPU
         )
         return model.num_layers, model.num_kv_heads
 

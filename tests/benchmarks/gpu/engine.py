@@ -14,7 +14,8 @@ from typing import Any
 
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
-from engine.llm_engine import LLMEngine
+from engine.core.llm_engine import LLMEngine
+from engine.core.parts import Parts
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
@@ -75,7 +76,7 @@ def measure_engine(device: str, *, exact: bool, quick: bool) -> dict[str, Any]:
             max_num_batched_tokens=8192,
         )
         executor = LocalExecutor(config)
-        engine = LLMEngine(config, ModelConfig.load(folder), Tokenizer(folder), executor)
+        engine = LLMEngine(Parts(config, ModelConfig.load(folder), Tokenizer(folder), executor))
         count, longest = (4, 12) if quick else (NUM_REQUESTS, LONGEST)
         try:
             engine.start()

@@ -4,7 +4,6 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,11 @@ from ray.serve.config import HTTPOptions
 
 from cluster.certificate import NO_CERTIFICATE, CertificateFiles
 from cluster.ingress.closing import ask
-from cluster.ingress.environment import BUFFER_BYTES
+from cluster.ingress.environment import BUFFER_BYTES, PROGRAM
 from cluster.ingress.haproxy import HOST, NODE_ADDRESS
 from cluster.sockets import LOOPBACK
 from tests.end_to_end.conftest import free_port
 
-PROGRAM = Path(__file__).resolve().parents[3] / "cluster" / "ingress" / "haproxy.py"
 SECONDS = 30.0
 
 
@@ -73,7 +71,7 @@ def running(
     port = free_port()
     path = configuration(folder, port, gateways, fallback)
     process = subprocess.Popen(
-        [sys.executable, "-E", "-s", PROGRAM, "-db", "-f", path],
+        [*PROGRAM, "-db", "-f", path],
         env=os.environ | {HOST: host, NODE_ADDRESS: node_address} | certificate.environment,
         stderr=subprocess.PIPE,
     )

@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from cluster.certificate import CertificateFiles
-from cluster.ingress.haproxy import CERTIFICATE
+from cluster.ingress.haproxy_configuration import CERTIFICATE
 from tests.cluster.api.scripted import listening
 from tests.cluster.certificates import Authority, make_authority, name_served
 from tests.cluster.ingress.haproxies import SECONDS, HAProxy, running

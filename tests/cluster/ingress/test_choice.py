@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.cli import main
-from cluster.ingress.choice import Ingress
+from cluster.ingress.ingress import Ingress
 
 
 def test_the_report_gives_the_reason() -> None:

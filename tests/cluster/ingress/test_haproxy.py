@@ -19,11 +19,12 @@ from starlette.types import Receive, Scope, Send
 
 from cluster.api.errors import ApiError, error_body
 from cluster.ingress.closing import ask
-from cluster.ingress.environment import BUFFER_BYTES
-from cluster.ingress.haproxy import CLOSED, ERRORS, check_folder
+from cluster.ingress.environment import BUFFER_BYTES, PROGRAM
+from cluster.ingress.haproxy import CLOSED, check_folder
+from cluster.ingress.haproxy_configuration import ERRORS
 from cluster.sockets import LOOPBACK
 from tests.cluster.api.scripted import listening
-from tests.cluster.ingress.haproxies import PROGRAM, SECONDS, HAProxy, configuration, running
+from tests.cluster.ingress.haproxies import SECONDS, HAProxy, configuration, running
 from tests.end_to_end.conftest import free_port
 from tests.end_to_end.test_sockets import listeners_of, network_address
 
@@ -168,7 +169,7 @@ def test_a_folder_of_others_is_not_read(tmp_path: Path) -> None:
 def test_once_closed_it_does_not_start_again(tmp_path: Path) -> None:
     path = configuration(tmp_path, free_port(), [])
     (tmp_path / CLOSED).touch()
-    done = subprocess.run([sys.executable, PROGRAM, "-db", "-f", path], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([*PROGRAM, "-db", "-f", path], capture_output=True, text=True, timeout=SECONDS)
     assert (done.returncode, done.stderr) == (1, "the port has been closed for good\n")
 
 
@@ -177,7 +178,7 @@ MANAGER = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:]).pid, flu
 
 def test_it_ends_with_its_manager(tmp_path: Path) -> None:
     """So that the next manager's can have the port."""
-    command = [sys.executable, PROGRAM, "-db", "-f", configuration(tmp_path, free_port(), [])]
+    command = [*PROGRAM, "-db", "-f", configuration(tmp_path, free_port(), [])]
     manager = subprocess.Popen(
         [sys.executable, "-c", MANAGER, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

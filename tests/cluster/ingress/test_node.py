@@ -1,5 +1,6 @@
 """What is said and set on a node before Ray starts on it."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,7 @@ def test_haproxy_listens_where_the_node_has_an_address() -> None:
     assert variables[haproxy.NODE_ADDRESS] == "127.0.0.1"
     launcher = Path(variables["RAY_SERVE_HAPROXY_BINARY_PATH"])
     assert launcher.parent.stat().st_mode & 0o777 == 0o700
-    assert launcher.stat().st_mode & 0o777 == 0o700 and f"{PROGRAM} " in launcher.read_text()
+    assert launcher.stat().st_mode & 0o777 == 0o700 and f"exec {shlex.join(PROGRAM)} " in launcher.read_text()
 
 
 @pytest.mark.parametrize(

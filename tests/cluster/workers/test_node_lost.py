@@ -16,8 +16,9 @@ from ray.cluster_utils import Cluster
 from cluster.workers.ray_executor import RayExecutor
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
+from engine.core.llm_engine import LLMEngine
+from engine.core.parts import Parts
 from engine.errors import CACHE_TOO_SMALL, StepFailure, WorkerLost
-from engine.llm_engine import LLMEngine
 from engine.outputs import Accumulator, RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
@@ -133,7 +134,7 @@ def test_with_half_the_ranks_and_half_the_cache_who_still_fits_goes_on(
 
 
 def started_engine(config: EngineConfig, make: Callable[[EngineConfig], Any]) -> LLMEngine:
-    engine = LLMEngine(config, ModelConfig.load(config.model), TOKENIZER, make(config))
+    engine = LLMEngine(Parts(config, ModelConfig.load(config.model), TOKENIZER, make(config)))
     engine.start()
     return engine
 

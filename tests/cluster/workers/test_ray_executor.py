@@ -18,9 +18,10 @@ from cluster.workers.processes.actor import Loaded, Seat, WorkerActor
 from cluster.workers.ray_executor import RayExecutor
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
+from engine.core.llm_engine import LLMEngine
+from engine.core.parts import Parts
 from engine.errors import REQUEST_QUARANTINED, InvalidConfig, StepRaised
 from engine.executor import Executor
-from engine.llm_engine import LLMEngine
 from engine.outputs import RequestOutput, SamplerOutput
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest, LateMasks
@@ -68,7 +69,7 @@ def test_an_exception_restarts_no_process(expected: list[list[int]]) -> None:
 
 @contextmanager
 def engine_on(executor: Executor, config: EngineConfig) -> Iterator[LLMEngine]:
-    engine = LLMEngine(config, ModelConfig.load(config.model), TOKENIZER, executor)
+    engine = LLMEngine(Parts(config, ModelConfig.load(config.model), TOKENIZER, executor))
     try:
         engine.start()
         yield engine

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from engine.batch.batch import build_request
-from engine.llm_engine import LLMEngine
+from engine.core.llm_engine import LLMEngine
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
 from tests.engine.support.arrivals import add_request

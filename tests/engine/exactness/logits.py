@@ -24,7 +24,8 @@ from cluster.checkpoint.shapes import SHAPES
 from cluster.progress import progress
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
-from engine.llm_engine import LLMEngine
+from engine.core.llm_engine import LLMEngine
+from engine.core.parts import Parts
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
 from engine.text.tokenizer import Tokenizer
@@ -80,7 +81,7 @@ def spied_engine(folder: str, **overrides: object) -> Iterator[tuple[LLMEngine, 
     }
     config = EngineConfig.create(**(arguments | overrides))
     executor = ThreadExecutor(config)
-    engine = LLMEngine(config, ModelConfig.load(folder), Tokenizer(folder), executor)
+    engine = LLMEngine(Parts(config, ModelConfig.load(folder), Tokenizer(folder), executor))
     try:
         engine.start()
         speaker = config.world_size - config.tensor_parallel_size

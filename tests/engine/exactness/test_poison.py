@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from engine.core.llm_engine import LLMEngine
 from engine.errors import STEP_FAILED
-from engine.llm_engine import LLMEngine
 from engine.outputs import Accumulator, RequestOutput
 from engine.sampling_params import SamplingParams
 from tests.engine.support.arrivals import add_request

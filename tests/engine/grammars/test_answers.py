@@ -6,8 +6,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from engine.core.llm_engine import LLMEngine
 from engine.errors import NO_TOKEN_LEFT, InvalidRequest
-from engine.llm_engine import LLMEngine
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
 from tests.engine.support.arrivals import check_request

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from engine.llm_engine import LLMEngine
+from engine.core.llm_engine import LLMEngine
 from engine.request import Share
 from engine.sampling_params import SamplingParams
 from tests.engine.support.arrivals import add_request

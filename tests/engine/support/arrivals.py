@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from engine.llm_engine import LLMEngine
+from engine.core.llm_engine import LLMEngine
 from engine.request import Arrival, Request, Resume
 from engine.sampling_params import SamplingParams
 

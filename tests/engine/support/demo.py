@@ -9,7 +9,8 @@ from pathlib import Path
 
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
-from engine.llm_engine import LLMEngine
+from engine.core.llm_engine import LLMEngine
+from engine.core.parts import Parts
 from engine.outputs import Accumulator, RequestOutput
 from engine.request import ChatPrompt
 from engine.sampling_params import SamplingParams
@@ -35,7 +36,7 @@ def demo_engine(**overrides: object) -> Iterator[LLMEngine]:
     }
     config = EngineConfig.create(**(arguments | overrides))
     executor = LocalExecutor(config) if config.world_size == 1 else ThreadExecutor(config)
-    engine = LLMEngine(config, ModelConfig.load(config.model), TOKENIZER, executor)
+    engine = LLMEngine(Parts(config, ModelConfig.load(config.model), TOKENIZER, executor))
     try:
         engine.start()
         yield engine

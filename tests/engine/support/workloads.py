@@ -6,9 +6,10 @@ from pathlib import Path
 
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
+from engine.core.llm_engine import LLMEngine
+from engine.core.parts import Parts
 from engine.errors import InvalidRequest
 from engine.executor import Capacity
-from engine.llm_engine import LLMEngine
 from engine.outputs import Accumulator, RequestOutput
 from engine.recovery.recovery import RestartBudget
 from engine.sampling_params import SamplingParams
@@ -57,7 +58,7 @@ def make_engine(knobs: Knobs) -> LLMEngine:
     max_model_len = min(model.max_position_embeddings, (knobs.num_blocks - 1) * 16)
     plain = {"model": DEMO, "max_model_len": max_model_len, "max_num_seqs": 32, "max_restarts": 100}
     config = EngineConfig.create(**(plain | knobs.overrides))
-    engine = LLMEngine(config, model, TOKENIZER, executor)
+    engine = LLMEngine(Parts(config, model, TOKENIZER, executor))
     engine.recovery.budget = RestartBudget(config.max_restarts, backoff_seconds=(0.0,))
     engine.start()
     return engine

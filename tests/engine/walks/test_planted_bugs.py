@@ -6,7 +6,7 @@ import pytest
 
 import engine.batch.batch
 import engine.batch.sampling_rows
-import engine.llm_engine
+import engine.core.llm_engine
 import engine.scheduling.queues
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.block_pool import BlockPool
@@ -156,9 +156,9 @@ PLANTED = [
     (Queues, "bring_back", forget_who_waits_aside),
     (Scheduler, "requeue_all", keep_pending_after_a_crash),
     (Scheduler, "_schedule", sample_every_chunk),
-    (engine.llm_engine, "build_request", one_row_off),
-    (engine.llm_engine, "build_request", choice_always_zero),
-    (engine.llm_engine, "build_request", position_of_the_step),
+    (engine.core.llm_engine, "build_request", one_row_off),
+    (engine.core.llm_engine, "build_request", choice_always_zero),
+    (engine.core.llm_engine, "build_request", position_of_the_step),
     (engine.batch.sampling_rows, "_biases", one_token_short_of_min_tokens),
     (Sequence, "fork", fork_shares_tokens),
 ]

@@ -16,9 +16,10 @@ from engine.worker.device.pick import pick_device
 from engine.worker.model_runner import ModelRunner
 from ops import quantizing
 from ops.interface import Ops, Quantization
-from parallel import decoder
+from parallel.decoder import Decoder
 from parallel.groups.group import Group, SingleGroup
 from parallel.groups.pipeline import Stage
+from parallel.spec import read
 from tests.engine.worker.steps import BLOCK_SIZE, Part, floats, ints, make_step, pairs
 
 VOCAB_SIZE = 250
@@ -70,8 +71,8 @@ def make_runner(
     """
     tp, stage = tp or SingleGroup(), stage or Stage(0, 1, None)
     ops = ops if shape.quantization is None else quantizing(ops, shape.quantization)
-    model = decoder.build(
-        hf_config(shape.head_dim, VOCAB_SIZE, shape.num_experts),
+    model = Decoder(
+        read(hf_config(shape.head_dim, VOCAB_SIZE, shape.num_experts)),
         ops=ops,
         tp=tp,
         stage=stage,

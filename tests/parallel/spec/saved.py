@@ -13,9 +13,10 @@ from torch import Tensor
 
 from ops import reference
 from ops.interface import Ops
-from parallel.decoder import Decoder, build
+from parallel.decoder import Decoder
 from parallel.groups.group import Group
 from parallel.groups.pipeline import Stage
+from parallel.spec import read
 from tests.parallel.ranks import CPU
 from tests.parallel.steps import Runner
 
@@ -100,7 +101,7 @@ def save(model: transformers.PreTrainedModel, folder: Path, max_shard_size: str)
 
 def make(saved: Saved, tp: Group, pp: Group, dtype: torch.dtype = torch.float32, ops: Ops = reference) -> Decoder:
     stage = Stage(pp.rank, pp.size, pp if pp.size > 1 else None)
-    model = build(saved.hf_config, ops=ops, tp=tp, stage=stage, dtype=dtype, device=CPU)
+    model = Decoder(read(saved.hf_config), ops=ops, tp=tp, stage=stage, dtype=dtype, device=CPU)
     model.load_weights(saved.folder, {})
     return model
 

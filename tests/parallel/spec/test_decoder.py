@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ops import reference
-from parallel.decoder import build
+from parallel.decoder import Decoder
 from parallel.errors import InvalidSharding, UnsupportedModel
 from parallel.groups.group import SingleGroup
 from parallel.groups.pipeline import Stage
@@ -106,13 +106,13 @@ def test_a_refused_sharding_says_what_would_work() -> None:
     read(hf_config()).check_sharding(2, 24)
 
 
-def test_build_refuses_the_same() -> None:
+def test_a_decoder_refuses_the_same() -> None:
     device, dtype = torch.device("cpu"), torch.float32
     with pytest.raises(InvalidSharding):
-        build(hf_config(), ops=reference, tp=Alone(0, 4), stage=Stage(0, 1, None), dtype=dtype, device=device)
+        Decoder(read(hf_config()), ops=reference, tp=Alone(0, 4), stage=Stage(0, 1, None), dtype=dtype, device=device)
     with pytest.raises(InvalidSharding):
         stage = Stage(0, 25, SingleGroup())
-        build(hf_config(), ops=reference, tp=SingleGroup(), stage=stage, dtype=dtype, device=device)
+        Decoder(read(hf_config()), ops=reference, tp=SingleGroup(), stage=stage, dtype=dtype, device=device)
 
 
 def qwen3(**changes: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.api.keys.key import Key, digest_of
-from engine.llm_engine import LLMEngine
+from engine.core.llm_engine import LLMEngine
 from engine.request import Arrival, Request
 from engine.sampling_params import SamplingParams
 from tests.engine.support.workloads import Knobs, finish, make_engine

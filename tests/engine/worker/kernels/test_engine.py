@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pydantic")
 import ops
-from engine.llm_engine import LLMEngine
+from engine.core.llm_engine import LLMEngine
 from engine.sampling_params import SamplingParams
 from tests.engine.support.demo import answers, demo_engine, every_bit
 from tests.engine.worker.tiny import VOCAB_SIZE, hf_config

@@ -6,47 +6,33 @@ import time
 from collections import deque
 from concurrent.futures import Future
 
-from engine.admission.admission import Admission
-from engine.admission.cache_size import CacheSize
-from engine.admission.requests import Requests
 from engine.batch.batch import build_request
 from engine.batch.masks import OwedMasks
-from engine.checkpoint.model_config import ModelConfig
-from engine.config import EngineConfig
+from engine.core.parts import Parts
 from engine.errors import EngineDead, InvalidConfig, StepFailure
-from engine.executor import Executor
-from engine.grammars.kept import Grammars
-from engine.output.output_processor import OutputProcessor
 from engine.outputs import RequestOutput, SamplerOutput
-from engine.records.recorder import Recorder
 from engine.records.stats import EngineStats
-from engine.recovery.recovery import Recovery
 from engine.request import Arrival
 from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.scheduler import Scheduler
-from engine.scheduling.waiting_queue import WaitingQueue
-from engine.text.tokenizer import Tokenizer
 
 
 class LLMEngine:
     """Requests in, deltas out, a step at a time. Not thread-safe."""
 
-    def __init__(
-        self, config: EngineConfig, model_config: ModelConfig, tokenizer: Tokenizer, executor: Executor
-    ) -> None:
-        self.config = config
-        self.executor = executor
-        self.cache_size = CacheSize(config, model_config)
-        self.processor = OutputProcessor(tokenizer, model_config.vocab_size)
-        self.recorder = Recorder()
-        self._waiting = WaitingQueue()
-        self.recovery = Recovery(executor, self._waiting, self.recorder, config.max_restarts)
-        grammars = Grammars(tokenizer, model_config.vocab_size, model_config.eos_token_ids)
-        self.admission = Admission(config, self.processor, grammars)
-        self.requests = Requests(self.admission, self.processor, self.recorder, self.recovery.suspects)
+    def __init__(self, parts: Parts) -> None:
+        self.config = parts.config
+        self.executor = parts.executor
+        self.cache_size = parts.cache_size
+        self.processor = parts.processor
+        self.recorder = parts.recorder
+        self.recovery = parts.recovery
+        self.admission = parts.admission
+        self.requests = parts.requests
+        self._waiting = parts.waiting
         self.dead: str | None = None  # why the engine has given up
         self._in_flight: deque[tuple[SchedulerOutputs, Future[SamplerOutput]]] = deque()
-        self._masks = OwedMasks(executor)
+        self._masks = OwedMasks(parts.executor)
 
     def start(self) -> None:
         """Start the workers; raises WorkerLost, or InvalidConfig, also if the cache cannot hold a

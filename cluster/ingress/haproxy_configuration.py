@@ -1,0 +1,161 @@
+"""What HAProxy is told: the configuration that Serve has written, with our changes.
+
+Serve's listens on every network interface for its own purposes, answers errors in plain text, and
+waits for the head of a request for ever.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CERTIFICATE = "certificate.pem"  # beside the configuration: it and its key, as HAProxy wants them
+FRONTEND = "http_frontend"
+HANDSHAKE_SECONDS = 60
+APPLICATIONS = "backend http-"  # a backend is an application's
+_DROPPED_SECTIONS = ("frontend prometheus", "listen stats", "backend default_backend")
+# Splicing is for large answers, and takes a third of the files that a process may open.
+_DROPPED_LINES = ("log ", "option httplog", "option log-health-checks", "option splice-", "errorfile ")
+_LOCAL_SERVER = re.compile(r"(server \S+ )(?:127\.0\.0\.1|::1):")  # as Serve writes one of the same node
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An error, in the form of the gateway's (`cluster.api.errors`); `message` without quotes."""
+
+    status: str
+    code: str
+    message: str
+    retry_after: int | None = None  # seconds
+
+    @property
+    def body(self) -> str:
+        kind = "server_error" if self.status.startswith("5") else "invalid_request_error"
+        error = {"message": self.message, "type": kind, "param": None, "code": self.code}
+        return json.dumps({"error": error}, separators=(",", ":"))
+
+    def rule(self) -> str:
+        """For `http-request`."""
+        more = "" if self.retry_after is None else f" hdr retry-after {self.retry_after}"
+        return f"http-request return status {self.status[:3]} content-type application/json string '{self.body}'{more}"
+
+    def file(self) -> str:
+        """For `errorfile`."""
+        head = [f"HTTP/1.1 {self.status}", "content-type: application/json", f"content-length: {len(self.body)}"]
+        head += ["connection: close", *([] if self.retry_after is None else [f"retry-after: {self.retry_after}"])]
+        return "\r\n".join([*head, "", self.body])
+
+
+_LOST = Answer(
+    "503 Service Unavailable",
+    "gateway_lost",
+    "The gateway that had this request was lost before the answer began; the request can be sent again",
+    1,
+)
+_NO_GATEWAY = Answer("503 Service Unavailable", "not_ready", "No gateway is there; the request can be sent again", 1)
+_NOT_FOUND = Answer("404 Not Found", "unknown_url", "There is nothing at this URL")
+_CONNECT = Answer("405 Method Not Allowed", "method_not_supported", "This is not a proxy")
+ERRORS = {  # of HAProxy's own
+    400: Answer("400 Bad Request", "invalid_http", "This is not a request of HTTP/1.1, or its head is far too large"),
+    408: Answer("408 Request Timeout", "request_timeout", "The headers of the request did not come within 10 s"),
+    502: _LOST,
+    503: _NO_GATEWAY,
+    504: _LOST,
+}
+_MORE: dict[str, list[str]] = {
+    "global": [
+        "tune.http.maxhdr 1024",  # header lines; the gateway limits their bytes
+    ],
+    "defaults": [
+        "timeout http-request 10s",  # for a head, as in cluster/api/edge/connection.py
+        "timeout check 5s",  # a gateway that is busy is there
+        # A request is sent to another gateway only if all of it was here when the first one got it.
+        "option http-buffer-request",
+        "option http-ignore-probes",  # who says nothing is told nothing
+        "option clitcpka",  # whoever has left without a word is noticed by the kernel
+        "option srvtcpka",
+    ],
+    f"frontend {FRONTEND}": [
+        "acl is_local src 127.0.0.0/8 ::1",
+        # The gateway takes for local who comes from loopback without this header.
+        "http-request add-header x-forwarded-for %[src] unless is_local",
+        f"{_CONNECT.rule()} if METH_CONNECT",
+        f"{_NOT_FOUND.rule()} if {{ path_end -i /-/routes }}",
+        "http-request del-header upgrade",  # an offer, which a server may ignore
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this HAProxy is."""
+
+    folder: Path  # has the files of `ERRORS`
+    host: str = ""  # the address to listen on, if it is not the one in Serve's configuration
+    node_address: str = ""  # that gateways on this node listen on, if not on loopback
+    has_certificate: bool = False
+
+
+def rewritten(text: str, place: Place) -> str:
+    """Serve's configuration with our changes."""
+    lines: list[str] = []
+    for name, body in _sections(text):
+        if name.startswith(_DROPPED_SECTIONS):
+            continue
+        lines.append(name)
+        lines += [f"    {line}" for line in _changed(name, body, place)]
+        if name == "defaults":
+            lines += [f"    errorfile {status} {place.folder / str(status)}" for status in ERRORS]
+    lines.append("backend default_backend")
+    lines.append(f"    {(_NOT_FOUND if APPLICATIONS in text else _NO_GATEWAY).rule()}")
+    return "\n".join([*lines, ""])
+
+
+def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Each section's first line, and the others without comments."""
+    name, body = "", list[str]()
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        if line[0].isspace():
+            body.append(stripped)
+        else:
+            if name:
+                yield name, body
+            name, body = stripped, []
+    if name:
+        yield name, body
+
+
+def _changed(name: str, body: list[str], place: Place) -> Iterator[str]:
+    for line in body:
+        if line.startswith("bind ") and name == f"frontend {FRONTEND}":
+            yield _bind(line, place)
+            if place.has_certificate:
+                # For a TLS handshake: no other limit is. Who waits for an answer has time.
+                yield f"timeout client {HANDSHAKE_SECONDS}s"
+            yield from _MORE[name]
+        elif line.startswith("http-reuse "):
+            # If a connection that was used before ends, HAProxy closes the client's without a word
+            # instead of asking another gateway.
+            yield "http-reuse never"
+        elif line.startswith("server ") and place.node_address:
+            yield _LOCAL_SERVER.sub(rf"\g<1>{place.node_address}:", line)
+        elif line.startswith("stats socket "):
+            yield re.sub(r"\bmode 666\b", "mode 600", line)
+        elif not line.startswith(_DROPPED_LINES):
+            yield line
+    if name != f"frontend {FRONTEND}":
+        yield from _MORE.get(name, [])
+
+
+def _bind(line: str, place: Place) -> str:
+    """HTTP/1.1 alone: it is what limits and tests are for."""
+    given, _, port = line.removeprefix("bind ").rpartition(":")
+    host = place.host or given
+    options = " v4v6" if host == "::" else ""
+    if place.has_certificate:
+        options += f" ssl crt {place.folder / CERTIFICATE} alpn http/1.1 ssl-min-ver TLSv1.2"
+    return f"bind {host or '*'}:{port}{options} proto h1"

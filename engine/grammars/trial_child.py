@@ -1,0 +1,56 @@
+"""The process that `TrialProcess` starts: it compiles grammars, and the kernel limits its memory and
+its processor time.
+
+Over a socket pair the parent sends the kind of a grammar, its text and the processor time that it
+may take, as JSON; the child answers with a letter and a text: the grammar as the library takes it,
+or why there is none.
+"""
+
+import json
+import os
+import resource
+from multiprocessing.connection import Connection
+
+from llguidance import LLTokenizer
+
+from engine.grammars.source import TRIAL_STACK, compiled, grammar_source, on_stack
+from engine.grammars.vocabulary import of_bytes
+
+MAX_CPU_SECONDS = 1  # of processor time: a busy machine does not use it up
+MAX_MEMORY_BYTES = 2 << 30
+GRAMMAR, REFUSED = "g", "x"
+
+
+def main() -> None:
+    """The child: answers until the parent closes the connection."""
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    vocabulary = of_bytes()
+    with Connection(os.dup(0)) as parent:
+        try:
+            while True:
+                kind, text, cpu_seconds = json.loads(parent.recv_bytes())
+                _allow_more_time(cpu_seconds)
+                parent.send_bytes(_answer(kind, text, vocabulary).encode(errors="replace"))
+        except (EOFError, ConnectionError):
+            pass  # the parent has ended, or has closed the connection
+
+
+def _answer(kind: str, text: str, vocabulary: LLTokenizer) -> str:
+    try:
+        source = grammar_source(kind, text)  # type: ignore[arg-type]  # as it was sent
+        on_stack(TRIAL_STACK, lambda: compiled(source, vocabulary))
+    except ValueError as error:
+        return REFUSED + str(error)
+    return GRAMMAR + source
+
+
+def _allow_more_time(cpu_seconds: int) -> None:
+    """The kernel kills this process (SIGXCPU) after that much more processor time."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = int(used.ru_utime + used.ru_stime) + 1 + cpu_seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+if __name__ == "__main__":
+    main()
