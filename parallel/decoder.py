@@ -18,9 +18,9 @@ from parallel.weights import Checkpoint, Dummy, Weights
 
 
 class Decoder:
-    """One rank's shard, without weights yet: its heads and columns of its stage's layers; embeddings
-    on the first stage, the head on the last. Raises InvalidSharding if the model cannot be cut into
-    `tp.size` ranks and `stage.size` stages.
+    """One rank's shard, without weights yet: its heads and columns of its stage's layers;
+    embeddings on the first stage, the head on the last. Raises InvalidSharding if the model cannot
+    be cut into `tp.size` ranks and `stage.size` stages.
     """
 
     def __init__(

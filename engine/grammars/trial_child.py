@@ -1,5 +1,5 @@
-"""The process that `TrialProcess` starts: it compiles grammars, and the kernel limits its memory and
-its processor time.
+"""The process that `TrialProcess` starts: it compiles grammars, and the kernel limits its memory
+and its processor time.
 
 Over a socket pair the parent sends the kind of a grammar, its text and the processor time that it
 may take, as JSON; the child answers with a letter and a text: the grammar as the library takes it,

@@ -35,7 +35,9 @@ def test_dummy_weights_are_one_model_however_it_is_cut(saved: Saved) -> None:
 
 
 def test_a_rank_knows_what_it_holds_before_it_loads(saved: Saved) -> None:
-    model = Decoder(read(saved.hf_config), ops=reference, tp=SingleGroup(), stage=SINGLE, dtype=torch.float32, device=CPU)
+    model = Decoder(
+        read(saved.hf_config), ops=reference, tp=SingleGroup(), stage=SINGLE, dtype=torch.float32, device=CPU
+    )
     assert (model.num_layers, model.num_kv_heads, model.head_dim) == (4, 2, 32)
 
     def held(tp: Group, pp: Group) -> tuple[int, int]:

@@ -10,26 +10,7 @@ from parallel.groups.group import SingleGroup
 from parallel.groups.pipeline import Stage
 from parallel.spec import read
 from tests.parallel.alone import Alone
-
-
-def hf_config(**changes: Any) -> dict[str, Any]:
-    """The shape of Qwen2.5-0.5B, with `changes`; None takes a field away."""
-    base = {
-        "architectures": ["Qwen2ForCausalLM"],
-        "hidden_size": 896,
-        "intermediate_size": 4864,
-        "max_position_embeddings": 32768,
-        "num_attention_heads": 14,
-        "num_hidden_layers": 24,
-        "num_key_value_heads": 2,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 1e6,
-        "tie_word_embeddings": True,
-        "use_sliding_window": False,
-        "sliding_window": 32768,
-        "vocab_size": 151936,
-    }
-    return {name: value for name, value in (base | changes).items() if value is not None}
+from tests.parallel.spec.configs import hf_config, qwen2_moe, qwen3, qwen3_moe
 
 
 def test_what_is_read() -> None:
@@ -113,74 +94,6 @@ def test_a_decoder_refuses_the_same() -> None:
     with pytest.raises(InvalidSharding):
         stage = Stage(0, 25, SingleGroup())
         Decoder(read(hf_config()), ops=reference, tp=SingleGroup(), stage=stage, dtype=dtype, device=device)
-
-
-def qwen3(**changes: Any) -> dict[str, Any]:
-    """The shape of Qwen3-0.6B."""
-    return hf_config(**({"architectures": ["Qwen3ForCausalLM"], "num_attention_heads": 16, "head_dim": 128} | changes))
-
-
-def qwen2_moe(**changes: Any) -> dict[str, Any]:
-    """The shape of Qwen1.5-MoE-A2.7B."""
-    sizes = {"num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408}
-    shared = {"architectures": ["Qwen2MoeForCausalLM"], "shared_expert_intermediate_size": 5632}
-    return hf_config(**(sizes | shared | changes))
-
-
-def qwen3_moe(**changes: Any) -> dict[str, Any]:
-    """The shape of Qwen3-30B-A3B."""
-    sizes = {"num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
-    return hf_config(**({"architectures": ["Qwen3MoeForCausalLM"], "norm_topk_prob": True} | sizes | changes))
-
-
-def test_qwen3_is_read() -> None:
-    config = read(qwen3())
-    assert (config.layer.head_dim, config.layer.has_qkv_bias, config.layer.has_qk_norm) == (128, False, True)
-    assert config.shapes()["model.layers.0.self_attn.o_proj.weight"] == (896, 2048)
-    assert config.shapes()["model.layers.23.self_attn.k_norm.weight"] == (128,)
-
-
-def test_experts_are_read() -> None:
-    config = read(qwen2_moe(mlp_only_layers=[3], decoder_sparse_step=2))
-    moe = config.moe_of(5)
-    assert moe is not None
-    assert (moe.num_experts, moe.num_chosen, moe.intermediate_size, moe.normalizes) == (60, 4, 1408, False)
-    assert [index for index in range(8) if config.moe_of(index)] == [1, 5, 7]
-    shapes = config.shapes()
-    assert shapes["model.layers.5.mlp.gate.weight"] == (60, 896)
-    assert shapes["model.layers.5.mlp.experts.59.down_proj.weight"] == (896, 1408)
-    assert shapes["model.layers.5.mlp.shared_expert.up_proj.weight"] == (5632, 896)
-    assert shapes["model.layers.5.mlp.shared_expert_gate.weight"] == (1, 896)
-    assert shapes["model.layers.3.mlp.gate_proj.weight"] == (4864, 896)
-    assert "model.layers.5.self_attn.q_proj.bias" in shapes
-    assert "model.layers.5.self_attn.q_proj.bias" not in read(qwen2_moe(qkv_bias=False)).shapes()
-    moe = read(qwen3_moe(num_experts=None, num_local_experts=64)).moe_of(0)  # as transformers 5 writes it
-    assert moe is not None
-    assert (moe.num_experts, moe.normalizes, moe.shared_intermediate_size) == (64, True, 0)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (qwen3(attention_bias=True), "attention_bias=True is not supported; False is"),
-        (qwen3(head_dim=None), "head_dim=None must be given as positive integers"),
-        (qwen3(use_sliding_window=True), "use_sliding_window=True is not supported; False is"),
-        (qwen3_moe(attention_bias=True), "attention_bias=True is not supported; False is"),
-        (qwen3_moe(num_experts=None), "num_experts=None must be given"),
-        (qwen3_moe(num_experts=0), "num_experts=0 must be given as positive integers"),
-        (qwen3_moe(num_experts=7), "num_experts_per_tok=8 exceeds num_experts=7"),
-        (qwen3_moe(norm_topk_prob="yes"), "norm_topk_prob='yes' is neither true nor false"),
-        (qwen3_moe(decoder_sparse_step=0), "decoder_sparse_step=0 is no positive integer"),
-        (qwen3_moe(mlp_only_layers=[24]), r"mlp_only_layers=\[24\] is no list of layers, 0 to 23"),
-        (qwen2_moe(mlp_only_layers="all"), "mlp_only_layers='all' is no list of layers"),
-        (qwen2_moe(shared_expert_intermediate_size=None), "shared_expert_intermediate_size=None must be given"),
-        (qwen2_moe(moe_intermediate_size=1.5), "moe_intermediate_size=1.5 must be given"),
-        (qwen2_moe(hidden_act="gelu"), "hidden_act='gelu' is not supported; 'silu' is"),
-    ],
-)
-def test_what_is_not_computed_of_the_others_is_refused(config: dict[str, Any], message: str) -> None:
-    with pytest.raises(UnsupportedModel, match=message):
-        read(config).check_sharding(1, 1)
 
 
 @pytest.mark.parametrize(
