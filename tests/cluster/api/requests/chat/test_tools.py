@@ -1,0 +1,82 @@
+"""What is taken for a tool, and how a call of the past reaches the chat template."""
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from cluster.api.requests.chat.tools import (
+    MAX_ARGUMENTS,
+    MAX_SUBSCHEMAS,
+    MAX_TOOLS,
+    NamedTool,
+    PastCall,
+    ToolCalls,
+    ToolChoice,
+    Tools,
+)
+
+TOOLS, CHOICE, CALLS = (TypeAdapter[Any](kind) for kind in (Tools, ToolChoice, ToolCalls))
+
+
+def tool(name: str = "f", **function: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **function}}
+
+
+def call(arguments: str) -> dict[str, Any]:
+    return {"id": "1", "function": {"name": "f", "arguments": arguments}}
+
+
+def complaint(adapter: TypeAdapter[Any], value: Any) -> str:
+    with pytest.raises(ValidationError) as refused:
+        adapter.validate_python(value)
+    return str(refused.value)
+
+
+def test_tools_are_taken_with_what_else_they_say() -> None:
+    (made,) = TOOLS.validate_python([tool(parameters={"type": "object"}, strict=True, future=1)])
+    assert (made.function.name, made.function.strict, made.function.model_extra) == ("f", True, {"future": 1})
+    assert TOOLS.validate_python([tool("a"), tool("b")])[1].function.parameters is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([tool("two words")], "should match pattern"),
+        ([{"type": "retrieval"}], 'The type of a tool is "function"'),
+        ([tool(parameters={"type": "array"})], "A function's parameters are an object"),
+        ([tool(parameters={"type": "object", "properties": 5})], "This is no JSON schema: properties"),
+        ([tool("a"), tool("b"), tool("a")], '2 tools have the name "a"'),
+        ([tool(f"f{number}") for number in range(MAX_TOOLS + 1)], f"{MAX_TOOLS}"),
+        ([tool(parameters={"enum": [[] for _ in range(MAX_SUBSCHEMAS)]})], f"more than {MAX_SUBSCHEMAS} objects"),
+        ("f", "valid list"),
+    ],
+)
+def test_what_is_no_tool_is_refused(value: Any, words: str) -> None:
+    assert words in complaint(TOOLS, value)
+
+
+def test_a_choice_is_a_word_or_names_a_tool() -> None:
+    assert [CHOICE.validate_python(word) for word in ("none", "auto", "required")] == ["none", "auto", "required"]
+    named = CHOICE.validate_python(tool("g"))
+    assert isinstance(named, NamedTool)
+    assert named.function.name == "g"
+    assert "'none', 'auto' or 'required'" in complaint(CHOICE, "always")
+
+
+def test_templates_get_a_calls_arguments_as_an_object() -> None:
+    (made,) = CALLS.validate_python([call('{"x": [1, 2]}')])
+    assert made.as_value() == {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"x": [1, 2]}}}
+    assert PastCall.model_validate(call("")).function.as_value()["arguments"] == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("[1]", "arguments hold no JSON object"),
+        ('{"x": ', "arguments hold no JSON object"),
+        ('{"x": [' + "1," * (MAX_ARGUMENTS + 1) + "1]}", f"arguments hold more than {MAX_ARGUMENTS} values"),
+    ],
+)
+def test_arguments_that_no_template_could_show_are_refused(arguments: str, words: str) -> None:
+    assert words in complaint(CALLS, [call(arguments)])
