@@ -13,63 +13,11 @@ import pytest
 from cluster.cli import main
 from cluster.version import VERSION
 from engine.checkpoint.manifest import MANIFEST_FILE
+from tests.cluster.commands.failing import fails
 from tests.corruptions import copy_demo
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "configs" / "demo"
-
-
-def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line on stderr."""
-    assert main(arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    return line
-
-
-def test_plan_prints_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", str(DEMO), "-tp", "2", "-pp", "2"]) == 0
-    assert "ranks                 4 (TP=2 × PP=2)" in capsys.readouterr().out
-
-
-def test_plan_tells_the_memory_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", str(DEMO), "-tp", "2", "--kv-cache-memory-bytes", "8MiB", "--device", "cpu"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("memory here")]
-    assert "MiB for 2 rank(s), " in line and line.endswith(" available")
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (
-            "-tp 2 -pp 2 --kv-cache-memory-bytes 900GB --device cpu",
-            "4 rank(s) need 1.689 MiB of weights and 838.2 GiB of",
-        ),
-        (
-            "--num-gpu-blocks-override 900000000 --device cpu",
-            "1 rank(s) need 6.379 MiB of weights and 2.747e+04 GiB of",
-        ),
-        ("--device cuda -tp 4 -pp 4", "device=cuda needs 16 GPU(s), and this machine has "),
-    ],
-)
-def test_more_than_this_machine_has(capsys: pytest.CaptureFixture[str], options: str, sentence: str) -> None:
-    """Refused before Ray starts, and `plan` says it too, below what it has found out."""
-    for command in (["serve"], ["generate", "--prompt", "hello"]):
-        assert fails(capsys, *command, str(DEMO), *options.split()).startswith(f"squadron {command[0]}: {sentence}")
-    assert main(["plan", str(DEMO), *options.split()]) == 2
-    said = capsys.readouterr()
-    assert said.out.startswith("ranks ")
-    assert said.err.startswith(f"squadron plan: {sentence}")
-
-
-def test_what_another_cluster_has_is_not_for_this_machine_to_say(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "serve.yaml"
-    file.write_text("ray_address: 192.0.2.1:6379\ndevice: cuda\nkv_cache_memory_bytes: 900GB\n")
-    assert main(["plan", str(DEMO), "--config", str(file)]) == 0
-    assert "memory here" not in capsys.readouterr().out
 
 
 def test_a_model_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,14 +62,6 @@ def test_a_manifest_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "model" / MANIFEST_FILE).mkdir()
     line = fails(capsys, "plan", str(tmp_path / "model"))
     assert line == f"squadron plan: {tmp_path}/model/{MANIFEST_FILE}: Is a directory"
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write wherever it likes")
-def test_a_manifest_in_a_folder_that_is_not_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = copy_demo(tmp_path / "model")
-    folder.chmod(0o555)
-    line = fails(capsys, "checkpoint", "manifest", str(folder))
-    assert line.endswith(f"{folder}/{MANIFEST_FILE} cannot be written: you may not write to the folder")
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,53 @@
+"""What a configuration needs, and what of it this machine has."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.cli import main
+from tests.cluster.commands.failing import fails
+from tests.engine.support.workloads import DEMO
+
+
+def test_plan_prints_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(DEMO), "-tp", "2", "-pp", "2"]) == 0
+    assert "ranks                 4 (TP=2 × PP=2)" in capsys.readouterr().out
+
+
+def test_plan_tells_the_memory_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(DEMO), "-tp", "2", "--kv-cache-memory-bytes", "8MiB", "--device", "cpu"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("memory here")]
+    assert "MiB for 2 rank(s), " in line and line.endswith(" available")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            "-tp 2 -pp 2 --kv-cache-memory-bytes 900GB --device cpu",
+            "4 rank(s) need 1.689 MiB of weights and 838.2 GiB of",
+        ),
+        (
+            "--num-gpu-blocks-override 900000000 --device cpu",
+            "1 rank(s) need 6.379 MiB of weights and 2.747e+04 GiB of",
+        ),
+        ("--device cuda -tp 4 -pp 4", "device=cuda needs 16 GPU(s), and this machine has "),
+    ],
+)
+def test_more_than_this_machine_has(capsys: pytest.CaptureFixture[str], options: str, sentence: str) -> None:
+    """Refused before Ray starts, and `plan` says it too, below what it has found out."""
+    for command in (["serve"], ["generate", "--prompt", "hello"]):
+        assert fails(capsys, *command, str(DEMO), *options.split()).startswith(f"squadron {command[0]}: {sentence}")
+    assert main(["plan", str(DEMO), *options.split()]) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("ranks ")
+    assert said.err.startswith(f"squadron plan: {sentence}")
+
+
+def test_what_another_cluster_has_is_not_for_this_machine_to_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text("ray_address: 192.0.2.1:6379\ndevice: cuda\nkv_cache_memory_bytes: 900GB\n")
+    assert main(["plan", str(DEMO), "--config", str(file)]) == 0
+    assert "memory here" not in capsys.readouterr().out

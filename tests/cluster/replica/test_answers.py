@@ -1,0 +1,46 @@
+"""What a replica says of its engine: real engines on the demo checkpoint."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from cluster.api.model import Model
+from cluster.replica.answers import Answers
+from engine.config import EngineConfig
+from engine.frontend.async_engine import AsyncEngine
+from engine.request import Request
+from engine.sampling_params import SamplingParams
+from engine.worker.local_executor import LocalExecutor
+from tests.engine.support.workloads import DEMO
+
+
+@pytest.fixture
+def engine() -> Iterator[AsyncEngine]:
+    config = EngineConfig.create(
+        model=DEMO, device="cpu", num_threads=1, kv_cache_memory_bytes=8 << 20, max_model_len=256
+    )
+    engine = AsyncEngine(config, LocalExecutor(config))
+    engine.start()
+    yield engine
+    engine.shutdown()
+
+
+async def test_a_started_engine_answers(engine: AsyncEngine) -> None:
+    answers = Answers(engine)
+    assert await answers.probe() is None
+    stats = answers.stats()
+    assert (stats["num_requests_finished"], stats["num_generation_tokens"]) == (1, 1)
+    async for output in engine.generate(Request("mine", [1, 2], SamplingParams(max_tokens=3))):
+        assert output.error is None
+    seconds = await answers.why("mine")
+    assert seconds is not None and seconds["decode"] >= 0
+    assert await answers.why("never seen") is None
+    model = Model(name="demo", **answers.model_info())
+    assert (model.max_model_len, model.vocab_size) == (256, engine.model_config.vocab_size)
+    assert model.text_limit is not None and model.special_ids
+
+
+async def test_an_engine_that_cannot_answer_says_why(engine: AsyncEngine) -> None:
+    engine.shutdown()
+    why = await Answers(engine).probe()
+    assert why is not None and "shut down" in why
