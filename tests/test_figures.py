@@ -22,13 +22,8 @@ TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="u
 # of them strikes it out.
 COMPOSING = {
     "cluster/gateway/deployment.py",
-    "cluster/ingress/choice.py",
-    "cluster/ingress/haproxy.py",
     "cluster/replica/deployment.py",
-    "engine/grammars/trial.py",
-    "engine/core/llm_engine.py",
     "engine/worker/model_runner.py",
-    "parallel/decoder.py",
 }
 
 

@@ -21,6 +21,8 @@ class Parts:
         self, config: EngineConfig, model_config: ModelConfig, tokenizer: Tokenizer, executor: Executor
     ) -> None:
         self.config = config
+        self.model_config = model_config
+        self.tokenizer = tokenizer
         self.executor = executor
         self.cache_size = CacheSize(config, model_config)
         self.processor = OutputProcessor(tokenizer, model_config.vocab_size)
@@ -30,3 +32,8 @@ class Parts:
         grammars = Grammars(tokenizer, model_config.vocab_size, model_config.eos_token_ids)
         self.admission = Admission(config, self.processor, grammars)
         self.requests = Requests(self.admission, self.processor, self.recorder, self.recovery.suspects)
+
+    @classmethod
+    def load(cls, config: EngineConfig, executor: Executor) -> "Parts":
+        """With what the model's folder says of model and tokenizer; raises InvalidConfig."""
+        return cls(config, ModelConfig.load(config.model), Tokenizer(config.tokenizer or config.model), executor)

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 
-from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.core.llm_engine import LLMEngine
 from engine.core.parts import Parts
@@ -13,13 +12,12 @@ from engine.frontend.streams import Streams
 from engine.outputs import RequestOutput
 from engine.request import Request
 from engine.text.prompt import arrive
-from engine.text.tokenizer import Tokenizer
 
 Sink = Callable[[list[RequestOutput]], None]
 
 
 class AsyncEngine:
-    """Owns an `LLMEngine` and the one thread that touches it; callers post commands, which are
+    """Owns an engine and the one thread that touches it; callers post commands, which are
     executed between steps.
 
     Outputs go to `on_outputs`, called in the engine's thread once a step with the deltas of all
@@ -28,9 +26,10 @@ class AsyncEngine:
 
     def __init__(self, config: EngineConfig, executor: Executor, *, on_outputs: Sink | None = None) -> None:
         self.config = config
-        self.model_config = ModelConfig.load(config.model)
-        self.tokenizer = Tokenizer(config.tokenizer or config.model)
-        self._engine = LLMEngine(Parts(config, self.model_config, self.tokenizer, executor))
+        parts = Parts.load(config, executor)
+        self.model_config = parts.model_config
+        self.tokenizer = parts.tokenizer
+        self._engine = LLMEngine(parts)
         self._executor = executor
         self._on_outputs = on_outputs
         self._streams = Streams(self.add_request, self.abort)

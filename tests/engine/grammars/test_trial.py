@@ -1,6 +1,5 @@
 """A grammar's first compilation, in a process of its own: what it answers, and how it may end."""
 
-import json
 import signal
 from collections.abc import Iterator
 
@@ -22,7 +21,7 @@ def trials() -> Iterator[TrialProcess]:
 
 def test_a_grammar_comes_back_as_the_library_takes_it(trials: TrialProcess) -> None:
     source = trials.source(structured("choice", ["yes", "no"], "guided_choice"))
-    assert json.loads(source)["grammars"][0]["lark_grammar"].startswith('start: "yes" | "no"')
+    assert source.startswith('start: "yes" | "no"')
 
 
 @pytest.mark.parametrize(
@@ -30,10 +29,9 @@ def test_a_grammar_comes_back_as_the_library_takes_it(trials: TrialProcess) -> N
     [
         ("regex", "(a", "invalid_value"),
         ("json", {"type": "strin"}, INVALID_SCHEMA),
-        ("json", {"type": "string", "pattern": "(a{1,1000}){1,1000}"}, TOO_COMPLEX),
         ("json", ALL_LETTERS, TOO_COMPLEX),
     ],
-    ids=["no regex", "no schema", "beyond the library's limits", "beyond the process' limits"],
+    ids=["no regex", "no schema", "beyond the limits"],
 )
 def test_what_is_refused_names_the_field(trials: TrialProcess, kind: str, value: object, code: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^the field ") as refused:
