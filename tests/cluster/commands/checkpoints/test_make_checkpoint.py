@@ -22,7 +22,7 @@ def test_a_checkpoint_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureF
 def test_what_was_made_can_be_planned_and_depends_on_the_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(shapes.SHAPES, "qwen2.5-0.5b", Shape(64, 2, 4, 2, 96, 800, True))
+    monkeypatch.setitem(shapes.SHAPES, "qwen2.5-0.5b", Shape(128, 2, 4, 2, 96, 800, True))
     weights = []
     for name, seed in (("one", "1"), ("again", "1"), ("two", "2")):
         folder = tmp_path / name

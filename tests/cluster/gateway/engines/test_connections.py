@@ -7,7 +7,6 @@ import pytest
 
 from cluster.gateway.engines.connections import Connections
 from cluster.gateway.requests.journals import Journals
-from cluster.replica.calls.lost import EngineLost
 from cluster.replica.delta_channel.client import DeltaClient
 from engine.errors import EngineDead
 from engine.request import Request
@@ -55,22 +54,6 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_replicas_are_told_where_to_connect(connections: Connections, engines: Replicas) -> None:
     assert engines.introduced == {connections.address}
-
-
-async def test_requests_of_a_connection_that_ends_are_told(
-    connections: Connections, journals: Journals, client: DeltaClient
-) -> None:
-    name = await client.connect(connections.address)
-    assert connections.has(name)
-    with journals.open(REQUEST) as journal, journals.open(REQUEST) as other:
-        journal.source, other.source = name, "another"
-        await client.close()
-        async with asyncio.timeout(SECONDS):
-            with pytest.raises(EngineLost, match="its connection ended"):
-                await anext(journal)
-        assert not connections.has(name)
-        other.abort()
-        assert (await anext(other)).finished, "another replica's goes on"
 
 
 async def test_a_replicas_last_report_is_kept_when_it_is_gone(connections: Connections, client: DeltaClient) -> None:

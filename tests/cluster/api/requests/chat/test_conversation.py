@@ -17,7 +17,7 @@ CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{
 
 
 def converse(*messages: dict[str, Any], model: Model = MODEL, reasons: bool = True, **fields: Any) -> ChatPrompt:
-    request = ChatRequest.model_validate({"model": "m", "messages": messages or [USER]} | fields)
+    request = ChatRequest.model_validate({"model": "m", "messages": list(messages) or [USER]} | fields)
     return conversation(request, model, reasons=reasons)
 
 
