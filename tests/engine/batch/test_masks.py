@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.batch.masks import Stuck, awaits_masks, is_known, step_masks
-from engine.llm_engine import LLMEngine
+from engine.core.llm_engine import LLMEngine
 from engine.sampling_params import SamplingParams
 from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.sequence import Sequence
