@@ -3,7 +3,7 @@ Ray.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -66,12 +66,14 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[RequestOutput]:
         """The assistant's next message to each conversation, a list of {"role": ..., "content":
-        ...}.
+        ...}, as text; `tools`, as the OpenAI API has them, can be called in all of them.
         """
         conversations: Any = [messages] if messages and isinstance(messages[0], dict) else messages
-        return self._run([ChatPrompt(conversation) for conversation in conversations], sampling_params, use_tqdm)
+        prompts = [ChatPrompt(conversation, tools=tools) for conversation in conversations]
+        return self._run(prompts, sampling_params, use_tqdm)
 
     def _run(
         self,

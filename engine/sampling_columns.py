@@ -41,7 +41,7 @@ class SamplingColumns:
     position: np.ndarray = always(np.int32)  # the absolute position of the token to be sampled
     # 0: no logprobs wanted; 1 + k: those of the sampled token and of the k most likely ones.
     logprob_counts: np.ndarray = always(np.int32)
-    # Prompt logprobs: the row's token is given (a prompt token), not sampled.
+    # The row's token is given (a prompt token, or one that ends reasoning), not sampled.
     has_target: np.ndarray = if_used(np.bool_)
     target_ids: np.ndarray = if_used(np.int32)
     # Of rows that a grammar constrains: bit t of its words is whether token t may be sampled. They

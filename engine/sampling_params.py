@@ -69,6 +69,7 @@ class SamplingParams:
     ignore_eos: bool = False
     max_tokens: int | None = integer(16, 1, INT64_MAX)  # None: the rest of the context
     min_tokens: int = 0
+    thinking_token_budget: int | None = integer(None, 0, INT64_MAX)  # tokens of reasoning; None or -1: no limit
     logprobs: int | None = integer(None, 0, MAX_LOGPROBS)  # of the most likely tokens beside the sampled one
     prompt_logprobs: int | None = integer(None, 0, MAX_LOGPROBS)
     skip_special_tokens: bool = True
@@ -85,6 +86,8 @@ class SamplingParams:
             object.__setattr__(self, "structured_outputs", structured_outputs(asked))
         if self.top_k == -1:
             object.__setattr__(self, "top_k", 0)
+        if self.thinking_token_budget == -1:
+            object.__setattr__(self, "thinking_token_budget", None)
         for name, allowed in RANGES.items():
             if getattr(self, name) is not None or name not in _OPTIONAL:
                 _check(name, getattr(self, name), allowed)

@@ -9,7 +9,7 @@ from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.faults import deliver, engines
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
-from cluster.chaos.run import show, undisturbed
+from cluster.chaos.run import answerable_kinds, show, undisturbed
 from cluster.commands.command_line import add_server_options
 from engine.errors import InvalidConfig
 
@@ -66,7 +66,10 @@ def run(options: argparse.Namespace) -> None:
 async def _run(options: argparse.Namespace) -> Report:
     async with ChaosClient(options.base_url, api_key=options.api_key) as client:
         model = options.model or await client.first_model()
-        requests = make_requests(options.streams, model=model, max_tokens=options.max_tokens, seed=options.seed)
+        kinds = await answerable_kinds(client, model)
+        requests = make_requests(
+            options.streams, model=model, max_tokens=options.max_tokens, seed=options.seed, kinds=kinds
+        )
         expected = await undisturbed(client, requests, options.concurrency)
         if options.fault_command is not None:
             await engines(client)  # raises InvalidConfig now rather than at the first fault

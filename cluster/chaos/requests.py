@@ -3,14 +3,26 @@ the seed.
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-KINDS = ("greedy", "seeded", "stop", "penalties", "choices", "logprobs", "chat", "schema", "ids")
+KINDS = ("greedy", "seeded", "stop", "penalties", "choices", "logprobs", "chat", "schema", "ids", "tools")
 WORDS = (
     "rain harbour seven lantern under march copper the river counts slow engine glass north of winter paper bird "
     "quiet field before light and stone they carry morning away from old tower green little bridge"
 ).split()
+NOTES = {
+    "type": "array",
+    "items": {"type": "string", "pattern": "^[a-z]{2,9}$"},
+    "minItems": 50,
+}
+SCHEMA = {"type": "object", "properties": {"notes": NOTES}, "required": ["notes"], "additionalProperties": False}
+TOOLS: dict[str, Any] = {
+    "tools": [{"type": "function", "function": {"name": "write_down", "parameters": SCHEMA}}],
+    "tool_choice": "required",
+    "parallel_tool_calls": False,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +35,14 @@ class ChaosRequest:
     body: dict[str, Any]
 
 
-def make_requests(num: int, *, model: str, max_tokens: int, seed: int = 0) -> list[ChaosRequest]:
+def make_requests(
+    num: int, *, model: str, max_tokens: int, seed: int = 0, kinds: Sequence[str] = KINDS
+) -> list[ChaosRequest]:
     """Kinds take turns; answers have full length, unless a stop string ends them in their second
-    half.
+    half, or a call of a tool is complete.
     """
     generator = random.Random(seed)
-    return [_make(index, KINDS[index % len(KINDS)], model, max_tokens, generator) for index in range(num)]
+    return [_make(index, kinds[index % len(kinds)], model, max_tokens, generator) for index in range(num)]
 
 
 def _make(index: int, kind: str, model: str, max_tokens: int, generator: random.Random) -> ChaosRequest:
@@ -42,8 +56,9 @@ def _make(index: int, kind: str, model: str, max_tokens: int, generator: random.
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if kind == "chat":
+    if kind in ("chat", "tools"):
         body |= {"messages": [{"role": "user", "content": text}], "logprobs": True, "top_logprobs": 2}
+        body |= TOOLS if kind == "tools" else {}
         return ChaosRequest(index, kind, "/v1/chat/completions", body)
     return ChaosRequest(index, kind, "/v1/completions", body | {"prompt": text} | _of_kind(kind, max_tokens))
 

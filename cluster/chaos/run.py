@@ -4,12 +4,19 @@ import asyncio
 
 from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.report import Fault
-from cluster.chaos.requests import ChaosRequest
+from cluster.chaos.requests import KINDS, ChaosRequest, make_requests
 from cluster.chaos.transcript import Transcript
 from cluster.progress import progress
 from engine.errors import InvalidConfig
 
 TICK_SECONDS = 0.5
+
+
+async def answerable_kinds(client: ChaosClient, model: str) -> tuple[str, ...]:
+    """The kinds of requests but for calls of tools, if the model's chat template has none."""
+    (request,) = make_requests(1, model=model, max_tokens=1, kinds=("tools",))
+    stream = await client.stream(request)
+    return KINDS if stream.status != 400 else tuple(kind for kind in KINDS if kind != "tools")
 
 
 async def undisturbed(client: ChaosClient, requests: list[ChaosRequest], concurrency: int) -> dict[int, Transcript]:

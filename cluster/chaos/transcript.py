@@ -62,10 +62,15 @@ class Transcript:
 
 
 def _text(part: dict[str, Any]) -> str:
-    """Of a completion, of a chat's delta, or of its message."""
+    """Of a completion, of a chat's delta, or of its message, with its calls of tools."""
     if "text" in part:
         return str(part["text"])
-    return (part["message"] if "message" in part else part["delta"]).get("content") or ""
+    told = part["message"] if "message" in part else part["delta"]
+    calls = [call["function"] for call in told.get("tool_calls") or ()]
+    # A call's name comes once, before its arguments.
+    return (told.get("content") or "") + "".join(
+        (f"[{call['name']}]" if call.get("name") else "") + (call.get("arguments") or "") for call in calls
+    )
 
 
 def _tokens(logprobs: dict[str, Any]) -> list[str]:

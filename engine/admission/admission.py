@@ -4,7 +4,7 @@ import hashlib
 import random
 from collections.abc import Iterable
 
-from engine.admission.limits import Limits, check_first_token, check_request, stop_token_ids
+from engine.admission.limits import Limits, check_first_token, check_request, stop_token_ids, thinking_budget
 from engine.batch.sampling_rows import pack_params, uses_rare_columns
 from engine.config import EngineConfig
 from engine.grammars.kept import Grammars
@@ -28,6 +28,7 @@ class Admission:
         self._has_priorities = config.scheduling_policy == "priority"
         self._shares_prefixes = config.enable_prefix_caching  # a request's own choices always share their prompt
         self._processor = processor
+        self._reasoning = processor.tokenizer.reasoning_ids, processor.tokenizer.is_blank
         self._grammars = grammars
         self._seeds = random.Random(config.seed)
         self._num_arrivals = 0
@@ -38,6 +39,7 @@ class Admission:
         """
         check_request(arrival.request, arrival.prompt_token_ids, self.limits)
         params = arrival.request.params
+        thinking_budget(params, *self._reasoning)
         if arrival.matcher is not None:
             return arrival  # it has been checked
         has_tokens = any(arrival.request.resume.output_ids)
@@ -89,9 +91,12 @@ class Admission:
         if is_beam_search:
             group.num_candidates = num_candidates(params, group.stop_token_ids, self.limits.vocab_size)
         group.packed_params = pack_params(params, group.seed, group.num_candidates)
-        if arrival.matcher is not None:
-            for seq in group.seqs:
+        budget = thinking_budget(params, *self._reasoning)
+        for seq in group.seqs:
+            if arrival.matcher is not None:
                 seq.matcher = arrival.matcher.copy()
+            elif budget is not None:  # an answer with a form has no reasoning
+                seq.thinking = budget.state(arrival.prompt_token_ids)
         self._processor.replay(group)
         _make_lanes(group)
         return group

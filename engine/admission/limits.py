@@ -1,6 +1,6 @@
 """Limits of one request: one that could never run is rejected when it arrives."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ from engine.output.beam_search import num_candidates
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from engine.scheduling.bans import nothing_left
+from engine.scheduling.thinking import ThinkingBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +131,19 @@ def _check_num_logprobs(params: SamplingParams, limits: Limits) -> None:
 
 def stop_token_ids(params: SamplingParams, eos_token_ids: tuple[int, ...]) -> frozenset[int]:
     return frozenset(params.stop_token_ids) | frozenset(() if params.ignore_eos else eos_token_ids)
+
+
+def thinking_budget(
+    params: SamplingParams, reasoning_ids: tuple[int, int] | None, is_blank: Callable[[int], bool]
+) -> ThinkingBudget | None:
+    """By the tokenizer's tokens around reasoning; raises InvalidRequest if it has none."""
+    if params.thinking_token_budget is None:
+        return None
+    if reasoning_ids is None:
+        raise InvalidRequest(
+            f"thinking_token_budget={params.thinking_token_budget} is for models that reason: this one has no tokens "
+            "<think> and </think>",
+            param="thinking_token_budget",
+            code="unsupported_parameter",
+        )
+    return ThinkingBudget(params.thinking_token_budget, *reasoning_ids, is_blank)

@@ -82,7 +82,8 @@ def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) 
             seq.sampled_row = len(rows)
             position = entry.start + entry.num_tokens
             token_rows.append(end_row - 1)
-            rows.append((group, seq, seq.choice, position, None))
+            given = None if seq.thinking is None else seq.thinking.forced_token
+            rows.append((group, seq, seq.choice, position, given))
     return np.array(token_rows, np.int32), rows
 
 

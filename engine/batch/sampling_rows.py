@@ -14,8 +14,8 @@ from engine.sampling_params import SamplingParams
 from engine.scheduling.bans import banned_ids
 from engine.scheduling.sequence import Sequence, SequenceGroup
 
-# A sampled row: its sequence, the position of its token, and the prompt token there if it is given,
-# not sampled.
+# A sampled row: its sequence, the position of its token, and that token if it is given, not
+# sampled: a prompt's, or one that ends reasoning.
 SampledRow = tuple[SequenceGroup, Sequence, int, int, int | None]
 
 # The columns that stay the same for all rows of a request: packed once, joined every step.
@@ -60,20 +60,22 @@ def sampling_columns(rows: list[SampledRow]) -> SamplingColumns:
     columns = {name: packed[name].copy() for name in _OF_EVERY_STEP}
     columns["choice"] = np.array([row[2] for row in rows], np.int32)
     columns["position"] = np.array([row[3] for row in rows], np.int32)
-    if any([row[0].wants_rare_columns for row in rows]):
+    if any([row[0].wants_rare_columns or row[4] is not None for row in rows]):
         columns |= {name: packed[name].copy() for name, plain in _IF_USED.items() if (packed[name] != plain).any()}
         columns |= _targets(rows, columns["logprob_counts"]) | _history(rows) | _bias(rows) | _allowed(rows)
     return SamplingColumns(**columns)
 
 
 def _targets(rows: list[SampledRow], logprob_counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Prompt logprobs: rows whose token is given; writes how many logprobs they want."""
+    """Rows whose token is given; writes how many logprobs those of a prompt want."""
     targets = [row[4] for row in rows]
     has_target = np.array([target is not None for target in targets], np.bool_)
     if not has_target.any():
         return {}
     for index in np.flatnonzero(has_target):
-        logprob_counts[index] = 1 + (rows[index][0].params.prompt_logprobs or 0)
+        group, seq, _, position, _ = rows[index]
+        if position < seq.num_prompt_tokens:
+            logprob_counts[index] = 1 + (group.params.prompt_logprobs or 0)
     return {"has_target": has_target, "target_ids": np.array([target or 0 for target in targets], np.int32)}
 
 

@@ -20,6 +20,8 @@ def finish_or_continue(group: SequenceGroup, seq: Sequence, detokenizer: Detoken
     params = group.params
     token_id = seq.token_ids[-1]
     num_output = len(seq.token_ids) - seq.num_prompt_tokens
+    if seq.thinking is not None:
+        seq.thinking.take(token_id)
     if token_id in group.stop_token_ids and num_output > params.min_tokens:
         seq.finish_reason = "stop"
         seq.stop_reason = token_id if token_id in params.stop_token_ids else None

@@ -7,6 +7,7 @@ from engine.grammars.interface import Matcher
 from engine.outputs import CompletionOutput, FinishReason, PositionLogprobs, RequestMetrics
 from engine.request import Request
 from engine.sampling_params import SamplingParams
+from engine.scheduling.thinking import Thinking
 from engine.text.detokenizer import TextState
 
 
@@ -47,6 +48,7 @@ class Sequence:
         "sampled_row",
         "stop_reason",
         "text",
+        "thinking",
         "token_ids",
         "token_time",
     )
@@ -75,6 +77,7 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self.matcher: Matcher | None = None  # with a structured output: has taken all of the output tokens
+        self.thinking: Thinking | None = None  # with a thinking budget: has taken all of them, too
         self.text = TextState()
         self.token_time = 0.0  # when its last token came here, of time.monotonic(); 0 before the first
 
@@ -111,6 +114,7 @@ class Sequence:
         child.last_step = self.last_step
         child.cumulative_logprob = self.cumulative_logprob
         child.matcher = None if self.matcher is None else self.matcher.copy()
+        child.thinking = None if self.thinking is None else self.thinking.copy()
         child.num_emitted_tokens = self.num_emitted_tokens
         child.text = self.text.copy()
         child.token_time = self.token_time

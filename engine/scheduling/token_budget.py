@@ -113,6 +113,7 @@ class TokenBudget:
             self.runs_ahead
             and seq.last_step == plan.step - 1
             and not group.history_matters
+            and (seq.thinking is None or seq.thinking.is_free_after(seq.num_pending))
             and len(seq.token_ids) + seq.num_pending - seq.num_prompt_tokens < group.max_output_tokens
         )
 

@@ -11,13 +11,13 @@ from tokenizers import Tokenizer as Encoder
 from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.request import ChatPrompt
 from engine.text.chat_template import DEFAULT, TOOL_USE, find_templates, tool_format
+from engine.text.reasoning import BEGIN, END
 from engine.text.template_renderer import TemplateRenderer
 from engine.text.text_limit import MAX_CONTEXTS_CUT, TextLimit, bytes_per_token
 
 # The library would spread a batch over all cores, which the engine needs. It has no other switch.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-BEGIN, END = "<think>", "</think>"  # around reasoning; single tokens where a model knows them
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -108,6 +108,10 @@ class Tokenizer:
     def bytes_of(self, token_id: int) -> bytes:
         """A token's bytes; empty for ids beyond the tokenizer's, which a model may have."""
         return self.token_bytes[token_id] if token_id < len(self.token_bytes) else b""
+
+    def is_blank(self, token_id: int) -> bool:
+        """Whether the token is nothing but spaces and line ends."""
+        return not self.bytes_of(token_id).strip()
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """All of it as one text."""

@@ -102,5 +102,6 @@ def questions() -> list[str]:
     records = [json.loads(line) for line in (DEMO / "heldout.jsonl").read_text(encoding="utf-8").splitlines()]
     by_task: dict[str, list[str]] = {}
     for record in records:
-        by_task.setdefault(record["task"], []).append(record["messages"][-1]["content"])
+        if "tools" not in record:
+            by_task.setdefault(record["task"], []).append(record["messages"][-1]["content"])
     return [questions[0] for questions in by_task.values()] + [questions[1] for questions in by_task.values()]

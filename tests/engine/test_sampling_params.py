@@ -19,6 +19,7 @@ REFUSED = [
     ({"repetition_penalty": 1e-300}, "repetition_penalty", "1e-300"),
     ({"seed": 2**63}, "seed", str(2**63)),
     ({"max_tokens": 4, "min_tokens": 5}, "min_tokens", "5"),
+    ({"thinking_token_budget": -2}, "thinking_token_budget", "-2"),
     ({"stop": [""]}, "stop", "empty"),
     ({"stop": [1]}, "stop", "1"),
     ({"stop": ["x"] * 17}, "stop", "17"),
@@ -53,8 +54,8 @@ def test_every_number_is_held_to_its_range(name, allowed):
     step = 1 if allowed.kind is int else 0.001
     beyond = [allowed.high + step, allowed.low - (step if allowed.closed else 0)]
     for value in [*beyond, math.nan, math.inf, True, "1"]:
-        if name == "top_k" and value == -1:
-            continue  # all
+        if name in ("top_k", "thinking_token_budget") and value == -1:
+            continue  # no limit
         with pytest.raises(InvalidRequest) as caught:
             SamplingParams(**{name: value})
         assert caught.value.param == name

@@ -9,9 +9,9 @@ from cluster.api.answers.hermes import HermesParser
 from cluster.api.answers.parts import TextParser
 from cluster.api.answers.qwen3_coder import Qwen3CoderParser
 from cluster.api.answers.reasoning import ReasoningParser
+from engine.text.reasoning import ends_inside
 
 ToolFormat = Literal["hermes", "qwen3_coder"]
-_TAIL = 3  # tokens of a prompt that a template may put there: <think> and a line end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,7 @@ class Form:
         """For one choice; the end of the prompt's ids tells whether it begins with reasoning."""
         reasoning = None
         if self.reasoning_ids is not None:
-            begin, end = self.reasoning_ids
-            marks = [token_id for token_id in prompt_ids[-_TAIL:] if token_id in (begin, end)]
-            reasoning = ReasoningParser(is_inside=marks[-1:] == [begin])
+            reasoning = ReasoningParser(is_inside=ends_inside(prompt_ids, *self.reasoning_ids))
         return ChatParser(reasoning, self._calls())
 
     def _calls(self) -> TextParser | None:

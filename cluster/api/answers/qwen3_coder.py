@@ -18,6 +18,7 @@ PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 class Qwen3CoderParser(StateParser):
     """A parameter's type comes from the tool's schema: a string's text follows as it is written,
     other values when they are complete. A value that is not of its type is passed on as a string.
+    Of a parameter that is repeated the first counts: it may have been passed on already.
     """
 
     def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
@@ -47,7 +48,7 @@ class Qwen3CoderParser(StateParser):
             return []
         if rest.startswith(FUNCTION) and is_closed and name.strip():
             self._schema: Mapping[str, Any] = self._schemas.get(name.strip(), {})
-            self._num_parameters = 0
+            self._parameters: set[str] = set()
             self._text, self._state = after, self._between
             return [CallBegun(name.strip())]
         mark = BEGIN if self._text.startswith(BEGIN) else FUNCTION
@@ -65,15 +66,31 @@ class Qwen3CoderParser(StateParser):
         ):
             return []
         if text.startswith(PARAMETER) and is_closed:
-            properties = self._schema.get("properties")
-            known = properties.get(name.strip()) if isinstance(properties, Mapping) else None
-            self._types = types_of(known, self._schema)
-            self._num_parameters += 1
-            self._text, self._state = after, self._line_end
-            opening = "{" if self._num_parameters == 1 else ", "
-            return [Arguments(f"{opening}{as_json(name.strip())}: ")]
+            self._text = after
+            return self._begin_parameter(name.strip())
         self._text, self._state = text.removeprefix(FUNCTION_END), self._after
-        return [Arguments("}" if self._num_parameters else "{}")]
+        return [Arguments("}" if self._parameters else "{}")]
+
+    def _begin_parameter(self, name: str) -> list[Part]:
+        if name in self._parameters:
+            self._state = self._repeated
+            return []
+        properties = self._schema.get("properties")
+        known = properties.get(name) if isinstance(properties, Mapping) else None
+        self._types = types_of(known, self._schema)
+        opening = ", " if self._parameters else "{"
+        self._parameters.add(name)
+        self._state = self._line_end
+        return [Arguments(f"{opening}{as_json(name)}: ")]
+
+    def _repeated(self, *, is_end: bool) -> list[Part]:
+        """A value that is left out."""
+        value, mark, rest = self._text.partition(PARAMETER_END)
+        if mark or is_end:
+            self._text, self._state = rest, self._between
+        else:
+            self._text = value[len(value) - held_back(value, PARAMETER_END) :]
+        return []
 
     def _line_end(self, *, is_end: bool) -> list[Part]:
         """The one before a value, which does not belong to it."""

@@ -2,8 +2,7 @@
 
 from cluster.api.answers.marks import cut
 from cluster.api.answers.parts import Content, Part, Reasoning
-
-BEGIN, END = "<think>", "</think>"
+from engine.text.reasoning import BEGIN, END
 
 
 class ReasoningParser:

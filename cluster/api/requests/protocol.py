@@ -107,6 +107,7 @@ class SamplingFields(BaseModel):
     allowed_token_ids: TokenIds | None = None
     ignore_eos: bool | None = None
     min_tokens: int | None = Field(None, ge=0, le=INT64_MAX)
+    thinking_token_budget: int | None = Field(None, ge=-1, le=INT64_MAX)
     prompt_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None

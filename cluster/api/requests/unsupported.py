@@ -35,7 +35,6 @@ class Unsupported(BaseModel):
     logits_processors: Annotated[Any, Inert([], why=_CODE)] = None
     custom_logit_processor: Annotated[Any, Inert(why=_CODE)] = None
     logprob_token_ids: Annotated[Any, Inert(why="Log probabilities are those of the most likely tokens")] = None
-    thinking_token_budget: Annotated[Any, Inert(-1)] = None
     repetition_detection: Annotated[Any, Inert(why="Answers are not searched for repetition; penalties avoid it")] = (
         None
     )

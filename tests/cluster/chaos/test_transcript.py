@@ -18,6 +18,10 @@ def test_chunks_of_chat_are_joined() -> None:
     assert json.loads(events.choices[0].tokens[0]) == ["a", (-0.5).hex(), [["b", (-1.5).hex()]]]
 
 
+def call(name: str | None, arguments: str) -> dict[str, object]:
+    return {"function": {"name": name, "arguments": arguments}}
+
+
 def test_a_whole_answer_is_its_chunks_joined() -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 1}
     for part, pieces in (
@@ -26,6 +30,10 @@ def test_a_whole_answer_is_its_chunks_joined() -> None:
             [{"delta": {"content": "a"}}, {"delta": {"content": "b"}}],
         ),
         ({"text": "ab"}, [{"text": "a"}, {"text": "b"}]),
+        (
+            {"message": {"content": None, "tool_calls": [call("f", '{"a": 1}'), call("g", "{}")]}},
+            [{"delta": {"tool_calls": [part]}} for part in (call("f", '{"a"'), call(None, ": 1}"), call("g", "{}"))],
+        ),
     ):
         whole, chunks = Transcript(), Transcript()
         assert whole.take({"choices": [{"index": 0, "finish_reason": "stop"} | part], "usage": usage})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 
 from tests.cluster.api.test_fuzz import FIELDS, messages, values
+from tests.end_to_end.fuzz import tools
 from tests.end_to_end.fuzz.forms import forms, hostile
 from tests.end_to_end.fuzz.judge import HANG_SECONDS, Judge
 
@@ -53,6 +54,10 @@ class Drawn:
             self._send_body((ROUTES[0], ASKED | form))
             self._after_each()
         self._draw(forms.map(lambda form: (ROUTES[0], ASKED | form)), count, self._send_body)
+
+    def by_tools(self, count: int) -> None:
+        """Tools and calls that are not what clients send."""
+        self._draw(tools.bodies().map(lambda body: (ROUTES[0], body)), count, self._send_body)
 
     def by_bytes(self, count: int) -> None:
         """Bodies that are hardly ever JSON."""

@@ -40,7 +40,7 @@ REASONS: dict[str, set[str | None] | None] = {
     "array_above_max_length": {"tools"},  # all of their schemas together
     # Of a form that cannot be compiled, or is none.
     **dict.fromkeys(("invalid_json_schema", "schema_too_complex"), FORMS),
-    "unsupported_parameter": {*FORMS, "tools"},  # of a model that has none
+    "unsupported_parameter": {*FORMS, "tools", "thinking_token_budget"},  # of a model that has none
     **dict.fromkeys(("invalid_type", "empty_string", "empty_array", "missing_required_parameter"), FORMS),
     "integer_below_min_value": {"best_of"},  # below n
     "integer_above_max_value": {"min_tokens", "n"},  # above max_tokens, above best_of

@@ -51,6 +51,7 @@ def run(
     drawn.by_fields(2 * part)
     drawn.by_bytes(part)
     drawn.by_forms(part)
+    drawn.by_tools(part)
     for send in (extremes.upgrades, extremes.oddities, lambda: extremes.large(scale)):
         send()
         canary.look()

@@ -18,7 +18,9 @@ STOPS = frozenset({1, 2})
 
 
 def row(target: int | None = None, bad_words: list[list[int]] | None = None, **wishes: Any) -> SampledRow:
-    """The row that samples after PROMPT and OUTPUT; `bad_words` as token ids."""
+    """The row of the token after PROMPT and OUTPUT, or of a prompt's that is given; `bad_words` as
+    token ids.
+    """
     params = SamplingParams(**wishes)
     seq = Sequence(0, [*PROMPT, *OUTPUT], len(PROMPT))
     group = SequenceGroup(
@@ -38,7 +40,7 @@ def row(target: int | None = None, bad_words: list[list[int]] | None = None, **w
         has_bias=bool(params.logit_bias or params.min_tokens or bad_words),
         wants_rare_columns=uses_rare_columns(params) or bool(bad_words),
     )
-    return group, seq, 0, len(PROMPT) + len(OUTPUT), target
+    return group, seq, 0, len(PROMPT) + len(OUTPUT) if target is None else len(PROMPT) - 1, target
 
 
 def used(*rows: SampledRow) -> dict[str, list[Any]]:
@@ -104,6 +106,13 @@ def test_a_given_token_takes_nothing_but_its_logprobs() -> None:
     rows = [row(target=6, **wishes), row()]
     assert used(*rows) == {"has_target": [True, False], "target_ids": [6, 0]}
     assert sampling_columns(rows).logprob_counts.tolist() == [3, 0]
+
+
+def test_a_token_that_ends_reasoning_has_the_logprobs_of_a_sampled_one() -> None:
+    group, seq, choice, position, _ = row(logprobs=1, prompt_logprobs=2, frequency_penalty=0.5, bad_words=[[8, 9, 4]])
+    rows = [(group, seq, choice, position, 4), row()]
+    assert used(*rows) == {"has_target": [True, False], "target_ids": [4, 0], "frequency_penalty": [0.5, 0.0]}
+    assert sampling_columns(rows).logprob_counts.tolist() == [2, 0]
 
 
 def test_a_step_may_sample_nothing() -> None:

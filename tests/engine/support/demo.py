@@ -48,7 +48,8 @@ def held_out_prompts(count: int) -> list[list[int]]:
     """`count` conversations of the held-out set, spread over all of it, as token ids."""
     lines = (Path(DEMO) / "heldout.jsonl").read_text(encoding="utf-8").splitlines()
     picked = [lines[index * len(lines) // count] for index in range(count)]
-    return [TOKENIZER.encode_chat(ChatPrompt(json.loads(line)["messages"])) for line in picked]
+    records = map(json.loads, picked)
+    return [TOKENIZER.encode_chat(ChatPrompt(each["messages"], tools=each.get("tools"))) for each in records]
 
 
 def answers(engine: LLMEngine, requests: list[Request]) -> list[RequestOutput]:

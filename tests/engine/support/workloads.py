@@ -23,6 +23,9 @@ MODEL = ModelConfig.load(DEMO)
 TOKENIZER = Tokenizer(DEMO)
 VOCAB = 37  # small, so that end tokens and stop strings do come up
 EOS = 5
+REASONING = (2, 3)  # as if these tokens were around reasoning
+REASONER = Tokenizer(DEMO)
+REASONER.reasoning_ids = REASONING
 
 
 @dataclass(slots=True)
@@ -58,7 +61,7 @@ def make_engine(knobs: Knobs) -> LLMEngine:
     max_model_len = min(model.max_position_embeddings, (knobs.num_blocks - 1) * 16)
     plain = {"model": DEMO, "max_model_len": max_model_len, "max_num_seqs": 32, "max_restarts": 100}
     config = EngineConfig.create(**(plain | knobs.overrides))
-    engine = LLMEngine(Parts(config, model, TOKENIZER, executor))
+    engine = LLMEngine(Parts(config, model, REASONER, executor))
     engine.recovery.budget = RestartBudget(config.max_restarts, backoff_seconds=(0.0,))
     engine.start()
     return engine
@@ -76,8 +79,10 @@ def random_requests(rng: random.Random, count: int) -> list[Request]:
             earlier = rng.choice(requests)
             prompt, salt = earlier.prompt, earlier.cache_salt
             prompt = prompt[: len(prompt) // 16 * 16] or prompt  # whole blocks, so that all of it may be cached
-        params = random_params(rng)
-        requests.append(Request(f"r{number}", prompt, params, rng.choice((0, 0, -1, 2)), salt, random_matcher(params)))
+        params, priority = random_params(rng), rng.choice((0, 0, -1, 2))
+        if params.thinking_token_budget is not None and rng.random() < 0.5:
+            prompt = [*prompt, REASONING[0]]
+        requests.append(Request(f"r{number}", prompt, params, priority, salt, random_matcher(params)))
     return requests
 
 
@@ -120,6 +125,8 @@ def random_params(rng: random.Random) -> SamplingParams:
         options["prompt_logprobs"] = rng.randint(0, 2)
     if rng.random() < 0.1:
         options["bad_words"] = [TOKENIZER.decode([rng.randrange(20, VOCAB)])]
+    if rng.random() < 0.2:
+        options["thinking_token_budget"] = rng.randrange(6)
     return SamplingParams(**options)
 
 
@@ -152,6 +159,11 @@ def truth(request: Request, choice: int, *, seed: int) -> list[int]:
     tokens = list(request.prompt)
     while len(tokens) - len(request.prompt) < (params.max_tokens or 0):
         num_output = len(tokens) - len(request.prompt)
+        if ends_reasoning(request, tokens):
+            tokens.append(REASONING[1])
+            if REASONING[1] in ends and num_output >= params.min_tokens:
+                break
+            continue
         hidden = int(hidden_states(tokens)[-1])
         history = tuple(tokens) if params.has_penalties else ()
         banned = ends if num_output < params.min_tokens else set()
@@ -160,6 +172,14 @@ def truth(request: Request, choice: int, *, seed: int) -> list[int]:
         if tokens[-1] in ends:
             break
     return tokens[len(request.prompt) :]
+
+
+def ends_reasoning(request: Request, tokens: list[int]) -> bool:
+    """Whether the token after these is the one that ends reasoning, by the request's budget."""
+    begin, end = REASONING
+    marks = [token_id for token_id in request.prompt[-3:] if token_id in REASONING]
+    output = [*([begin] if marks[-1:] == [begin] else []), *tokens[len(request.prompt) :]]
+    return output[:1] == [begin] and end not in output and len(output) - 1 == request.params.thinking_token_budget
 
 
 MAX_STEPS = 20_000

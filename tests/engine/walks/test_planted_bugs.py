@@ -13,6 +13,7 @@ from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.queues import Queues
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence
+from engine.scheduling.thinking import Thinking
 from engine.scheduling.waiting_queue import WaitingQueue
 from tests.engine.support.workloads import essence, make_engine, random_knobs, random_requests, run, was_refused
 from tests.engine.walks.test_random_walks import undisturbed
@@ -119,6 +120,10 @@ def one_token_short_of_min_tokens(group, seq, position, original=engine.batch.sa
     return original(group, seq, position + 1)
 
 
+def force_before_the_tokens_are_known(self, num_unknown):
+    return True
+
+
 def fork_shares_tokens(self, choice, original=Sequence.fork):
     child = original(self, choice)
     child.token_ids = self.token_ids
@@ -160,6 +165,7 @@ PLANTED = [
     (engine.core.llm_engine, "build_request", choice_always_zero),
     (engine.core.llm_engine, "build_request", position_of_the_step),
     (engine.batch.sampling_rows, "_biases", one_token_short_of_min_tokens),
+    (Thinking, "is_free_after", force_before_the_tokens_are_known),
     (Sequence, "fork", fork_shares_tokens),
 ]
 

@@ -166,6 +166,17 @@ CASES = [
         [CallBegun("weather"), Arguments('{"city": "Oslo"}')],
     ),
     ("coder", "1 < 2 <func", [Content("1 < 2 <func")]),
+    (
+        "coder",
+        "<function=weather><parameter=days>1</parameter><parameter=city>Oslo</parameter>"
+        "<parameter=days>\n2\n</parameter><parameter=city>Rome</param></parameter></function>",
+        [CallBegun("weather"), Arguments('{"days": 1, "city": "Oslo"}')],
+    ),
+    (
+        "coder",
+        "<function=weather><parameter=days>1</parameter><parameter=days>2",
+        [CallBegun("weather"), Arguments('{"days": 1}')],
+    ),
 ]
 
 
@@ -190,6 +201,17 @@ def test_how_a_text_is_cut_does_not_matter(kind: str, text: str, data: st.DataOb
     pieces = [text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)]
 
     assert parse(kind, pieces) == parse(kind, [text])
+
+
+@given(st.lists(st.sampled_from(PIECES)).map("".join))
+def test_no_argument_is_there_twice(text: str) -> None:
+    for part in parse("coder", ["<function=f>" + text]):
+        if isinstance(part, Arguments):
+            json.loads(part.text, object_pairs_hook=_distinct)
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> None:
+    assert len({name for name, _ in pairs}) == len(pairs)
 
 
 def test_arguments_arrive_while_they_are_written() -> None:

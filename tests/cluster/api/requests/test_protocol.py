@@ -129,7 +129,7 @@ COMMON: list[tuple[Any, ...]] = [
     *[({name: "x"}, "unsupported_parameter") for name in Unsupported.model_fields],
     *[({name: True}, "unsupported_parameter") for name in ("return_tokens_as_token_ids", "mirostat")],
     *[({name: [1]}, "unsupported_parameter") for name in ("logits_processors", "prompt_embeds", "logprob_token_ids")],
-    ({"thinking_token_budget": 100}, "unsupported_parameter"),
+    ({"thinking_token_budget": -2}, "integer_below_min_value"),
     ({"detokenize": False}, "unsupported_parameter"),
     *[({"truncate_prompt_tokens": value}, "integer_below_min_value") for value in (0, -2)],
     ({"truncate_prompt_tokens": "5"}, "invalid_type"),
