@@ -12,9 +12,9 @@ class Choice:
 
     text: str = ""
     tokens: list[str] = field(default_factory=list)  # if logprobs were requested: each token's text and logprobs
-    token_ids: list[int] = field(default_factory=list)  # if they were requested
     finish_reason: str | None = None
     stop_reason: Any = None
+    token_ids: list[int] = field(default_factory=list)  # if they were requested
 
     @property
     def pieces(self) -> list[str]:

@@ -41,3 +41,15 @@ def test_a_whole_answer_is_its_chunks_joined() -> None:
             chunks.take({"choices": [{"index": 0} | piece]})
         chunks.take({"choices": [{"index": 0, "delta": {}, "text": "", "finish_reason": "stop"}], "usage": usage})
         assert whole.is_complete and problems(whole, chunks) == set()
+
+
+def test_token_ids_are_told_apart() -> None:
+    def told(*ids: list[int]) -> Transcript:
+        made = Transcript()
+        for some in ids:
+            made.take({"choices": [{"index": 0, "text": "a", "token_ids": some, "finish_reason": "stop"}]})
+        return made
+
+    assert told([1], [2]).choices[0].token_ids == [1, 2]
+    assert problems(told([1], [2]), told([1], [2])) == set()
+    assert problems(told([1], [2]), told([1], [3])) != set()
