@@ -49,14 +49,15 @@ class AsyncEngine:
         self._thread.stop()
         self._executor.shutdown()
 
-    def add_request(self, request: Request) -> None:
+    def add_request(self, request: Request, template_seconds: float | None = None) -> None:
         """Tokenize, check and queue, from any thread; its id must be unique among running requests.
 
-        Raises InvalidRequest, InputProcessingError, Overloaded or EngineDead at once.
+        Raises InvalidRequest, InputProcessingError, Overloaded or EngineDead at once, and TakesLong
+        if the chat template takes more than `template_seconds` of processor time.
         """
         self.check_health()
         self.check_queue(request)
-        arrival = arrive(request, self.tokenizer, self.max_model_len)
+        arrival = arrive(request, self.tokenizer, self.max_model_len, template_seconds)
         self._thread.add(self._engine.admission.check(arrival))
 
     def compiles(self, request: Request) -> bool:

@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InputProcessingError, InvalidRequest
-from engine.text.template_process import FAILED, MAX_CPU_SECONDS, REFUSED, receive, send
+from engine.text.template_process import FAILED, MAX_CPU_SECONDS, REFUSED, UNFINISHED, receive, send
 
 ROOT = str(Path(__file__).resolve().parents[2])
 ANSWER_SECONDS = 60.0  # after which a process that neither answers nor computes (for example a stopped one) is killed
+
+
+class TakesLong(Exception):
+    """The conversation is not rendered after its first share of time."""
 
 
 class TemplateRenderer:
@@ -30,24 +34,28 @@ class TemplateRenderer:
         """Start a process for the first conversation."""
         self._idle.append(_TemplateProcess(self._source))
 
-    def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], seconds: float | None = None
+    ) -> str:
         """Raises InvalidRequest with the template's own complaint, InputProcessingError if it fails
-        or takes too much.
+        or takes too much, and TakesLong after `seconds` of processor time, if any are given.
         """
         try:
             process = self._idle.pop()
         except IndexError:
             process = _TemplateProcess(self._source)
         try:
-            text = process.render(messages, variables)
-        except (InvalidRequest, InputProcessingError):
+            text = process.render(messages, variables, seconds)
+        except (InvalidRequest, InputProcessingError, TakesLong):
             self._idle.append(process)
             raise
         except (EOFError, OSError) as error:
             process.end()
+            if process.has_used_share:
+                raise TakesLong from None
             if process.is_new or process.is_out_of_time:
                 raise InputProcessingError(process.why_it_ended(error)) from None
-            return self.render(messages, variables)  # it was killed, perhaps long ago
+            return self.render(messages, variables, seconds)  # it was killed, perhaps long ago
         except BaseException:  # for example Ctrl-C: its answer may still arrive, and the next call must not get it
             process.end()
             raise
@@ -75,11 +83,13 @@ class _TemplateProcess:
             )
         send(self._socket, source.encode())
 
-    def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
-        send(self._socket, pickle.dumps((list(messages), dict(variables)), pickle.HIGHEST_PROTOCOL))
+    def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], seconds: float | None) -> str:
+        send(self._socket, pickle.dumps((list(messages), dict(variables), seconds), pickle.HIGHEST_PROTOCOL))
         answer = receive(self._socket)
         self.is_new = False
         kind, text = answer[:1], answer[1:].decode(errors="surrogatepass")
+        if kind == UNFINISHED:
+            raise TakesLong
         if kind == REFUSED:
             raise InvalidRequest(f"the chat template refuses these messages: {text}", param="messages")
         if kind == FAILED:
@@ -94,6 +104,10 @@ class _TemplateProcess:
     @property
     def is_out_of_time(self) -> bool:
         return self._process.returncode == -signal.SIGXCPU
+
+    @property
+    def has_used_share(self) -> bool:
+        return self._process.returncode == -signal.SIGVTALRM
 
     def why_it_ended(self, error: BaseException) -> str:
         if self.is_out_of_time:

@@ -80,17 +80,20 @@ class Tokenizer:
         *,
         keep: int | None = None,
         add_special_tokens: bool = False,
+        template_seconds: float | None = None,
     ) -> list[int]:
-        """A conversation's token ids, up to the assistant's answer; the rest as for `encode`."""
-        return self._encode(
-            self.render_chat(prompt), max_tokens, "messages", keep, add_special_tokens=add_special_tokens
-        )
+        """A conversation's token ids, up to the assistant's answer; `template_seconds` as for
+        `render_chat`, the rest as for `encode`.
+        """
+        text = self.render_chat(prompt, template_seconds)
+        return self._encode(text, max_tokens, "messages", keep, add_special_tokens=add_special_tokens)
 
-    def render_chat(self, prompt: ChatPrompt) -> str:
+    def render_chat(self, prompt: ChatPrompt, template_seconds: float | None = None) -> str:
         """The conversation in the checkpoint's chat template.
 
         Raises InvalidRequest with the template's own complaint, InputProcessingError if it fails on
-        the messages, or takes too much time or memory.
+        the messages, or takes too much time or memory; TakesLong after `template_seconds` of
+        processor time, if any are given.
         """
         renderer = self._tool_renderer if prompt.tools else self._renderer
         if renderer is None:
@@ -98,7 +101,8 @@ class Tokenizer:
         for index, message in enumerate(prompt.messages):
             self._refuse_bare_special_tokens(index, message.get("content"))
         variables = {"add_generation_prompt": True, "tools": prompt.tools, "documents": None}
-        text = renderer.render(prompt.messages, variables | dict(prompt.variables) | self._special)
+        variables |= dict(prompt.variables) | self._special
+        text = renderer.render(prompt.messages, variables, template_seconds)
         return _up_to(text, prompt.messages[-1]["content"]) if prompt.continues else text
 
     def encode_word(self, word: str) -> list[int]:

@@ -11,6 +11,7 @@ import pytest
 from engine.errors import InputProcessingError
 from engine.request import ChatPrompt
 from engine.text import template_process
+from engine.text.template_renderer import TakesLong
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text.tokenizers import MESSAGES, write_tokenizer
 
@@ -21,6 +22,10 @@ BOMBS = {
     # processor time.
     "memory": "{% set ns = namespace(x='x' * 10 ** 6) %}{% for i in range(9) %}{% set ns.x = ns.x * 60 %}{% endfor %}",
     "constant": "{{ 'x' * 10 ** 12 }}",
+}
+LONG = {  # about half a second
+    "loop": "{% set r = range(5000) | list %}{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}",
+    "instruction": "{{ ('a' * (messages | length * 100000)).rfind('a' * 10000 + 'b' + 'a' * 10000) }}",
 }
 WHY = {
     "time": f"was ended after {template_process.MAX_CPU_SECONDS} s of computing",
@@ -85,6 +90,25 @@ def test_a_process_may_be_there_before_the_first_conversation(folder: Path) -> N
     (process,) = renderer._idle
     assert tokenizer.render_chat(ChatPrompt(MESSAGES)) == "ok"
     assert renderer._idle == [process]
+
+
+@pytest.mark.parametrize(("kind", "is_kept"), [("loop", True), ("instruction", False)])
+def test_a_conversation_may_be_given_a_first_share_of_time(folder: Path, kind: str, is_kept: bool) -> None:
+    """It is left between two of Python's instructions, or its process is ended; and it may be
+    rendered again.
+    """
+    template = f"{{% if messages[-1].content == 'long' %}}{LONG[kind]}{{% endif %}}ok"
+    (folder / "chat_template.jinja").write_text(template)
+    tokenizer = Tokenizer(str(folder))
+    long, short = (ChatPrompt([{"role": "user", "content": content}]) for content in ("long", "short"))
+    assert tokenizer.render_chat(short, 0.1) == "ok"
+    assert tokenizer._renderer is not None
+    before = list(tokenizer._renderer._idle)
+    with pytest.raises(TakesLong):
+        tokenizer.render_chat(long, 0.1)
+    assert (tokenizer._renderer._idle == before) is is_kept
+    assert tokenizer.render_chat(short, 0.1) == "ok"
+    assert tokenizer.render_chat(long).endswith("ok")
 
 
 def test_processes_end_with_their_tokenizer(folder: Path) -> None:
