@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import ray
 
+from cluster.launch.node.ray_processes import RayProcesses
 from engine.worker.local_executor import LocalExecutor
 from tests.cluster.workers.ranks import ROOT, make_config, run
 
@@ -20,19 +21,23 @@ def cluster() -> Iterator[None]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         folder = tempfile.mkdtemp(prefix="sq-", dir="/tmp")  # short: the paths of sockets are
-        ray.init(
-            address="local",
-            num_cpus=4,
-            include_dashboard=False,
-            object_store_memory=80 << 20,
-            runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
-            log_to_driver=False,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-        )
-        yield
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+        processes = RayProcesses()
+        try:
+            with processes.starting():
+                ray.init(
+                    address="local",
+                    num_cpus=4,
+                    include_dashboard=False,
+                    object_store_memory=80 << 20,
+                    runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
+                    log_to_driver=False,
+                    _node_ip_address="127.0.0.1",
+                    _temp_dir=folder,
+                )
+            yield
+        finally:
+            processes.shutdown()  # also what had started when `ray.init` failed
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 for all.
 """
 
+import contextlib
 import gc
 import shutil
 import tempfile
@@ -13,6 +14,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from cluster.launch.node.ray_processes import RayProcesses
 from cluster.workers.ray_executor import RayExecutor
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
@@ -42,14 +44,17 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     folder = Path(tempfile.mkdtemp(prefix="sq-", dir="/tmp"))
     monkeypatch.setenv("RAY_TMPDIR", str(folder))
     (folder / "ray").mkdir()  # where Cluster notes its address, which it takes to be there
-    cluster = Cluster(True, head_node_args={"num_cpus": 0, "temp_dir": str(folder), **NODE}, shutdown_at_exit=False)
-    try:
+    processes = RayProcesses()
+    with contextlib.ExitStack() as stack:
+        stack.callback(gc.collect)
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(processes.shutdown)  # and what a head had started that did not come up
+        with processes.starting():
+            head = {"num_cpus": 0, "temp_dir": str(folder), **NODE}
+            cluster = Cluster(True, head_node_args=head, shutdown_at_exit=False)
+        stack.callback(cluster.shutdown)
+        stack.callback(ray.shutdown)
         yield cluster
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
-        gc.collect()
 
 
 def run(executor: RayExecutor, epoch: int) -> list[list[int]]:

@@ -1,5 +1,6 @@
 """Steps that go to real processes and come back, or do not."""
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -78,18 +79,21 @@ def channel(deadline: StepDeadline) -> Iterator[tuple[StepChannel, list[int]]]:
     context = get_context("forkserver")
     context.set_forkserver_preload(["tests.cluster.workers.steps.test_step_channel"])
     processes = [context.Process(target=run_worker, args=(listener.address, listener.token, rank)) for rank in range(3)]
+    with contextlib.ExitStack() as stack:
+        for process in processes:
+            process.start()
+            stack.callback(process.kill)  # one that does not end by itself, or whose neighbour did not connect
+        connections = dict(listener.accept(time.monotonic() + SECONDS) for _ in range(2 * len(processes)))
+        listener.close()
+        steps = StepChannel([connections[str(rank)] for rank in range(3)], ["node-a", "node-a", "node-b"], deadline)
+        yield steps, [process.pid or 0 for process in processes]
+        steps.close()
+        for rank in range(3):
+            connections[f"line {rank}"].close()
+        for process in processes:
+            process.join(SECONDS)
+            assert process.exitcode is not None
     for process in processes:
-        process.start()
-    connections = dict(listener.accept(time.monotonic() + SECONDS) for _ in range(2 * len(processes)))
-    listener.close()
-    steps = StepChannel([connections[str(rank)] for rank in range(3)], ["node-a", "node-a", "node-b"], deadline)
-    yield steps, [process.pid or 0 for process in processes]
-    steps.close()
-    for rank in range(3):
-        connections[f"line {rank}"].close()
-    for process in processes:
-        process.join(SECONDS)
-        assert process.exitcode is not None
         process.close()
 
 
