@@ -68,7 +68,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "condition": ("calls", "delta_channel"),
         "running": ("delta_channel",),
         "requests": ("calls", "condition", "delta_channel", "running"),
-        "deployment": ("calls", "condition", "delta_channel", "requests"),
+        "departure": ("calls",),  # it holds its replica by a call to itself
+        "deployment": ("calls", "condition", "delta_channel", "departure", "requests"),
     },
     "cluster/gateway": {
         "requests": (),

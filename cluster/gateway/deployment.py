@@ -15,12 +15,12 @@ from cluster.gateway.http import Http
 from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.options import GatewayOptions
 from cluster.gateway.peers import PeerGateway
-from cluster.gateway.stop_signal import StopSignal
 from cluster.gateway.streams.stream_store import StreamStoreClient
 from cluster.logs import log_beside_serve
 from cluster.metrics.ledger import Ledger
 from cluster.owner import Owner
 from cluster.replica.serve_process import actor_name
+from cluster.stop_signal import StopSignal
 
 
 class GatewayDeployment:

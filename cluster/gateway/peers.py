@@ -7,12 +7,12 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from cluster.gateway.engines.questions import ask_all, ask_those_that_answer
-from cluster.gateway.engines.serve_status import running_replicas
 from cluster.gateway.gateway import Gateway
 from cluster.metrics.ledger import Ledger
 from cluster.metrics.ray_export import export_figures
 from cluster.metrics.text import FigureFamilies
 from cluster.replica.serve_process import actor_name
+from cluster.serve_status import running_replicas
 
 
 class PeerGateway(Gateway):

@@ -11,7 +11,7 @@ from cluster.launch.app_config import AppConfig, read_app_config
 from cluster.launch.packages import check_packages
 from cluster.logs import serve_logging
 from cluster.replica.delta_channel.server import BUSY_TURNS, TURN_SECONDS
-from cluster.replica.deployment import EngineDeployment
+from cluster.replica.deployment import END_SECONDS, EngineDeployment
 from cluster.workers.placement import make_bundles
 from engine.config import EngineConfig
 
@@ -20,7 +20,7 @@ MAX_ONGOING_REQUESTS = 100_000  # admission is up to the engine: Serve's own err
 # Of gateways: Serve gives requests to the application in the event loop that has the connections,
 # not in a thread beside it, to and from which every event would be passed.
 ONE_LOOP = {"env_vars": {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}}
-ENGINE_GRACE_SECONDS = 10.0  # for a replaced engine: its requests continue elsewhere after its step
+NOTICE_SECONDS = 1.0  # in which an engine that has nothing to do sees that Serve wants it to end
 
 
 def build_app(args: dict[str, Any]) -> serve.Application:
@@ -61,7 +61,7 @@ def _engines(config: AppConfig, engine_config: EngineConfig) -> serve.Applicatio
         # Three consecutive checks have to fail. Gateways notice dead replicas much sooner; this
         # must not end one that they know to be busy.
         health_check_timeout_s=BUSY_TURNS * TURN_SECONDS / 3,
-        graceful_shutdown_wait_loop_s=0.2,
-        graceful_shutdown_timeout_s=ENGINE_GRACE_SECONDS,
+        graceful_shutdown_wait_loop_s=NOTICE_SECONDS,
+        graceful_shutdown_timeout_s=config.patience + END_SECONDS,
         **make_bundles(engine_config),
-    ).bind(engine_config, owner.this_process(), config.telemetry)
+    ).bind(engine_config, owner.this_process(), config.telemetry, config.patience)

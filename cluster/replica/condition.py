@@ -23,7 +23,8 @@ class Condition:
 
     def __init__(self, engine: AsyncEngine, name: str) -> None:
         """`name`: the replica's."""
-        self.is_stopping = False  # the replica is told to end
+        self.is_leaving = False  # the replica is told to end, and serves until the next one is ready
+        self.is_stopping = False  # it ends
         self._totals = Totals(engine)
         self._engine = engine
         self._name = name
@@ -65,6 +66,7 @@ class Condition:
             self._engine.observer.arithmetic,
             self._engine.observer.queue_limits(),
             self._totals.now(),
+            self.is_leaving and not self.is_stopping,
         )
 
     def _problem(self, seconds: float) -> str | None:

@@ -13,8 +13,9 @@ from cluster.replica.answers import Answers
 from cluster.replica.calls.engines import Refusal
 from cluster.replica.condition import Condition
 from cluster.replica.delta_channel.messages import GatewayAddress
+from cluster.replica.departure import Departure
 from cluster.replica.requests import Requests
-from cluster.replica.serve_process import actor_name, end_at_sigterm, end_process, is_being_stopped
+from cluster.replica.serve_process import actor_name, end_at_sigterm, end_process
 from cluster.replica.traces import Traces
 from cluster.telemetry.tracing import NO_TELEMETRY, Telemetry
 from cluster.workers.executor import make_executor
@@ -27,6 +28,7 @@ from engine.request import Request
 logger = logging.getLogger("squadron.engine")
 
 REPORT_SECONDS = 0.2
+END_SECONDS = 10.0  # for a replica to end once it has handed back its requests
 FLUSH_SECONDS = 1.0  # for spans that wait, at the end
 
 
@@ -34,8 +36,9 @@ class EngineDeployment:
     """One engine and its workers, which live in the replica's placement group and die with it."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, config: EngineConfig, owner: Owner, telemetry: Telemetry = NO_TELEMETRY
+        self, config: EngineConfig, owner: Owner, telemetry: Telemetry = NO_TELEMETRY, patience: float = 0
     ) -> None:
+        """`patience`: seconds for which a replica that is to end waits for the next one."""
         log_beside_serve()
         self._loop = asyncio.get_running_loop()
         self._owner = owner
@@ -47,10 +50,14 @@ class EngineDeployment:
         self._condition = Condition(self._engine, self._name)
         self._traces = Traces(self._engine, self._name, telemetry)
         self._requests = Requests(self._engine, self._condition, self._traces)
+        self._departure: Departure | None = None  # once the engine has started, in Serve
         self._reporting: asyncio.Task[None] | None = None  # once the engine has started
+        self._leaving: asyncio.Task[None] | None = None  # once it is told to end
         self._engine.tokenizer.start()
         await asyncio.to_thread(self._engine.start)
         logger.info("fingerprint %s: %s", self._condition.fingerprint, self._engine.observer.arithmetic)
+        if self._name:
+            self._departure = Departure(self._name, config, patience)
         self._reporting = asyncio.create_task(self._report())
 
     async def generate(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
@@ -87,8 +94,15 @@ class EngineDeployment:
         return self._answers.model_info()
 
     def check_health(self) -> None:
-        """Raises EngineDead; Serve then replaces the replica."""
+        """Raises EngineDead, or ToldToStop after a SIGTERM; Serve then replaces the replica."""
         self._engine.check_health()
+        if self._departure is not None:
+            self._departure.check()
+
+    async def stay(self) -> None:
+        """See `Departure.stay`."""
+        assert self._departure is not None
+        await self._departure.stay()
 
     async def stop(self, caller: Owner) -> None:
         """End the workers; running requests are handed back. Raises NotOwner."""
@@ -98,8 +112,9 @@ class EngineDeployment:
         await asyncio.to_thread(self._engine.shutdown)
 
     async def __del__(self) -> None:
-        if self._reporting is not None:
-            self._reporting.cancel()
+        for task in (self._reporting, self._leaving):
+            if task is not None:
+                task.cancel()
         await self._traces.flush(FLUSH_SECONDS)
         await asyncio.to_thread(self._engine.shutdown)
         await self._requests.close()
@@ -108,19 +123,29 @@ class EngineDeployment:
         """Tell the gateways how the replica is, and see whether it is to end."""
         while True:
             self._requests.report()
-            if not self._condition.is_stopping and is_being_stopped():
-                self._hand_back()
+            if self._departure is not None and self._departure.is_told() and self._leaving is None:
+                self._leaving = asyncio.create_task(self._leave(self._departure))
             if self._engine.is_dead and self._name and not self._condition.is_stopping:
-                await self._leave()
+                await self._give_up()
             await asyncio.sleep(REPORT_SECONDS)
+
+    async def _leave(self, departure: Departure) -> None:
+        """Serve until the next replica is ready, if it has room, and hand back what still runs."""
+        if not self._condition.is_stopping and await departure.has_room(self._engine.observer.stats().num_gpu_blocks):
+            self._condition.is_leaving = True
+            await departure.wait()
+        if not self._condition.is_stopping:
+            self._hand_back()
+        await asyncio.sleep(REPORT_SECONDS)  # for the answers that are on their way
+        departure.leave(END_SECONDS)
 
     def _hand_back(self) -> None:
         """See `Requests.hand_back`; no more are taken."""
         self._condition.is_stopping = True
-        logger.info("told to stop: %d requests are handed back", len(self._requests))
+        logger.info("%d requests are handed back", len(self._requests))
         self._requests.hand_back()
 
-    async def _leave(self) -> None:
+    async def _give_up(self) -> None:
         """A replica that cannot answer any more is replaced as soon as its process has ended."""
         await asyncio.sleep(REPORT_SECONDS)  # for the answers that are on their way
         await asyncio.to_thread(self._engine.shutdown)

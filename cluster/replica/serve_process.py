@@ -20,11 +20,7 @@ def actor_name() -> str:
 
 
 def end_at_sigterm() -> None:
-    """Let SIGTERM end this process at once; other replicas continue its requests. Ray's own handler
-    waits until every call has ended. Meanwhile it accepts new calls and never starts them, so new
-    requests would wait for the longest stream. Python sets handlers from the main thread only, and
-    that thread is Ray's.
-    """
+    """Let SIGTERM end this process at once, as long as it starts; see `cluster.stop_signal`."""
     set_handler = ctypes.CDLL(None).signal
     set_handler.argtypes, set_handler.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     set_handler(signal.SIGTERM, signal.SIG_DFL)

@@ -70,7 +70,8 @@ def free_port() -> int:
 def server() -> Iterator[Server]:
     """With a receiver of its spans."""
     port = free_port()
-    with receiving() as receiver, ray_cluster(num_workers=4) as ray:
+    # Room for a second engine: one that is told to end serves until the next one is ready.
+    with receiving() as receiver, ray_cluster(num_workers=12) as ray:
         args = {"engine": ENGINE, "otlp_traces_endpoint": receiver.url, "collect_detailed_traces": "all"}
         with serving(build_app(args), host=LOOPBACK, port=port) as running:
             yield Server(port, ray, running.gateways, args, receiver)

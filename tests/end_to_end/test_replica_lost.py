@@ -2,12 +2,13 @@
 said.
 """
 
+import contextlib
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,8 +18,9 @@ import pytest
 import ray
 from ray import serve
 
-from cluster.gateway.engines.serve_status import running_replicas
 from cluster.launch.app import APP_NAME, build_app
+from cluster.serve_status import running_replicas
+from tests.end_to_end.chaos.processes import ENGINE as ENGINE_PROCESS
 from tests.end_to_end.chaos.processes import GATEWAY, PROXY, find, is_alive
 from tests.end_to_end.conftest import ENGINE, LOOPBACK, Server
 
@@ -57,7 +59,7 @@ def test_a_stream_outlives_its_engine_replica(server: Server, undisturbed: Any) 
     wait_until_healthy(server)
 
 
-def test_sigterm_ends_an_engine_replica_at_once(server: Server, undisturbed: Any) -> None:
+def test_sigterm_ends_an_engine_replica_at_once_where_no_second_one_has_room(server: Server, undisturbed: Any) -> None:
     """Not once its streams have ended, for which new requests would wait."""
     pid = engine(server)["pid"]
     ends = []
@@ -67,8 +69,47 @@ def test_sigterm_ends_an_engine_replica_at_once(server: Server, undisturbed: Any
         wait_until(lambda: not is_alive(pid), "the replica has not ended")
         ends.append("replica")
 
-    assert said_by(server, terminate, at_end=lambda: ends.append("stream")) == undisturbed
-    assert ends == ["replica", "stream"]
+    with taken(ray.available_resources()["CPU"] - 0.5):
+        assert said_by(server, terminate, at_end=lambda: ends.append("stream")) == undisturbed
+        assert ends == ["replica", "stream"]
+        wait_until_healthy(server)
+
+
+def test_an_engine_replica_that_got_a_sigterm_serves_until_the_next_one_is_ready(
+    server: Server, undisturbed: Any
+) -> None:
+    """And then hands over its streams."""
+    before = engine(server)
+    answers = []
+
+    def terminate() -> None:
+        os.kill(before["pid"], signal.SIGTERM)
+        with next_engine_stopped(before["pid"]):
+            wait_until(lambda: of_replica(server, before)["is_leaving"], "it does not say that it leaves")
+            answers.extend(short_answers(server))
+            after = of_replica(server, before)["stats"]
+            assert after["num_requests_finished"] - before["stats"]["num_requests_finished"] >= len(answers)
+        wait_until(lambda: not is_alive(before["pid"]), "the replica has not ended")
+
+    terminating = threading.Thread(target=terminate)
+    assert said_by(server, terminating.start) == undisturbed
+    while terminating.is_alive():  # so that the end falls into one
+        assert said_by(server, lambda: None) == undisturbed
+    assert answers == short_answers(server)
+    wait_until_healthy(server)
+
+
+def test_streams_outlive_an_engine_replica_that_is_killed_as_it_leaves(server: Server, undisturbed: Any) -> None:
+    before = engine(server)
+
+    def terminate() -> None:
+        os.kill(before["pid"], signal.SIGTERM)
+        with next_engine_stopped(before["pid"]):
+            wait_until(lambda: of_replica(server, before)["is_leaving"], "it does not say that it leaves")
+            os.kill(before["pid"], signal.SIGKILL)
+
+    assert said_by(server, terminate) == undisturbed
+    assert said_by(server, lambda: None) == undisturbed
     wait_until_healthy(server)
 
 
@@ -208,6 +249,46 @@ def engine(server: Server) -> dict[str, Any]:
     """The only engine's last report."""
     (report,) = httpx.get(f"{server.url}/debug/engines", timeout=DEADLINE_SECONDS).json()["engines"]
     return report
+
+
+def of_replica(server: Server, before: dict[str, Any]) -> dict[str, Any]:
+    """The same replica's last report."""
+    reports = httpx.get(f"{server.url}/debug/engines", timeout=DEADLINE_SECONDS).json()["engines"]
+    (report,) = [report for report in reports if report["replica"] == before["replica"]]
+    return report
+
+
+def short_answers(server: Server) -> list[str]:
+    client = server.client(timeout=DEADLINE_SECONDS)
+    return [
+        client.completions.create(model="demo", prompt=prompt, max_tokens=5, temperature=0).choices[0].text
+        for prompt in ("one", "two", "three")
+    ]
+
+
+@contextlib.contextmanager
+def next_engine_stopped(pid: int) -> Iterator[None]:
+    """The process of the engine replica after `pid` is stopped as soon as it is there, and goes on
+    at the end.
+    """
+    wait_until(lambda: set(find(ENGINE_PROCESS)) - {pid} != set(), "no other engine starts")
+    (other,) = set(find(ENGINE_PROCESS)) - {pid}
+    os.kill(other, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(other, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def taken(num_cpus: float) -> Iterator[None]:
+    """So many of Ray's CPUs are somebody else's."""
+    group = ray.util.placement_group([{"CPU": num_cpus}])
+    assert group.wait(DEADLINE_SECONDS)
+    try:
+        yield
+    finally:
+        ray.util.remove_placement_group(group)
 
 
 def actor_of(deployment: str) -> str:

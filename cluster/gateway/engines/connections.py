@@ -51,6 +51,10 @@ class Connections:
         """Each connected replica's last report, a fifth of a second old at most."""
         return self._server.reports()
 
+    def leaving(self) -> frozenset[str]:
+        """The names of replicas that leave and serve until others are ready."""
+        return frozenset(report.replica for report in self.reports() if report.is_leaving)
+
     def conditions(self) -> list[dict[str, Any]]:
         """The same, each as a dict."""
         return [asdict(report) for report in self.reports()]

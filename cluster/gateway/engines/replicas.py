@@ -30,7 +30,7 @@ class Replicas:
         """Have a replica make the journal's next attempt, for as long as this is open."""
         if journal.attempt > 0:
             self._history.begin_again(journal.request_id, journal.request.id)
-        call = self._engines.generate(journal.request, self.connections.address)
+        call = self._engines.generate(journal.request, self.connections.address, self.connections.leaving())
         watch = asyncio.create_task(self._watch(call, journal))
         try:
             yield

@@ -10,9 +10,9 @@ from ray.serve.handle import DeploymentHandle
 
 from cluster.gateway.engines.questions import ask_all, ask_those_that_answer, probe_all
 from cluster.gateway.engines.reach import BLIND_SECONDS, INTRODUCTION_SECONDS
-from cluster.gateway.engines.serve_call import ServeCall
-from cluster.gateway.engines.serve_status import ServeStatus, kill_replica, running_replicas
+from cluster.gateway.engines.serve_call import LeavingCall, ServeCall
 from cluster.replica.delta_channel.messages import GatewayAddress
+from cluster.serve_status import ServeStatus, kill_replica, running_replicas
 from engine.request import Request
 
 logger = logging.getLogger("squadron.gateway")
@@ -46,7 +46,12 @@ class ServeEngines:
                     logger.error("engine replicas run, and none told of its model for %.0f s", BLIND_SECONDS)
                     await self.leave()
 
-    def generate(self, request: Request, gateway: GatewayAddress) -> ServeCall:
+    def generate(
+        self, request: Request, gateway: GatewayAddress, leaving: frozenset[str] = frozenset()
+    ) -> ServeCall | LeavingCall:
+        running = running_replicas(self._engines) if leaving else None
+        if running is not None and running <= leaving:
+            return LeavingCall(min(leaving), request, gateway)
         return ServeCall(self._engines.generate.remote(request, gateway))
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:

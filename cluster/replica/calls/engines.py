@@ -70,9 +70,11 @@ class EngineCall(Protocol):
 class Engines(Protocol):
     """The engine replicas, whichever of them takes the next request."""
 
-    def generate(self, request: Request, gateway: GatewayAddress) -> EngineCall:
+    def generate(self, request: Request, gateway: GatewayAddress, leaving: frozenset[str] = frozenset()) -> EngineCall:
         """Have a replica begin the request, or go on with it where another one was lost, and send
         its deltas to the gateway; its id is different from that of every other request there is.
+
+        `leaving`: the names of replicas that take requests as long as no other one is ready.
         """
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:

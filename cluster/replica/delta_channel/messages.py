@@ -44,6 +44,7 @@ class EngineReport:
     arithmetic: dict[str, str] = field(default_factory=dict)  # what the fingerprint is computed from
     limits: QueueLimits | None = None
     totals: EngineTotals = field(default_factory=EngineTotals)
+    is_leaving: bool = False  # it is to end, and serves until the next one is ready
 
 
 @dataclass(frozen=True, slots=True)

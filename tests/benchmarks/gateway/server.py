@@ -48,7 +48,7 @@ class ScriptedEngines:
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
 
-    def generate(self, request: Request, gateway: GatewayAddress) -> OpenCall:
+    def generate(self, request: Request, gateway: GatewayAddress, leaving: frozenset[str]) -> OpenCall:
         self._writer.write(frame(msgspec.msgpack.encode(Order(gateway, request.id))))
         return OpenCall()
 

@@ -96,7 +96,7 @@ class Replicas:
         self.left = asyncio.Event()
         self.num_introductions = 0
 
-    def generate(self, request: Request, gateway: GatewayAddress) -> Call:
+    def generate(self, request: Request, gateway: GatewayAddress, leaving: frozenset[str]) -> Call:
         replica = self.replicas[min(request.resume.attempt, len(self.replicas) - 1)]
         return Call(replica, replica.answer(request, gateway))
 

@@ -89,6 +89,17 @@ def test_what_the_engine_says_and_what_the_replica_knows(clock: SimpleNamespace)
     assert replica.look().problem == "it is told to stop"
 
 
+def test_a_replica_that_leaves_is_well_until_it_ends(clock: SimpleNamespace) -> None:
+    engine: Any = Engine()
+    replica = Condition(engine, "replica")
+    replica.is_leaving = True
+    replica.check(REQUEST)
+    report = replica.look()
+    assert (report.problem, report.is_leaving) == (None, True)
+    replica.is_stopping = True
+    assert not replica.look().is_leaving
+
+
 def test_what_a_replica_does_not_take() -> None:
     engine: Any = Engine()
     replica = Condition(engine, "replica")

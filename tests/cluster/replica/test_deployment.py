@@ -59,7 +59,7 @@ class Replicas:
     def __init__(self, replicas: list[Replica]) -> None:
         self._replicas = replicas
 
-    def generate(self, request: Request, gateway: GatewayAddress) -> Call:
+    def generate(self, request: Request, gateway: GatewayAddress, leaving: frozenset[str]) -> Call:
         return Call(self._replicas[min(request.resume.attempt, len(self._replicas) - 1)].generate(request, gateway))
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> None:

@@ -6,7 +6,7 @@ import sys
 
 PROGRAM = """if True:
     import signal, sys, time
-    from cluster.gateway.stop_signal import has_sigterm_come, note_sigterm
+    from cluster.stop_signal import has_sigterm_come, note_sigterm
 
     note_sigterm()
     print(has_sigterm_come(), flush=True)
@@ -36,7 +36,7 @@ def test_sigterm_is_noted_once_and_ends_a_process_that_does_not_look() -> None:
 
 NOTED = """if True:
     import os, signal
-    from cluster.gateway.stop_signal import StopSignal, ToldToStop
+    from cluster.stop_signal import StopSignal, ToldToStop
 
     stop = StopSignal()
     stop.check()
@@ -49,6 +49,6 @@ NOTED = """if True:
 """
 
 
-def test_a_gateway_that_got_a_sigterm_is_unhealthy_from_then_on() -> None:
+def test_a_replica_that_got_a_sigterm_is_unhealthy_from_then_on() -> None:
     said = subprocess.run([sys.executable, "-c", NOTED], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines() == ["this gateway's process got a SIGTERM"] * 2
+    assert said.splitlines() == ["this process got a SIGTERM"] * 2

@@ -1,6 +1,6 @@
-"""SIGTERM for a gateway's process. Ray's own handler waits until every call has ended; meanwhile it
+"""SIGTERM for a replica's process. Ray's own handler waits until every call has ended; meanwhile it
 accepts new calls and never starts them, so new requests would wait for the longest stream, and then
-for the next gateway.
+for the next replica.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ class StopSignal:
         """
         self._has_come |= has_sigterm_come()
         if self._has_come:
-            raise ToldToStop("this gateway's process got a SIGTERM")
+            raise ToldToStop("this process got a SIGTERM")
 
 
 def note_sigterm() -> None:

@@ -11,7 +11,7 @@ from ray.exceptions import RayError
 from ray.serve._private.common import ReplicaState
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import DeploymentStatus, DeploymentStatusOverview
+from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, DeploymentStatus, DeploymentStatusOverview
 
 SERVE_NAMESPACE = "serve"  # where Serve names its actors
 STATUS_SECONDS = 3.0  # for Serve's controller to answer
@@ -39,14 +39,33 @@ class ServeStatus:
         num_running: int = status.replica_states.get(ReplicaState.RUNNING, 0)
         return num_running if sum(status.replica_states.values()) == num_running else None
 
+    async def awaits_replicas(self) -> bool:
+        """Whether the first one that runs, or any, is still to come; False for a deployment that is
+        being deleted.
+        """
+        try:
+            status = await self._application()
+        except (RayError, RayServeException, TimeoutError):
+            return True
+        deployment = None if status is None else status.deployments.get(self._replicas.deployment_name)
+        if status is None or deployment is None or status.status == ApplicationStatus.DELETING:
+            return False
+        states = deployment.replica_states
+        return not states.get(ReplicaState.RUNNING, 0) or bool(states.get(ReplicaState.STARTING, 0))
+
     async def _status(self) -> DeploymentStatusOverview | None:
         """None if Serve's controller does not answer."""
         try:
-            asking = asyncio.get_running_loop().run_in_executor(self._asking, serve.status)
-            status = await asyncio.wait_for(asking, STATUS_SECONDS)
-            return status.applications[self._replicas.app_name].deployments[self._replicas.deployment_name]
-        except (RayError, RayServeException, TimeoutError, KeyError):
+            status = await self._application()
+        except (RayError, RayServeException, TimeoutError):
             return None
+        return None if status is None else status.deployments.get(self._replicas.deployment_name)
+
+    async def _application(self) -> ApplicationStatusOverview | None:
+        """None if there is none. Raises RayError, RayServeException, TimeoutError."""
+        asking = asyncio.get_running_loop().run_in_executor(self._asking, serve.status)
+        status = await asyncio.wait_for(asking, STATUS_SECONDS)
+        return status.applications.get(self._replicas.app_name)
 
 
 def running_replicas(replicas: DeploymentHandle[Any]) -> set[str] | None:

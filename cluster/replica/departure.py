@@ -1,0 +1,95 @@
+"""How an engine replica leaves that is told to end, by SIGTERM or by Serve: where a second engine
+has room, the next one is started first, and this one serves until it is ready.
+
+Serve starts another replica as soon as this one fails its health checks, or as soon as Serve itself
+has told this one to stop. It then gives this one no more requests. Gateways do so themselves, by
+calls to the replica, as long as Serve lists no other one.
+"""
+
+import asyncio
+import logging
+import threading
+from contextlib import suppress
+
+from ray import serve
+from ray.exceptions import RayError
+
+from cluster.replica.calls.direct import call_replica, find_replica
+from cluster.replica.serve_process import end_process, is_being_stopped
+from cluster.serve_status import ServeStatus
+from cluster.stop_signal import ToldToStop, has_sigterm_come, note_sigterm
+from cluster.workers.room_beside import lacking
+from engine.config import EngineConfig
+
+logger = logging.getLogger("squadron.engine")
+
+LOOK_SECONDS = 0.2  # between looks whether the next one is ready
+ROOM_SECONDS = 3.0  # for Ray to say what is free
+
+
+class Departure:
+    """One replica's, in Serve. Lives in one event loop."""
+
+    def __init__(self, name: str, config: EngineConfig, patience: float) -> None:
+        """`name`: the replica's. `patience`: seconds that it waits for the next one."""
+        self._name = name
+        self._config = config
+        self._patience = patience
+        me = serve.get_replica_context()
+        self._status = ServeStatus(serve.get_deployment_handle(me.deployment, me.app_name))
+        self._has_sigterm = False
+        self._may_leave = False
+        self._has_left = asyncio.Event()
+        note_sigterm()
+
+    def is_told(self) -> bool:
+        """Whether the replica is to leave. Must be called every few seconds; ends the process at a
+        second SIGTERM.
+        """
+        if has_sigterm_come():
+            if self._has_sigterm:
+                end_process()
+            self._has_sigterm = True
+        return self._has_sigterm or is_being_stopped()
+
+    def check(self) -> None:
+        """Raises ToldToStop if Serve is to start the next replica, and end this one."""
+        if self._has_sigterm and self._may_leave:
+            raise ToldToStop("this process got a SIGTERM")
+
+    async def has_room(self, num_blocks: int) -> bool:
+        """Whether the next one can start beside this one; `num_blocks`: of its cache."""
+        try:
+            asking = asyncio.to_thread(lacking, self._config, num_blocks)
+            lack = await asyncio.wait_for(asking, ROOM_SECONDS)
+        except Exception as error:  # whatever Ray may raise while it ends
+            lack = f"it is not known what is free: {type(error).__name__}: {error}"
+        if lack is not None:
+            logger.info("told to stop, at once: the next engine cannot start before: %s", lack)
+            return False
+        logger.info("told to stop; it serves until the next engine is ready, %g s at most", self._patience)
+        return True
+
+    async def wait(self) -> None:
+        """Return when the next one is ready, or after `patience` seconds."""
+        with suppress(TimeoutError, RayError, ValueError):
+            call_replica(await asyncio.to_thread(find_replica, self._name), "stay")
+            self._may_leave = True
+            async with asyncio.timeout(self._patience):
+                while not is_being_stopped() or await self._status.awaits_replicas():
+                    await asyncio.sleep(LOOK_SECONDS)
+
+    async def stay(self) -> None:
+        """Return at `leave`: Serve ends no replica that has an open call."""
+        await self._has_left.wait()
+
+    def leave(self, seconds: float) -> None:
+        """The requests have been handed back: end the process, unless Serve does within
+        `seconds`.
+        """
+        self._has_left.set()
+        if not is_being_stopped():
+            end_process()
+        timer = threading.Timer(seconds, end_process)
+        timer.daemon = True
+        timer.start()

@@ -1,0 +1,68 @@
+"""Whether an engine could start beside one like it: what that takes, against what is free."""
+
+import ray
+from ray._private.state import available_resources_per_node
+
+from cluster.checkpoint.size import size_up
+from cluster.memory import available_memory, human
+from cluster.workers.nodes_memory import bytes_per_block
+from cluster.workers.placement import Bundle, has_gpus, make_bundles
+from engine.config import EngineConfig
+
+PROCESS_BYTES = 300 << 20  # of a driver or worker beside weights and cache: Python, torch, Ray
+
+
+def lacking(config: EngineConfig, num_blocks: int) -> str | None:
+    """What a second engine of that configuration lacks beside the one in this process, a line; None
+    if there is room. `num_blocks`: of this one's cache. Asks Ray, which may block.
+
+    What is free in memory is measured on this node only, and where the CPU computes.
+    """
+    free = available_resources_per_node()
+    here = free.get(ray.get_runtime_context().get_node_id(), {})
+    bundles = _all_bundles(config)
+    if not fit(bundles, list(free.values())):
+        return f"it needs {_sum(bundles)}, each part on one node, and free are {_sum(list(free.values()))}"
+    if has_gpus(config) or not any(fit([bundle], [here]) for bundle in bundles):
+        return None
+    needed, available = memory_bytes(config, num_blocks), available_memory()
+    if needed > available:
+        return f"it needs {human(needed)} of memory, and {human(available)} are available here"
+    return None
+
+
+def memory_bytes(config: EngineConfig, num_blocks: int) -> int:
+    """What an engine with such a cache takes, on all its ranks."""
+    num_workers = 0 if config.runs_in_process else config.world_size + config.num_spare_workers
+    weights = config.world_size * size_up(config).weight_bytes
+    return weights + num_blocks * bytes_per_block(config) + (1 + num_workers) * PROCESS_BYTES
+
+
+def fit(bundles: list[Bundle], nodes: list[Bundle]) -> bool:
+    """Whether every bundle finds a node with as much, the largest first, each on the fullest node
+    that has room for it.
+    """
+    rest = [dict(node) for node in nodes]
+    for bundle in sorted(bundles, key=_size, reverse=True):
+        able = [node for node in rest if all(node.get(name, 0) >= amount for name, amount in bundle.items())]
+        if not able:
+            return False
+        node = min(able, key=_size)
+        node.update({name: node[name] - amount for name, amount in bundle.items() if amount})
+    return True
+
+
+def _all_bundles(config: EngineConfig) -> list[Bundle]:
+    options = make_bundles(config)
+    driver = options["ray_actor_options"]
+    alone = {"CPU": driver["num_cpus"], "GPU": driver.get("num_gpus", 0)}
+    return list(options.get("placement_group_bundles", [alone]))
+
+
+def _size(resources: Bundle) -> tuple[float, float]:
+    return resources.get("GPU", 0), resources.get("CPU", 0)
+
+
+def _sum(resources: list[Bundle]) -> str:
+    gpus, cpus = (sum(sizes) for sizes in zip(*map(_size, resources), strict=True)) if resources else (0, 0)
+    return f"{gpus:g} GPU(s) and {cpus:g} CPU(s)"
