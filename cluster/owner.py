@@ -1,8 +1,8 @@
 """Only the process that built an application may end it, although every Ray job of the cluster can
 get the same handles.
 
-This prevents mistakes. It is not access control: whoever is admitted to a Ray cluster may run code
-on it and kill its actors.
+This prevents mistakes. It is not access control: a job that may connect to a Ray cluster may run
+code on it and kill its actors.
 """
 
 import functools

@@ -21,8 +21,8 @@ class Service(Protocol):
 
         The first delta carries prompt_token_ids, and prompt_logprobs if requested; `prompt` is the
         prompt's text, decoded if it came as token ids. Closing the generator aborts the request.
-        While somebody waits for the generator's next delta, which is never the first, one that says
-        nothing but text may be given to `shortcut`: then nobody needs to wake.
+        While a reader waits for the generator's next delta (not the first), a delta that is only
+        text may be given to `shortcut` instead: then the reader does not wake.
         Raises, before the first delta, InvalidRequest for what only the engine can know (a prompt
         too long: `context_length_exceeded`) or Overloaded, and at any time InputProcessingError,
         EngineDead, FingerprintChanged, RequestQuarantined or an ApiError.

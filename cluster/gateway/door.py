@@ -69,9 +69,9 @@ class Door:
             self._check_share(more, share, fill.room.num_requests - waiting.num_requests, wait)
 
     def _check_share(self, more: Load, share: Share, room: float, wait: float | None) -> None:
-        """A key may have so many requests waiting in proportion to the room that is left. So no key
-        fills the queue, and the more keys do their part, the less each has: whoever comes finds
-        room (dynamic thresholds: Choudhury and Hahne, 1998).
+        """Limits a key's waiting requests in proportion to the room that is left, so that no key
+        fills the queue and a new key always finds room. The more keys wait, the less each may have
+        (dynamic thresholds: Choudhury and Hahne, 1998).
         """
         num_waiting = self._journals.waiting.num_of[share.key]
         if num_waiting and num_waiting + more.num_requests > WAITING_PER_ROOM * share.weight * room:

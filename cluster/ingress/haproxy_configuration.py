@@ -72,13 +72,13 @@ _MORE: dict[str, list[str]] = {
         "timeout check 5s",  # a gateway that is busy is there
         # A request is sent to another gateway only if all of it was here when the first one got it.
         "option http-buffer-request",
-        "option http-ignore-probes",  # who says nothing is told nothing
-        "option clitcpka",  # whoever has left without a word is noticed by the kernel
+        "option http-ignore-probes",  # no answer to connections that send nothing
+        "option clitcpka",  # so that the kernel notices peers that are gone without closing
         "option srvtcpka",
     ],
     f"frontend {FRONTEND}": [
         "acl is_local src 127.0.0.0/8 ::1",
-        # The gateway takes for local who comes from loopback without this header.
+        # A request from loopback without this header counts as local at the gateway.
         "http-request add-header x-forwarded-for %[src] unless is_local",
         f"{_CONNECT.rule()} if METH_CONNECT",
         f"{_NOT_FOUND.rule()} if {{ path_end -i /-/routes }}",
@@ -134,7 +134,7 @@ def _changed(name: str, body: list[str], place: Place) -> Iterator[str]:
         if line.startswith("bind ") and name == f"frontend {FRONTEND}":
             yield _bind(line, place)
             if place.has_certificate:
-                # For a TLS handshake: no other limit is. Who waits for an answer has time.
+                # The only limit of a TLS handshake. It does not apply while an answer is awaited.
                 yield f"timeout client {HANDSHAKE_SECONDS}s"
             yield from _MORE[name]
         elif line.startswith("http-reuse "):

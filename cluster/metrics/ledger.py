@@ -1,12 +1,12 @@
-"""The last figures of every process that there is or was, so that a sum over them never falls.
+"""The last figures of every process, running or ended, so that a sum over them never falls.
 
-A process has a name that no other process ever has, and its figures bear the time at which it made
-them. Whoever asks for a sum shows what it knows, and is told what others know; of two figures of
-the same process the later ones count. So after a question all know the same, and what a process
-had counted outlives it, as long as one of those who were told of it lives.
+Each process has a unique name, and its figures bear the time at which it made them. To add them up,
+two processes exchange their ledgers; of two entries for one process the later one counts. After an
+exchange both know the same. What a process has counted outlives it, as long as any process that
+has its entry runs.
 
-To bound what is kept, the figures of processes of which nothing new came for long are added up.
-That all do so at about the same time is not needed: whoever has done it says of whom.
+To bound the ledger's size, entries that have not changed for long are merged into one sum.
+Processes need not do this at the same time: a merged sum names the entries that it contains.
 """
 
 from collections import deque

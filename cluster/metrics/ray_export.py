@@ -38,7 +38,7 @@ async def export_figures(figures: Callable[[], Awaitable[Collector]]) -> None:
 
 
 def has_agent() -> bool:
-    """Whether figures that a process leaves with Ray on this node are for somebody to read."""
+    """Whether Ray has an agent on this node, which collects the figures that processes record."""
     if os.environ.get(COLLECTS, "1").lower() in ("0", "false"):
         return False
     try:

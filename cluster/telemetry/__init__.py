@@ -1,3 +1,3 @@
-"""What is told of requests to those who watch the server: spans and log lines. Numbers, ids and
-words of ours; never text of a prompt or of an answer, and no key.
+"""Spans and log lines of requests, for operators. They hold numbers, ids and our own words; never
+text of a prompt or of an answer, and no key.
 """

@@ -32,9 +32,9 @@ class QueueLimits:
     """One engine's.
 
     By default as many requests may wait as may run at once, and their prompts may fill the cache
-    once. So the last one of a full queue waits about as long as those before it take to answer, and
-    clients that bear the one bear the other. A longer queue answers no more requests a second: it
-    answers them later, many of them to nobody.
+    once. So the last one of a full queue waits about as long as those before it take to answer. A
+    longer queue answers no more requests a second: it answers them later, many of them to clients
+    that have left.
     """
 
     max_waiting: Load

@@ -8,7 +8,7 @@ import numpy as np
 
 class Matcher(Protocol):
     """Where a sequence is in its grammar: a function of the grammar and of the tokens taken, so
-    that whoever has these can make it again. Not thread-safe.
+    that it can be made again from these. Not thread-safe.
     """
 
     @property

@@ -1,5 +1,5 @@
-"""What a rank has from its start to its end, whoever the other ranks are: its device, and its shard
-of the model with its weights.
+"""What a rank keeps from its start to its end, over all epochs: its device, and its shard of the
+model with its weights.
 """
 
 import os

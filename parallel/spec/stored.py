@@ -48,8 +48,8 @@ def _wrong(name: str, tensor: Stored, shapes: Shapes) -> str | None:
 
 
 def _mixed_halves(tensors: Mapping[str, Stored]) -> str | None:
-    """Of bf16 and fp16: nobody mixes them on purpose, and one read as the other is finite
-    nonsense.
+    """What is wrong if there are bf16 and fp16: mixing them is a mistake, and one read as the other
+    gives finite but wrong numbers.
     """
     halves = {kind: [name for name, tensor in tensors.items() if tensor.dtype == kind] for kind in ("F16", "BF16")}
     rare, usual = sorted(halves, key=lambda kind: len(halves[kind]))

@@ -1,6 +1,6 @@
-"""Watches requests for those who observe the server: a span and a log line for each.
+"""A span and a log line for each request, for operators.
 
-All is read from the journal when the request has ended: a delta costs nothing here.
+All of it is read from the journal when the request has ended: a delta costs nothing here.
 """
 
 import asyncio

@@ -70,8 +70,8 @@ class WorkerProcess:
         return line
 
     def _forget(self) -> None:
-        """Kill a process that opened no line, and let nobody wait for its end, which only a line
-        would show.
+        """Kill a process that opened no line, and forget it: its end must not be awaited, since
+        only a line would show it.
         """
         if self._local is not None:
             self._local.kill()

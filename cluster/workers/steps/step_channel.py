@@ -1,5 +1,5 @@
-"""The driver's end of the step channel: one epoch's connections, who reads them, and the first
-failure.
+"""The driver's end of the step channel: one epoch's connections, the thread that reads them, and
+the first failure.
 """
 
 import logging

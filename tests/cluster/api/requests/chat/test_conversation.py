@@ -18,7 +18,7 @@ CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{
 
 def converse(*messages: dict[str, Any], model: Model = MODEL, reasons: bool = True, **fields: Any) -> ChatPrompt:
     request = ChatRequest.model_validate({"model": "m", "messages": list(messages) or [USER]} | fields)
-    return conversation(request, model, reasons=reasons)
+    return conversation(request, request.messages, model, reasons=reasons)
 
 
 def test_messages_in_the_templates_form() -> None:
