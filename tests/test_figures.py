@@ -18,8 +18,10 @@ from tests.figures import (
 )
 
 TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in sources(ROOT)}
-# Modules that import more than MANY_IMPORTS others. The list only becomes shorter: whoever cuts one
-# of them strikes it out.
+# Modules that import more than MANY_IMPORTS others; a module that is cut is struck out here. The
+# two deployments are what Serve calls by name: half of what they import are the types of these
+# calls, the other half the parts that they put together, and a part that only passed calls on would
+# hide that and shorten nothing. A model runner is one step in its order: inputs, layers, sampling.
 COMPOSING = {
     "cluster/gateway/deployment.py",
     "cluster/replica/deployment.py",
