@@ -2,9 +2,11 @@
 
 import random
 
+import numpy as np
 import pytest
 
 import engine.batch.batch
+import engine.batch.masks
 import engine.batch.sampling_rows
 import engine.core.llm_engine
 import engine.scheduling.queues
@@ -19,6 +21,7 @@ from tests.engine.support.workloads import essence, make_engine, random_knobs, r
 from tests.engine.walks.test_random_walks import undisturbed
 
 NUM_WORKLOADS = 120
+WORDS = 2  # of a mask
 
 
 def fork_without_references(self, parent, child):
@@ -124,6 +127,16 @@ def force_before_the_tokens_are_known(self, num_unknown):
     return True
 
 
+def masks_before_their_tokens(plan):
+    return True
+
+
+def masks_of_the_first_row(plan, epoch, stuck, original=engine.batch.masks.step_masks):
+    masks = original(plan, epoch, stuck)
+    masks.mask_words[:] = np.resize(masks.mask_words[:WORDS], len(masks.mask_words))
+    return masks
+
+
 def fork_shares_tokens(self, choice, original=Sequence.fork):
     child = original(self, choice)
     child.token_ids = self.token_ids
@@ -166,6 +179,8 @@ PLANTED = [
     (engine.core.llm_engine, "build_request", position_of_the_step),
     (engine.batch.sampling_rows, "_biases", one_token_short_of_min_tokens),
     (Thinking, "is_free_after", force_before_the_tokens_are_known),
+    (engine.batch.masks, "is_known", masks_before_their_tokens),
+    (engine.batch.masks, "step_masks", masks_of_the_first_row),
     (Sequence, "fork", fork_shares_tokens),
 ]
 
