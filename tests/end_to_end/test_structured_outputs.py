@@ -23,13 +23,6 @@ MESSAGES = [{"role": "user", "content": "Tell me about Ada, please."}]
 HOSTILE = {"allOf": [{"type": "string", "pattern": f".*{letter}"} for letter in "abcdefghijklmnopqrstuvwxyz"]}
 
 
-TAGS = {
-    "type": "structural_tag",
-    "triggers": [" "],  # after each space, so that there are some
-    "structures": [{"begin": " <n>", "schema": {"enum": [1, 2]}, "end": "</n>"}],
-}
-
-
 class Pet(pydantic.BaseModel):
     kind: Literal["cat", "dog"]
     lives: int = pydantic.Field(ge=0, le=9)
@@ -69,7 +62,6 @@ def test_parse_returns_the_clients_own_model(server: Server) -> None:
         ({"extra_body": {"structured_outputs": {"choice": ["red", "blue"]}}}, lambda text: text in ("red", "blue")),
         ({"extra_body": {"guided_regex": "[0-9]{4}"}}, lambda text: len(text) == 4 and text.isdigit()),
         ({"extra_body": {"guided_grammar": 'root ::= "a" | "b" root'}}, lambda text: set(text) <= {"a", "b"}),
-        ({"extra_body": {"response_format": TAGS}}, lambda text: all(part in ("1", "2") for part in tagged(text))),
     ],
 )
 def test_whole_and_streamed_answers_are_the_same(
@@ -100,11 +92,6 @@ def test_the_handle_takes_the_same_fields(server: Server) -> None:
         answer = server.handle.chat.remote({"messages": MESSAGES, "max_tokens": 1500, **asked}).result()
         assert answer["error"] is None
         jsonschema.validate(json.loads(answer["outputs"][0]["text"]), LONG)
-
-
-def tagged(text: str) -> list[str]:
-    """What is between the marks, after each space."""
-    return [part.partition("</n>")[0].removeprefix("<n>") for part in text.split(" ")[1:]]
 
 
 @pytest.fixture(scope="module")
