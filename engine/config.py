@@ -52,6 +52,8 @@ class EngineConfig(BaseModel):
     watermark: float = Field(0.01, ge=0, lt=1)  # share of blocks kept free when a new request is admitted
     max_num_queued_reqs: int | None = Field(None, ge=0)  # None: max_num_seqs; 0: no limit
     max_num_queued_tokens: Size | None = Field(None, ge=0)  # of their prompts; None: the cache's; 0: no limit
+    pooling_type: Literal["auto", "last", "mean"] = "auto"  # of embeddings; auto: as the model's modules.json says
+    pooling_normalize: bool | None = None  # whether embeddings have length 1; None: likewise
     max_restarts: int = Field(3, ge=0)  # consecutive failed restarts of workers before the engine gives up
     num_spare_workers: int = Field(1, ge=0)  # idle processes per node, 0.2 GB each, ready to replace a lost CPU worker
     elastic: bool = False  # continue with fewer tensor-parallel ranks if a lost node is not replaced

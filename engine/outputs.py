@@ -5,6 +5,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+NO_SUMS = np.empty((0, 0), np.int64)
+NO_FLAGS = np.empty(0, np.bool_)
 Phase = Literal["queue", "prefill", "decode", "preemption", "swap", "recovery"]
 FinishReason = Literal["stop", "length", "abort", "error"]
 MAX_SPELLS = 64  # of a request that are kept: one may be preempted any number of times
@@ -26,6 +28,10 @@ class SamplerOutput:
     top_ids: np.ndarray  # [R, K] int32, most likely first; ties by lower id
     top_logprobs: np.ndarray  # [R, K] float32
     execute_ns: np.ndarray  # [ranks] int64: nanoseconds each rank spent on the step
+    # A row per pooled range: the sum of its hidden states, in `engine.pooling`'s UNIT, and whether
+    # all were finite.
+    pooled_sums: np.ndarray = field(default_factory=lambda: NO_SUMS)  # [P, D] int64
+    pooled_are_finite: np.ndarray = field(default_factory=lambda: NO_FLAGS)  # [P] bool
 
 
 class Logprob(NamedTuple):
@@ -98,6 +104,7 @@ class CompletionOutput:
     logprobs: list[PositionLogprobs] | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None  # None for EOS, else the stop string or stop token id
+    pooled: bytes | None = None  # float32 numbers, of a request that asked for these: see `engine.pooling`
 
     @property
     def finished(self) -> bool:

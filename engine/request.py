@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
+from engine.pooling import Pooling
 from engine.sampling_params import INT64_MAX, SamplingParams
 
 
@@ -75,6 +76,7 @@ class Request:
     prompt: Prompt
     params: SamplingParams
     _: KW_ONLY
+    pooling: Pooling | None = None  # asked for instead of tokens
     priority: int = 0  # lower is served first if scheduling_policy is "priority"
     cache_salt: str | None = None  # only requests of the same salt share cached prefixes
     share: Share = NO_KEY

@@ -1,11 +1,13 @@
 """A step as a value: everything the workers need, in flat arrays."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from engine.sampling_columns import SamplingColumns
+
+NO_RANGES = np.empty((0, 2), np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class ExecuteModelRequest:
     blocks_to_swap_in: np.ndarray  # [*, 2] int32: host block -> device block
     blocks_to_copy: np.ndarray  # [*, 2] int32: device block -> device block
     awaits_masks: bool = False  # its `StepMasks` follow, for which sampling waits
+    # Token rows [first, end) whose hidden states are summed.
+    pooled_ranges: np.ndarray = field(default_factory=lambda: NO_RANGES)  # [P, 2] int32
 
 
 @dataclass(frozen=True, slots=True)

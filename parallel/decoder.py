@@ -98,3 +98,7 @@ class Decoder:
     def logits(self, residual: Tensor) -> Tensor:
         """residual [R, D] dtype of the last stage -> [R, V] float32, on each of its ranks."""
         return self.head(self.norm(residual))
+
+    def hidden_states(self, residual: Tensor) -> Tensor:
+        """residual [R, D] dtype of the last stage -> the same, behind the final norm."""
+        return self.norm(residual)

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from parallel.errors import InvalidCheckpoint
 from parallel.spec.decoder import Shapes
-from parallel.spec.stored import INDEX_FILE, SINGLE_FILE, complaint
+from parallel.spec.stored import INDEX_FILE, SINGLE_FILE, as_the_model_names, complaint
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class StoredTensor:
 
     path: Path
     file: Any  # of safe_open
+    name: str  # in the file
     shape: tuple[int, ...]
     dtype: str  # in safetensors' notation
 
@@ -36,6 +37,7 @@ def stored_tensors(folder: Path, shapes: Shapes, unused: Set[str]) -> dict[str, 
         for name in sorted(names - stored.keys()):
             raise InvalidCheckpoint(f"{path}: tensor {name} is missing, though {INDEX_FILE} says it is there")
         tensors |= stored
+    tensors = as_the_model_names(tensors)
     if (wrong := complaint(folder, tensors, shapes, unused)) is not None:
         raise InvalidCheckpoint(wrong)
     return tensors
@@ -72,4 +74,6 @@ def _open(path: Path) -> dict[str, StoredTensor]:
         raise InvalidCheckpoint(f"{path} is missing") from None
     except (SafetensorError, OSError) as error:
         raise InvalidCheckpoint(f"{path} cannot be read: {error}") from None
-    return {name: StoredTensor(path, file, tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+    return {
+        name: StoredTensor(path, file, name, tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()
+    }

@@ -71,8 +71,8 @@ class Checkpoint:
     def read(self, name: str, rows: slice, columns: slice | None = None) -> Tensor:
         tensor = self.tensors[name]
         if name in self._digests and name not in self._hashing:
-            self._hashing[name] = self._threads.submit(_digest, tensor.file, name)
-        stored: Tensor = tensor.file.get_slice(name)[rows if columns is None else (rows, columns)]
+            self._hashing[name] = self._threads.submit(_digest, tensor.file, tensor.name)
+        stored: Tensor = tensor.file.get_slice(tensor.name)[rows if columns is None else (rows, columns)]
         part = stored.to(self.device, self.dtype, copy=True, memory_format=torch.contiguous_format)
         if not _is_finite(part):
             raise InvalidCheckpoint(f"{tensor.path}: tensor {name} holds NaN or infinity, as {part.dtype}")

@@ -8,7 +8,7 @@ from cluster.api.model import Model
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
 from cluster.api.responses.streams import StreamStore
-from cluster.api.routes import about, debug, generation, health, incoming, metrics, models, outgoing
+from cluster.api.routes import about, debug, generation, health, incoming, metrics, models, outgoing, pooled
 from cluster.api.service import Service
 from cluster.metrics.counters import Counters
 
@@ -29,11 +29,10 @@ def build(
     """
     options = options or HttpOptions()
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
-    generation.add_routes(
-        app.router,
-        incoming.Incoming(service, model, bodies or Bodies(), strict_fields=options.strict_fields),
-        outgoing.Outgoing(service, model, streams),
-    )
+    inward = incoming.Incoming(service, model, bodies or Bodies(), strict_fields=options.strict_fields)
+    outward = outgoing.Outgoing(service, model, streams)
+    generation.add_routes(app.router, inward, outward)
+    pooled.add_routes(app.router, inward, outward)
     models.add_routes(app.router, model)
     health.add_routes(app.router, service)
     debug.add_routes(app.router, service)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.api.answers.form import ToolFormat
+from engine.pooling import Embedding, Pooling
 from engine.text.text_limit import TextLimit
 
 
@@ -17,4 +18,7 @@ class Model:
     special_ids: frozenset[int] = frozenset()  # tokens that a text does not show by default
     tool_format: ToolFormat | None = None  # in which it writes calls; None: its chat template takes no tools
     reasoning_ids: tuple[int, int] | None = None  # the tokens at both ends of its reasoning
+    hidden_size: int = 0  # numbers of an embedding
+    embedding: Embedding = field(default_factory=Embedding)  # how it makes them
+    judging: Pooling | None = None  # what says how well a document fits; None: it cannot tell
     text_limit: TextLimit | None = None  # of a prompt; None: only the engine can tell what fits

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-KINDS = ("greedy", "seeded", "stop", "penalties", "choices", "logprobs", "chat", "schema", "ids", "tools")
+KINDS = ("greedy", "seeded", "stop", "penalties", "choices", "logprobs", "chat", "schema", "ids", "tools", "embeddings")
 WORDS = (
     "rain harbour seven lantern under march copper the river counts slow engine glass north of winter paper bird "
     "quiet field before light and stone they carry morning away from old tower green little bridge"
@@ -27,7 +27,7 @@ TOOLS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ChaosRequest:
-    """`body` is JSON for POST `path`; a stream with usage at its end."""
+    """`body` is JSON for POST `path`; a stream with usage at its end, but for embeddings."""
 
     index: int
     kind: str
@@ -47,6 +47,8 @@ def make_requests(
 
 def _make(index: int, kind: str, model: str, max_tokens: int, generator: random.Random) -> ChaosRequest:
     text = " ".join(generator.choice(WORDS) for _ in range(generator.randint(4, 40)))
+    if kind == "embeddings":
+        return ChaosRequest(index, kind, "/v1/embeddings", {"model": model, "input": [text * 8, text]})
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": max_tokens,

@@ -37,20 +37,21 @@ class Transcript:
         )
 
     def take(self, event: dict[str, Any]) -> bool:
-        """Add a chunk of a stream of completions or chat completions, or a complete answer; returns
-        whether it had a part of an answer.
+        """Add a chunk of a stream of completions or chat completions, or a complete answer, also of
+        embeddings; returns whether it had a part of an answer.
         """
         usage = event.get("usage")
         if usage is not None:
-            self.usage = usage["prompt_tokens"], usage["completion_tokens"]
-        for part in event["choices"]:
+            self.usage = usage["prompt_tokens"], usage.get("completion_tokens", 0)
+        parts = event["choices"] if "choices" in event else [_vector(item) for item in event["data"]]
+        for part in parts:
             choice = self.choices.setdefault(part["index"], Choice())
             choice.text += _text(part)
             choice.tokens += _tokens(part.get("logprobs") or {})
             choice.token_ids += part.get("token_ids") or ()
             choice.finish_reason = part.get("finish_reason") or choice.finish_reason
             choice.stop_reason = part.get("stop_reason") or choice.stop_reason
-        return bool(event["choices"])
+        return bool(parts)
 
     def digest(self) -> str:
         """SHA-256 of all of it, in hexadecimal."""
@@ -59,6 +60,12 @@ class Transcript:
             for index, choice in sorted(self.choices.items())
         ]
         return hashlib.sha256(json.dumps([choices, self.usage]).encode()).hexdigest()
+
+
+def _vector(item: dict[str, Any]) -> dict[str, Any]:
+    """An embedding as a choice: each number's bits are a token."""
+    numbers = " ".join(float(number).hex() for number in item["embedding"])
+    return {"index": item["index"], "text": numbers, "finish_reason": "stop"}
 
 
 def _text(part: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.errors import InvalidConfig
 from parallel.spec.decoder import Shapes
-from parallel.spec.stored import FLOAT_BYTES, INDEX_FILE, SINGLE_FILE, complaint
+from parallel.spec.stored import FLOAT_BYTES, INDEX_FILE, SINGLE_FILE, as_the_model_names, complaint
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 LENGTH_BYTES = 8  # of the header's length, at the beginning of a file
@@ -30,8 +30,8 @@ class StoredTensor:
 
 
 def read_tensors(folder: Path) -> dict[str, StoredTensor]:
-    """Every tensor of a folder's weight files. Raises InvalidConfig naming the file, and the tensor
-    if there is one.
+    """Every tensor of a folder's weight files, by the model's name for it. Raises InvalidConfig
+    naming the file, and the tensor if there is one.
     """
     tensors: dict[str, StoredTensor] = {}
     for path, promised in weight_files(folder).items():
@@ -41,7 +41,7 @@ def read_tensors(folder: Path) -> dict[str, StoredTensor]:
         for name in sorted(tensors.keys() & stored.keys()):
             raise InvalidConfig(f"{path}: tensor {name} is also in {tensors[name].path.name}")
         tensors |= stored
-    return tensors
+    return as_the_model_names(tensors)
 
 
 def check_tensors(folder: Path, tensors: Mapping[str, StoredTensor], shapes: Shapes, unused: frozenset[str]) -> None:

@@ -47,6 +47,8 @@ DESCRIPTIONS = {
     "watermark": "share of the blocks kept free when a request is admitted",
     "max_num_queued_reqs": "most waiting requests; further ones get 503; default: max_num_seqs; 0: no limit",
     "max_num_queued_tokens": "most tokens of waiting requests' prompts; default: as many as the cache has; 0: no limit",
+    "pooling_type": "embeddings: of the last token, or the mean; auto: the model's modules.json, else the last token",
+    "pooling_normalize": "scale embeddings to length 1; default: as the model's modules.json says, else yes",
     "max_restarts": "consecutive failed restarts of workers before the engine gives up",
     "num_spare_workers": "warm processes per node that wait to replace a lost worker (CPU only)",
     "elastic": "continue with fewer tensor-parallel ranks if a lost node is not replaced within 20 seconds",

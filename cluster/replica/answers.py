@@ -7,6 +7,7 @@ from engine.errors import SquadronError
 from engine.frontend.async_engine import AsyncEngine
 from engine.request import Request
 from engine.sampling_params import SamplingParams
+from engine.text.judging import judging
 
 
 class Answers:
@@ -47,5 +48,8 @@ class Answers:
             "special_ids": self._engine.tokenizer.special_ids,
             "tool_format": self._engine.tokenizer.tool_format,
             "reasoning_ids": self._engine.tokenizer.reasoning_ids,
+            "hidden_size": model.hidden_size,
+            "embedding": self._engine.embedding,
+            "judging": judging(self._engine.tokenizer),
             "text_limit": self._engine.tokenizer.text_limit(self._engine.max_model_len),
         }

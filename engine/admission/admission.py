@@ -87,6 +87,7 @@ class Admission:
             has_penalties=params.has_penalties,
             has_bias=has_bias,
             wants_rare_columns=uses_rare_columns(params),
+            pooling=request.pooling,
         )
         if is_beam_search:
             group.num_candidates = num_candidates(params, group.stop_token_ids, self.limits.vocab_size)

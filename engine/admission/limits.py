@@ -40,11 +40,15 @@ def check_request(request: Request, prompt_token_ids: list[int], limits: Limits)
     _check_ids("logit_bias", list(params.logit_bias or ()), limits.vocab_size)
     _check_ids("allowed_token_ids", params.allowed_token_ids or (), limits.vocab_size)
     _check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size)
+    if request.pooling is not None:
+        _check_ids("token_ids", request.pooling.token_ids, limits.vocab_size)
     _check_anything_is_left(params, limits)
     _check_num_logprobs(params, limits)
     room = limits.max_model_len - num_prompt
     wanted = params.max_tokens if params.max_tokens is not None else max(room, 1)
     least = max(params.min_tokens, 1) if params.max_tokens is None else wanted
+    if request.pooling is not None:
+        wanted = least = 0
     if any(output_ids):
         least = max(map(len, output_ids))
     if least > room:

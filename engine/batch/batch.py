@@ -8,7 +8,7 @@ from engine.batch.masks import awaits_masks
 from engine.batch.sampling_rows import SampledRow, sampling_columns
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
-from engine.step import ExecuteModelRequest
+from engine.step import NO_RANGES, ExecuteModelRequest
 
 
 def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> ExecuteModelRequest:
@@ -49,6 +49,7 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         blocks_to_swap_in=_pairs(plan.blocks_to_swap_in),
         blocks_to_copy=_pairs(plan.blocks_to_copy),
         awaits_masks=awaits_masks(plan),
+        pooled_ranges=_pooled_ranges(scheduled, query_starts),
     )
 
 
@@ -78,6 +79,10 @@ def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) 
             for position in range(entry.prompt_row_start + 1, entry.prompt_row_start + 1 + entry.num_prompt_rows):
                 token_rows.append(end_row - entry.num_tokens + position - 1 - entry.start)
                 rows.append((group, seq, seq.choice, position, seq.token_ids[position]))
+        if entry.num_given and group.pooling is not None:
+            for token_id in group.pooling.token_ids:
+                token_rows.append(end_row - 1)
+                rows.append((group, seq, seq.choice, entry.start + entry.num_tokens, token_id))
         if entry.num_samples:
             seq.sampled_row = len(rows)
             position = entry.start + entry.num_tokens
@@ -85,6 +90,13 @@ def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) 
             given = None if seq.thinking is None else seq.thinking.forced_token
             rows.append((group, seq, seq.choice, position, given))
     return np.array(token_rows, np.int32), rows
+
+
+def _pooled_ranges(scheduled: list[ScheduledSequence], query_starts: np.ndarray) -> np.ndarray:
+    if not any([entry.num_pooled for entry in scheduled]):
+        return NO_RANGES
+    ends = zip(scheduled, query_starts[1:].tolist(), strict=True)
+    return _pairs([(end - entry.num_pooled, end) for entry, end in ends if entry.num_pooled])
 
 
 def _pairs(pairs: list[tuple[int, int]]) -> np.ndarray:

@@ -70,7 +70,7 @@ def step_masks(plan: SchedulerOutputs, epoch: int, stuck: list[Stuck]) -> StepMa
     entries: list[ScheduledSequence] = []
     has_mask: list[bool] = []
     for entry in plan.scheduled:
-        has_mask += [False] * (entry.num_prompt_rows + entry.num_samples)
+        has_mask += [False] * entry.num_rows
         if _is_constrained(plan, entry):
             has_mask[-1] = True
             entries.append(entry)

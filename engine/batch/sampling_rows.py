@@ -67,14 +67,16 @@ def sampling_columns(rows: list[SampledRow]) -> SamplingColumns:
 
 
 def _targets(rows: list[SampledRow], logprob_counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Rows whose token is given; writes how many logprobs those of a prompt want."""
+    """Rows whose token is given; writes how many logprobs those of a prompt want, or of a
+    request for logprobs.
+    """
     targets = [row[4] for row in rows]
     has_target = np.array([target is not None for target in targets], np.bool_)
     if not has_target.any():
         return {}
     for index in np.flatnonzero(has_target):
         group, seq, _, position, _ = rows[index]
-        if position < seq.num_prompt_tokens:
+        if position < seq.num_prompt_tokens or group.pooling is not None:
             logprob_counts[index] = 1 + (group.params.prompt_logprobs or 0)
     return {"has_target": has_target, "target_ids": np.array([target or 0 for target in targets], np.int32)}
 

@@ -1,11 +1,12 @@
 """What the driver reads of a checkpoint's config.json and generation_config.json."""
 
-import json
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from engine.checkpoint.headless import with_a_head
+from engine.checkpoint.json_file import read_json
 from engine.checkpoint.model_folder import check_model_folder
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig
@@ -52,9 +53,9 @@ class ModelConfig(BaseModel):
         field.
         """
         check_model_folder(folder)
-        hf_config = _read_json(Path(folder) / "config.json")
+        hf_config = with_a_head(read_json(Path(folder) / "config.json"), Path(folder))
         generation_path = Path(folder) / "generation_config.json"
-        generation = _read_json(generation_path) if generation_path.exists() else {}
+        generation = read_json(generation_path) if generation_path.exists() else {}
         architectures = hf_config.get("architectures")
         try:
             num_heads = hf_config["num_attention_heads"]
@@ -94,20 +95,6 @@ def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
             f"max_model_len={config.max_model_len} exceeds the model's {limit} positions; use {limit} or less"
         )
     return config.max_model_len or limit
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InvalidConfig(f"{path} does not exist; a model is a folder in Hugging Face layout") from None
-    except OSError as error:
-        raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InvalidConfig(f"{path} holds {type(value).__name__}, not an object")
-    return value
 
 
 def _quotient(numerator: Any, divisor: Any) -> Any:

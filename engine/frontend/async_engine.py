@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 
+from engine.checkpoint.embedding import embedding_of
 from engine.config import EngineConfig
 from engine.core.llm_engine import LLMEngine
 from engine.core.parts import Parts
@@ -30,6 +31,7 @@ class AsyncEngine:
         self.model_config = parts.model_config
         self.tokenizer = parts.tokenizer
         self._engine = LLMEngine(parts)
+        self.embedding = embedding_of(config)
         self._executor = executor
         self._on_outputs = on_outputs
         self._streams = Streams(self.add_request, self.abort)

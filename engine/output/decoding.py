@@ -2,8 +2,11 @@
 is returned as deltas.
 """
 
+import numpy as np
+
 from engine.output.stopping import finish_or_continue
 from engine.outputs import CompletionOutput, Logprob, PositionLogprobs, SamplerOutput
+from engine.pooling import mean
 from engine.scheduling.plan import ScheduledSequence
 from engine.scheduling.sequence import Sequence, SequenceGroup
 from engine.text.detokenizer import Detokenizer
@@ -17,11 +20,17 @@ class SampledRows:
         self._tokenizer = tokenizer
         self.token_ids: list[int] = output.token_ids.tolist()
         self.is_finite: list[bool] = output.is_finite.tolist()
-        self.all_finite = bool(output.is_finite.all())
+        self.all_finite = bool(output.is_finite.all() and output.pooled_are_finite.all())
+        self.pooled_sums = output.pooled_sums
+        self.pooled_are_finite: list[bool] = output.pooled_are_finite.tolist()
         self._logprobs: list[float] = output.logprobs.tolist()
         self._ranks: list[int] = output.ranks.tolist()
         self._top_ids: list[list[int]] = output.top_ids.tolist()
         self._top_logprobs: list[list[float]] = output.top_logprobs.tolist()
+
+    def are_finite(self, rows: slice, pooled: slice) -> bool:
+        """Whether these sampled rows and pooled ranges are."""
+        return all(self.is_finite[rows]) and all(self.pooled_are_finite[pooled])
 
     def logprob(self, row: int) -> float:
         return self._logprobs[row]
@@ -48,6 +57,26 @@ def take_prompt_logprobs(entry: ScheduledSequence, rows: SampledRows, first_row:
     known = group.prompt_logprobs = group.prompt_logprobs or [None]
     for index in range(len(known) - entry.prompt_row_start - 1, entry.num_prompt_rows):
         known.append(rows.position_logprobs(first_row + index, group.params.prompt_logprobs or 0))
+
+
+def take_pooled(
+    entry: ScheduledSequence, rows: SampledRows, first_row: int, first_pooled: int
+) -> list[CompletionOutput]:
+    """Add the step's part to a pooled sequence; its answer, once it has all parts."""
+    seq, pooling = entry.seq, entry.group.pooling
+    assert pooling is not None
+    if entry.num_pooled:
+        sums = rows.pooled_sums[first_pooled]
+        seq.pooled = sums if seq.pooled is None else seq.pooled + sums
+    if not entry.is_end:
+        return []
+    if seq.pooled is not None:
+        pooled = mean(seq.pooled, seq.num_prompt_tokens if pooling.type == "mean" else 1)
+    else:
+        logprobs = [rows.logprob(row) for row in range(first_row, first_row + entry.num_given)]
+        pooled = np.array(logprobs, "<f4").tobytes()
+    seq.finish_reason = "stop"
+    return [CompletionOutput(seq.choice, "", [], finish_reason="stop", pooled=pooled)]
 
 
 def append_token(

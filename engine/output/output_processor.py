@@ -37,13 +37,14 @@ class OutputProcessor:
         rows = decoding.SampledRows(output, self.tokenizer)
         news: list[News] = []
         gained: list[CompletionOutput] = []
-        row, scheduled = 0, plan.scheduled
+        row, pooled, scheduled = 0, 0, plan.scheduled
         for index, entry in enumerate(scheduled, start=1):
-            first_row = row
-            row += entry.num_prompt_rows + entry.num_samples
-            if entry.num_samples:
+            first_row, first_pooled = row, pooled
+            row += entry.num_rows
+            pooled += entry.num_pooled > 0
+            if entry.is_end:
                 entry.seq.num_pending -= 1
-            is_finite = rows.all_finite or all(rows.is_finite[first_row:row])
+            is_finite = rows.all_finite or rows.are_finite(slice(first_row, row), slice(first_pooled, pooled))
             is_wrong = not is_finite and not leave_nothing(entry.group, entry.seq)
             if is_wrong:
                 scheduler.blocks.distrust(entry.group)
@@ -52,8 +53,8 @@ class OutputProcessor:
             elif is_wrong and entry.seq.has_found_blocks:
                 logger.warning("request %s is computed again: not finite, on found blocks", entry.group.request.id)
                 scheduler.start_over(entry.group, entry.seq)
-            elif row > first_row:
-                self._apply(entry, rows, first_row, gained, scheduler, is_finite=is_finite)
+            elif row > first_row or pooled > first_pooled:
+                self._apply(entry, rows, (first_row, first_pooled), gained, scheduler, is_finite=is_finite)
             # Sequences of a group are mostly neighbours: its output is made after the last of them.
             group = entry.group
             if index == len(scheduled) or scheduled[index].group is not group:
@@ -91,25 +92,26 @@ class OutputProcessor:
         self,
         entry: ScheduledSequence,
         rows: decoding.SampledRows,
-        first_row: int,
+        first: tuple[int, int],  # of the entry's sampled rows, and of its pooled ranges
         gained: list[CompletionOutput],
         scheduler: Scheduler,
         *,
         is_finite: bool,
     ) -> None:
         group, seq = entry.group, entry.seq
+        first_row, first_pooled = first
         sampled_row = first_row + entry.num_prompt_rows
         try:
             if not is_finite:
                 raise _no_token(group, seq)
             if entry.num_prompt_rows:
                 decoding.take_prompt_logprobs(entry, rows, first_row)
-            if entry.num_samples == 0:
-                return
-            if group.params.beam_width is not None:
+            if group.pooling is not None:
+                gained += decoding.take_pooled(entry, rows, first_row, first_pooled)
+            elif entry.num_samples and group.params.beam_width is not None:
                 seq.candidates = rows.candidates(sampled_row, group.num_candidates)
-                return
-            gained.append(decoding.append_token(group, seq, rows, sampled_row, self.detokenizer))
+            elif entry.num_samples:
+                gained.append(decoding.append_token(group, seq, rows, sampled_row, self.detokenizer))
             if seq.finish_reason == "length" and group.is_cut:
                 seq.finish_reason = None
                 raise InputProcessingError(
@@ -164,6 +166,8 @@ def _no_token(group: SequenceGroup, seq: Sequence) -> InputProcessingError:
     """Why a row's result is none."""
     if leave_nothing(group, seq):
         return InputProcessingError("no token is left that the request's parameters allow", code=NO_TOKEN_LEFT)
+    if group.pooling is not None:
+        return InputProcessingError("the model gave no finite hidden states for this request")
     return InputProcessingError("the model gave no finite probabilities for this request's next token")
 
 

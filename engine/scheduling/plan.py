@@ -18,6 +18,15 @@ class ScheduledSequence:
     prompt_row_start: int  # the first position whose row gives a prompt logprob, that of the next position
     num_prompt_rows: int  # sampled rows that do, before the others
     num_samples: int  # sampled rows of the last token: 0 while its end is not reached, then 1
+    is_end: bool  # the last token is computed
+    # Of a request for pooling, in place of samples:
+    num_pooled: int = 0  # last rows, whose hidden states are summed
+    num_given: int = 0  # sampled rows of the last token, with the tokens whose log probabilities are asked for
+
+    @property
+    def num_rows(self) -> int:
+        """Sampled rows in all."""
+        return self.num_prompt_rows + self.num_given + self.num_samples
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from engine.config import EngineConfig
 from engine.executor import Executor
+from engine.pooling import Pooling
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.preemption import Preemption, PreemptionCosts
@@ -132,6 +133,8 @@ class Scheduler:
     def _admit(self, lane: Lane, seq: Sequence) -> None:
         group = lane.group
         seq.candidates = None  # arrived while it waited: the row is computed again, and returns them again
+        if group.pooling is not None:  # its sum begins again
+            seq.pooled, seq.first_valid_step = None, self.step
         self.blocks.admit(seq, _salt(group, seq))
         if group.metrics.first_scheduled_time is None and lane is group.lanes[0]:
             group.num_cached_tokens = min(seq.num_computed_tokens, seq.num_prompt_tokens)
@@ -141,21 +144,25 @@ class Scheduler:
         group, blocks = lane.group, self.queues.blocks
         start = seq.num_computed_tokens
         end = start + num_tokens
-        num_samples = 1 if end == len(seq.token_ids) + seq.num_pending else 0
+        is_end = end == len(seq.token_ids) + seq.num_pending
         first, num_prompt_rows = start, 0
         if group.params.prompt_logprobs is not None and group.wants_prompt_logprobs(seq):
             first = max(start, len(group.prompt_logprobs) - 1)
             num_prompt_rows = max(min(end, seq.num_prompt_tokens - 1) - first, 0)
-        plan.scheduled.append(ScheduledSequence(group, seq, start, num_tokens, first, num_prompt_rows, num_samples))
+        num_samples = int(is_end and group.pooling is None)
+        entry = ScheduledSequence(group, seq, start, num_tokens, first, num_prompt_rows, num_samples, is_end)
+        if group.pooling is not None:
+            _pool(entry, group.pooling)
+        plan.scheduled.append(entry)
         plan.num_tokens += num_tokens
-        if num_tokens > 1 or not num_samples:
+        if num_tokens > 1 or not is_end:
             plan.num_prompt_tokens += num_tokens
         seq.num_computed_tokens = end
         if self._shares.are_counted:
             self._shares.charge(group.request.share, num_tokens)
         if end // blocks.block_size > seq.num_indexed_blocks:
             blocks.index_full_blocks(seq, group.prefix_salt)
-        seq.num_pending += num_samples
+        seq.num_pending += is_end
         seq.last_step = lane.last_step = plan.step
         if group.aside and end >= seq.num_prompt_tokens:
             self.queues.bring_back(group)
@@ -203,4 +210,15 @@ class Scheduler:
 
 def _salt(group: SequenceGroup, seq: Sequence) -> bytes | None:
     """The salt of the cached blocks that the sequence may use."""
-    return None if group.wants_prompt_logprobs(seq) else group.prefix_salt
+    needs_all = group.wants_prompt_logprobs(seq) or (group.pooling is not None and group.pooling.type == "mean")
+    return None if needs_all else group.prefix_salt
+
+
+def _pool(entry: ScheduledSequence, pooling: Pooling) -> None:
+    """Add what the step computes for a request that asks for numbers."""
+    if pooling.type == "mean":
+        entry.num_pooled = entry.num_tokens
+    elif pooling.type == "last":
+        entry.num_pooled = int(entry.is_end)
+    else:
+        entry.num_given = len(pooling.token_ids) if entry.is_end else 0

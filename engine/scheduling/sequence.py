@@ -3,8 +3,11 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+
 from engine.grammars.interface import Matcher
 from engine.outputs import CompletionOutput, FinishReason, PositionLogprobs, RequestMetrics
+from engine.pooling import Pooling
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from engine.scheduling.thinking import Thinking
@@ -44,6 +47,7 @@ class Sequence:
         "num_indexed_blocks",
         "num_pending",
         "num_prompt_tokens",
+        "pooled",
         "row",
         "sampled_row",
         "stop_reason",
@@ -78,6 +82,7 @@ class Sequence:
         self.stop_reason: int | str | None = None
         self.matcher: Matcher | None = None  # with a structured output: has taken all of the output tokens
         self.thinking: Thinking | None = None  # with a thinking budget: has taken all of them, too
+        self.pooled: np.ndarray | None = None  # the sums so far, of a request for pooling
         self.text = TextState()
         self.token_time = 0.0  # when its last token came here, of time.monotonic(); 0 before the first
 
@@ -179,6 +184,7 @@ class SequenceGroup:
     has_penalties: bool = False
     has_bias: bool = False  # logit_bias, min_tokens or bad_words
     wants_rare_columns: bool = False  # any of the sampling columns that most requests leave empty
+    pooling: Pooling | None = None  # the request's: there are no samples
     error: str | None = None
     error_code: str | None = None
     is_over: bool = False  # its end was returned, or is no longer wanted

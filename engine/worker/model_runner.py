@@ -20,6 +20,7 @@ from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs
 from engine.worker.graphs.graphs import batch_sizes, context_limits
 from engine.worker.graphs.sample_graphs import SampleGraphs
 from engine.worker.pending import PendingStep
+from engine.worker.pooler import pool
 from engine.worker.sampler import Sampled, num_top_logprobs, sample, take_rows
 from engine.worker.step_tensors import StepTensors
 from ops.interface import AttentionMetadata
@@ -111,7 +112,10 @@ class ModelRunner:
         sampled = self._sample(request, residual, late_masks) if self._stage.is_last else None
         if sampled is not None and self._stage.is_first:
             self._tokens.append((request.step, sampled.token_ids))
-        return PendingStep(request, sampled if self._speaks else None, self._device, launched_ns)
+        pooled = None
+        if self._speaks and residual is not None and len(request.pooled_ranges):
+            pooled = pool(self._model.hidden_states, residual, request.pooled_ranges)
+        return PendingStep(request, sampled if self._speaks else None, self._device, launched_ns, pooled)
 
     def measure_swap(self, num_blocks: int) -> float:
         """Seconds to swap the first `num_blocks` blocks out; the cache must be as new, and is so

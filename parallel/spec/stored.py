@@ -4,13 +4,16 @@ worker when it reads.
 
 from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from parallel.spec.decoder import Shapes
+from parallel.spec.decoder import EMBEDDING, Shapes
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+BODY = "model."
 FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}  # by safetensors' names
+
+Tensor = TypeVar("Tensor")
 
 
 class Stored(Protocol):
@@ -22,6 +25,15 @@ class Stored(Protocol):
     def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> str: ...
+
+
+def as_the_model_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by the model's names, of tensors by those that are stored: a model that was saved
+    without its head, as Qwen3-Embedding's are, lacks `model.` in front of all.
+    """
+    if EMBEDDING.removeprefix(BODY) + ".weight" not in tensors:
+        return dict(tensors)
+    return {BODY + name: tensor for name, tensor in tensors.items()}
 
 
 def complaint(folder: Path, tensors: Mapping[str, Stored], shapes: Shapes, unused: Set[str]) -> str | None:

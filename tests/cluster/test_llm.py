@@ -1,5 +1,6 @@
 """Offline batches in this process: whole answers, in the order of the prompts."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from cluster.llm import LLM
 from engine.errors import EngineDead, InvalidConfig, InvalidRequest
 from engine.sampling_params import SamplingParams
+from tests.engine.support.judge import save_judge
 
 DEMO = str(Path(__file__).resolve().parents[2] / "configs" / "demo")
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -90,3 +92,29 @@ def test_refuses_before_anything_starts() -> None:
         LLM(model=DEMO, tensor_parallel_size=3)
     with pytest.raises(InvalidConfig, match="distributed_executor_backend=local runs one rank"):
         LLM(model=DEMO, distributed_executor_backend="local", tensor_parallel_size=2)
+
+
+def test_embeddings_have_length_one_and_as_many_numbers_as_asked(llm: LLM) -> None:
+    (whole,) = llm.embed("What is 17 + 25?", use_tqdm=False)
+    (other,) = llm.embed([[5, 6, 7]], use_tqdm=False)
+    assert len(whole.outputs.embedding) == len(other.outputs.embedding)
+    assert math.hypot(*whole.outputs.embedding) == pytest.approx(1, abs=1e-6)
+    assert other.prompt_token_ids == [5, 6, 7] and whole.finished
+    (few,) = llm.embed("What is 17 + 25?", dimensions=8, use_tqdm=False)
+    length = math.hypot(*whole.outputs.embedding[:8])
+    assert few.outputs.embedding == pytest.approx([each / length for each in whole.outputs.embedding[:8]], abs=1e-6)
+    with pytest.raises(InvalidRequest, match="dimensions=99999 exceeds the"):
+        llm.embed("x", dimensions=99999)
+
+
+def test_scores_are_the_share_of_yes(llm: LLM, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match='"yes" and "no" are not single tokens'):
+        llm.score("a", "b")
+    save_judge(tmp_path)
+    documents = ["Monday", "It rains in winter.", ""]
+    with LLM(model=str(tmp_path), num_threads=1) as judge:
+        together = [output.outputs.score for output in judge.score("Which day?", documents, use_tqdm=False)]
+        alone = [judge.score("Which day?", document, use_tqdm=False)[0].outputs.score for document in documents]
+        (worded,) = judge.score("Which day?", documents[0], instruction="Find days", use_tqdm=False)
+    assert together == alone and all(0 < score < 1 for score in together)
+    assert worded.outputs.score != together[0]

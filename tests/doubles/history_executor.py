@@ -5,6 +5,7 @@ It reads and writes its cells exactly as workers do (slots, block tables, moves,
 the step before), so whatever scheduler and block manager get wrong shows as a wrong token.
 """
 
+import dataclasses
 from collections import deque
 from concurrent.futures import Future
 
@@ -165,7 +166,14 @@ class HistoryExecutor:
         assert len(set(request.slot_mapping.tolist())) == len(tokens), "a slot is written twice"
         self.first.reshape(-1)[request.slot_mapping] = first_layer(tokens, request.positions)
         self.second.reshape(-1)[request.slot_mapping] = self._attend(self.first, request)
-        output = self._sample(request, self._attend(self.second, request)[request.sampled_rows])
+        states = self._attend(self.second, request)
+        output = dataclasses.replace(
+            self._sample(request, states[request.sampled_rows]),
+            pooled_sums=np.array([[states[first:end].sum()] for first, end in request.pooled_ranges], np.uint64)
+            .reshape(-1, 1)
+            .view(np.int64),
+            pooled_are_finite=np.ones(len(request.pooled_ranges), np.bool_),
+        )
         self.samples.append((request.step, output.token_ids))
         return output
 

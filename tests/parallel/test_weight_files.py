@@ -60,3 +60,11 @@ def test_an_index_that_is_wrong_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text("[]")
     with pytest.raises(InvalidCheckpoint, match="is no index of weights"):
         stored(tmp_path)
+
+
+def test_a_model_saved_without_its_head_lacks_a_prefix(tmp_path: Path) -> None:
+    names = {"model.embed_tokens.weight": "embed_tokens.weight", "model.norm.weight": "norm.weight"}
+    tensors = {name: torch.zeros(3) for name in names.values()}
+    save_file(tensors, tmp_path / "model.safetensors")
+    found = stored_tensors(tmp_path, dict.fromkeys(names, (3,)), frozenset())
+    assert {name: tensor.name for name, tensor in found.items()} == names

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from cluster.api.answers.form import PLAIN, Form
 from cluster.api.keys.limits import Caller, Turn
+from cluster.api.requests.pooled.wanted import Wanted
 from cluster.api.requests.protocol import GenerationRequest, HandleRequest, StreamOptions
 from cluster.api.requests.validate import Unknown, warning_header, warnings
 from engine.admission.queue_limits import Load
@@ -34,6 +35,8 @@ class Call:
     echoed: str = ""  # what a chat's answer begins with
     prompt_logprobs: bool  # returned to the caller, not only used for echo
     form: Form = PLAIN  # of a chat's answer
+    wanted: Wanted | None = None  # of an answer with numbers
+    params_of_prompts: tuple[str, ...] = ()  # the prompts' names in errors, if not `prompt` or `messages`
     unknown: tuple[Unknown, ...] = ()  # fields that are ignored
     digest: bytes = b""  # of a stream's request as sent
     turn: Turn | None = None  # of a key with limits

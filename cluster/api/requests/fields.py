@@ -21,6 +21,7 @@ from engine.sampling_params import MAX_STOP_STRINGS
 MAX_TEXT = 1000  # characters of a stop string or a bad word
 MAX_LOGIT_BIAS = 1024
 MAX_PROMPTS = 1024
+MAX_INPUTS = 2048  # texts of a request for embeddings
 MAX_METADATA = 16
 MAX_MESSAGES = 8192
 MAX_PARTS = 8192  # of a message
@@ -156,6 +157,20 @@ Prompts = Annotated[
     | Annotated[TokenIds, Tag(IDS)]
     | Annotated[_PromptIds, Tag(ID_LISTS)],
     Discriminator(_prompt_kind),
+]
+
+_Input = Annotated[str, Field(min_length=1)]
+Inputs = Annotated[
+    Annotated[_Input, Tag(TEXT)]
+    | Annotated[list[_Input], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True), Tag(TEXTS)]
+    | Annotated[TokenIds, Tag(IDS)]
+    | Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True), Tag(ID_LISTS)],
+    Discriminator(_prompt_kind),
+]
+
+OneOrMoreTexts = Annotated[
+    Annotated[_Input, Tag(TEXT)] | Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS), Tag(TEXTS)],
+    Discriminator(_stop_kind),
 ]
 
 OnePrompt = Annotated[

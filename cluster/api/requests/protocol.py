@@ -128,10 +128,17 @@ class SamplingFields(BaseModel):
     guided_grammar: str | None = None
 
 
-class GenerationRequest(SamplingFields, Unsupported):
-    """The fields of both routes."""
+class Addressed(BaseModel):
+    """What every body that is sent to a model has."""
+
+    model_config = _STRICT
 
     model: str | None = Field(None, min_length=1)  # default: the served model
+
+
+class GenerationRequest(Addressed, SamplingFields, Unsupported):
+    """The fields of both routes."""
+
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     use_beam_search: bool | None = None

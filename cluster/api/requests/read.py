@@ -10,14 +10,14 @@ from cluster.api.requests.call import Call
 from cluster.api.requests.chat.chat_call import chat_call
 from cluster.api.requests.completions import completion_call
 from cluster.api.requests.parse import digest_of, parse_object
-from cluster.api.requests.protocol import ChatRequest, CompletionRequest, GenerationRequest
+from cluster.api.requests.protocol import Addressed, ChatRequest, CompletionRequest
 from cluster.api.requests.sampling import check_counts, check_model
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 
 TOOLS = b'"tools"'  # whose schemas take a while to look at
 SMALL_BODY = 64 << 10  # bytes: parsed within milliseconds, whatever the contents
 
-Body = TypeVar("Body", bound=GenerationRequest)
+Body = TypeVar("Body", bound=Addressed)
 
 
 class Reader:
@@ -33,13 +33,14 @@ class Reader:
 
     async def chat(self, body: bytes) -> Call:
         """Raises ApiError, InvalidRequest."""
-        return await self._read(body, ChatRequest, chat_call)
+        return await self.read(body, ChatRequest, chat_call)
 
     async def completion(self, body: bytes) -> Call:
         """Raises ApiError, InvalidRequest."""
-        return await self._read(body, CompletionRequest, completion_call)
+        return await self.read(body, CompletionRequest, completion_call)
 
-    async def _read(self, body: bytes, kind: type[Body], to_call: Callable[[Body, Model], Call]) -> Call:
+    async def read(self, body: bytes, kind: type[Body], to_call: Callable[[Body, Model], Call]) -> Call:
+        """What `to_call` makes of a body of this kind; raises ApiError, InvalidRequest."""
         if len(body) <= SMALL_BODY and TOOLS not in body:
             return self._call(body, kind, to_call)
         loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 from cluster.api.errors import ApiError
 from cluster.api.model import Model
-from cluster.api.requests.fields import MAX_PROMPTS, as_brief_json
+from cluster.api.requests.fields import MAX_INPUTS, MAX_PROMPTS, as_brief_json
 from cluster.api.requests.form import wanted_form
 from cluster.api.requests.protocol import GenerationRequest, SamplingFields
 from engine.errors import InvalidRequest
@@ -64,6 +64,12 @@ def check_counts(body: dict[str, Any], model: Model) -> None:
             del each[: -model.max_model_len]
         elif _are_ids(each):
             check_room(None, len(each), model, param="prompt" if index is None else f"prompt[{index}]")
+    inputs = body.get("input")
+    if _are_ids(inputs):
+        check_length(len(inputs), model, param="input")
+    for index, each in enumerate(inputs[:MAX_INPUTS] if isinstance(inputs, list) else ()):
+        if _are_ids(each):
+            check_length(len(each), model, param=f"input[{index}]")
     for name in ("stop_token_ids", "allowed_token_ids"):
         if _are_ids(token_ids := body.get(name)):
             _check_count(token_ids, model.vocab_size, param=name)
@@ -98,6 +104,16 @@ def max_prompt_tokens(asked: int | None, max_tokens: int | None, model: Model) -
             code="context_length_exceeded",
         )
     return room if asked == -1 else asked
+
+
+def check_length(num_tokens: int, model: Model, *, param: str) -> None:
+    """As `check_room`, of a request that generates nothing."""
+    if num_tokens > model.max_model_len:
+        raise InvalidRequest(
+            f"{num_tokens} tokens exceed the context of {model.max_model_len}",
+            param=param,
+            code="context_length_exceeded",
+        )
 
 
 def _check_stream(request: GenerationRequest) -> None:

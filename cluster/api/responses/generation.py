@@ -58,6 +58,8 @@ async def _updates(
 
 def _prompt_param(call: Call, index: int) -> str:
     """The caller's name of the prompt's field."""
+    if call.params_of_prompts:
+        return call.params_of_prompts[index]
     if isinstance(call.requests[index].prompt, ChatPrompt):
         return "messages"
     return "prompt" if len(call.requests) == 1 else f"prompt[{index}]"

@@ -10,7 +10,7 @@ from cluster.api.keys.limits import caller_of
 from cluster.api.model import Model
 from cluster.api.requests.body import Bodies
 from cluster.api.requests.call import Call, traced
-from cluster.api.requests.read import Reader
+from cluster.api.requests.read import Body, Reader
 from cluster.api.requests.validate import timeout_of
 from cluster.api.service import Service
 
@@ -34,6 +34,12 @@ class Incoming:
     async def completion(self, request: Request) -> Call:
         """What it asks for; raises ApiError, InvalidRequest, Overloaded."""
         return await self._call(request, self._reader.completion)
+
+    async def call(self, request: Request, kind: type[Body], to_call: Callable[[Body, Model], Call]) -> Call:
+        """What `to_call` makes of a body of this kind; raises ApiError, InvalidRequest,
+        Overloaded.
+        """
+        return await self._call(request, lambda body: self._reader.read(body, kind, to_call))
 
     async def _call(self, request: Request, read: Read) -> Call:
         is_new = may_be_refused(request.headers)

@@ -5,9 +5,16 @@ from typing import Any
 import msgspec
 from pydantic.json_schema import models_json_schema
 
+from cluster.api.requests.pooled.protocol import EmbeddingRequest, RerankRequest, ScoreRequest
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest
+from cluster.api.responses.pooled.protocol import EmbeddingList, Ranking, ScoreList
 from cluster.api.responses.protocol import ChatCompletion, ChatCompletionChunk, Completion, ModelCard, ModelList
 
+REQUESTS = (ChatRequest, CompletionRequest, EmbeddingRequest, RerankRequest, ScoreRequest)
+ANSWERS = (
+    *(ChatCompletion, ChatCompletionChunk, Completion),
+    *(EmbeddingList, Ranking, ScoreList, ModelCard, ModelList),
+)
 _REFERENCE = "#/components/schemas/{}"
 _ERROR = {
     "type": "object",
@@ -38,13 +45,17 @@ _LAST_EVENT_ID = {
 def describe(version: str, *, needs_key: bool, has_streams: bool) -> dict[str, Any]:
     """An OpenAPI 3.1 document; `has_streams`: broken streams can be resumed."""
     _, requests = models_json_schema(
-        [(ChatRequest, "validation"), (CompletionRequest, "validation")], ref_template=_REFERENCE.format("{model}")
+        [(kind, "validation") for kind in REQUESTS],
+        ref_template=_REFERENCE.format("{model}"),
     )
-    answers = [ChatCompletion, ChatCompletionChunk, Completion, ModelCard, ModelList]
-    _, responses = msgspec.json.schema_components(answers, ref_template=_REFERENCE.format("{name}"))
+    _, responses = msgspec.json.schema_components(ANSWERS, ref_template=_REFERENCE.format("{name}"))
     paths = {
         "/v1/chat/completions": {"post": _generation("ChatRequest", "ChatCompletion", "ChatCompletionChunk")},
         "/v1/completions": {"post": _generation("CompletionRequest", "Completion", "Completion")},
+        "/v1/embeddings": {"post": _asked("EmbeddingRequest", "EmbeddingList")},
+        "/v1/rerank": {"post": _asked("RerankRequest", "Ranking")},
+        "/v2/rerank": {"post": _asked("RerankRequest", "Ranking")},
+        "/v1/score": {"post": _asked("ScoreRequest", "ScoreList")},
         "/v1/models": {"get": _operation(_json(_reference("ModelList")))},
         "/v1/models/{model_id}": {"get": _operation(_json(_reference("ModelCard"))) | _in_path("model_id")},
         "/health": {"get": _operation(_json({"type": "object"})) | {"security": []}},
@@ -79,6 +90,11 @@ def _generation(request: str, answer: str, chunk: str) -> dict[str, Any]:
     content = _json(_reference(answer)) | {"text/event-stream": {"schema": _reference(chunk)}}
     body = {"required": True, "content": _json(_reference(request))}
     return _operation(content) | {"requestBody": body}
+
+
+def _asked(request: str, answer: str) -> dict[str, Any]:
+    body = {"required": True, "content": _json(_reference(request))}
+    return _operation(_json(_reference(answer))) | {"requestBody": body}
 
 
 def _operation(content: dict[str, Any]) -> dict[str, Any]:

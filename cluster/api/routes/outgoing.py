@@ -31,5 +31,9 @@ class Outgoing:
         """Raises ApiError, InvalidRequest, SquadronError."""
         if call.stream:
             return EventStream(await self._streams.events(request, call, events), call.headers)
+        return await self.whole(request, call, result)
+
+    async def whole(self, request: Request, call: Call, result: Result) -> Response:
+        """As `answer`, of a call that cannot be streamed."""
         answering = result(call, self._model, run(self._service, call))
         return json_response(await unless_disconnected(request.receive, answering), call.headers)

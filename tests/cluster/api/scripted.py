@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -50,6 +51,7 @@ class Script:
     closed: threading.Event = field(default_factory=threading.Event)
 
 
+POOLED = np.array([3, 4, 12], "<f4").tobytes()  # what is answered to a request for numbers
 FINGERPRINT = "fp_scripted"
 
 
@@ -67,6 +69,10 @@ class ScriptedService:
     async def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
         self.generated.append(request)
         script = self.scripts.get(text_of(request.prompt), Script())
+        if request.pooling is not None and script.error is None:
+            choice = CompletionOutput(0, "", [], finish_reason="stop", pooled=_numbers(request))
+            yield RequestOutput(request.id, 0, PROMPT_IDS, [choice], finished=True, fingerprint=FINGERPRINT)
+            return
         num_known = sum(map(len, request.resume.output_ids))
         try:
             for step, text in list(enumerate(script.texts))[num_known:]:
@@ -106,6 +112,14 @@ class ScriptedService:
 
     async def why(self, request_id: str) -> dict[str, float] | None:
         return {"queue": 0.25, "decode": 0.75} if request_id == "known" else None
+
+
+def _numbers(request: Request) -> bytes:
+    """Of documents: "yes" is the likelier, the shorter they are."""
+    if request.pooling is None or not request.pooling.token_ids:
+        return POOLED
+    document = text_of(request.prompt).rpartition("<Document>: ")[2].partition("<|im_end|>")[0]
+    return np.array([-len(document), -3], "<f4").tobytes()
 
 
 def text_of(prompt: Prompt) -> str:

@@ -1,8 +1,10 @@
 """Random workloads for the engine on the history executor, and what each request must answer."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import numpy as np
 
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
@@ -11,6 +13,7 @@ from engine.core.parts import Parts
 from engine.errors import InvalidRequest
 from engine.executor import Capacity
 from engine.outputs import Accumulator, RequestOutput
+from engine.pooling import NO_TOKENS, Pooling, mean
 from engine.recovery.recovery import RestartBudget
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
@@ -36,6 +39,7 @@ class Request:
     priority: int
     cache_salt: str | None
     matcher: HashMatcher | None = None  # of its structured output
+    pooling: Pooling | None = None
 
 
 @dataclass(slots=True)
@@ -82,7 +86,8 @@ def random_requests(rng: random.Random, count: int) -> list[Request]:
         params, priority = random_params(rng), rng.choice((0, 0, -1, 2))
         if params.thinking_token_budget is not None and rng.random() < 0.5:
             prompt = [*prompt, REASONING[0]]
-        requests.append(Request(f"r{number}", prompt, params, priority, salt, random_matcher(params)))
+        request = Request(f"r{number}", prompt, params, priority, salt, random_matcher(params))
+        requests.append(pooled(request) if random.Random(str(prompt)).random() < 0.15 else request)
     return requests
 
 
@@ -91,6 +96,12 @@ def random_matcher(params: SamplingParams) -> HashMatcher | None:
     if params.seed is None or params.seed % 4:
         return None
     return HashMatcher(params.seed, VOCAB)
+
+
+def pooled(request: Request) -> Request:
+    """The same prompt, for numbers; which ones follows from it."""
+    pooling = random.Random(request.prompt[0]).choice((Pooling("last"), Pooling("mean"), Pooling("logprobs", (3, 9))))
+    return replace(request, pooling=pooling, params=NO_TOKENS, matcher=None)
 
 
 def random_params(rng: random.Random) -> SamplingParams:
@@ -182,6 +193,18 @@ def ends_reasoning(request: Request, tokens: list[int]) -> bool:
     return output[:1] == [begin] and end not in output and len(output) - 1 == request.params.thinking_token_budget
 
 
+def pooled_truth(request: Request) -> bytes:
+    """The numbers, by the model alone."""
+    states = hidden_states(request.prompt)
+    assert request.pooling is not None
+    if request.pooling.type == "last":
+        return mean(states[-1:].view(np.int64), 1)
+    if request.pooling.type == "mean":
+        return mean(states.sum(keepdims=True).view(np.int64), len(states))
+    logprob = -np.float32(int(states[-1]) % 1000) / np.float32(100)
+    return np.full(len(request.pooling.token_ids), logprob, "<f4").tobytes()
+
+
 MAX_STEPS = 20_000
 
 
@@ -206,6 +229,7 @@ def run(engine: LLMEngine, requests: list[Request], rng: random.Random | None = 
                     priority=request.priority,
                     cache_salt=request.cache_salt,
                     matcher=request.matcher,
+                    pooling=request.pooling,
                 )
             except InvalidRequest as error:
                 results[request.request_id] = refused(request, error)
@@ -267,7 +291,7 @@ def check_engine(engine: LLMEngine) -> None:
 def essence(output: RequestOutput) -> object:
     """What must not depend on anything but the request."""
     choices = [
-        (o.index, o.token_ids, o.text, o.finish_reason, o.stop_reason, o.logprobs, o.cumulative_logprob)
+        (o.index, o.token_ids, o.text, o.finish_reason, o.stop_reason, o.logprobs, o.cumulative_logprob, o.pooled)
         for o in output.outputs
     ]
     return choices, output.prompt_logprobs, output.error

@@ -96,7 +96,7 @@ def sample_every_chunk(self, lane, seq, num_tokens, plan, original=Scheduler._sc
     original(self, lane, seq, num_tokens, plan)
     entry = plan.scheduled[-1]
     if not entry.num_samples:
-        entry.num_samples = 1
+        entry.num_samples, entry.is_end = 1, True
         seq.num_pending += 1
 
 

@@ -10,6 +10,7 @@ from tests.engine.support.workloads import (
     Knobs,
     essence,
     make_engine,
+    pooled_truth,
     random_knobs,
     random_requests,
     run,
@@ -54,13 +55,17 @@ def test_answers_depend_on_the_request_alone(shard):
 
 def test_undisturbed_answers_are_the_models_own():
     rng = random.Random(1)
-    num_checked = 0
+    num_checked, pooled = 0, set()
     for request in random_requests(rng, 200):
         params = request.params
         if params.beam_width or params.stop or params.bad_words or params.best_of or request.matcher:
             continue
         answer = undisturbed([request])[request.request_id]
+        if request.pooling is not None:
+            assert [choice.pooled for choice in answer.outputs] == [pooled_truth(request)]
+            pooled.add(request.pooling.type)
+            continue
         for choice in answer.outputs:
             assert choice.token_ids == truth(request, choice.index, seed=params.seed)
             num_checked += 1
-    assert num_checked > 100
+    assert num_checked > 100 and pooled == {"last", "mean", "logprobs"}

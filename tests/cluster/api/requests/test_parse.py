@@ -166,7 +166,7 @@ def test_json_with_a_charset(http: httpx.Client) -> None:
         ("GET", "/", 404, "unknown_url"),
         ("GET", "/docs", 404, "unknown_url"),
         ("POST", f"{ROUTE}/", 404, "unknown_url"),
-        ("POST", "/v1/embeddings", 404, "unknown_url"),
+        ("POST", "/v1/images", 404, "unknown_url"),
         ("GET", "/v1/%2e%2e/health", 404, "unknown_url"),
     ],
 )

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from cluster.api.app import build
 from cluster.api.model import Model
+from cluster.api.requests.pooled.protocol import EmbeddingRequest, RerankRequest, ScoreRequest
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest
 from cluster.api.requests.validate import validate
 from engine.errors import InvalidRequest
@@ -45,7 +46,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
 
 def test_request_fields_are_described(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
-    for request in (ChatRequest, CompletionRequest):
+    for request in GIVEN:
         assert schemas[request.__name__]["properties"].keys() == request.model_fields.keys()
     assert schemas["ChatRequest"]["required"] == ["messages"]
     temperature = schemas["ChatRequest"]["properties"]["temperature"]["anyOf"][0]
@@ -66,7 +67,13 @@ def test_numbers_have_the_engines_limits(document: dict[str, Any], request_kind:
 
 
 USER = {"role": "user", "content": "a"}
-GIVEN: dict[type[BaseModel], dict[str, Any]] = {ChatRequest: {"messages": [USER]}, CompletionRequest: {"prompt": "a"}}
+GIVEN: dict[type[BaseModel], dict[str, Any]] = {
+    ChatRequest: {"messages": [USER]},
+    CompletionRequest: {"prompt": "a"},
+    EmbeddingRequest: {"input": "a"},
+    RerankRequest: {"query": "a", "documents": ["a"]},
+    ScoreRequest: {"text_1": "a", "text_2": ["a"]},
+}
 VALUES: list[Any] = [
     *(
         None,
@@ -138,7 +145,7 @@ def check_that_it_holds(document: dict[str, Any], kind: type[BaseModel], body: d
 
 @pytest.mark.parametrize("kind", GIVEN)
 def test_the_schema_allows_what_is_taken(document: dict[str, Any], kind: type[BaseModel]) -> None:
-    for name in sorted({*ChatRequest.model_fields, *CompletionRequest.model_fields}):
+    for name in sorted({*ChatRequest.model_fields, *CompletionRequest.model_fields, *kind.model_fields}):
         for value in VALUES:
             check_that_it_holds(document, kind, GIVEN[kind] | {name: value})
 

@@ -1,0 +1,55 @@
+"""What the calls for numbers have in common."""
+
+import uuid
+from collections.abc import Mapping
+
+from cluster.api.model import Model
+from cluster.api.requests.call import Call
+from cluster.api.requests.pooled.protocol import PooledRequest
+from cluster.api.requests.pooled.wanted import Wanted
+from cluster.api.requests.sampling import check_length, check_vocabulary
+from engine.pooling import NO_TOKENS, Pooling
+from engine.request import Request
+
+
+def pooled_call(
+    kind: str,
+    asked: PooledRequest,
+    prompts: Mapping[str, str | list[int]],
+    model: Model,
+    pooling: Pooling,
+    wanted: Wanted,
+) -> Call:
+    """A request for each of `prompts`, which are named as the caller's errors name them. Raises
+    InvalidRequest.
+    """
+    for param, prompt in prompts.items():
+        if isinstance(prompt, list):
+            check_vocabulary(prompt, model.vocab_size, param=param)
+            check_length(len(prompt), model, param=param)
+        elif model.text_limit is not None:
+            model.text_limit.check(prompt, param)
+    call_id = f"{kind}-{uuid.uuid4().hex}"
+    requests = tuple(
+        Request(
+            f"{call_id}-{index}" if len(prompts) > 1 else call_id,
+            prompt,
+            NO_TOKENS,
+            pooling=pooling,
+            priority=asked.priority or 0,
+            cache_salt=asked.cache_salt,
+            timeout=asked.timeout,
+        )
+        for index, prompt in enumerate(prompts.values())
+    )
+    return Call(
+        kind=kind,
+        id=call_id,
+        requests=requests,
+        stream=False,
+        include_usage=False,
+        echo=False,
+        prompt_logprobs=False,
+        params_of_prompts=tuple(prompts),
+        wanted=wanted,
+    )

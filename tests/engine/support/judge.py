@@ -1,0 +1,35 @@
+"""The demo checkpoint with a tokenizer that knows "yes" and "no"."""
+
+import json
+import shutil
+from pathlib import Path
+
+from tests.engine.support.workloads import DEMO
+
+IDS = {"yes": 600, "no": 601}
+
+
+def save_judge(folder: Path) -> None:
+    """Two tokens are renamed: what they stood for is written with smaller ones."""
+    for path in Path(DEMO).iterdir():
+        if path.is_file() and path.name != "squadron-sha256.json":
+            shutil.copy(path, folder)
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text(encoding="utf-8"))
+    model = tokenizer["model"]
+    token_of = {token_id: token for token, token_id in model["vocab"].items()}
+    lost = {token_of[token_id] for token_id in IDS.values()}
+    merges = []
+    for merge in model["merges"]:
+        left, right = merge.split(" ") if isinstance(merge, str) else merge
+        if left in lost or right in lost or left + right in lost:
+            lost.add(left + right)  # can no longer be reached
+        else:
+            merges.append(merge)
+    model["merges"] = merges
+    for word, token_id in IDS.items():
+        del model["vocab"][token_of[token_id]]
+        model["vocab"][word] = token_id
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+        tokenizer["added_tokens"].append({"id": token_id, "content": word} | flags)
+    path.write_text(json.dumps(tokenizer), encoding="utf-8")
