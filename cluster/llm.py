@@ -2,22 +2,19 @@
 Ray.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from cluster.offline import OfflineEngine
-from cluster.pooled_outputs import EmbeddingOutput, EmbeddingRequestOutput, ScoringOutput, ScoringRequestOutput
+from cluster.pooled_outputs import EmbeddingRequestOutput, Run, ScoringRequestOutput, embed, judge
 from cluster.progress import progress
 from engine.checkpoint.model_folder import resolve_model
 from engine.config import EngineConfig
-from engine.errors import InputProcessingError, InvalidRequest
+from engine.errors import InvalidRequest
 from engine.outputs import Accumulator, RequestOutput
-from engine.pooling import NO_TOKENS, Pooling, check_dimensions
 from engine.request import ChatPrompt, Prompt, Request
 from engine.sampling_params import SamplingParams
-from engine.text.judging import NO_ANSWERS, judging_prompt, score
 
 Conversation = list[dict[str, Any]]
 
@@ -34,7 +31,7 @@ class LLM:
         unlimited = {"max_num_queued_reqs": 0, "max_num_queued_tokens": 0}
         config = EngineConfig.create(**{"model": resolve_model(model), **unlimited, **arguments})
         self._engine = OfflineEngine(config)
-        self._count = itertools.count()
+        self._num_requests = 0
 
     def __enter__(self) -> Self:
         return self
@@ -88,17 +85,8 @@ class LLM:
         """The embedding of each prompt, of its first `dimensions` numbers if given. Raises
         InvalidRequest, or InputProcessingError if one failed.
         """
-        check_dimensions(dimensions, self._engine.hidden_size)
-        embedding = self._engine.embedding
         every: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
-        return [
-            EmbeddingRequestOutput(
-                output.request_id,
-                EmbeddingOutput(embedding.vector(_pooled(output), dimensions).tolist()),
-                output.prompt_token_ids,
-            )
-            for output in self._run(every, NO_TOKENS, use_tqdm, embedding.pooling)
-        ]
+        return embed(self._engine.engine, every, dimensions, self._pooler(use_tqdm))
 
     def score(
         self,
@@ -111,28 +99,27 @@ class LLM:
         """How well each document of `text_2` fits the query `text_1`, by a reranker. Raises as
         `embed`.
         """
-        if self._engine.judging is None:
-            raise InvalidRequest(NO_ANSWERS, param="model", code="unsupported_value")
         documents = [text_2] if isinstance(text_2, str) else text_2
-        prompts = [judging_prompt(text_1, document, instruction) for document in documents]
-        return [
-            ScoringRequestOutput(output.request_id, ScoringOutput(score(_pooled(output))), output.prompt_token_ids)
-            for output in self._run(prompts, NO_TOKENS, use_tqdm, self._engine.judging)
-        ]
+        return judge(self._engine.engine, text_1, documents, instruction, self._pooler(use_tqdm))
+
+    def _pooler(self, use_tqdm: bool) -> Run:
+        return lambda prompts, pooling: self._run(prompts, None, use_tqdm, pooling=pooling)
 
     def _run(
         self,
         prompts: Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         use_tqdm: bool,
-        pooling: Pooling | None = None,
+        **options: Any,
     ) -> list[RequestOutput]:
+        """`options`: fields of `Request`."""
         params = _one_each(sampling_params, len(prompts))
         numbers: dict[str, int] = {}
         try:
             for number, prompt in enumerate(prompts):
-                request_id = f"llm-{next(self._count)}"
-                self._engine.add_request(Request(request_id, prompt, params[number], pooling=pooling))
+                request_id = f"llm-{self._num_requests}"
+                self._num_requests += 1
+                self._engine.add_request(Request(request_id, prompt, params[number], **options))
                 numbers[request_id] = number
             return self._collect(numbers, use_tqdm)
         except BaseException:
@@ -158,12 +145,6 @@ class LLM:
                 if elapsed:
                     bar.set_postfix_str(f"{num_tokens / elapsed:.0f} tokens/s", refresh=False)
         return [accumulator.last for accumulator in accumulators if accumulator.last is not None]
-
-
-def _pooled(output: RequestOutput) -> bytes:
-    if output.outputs[0].pooled is None:
-        raise InputProcessingError(f"{output.request_id} has no numbers: {output.error}")
-    return output.outputs[0].pooled
 
 
 def _one_each(

@@ -13,9 +13,7 @@ from cluster.workers.executor import make_executor
 from engine.config import EngineConfig
 from engine.frontend.async_engine import AsyncEngine
 from engine.outputs import RequestOutput
-from engine.pooling import Embedding, Pooling
 from engine.request import Request
-from engine.text.judging import judging
 
 DEAD_CHECK_SECONDS = 1.0
 
@@ -46,18 +44,8 @@ class OfflineEngine:
         self._stack.close()
 
     @property
-    def embedding(self) -> Embedding:
-        """How the model makes embeddings."""
-        return self._engine.embedding
-
-    @property
-    def hidden_size(self) -> int:
-        return self._engine.model_config.hidden_size
-
-    @property
-    def judging(self) -> Pooling | None:
-        """See `engine.text.judging`."""
-        return judging(self._engine.tokenizer)
+    def engine(self) -> AsyncEngine:
+        return self._engine
 
     def add_request(self, request: Request) -> None:
         """Raises InvalidRequest."""

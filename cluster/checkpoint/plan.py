@@ -8,7 +8,6 @@ from pathlib import Path
 from cluster.checkpoint.manifest import check_weights
 from cluster.checkpoint.size import Plan, dtype_of, size_up
 from cluster.checkpoint.spec import read_spec
-from engine.checkpoint.embedding import embedding_of
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
@@ -27,7 +26,6 @@ def make_plan(config: EngineConfig) -> Plan:
     spec = read_spec(model, config.model)
     _check_grid(config, spec)
     _check_tokenizer(config)
-    embedding_of(config)
     if config.load_format != "dummy":
         check_weights(config.model, spec)
     _check_dtype(config, dtype_of(config, model))

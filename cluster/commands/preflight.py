@@ -11,6 +11,7 @@ from cluster.checkpoint.size import Plan
 from cluster.commands.server_options import ServerOptions
 from cluster.launch.machine import check_machine, check_port
 from cluster.launch.room import divide
+from engine.checkpoint.embedding import embedding_of
 from engine.config import EngineConfig
 
 
@@ -28,6 +29,7 @@ def prepare(config: EngineConfig, server: ServerOptions) -> Start:
     which Ray's processes inherit. Raises InvalidConfig.
     """
     plan = make_plan(config)
+    embedding_of(config)
     api_keys = given_keys(server.api_key, server.api_key_file)
     has_keys = bool(KeyRing(api_keys, server.api_key_file))
     check_open(server.host, has_keys=has_keys, insecure_no_key=server.insecure_no_key)

@@ -1,4 +1,4 @@
-"""What a chat's answer is split into."""
+"""What a chat's answer is split into, and what answers with numbers need to know."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,3 +46,23 @@ class Form:
 
 
 PLAIN = Form()
+
+
+@dataclass(frozen=True, slots=True)
+class WantedEmbeddings:
+    is_base64: bool  # of float32, else lists of numbers
+    dimensions: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WantedRanking:
+    documents: tuple[str, ...] | None  # to be returned
+    top_n: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WantedScores:
+    """Nothing more."""
+
+
+Wanted = WantedEmbeddings | WantedRanking | WantedScores

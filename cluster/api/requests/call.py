@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import UNSET, UnsetType
 
-from cluster.api.answers.form import PLAIN, Form
+from cluster.api.answers.form import PLAIN, Form, Wanted
 from cluster.api.keys.limits import Caller, Turn
-from cluster.api.requests.pooled.wanted import Wanted
 from cluster.api.requests.protocol import GenerationRequest, HandleRequest, StreamOptions
 from cluster.api.requests.validate import Unknown, warning_header, warnings
 from engine.admission.queue_limits import Load

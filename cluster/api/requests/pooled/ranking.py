@@ -2,11 +2,11 @@
 of its own.
 """
 
+from cluster.api.answers.form import WantedRanking, WantedScores
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.pooled.pooled_call import pooled_call
 from cluster.api.requests.pooled.protocol import Document, RerankRequest, ScoreRequest
-from cluster.api.requests.pooled.wanted import WantedRanking, WantedScores
 from engine.errors import InvalidRequest
 from engine.pooling import Pooling
 from engine.text.judging import NO_ANSWERS, judging_prompt

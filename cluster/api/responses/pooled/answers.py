@@ -8,9 +8,9 @@ from contextlib import aclosing
 import msgspec
 from msgspec import UNSET
 
+from cluster.api.answers.form import WantedEmbeddings, WantedRanking
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
-from cluster.api.requests.pooled.wanted import WantedEmbeddings, WantedRanking
 from cluster.api.responses.generation import Tally, Update
 from cluster.api.responses.pooled.protocol import (
     Embedding,
