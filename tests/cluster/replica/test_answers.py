@@ -32,7 +32,7 @@ async def test_a_started_engine_answers(engine: AsyncEngine) -> None:
     assert (stats["num_requests_finished"], stats["num_generation_tokens"]) == (1, 1)
     async for output in engine.generate(Request("mine", [1, 2], SamplingParams(max_tokens=3))):
         assert output.error is None
-    seconds = await answers.why("mine")
+    seconds = await answers.why("mine#1")  # the second that was generated in this process
     assert seconds is not None and seconds["decode"] >= 0
     assert await answers.why("never seen") is None
     model = Model(name="demo", **answers.model_info())

@@ -30,4 +30,4 @@ def test_what_was_made_can_be_planned_and_depends_on_the_seed(
         weights.append((folder / "model.safetensors").read_bytes())
     assert weights[0] == weights[1] != weights[2]
     assert main(["plan", str(folder), "--device", "cpu", "-tp", "2"]) == 0
-    assert "ranks                 2 (TP=2)" in capsys.readouterr().out
+    assert "ranks                 2 (TP=2 × PP=1)" in capsys.readouterr().out
