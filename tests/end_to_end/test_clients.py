@@ -1,0 +1,138 @@
+"""Clients that applications use, against the whole system: `langchain-openai`, and `litellm` in an
+environment of its own, since it wants an older `openai`.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import jsonschema
+import pytest
+from langchain_core.messages import HumanMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel, Field
+
+from tests.cluster.api.scripted import MODEL, Script, running
+from tests.end_to_end.conftest import Server
+
+LITELLM = Path(sys.prefix) / "litellm" / "bin" / "python"
+needs_litellm = pytest.mark.skipif(not LITELLM.exists(), reason="no litellm here: .ci/litellm FOLDER installs it")
+JOB = """
+import json, os, sys
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the network at its import
+import litellm
+
+base_url, model = sys.argv[1:3]
+told = []
+for asked in map(json.loads, sys.argv[3:]):
+    answer = litellm.completion(model=f"openai/{model}", api_base=base_url, api_key="none", num_retries=0, **asked)
+    if asked.get("stream"):
+        answer = litellm.stream_chunk_builder(list(answer))
+    told.append(answer.choices[0].model_dump())
+print(json.dumps(told))
+"""
+SECONDS = 120
+SCHEMA = {
+    "type": "object",
+    "properties": {name: {"type": "integer", "minimum": 0, "maximum": 99} for name in "ab"},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+ADD = {"type": "function", "function": {"name": "add", "parameters": SCHEMA}}
+TOLD = 'Ada is 36 years old, lives in Paris and likes blue. Answer in JSON: {"name": string, "age": integer}'
+
+
+class Person(BaseModel):
+    """Of whom something was told."""
+
+    name: str = Field(max_length=9)
+    age: int = Field(ge=0, le=99)
+
+
+@tool
+def add(a: Annotated[int, Field(ge=0, le=99)], b: Annotated[int, Field(ge=0, le=99)]) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@pytest.fixture
+def chat(server: Server) -> ChatOpenAI:
+    return ChatOpenAI(
+        model="demo", base_url=f"{server.url}/v1", api_key="none", temperature=0, max_retries=0, timeout=SECONDS
+    )
+
+
+def test_langchain_chats(chat: ChatOpenAI) -> None:
+    assert chat.invoke("What is 17 + 25?").content == "42"
+    pieces = [chunk.content for chunk in chat.stream("Count from 3 to 9.")]
+    assert "".join(pieces) == "3, 4, 5, 6, 7, 8, 9" and len(pieces) > 3
+    assert [answer.content for answer in chat.batch(["What is 2 + 2?", 'Spell "cat".'])] == ["4", "c-a-t"]
+
+
+def test_langchain_calls_a_tool_and_goes_on_with_its_result(chat: ChatOpenAI) -> None:
+    able = chat.bind_tools([add], tool_choice="add")
+    asked = HumanMessage("What is 7 + 5?")
+    answer = able.invoke([asked])
+    first, *rest = able.stream([asked])
+    streamed = first
+    for chunk in rest:
+        streamed += chunk
+    for told in (answer, streamed):
+        [call] = told.tool_calls
+        assert call["name"] == "add" and {type(value) for value in call["args"].values()} == {int}
+    assert streamed.tool_calls[0]["args"] == answer.tool_calls[0]["args"]
+    result = add.invoke(answer.tool_calls[0])
+    assert isinstance(chat.invoke([asked, answer, result]).content, str)
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling"])
+def test_langchain_gets_a_structured_answer(chat: ChatOpenAI, method: Any) -> None:
+    got = chat.with_structured_output(Person, method=method).invoke(TOLD)
+    assert isinstance(got, Person)
+
+
+@needs_litellm
+def test_litellm_chats_calls_and_fills_a_schema(server: Server) -> None:
+    named = {"type": "function", "function": {"name": "add"}}
+    asked = {"messages": [{"role": "user", "content": "What is 7 + 5?"}], "tools": [ADD], "tool_choice": named}
+    form = {"type": "json_schema", "json_schema": {"name": "person", "schema": Person.model_json_schema()}}
+    chat, streamed, call, streamed_call, person = litellm(
+        server.url,
+        "demo",
+        {"messages": [{"role": "user", "content": "What is 17 + 25?"}], "temperature": 0},
+        {"messages": [{"role": "user", "content": "Count from 3 to 9."}], "temperature": 0, "stream": True},
+        asked | {"seed": 1},
+        asked | {"seed": 1, "stream": True},
+        {"messages": [{"role": "user", "content": TOLD}], "temperature": 0, "response_format": form},
+    )
+    assert (chat["message"]["content"], chat["finish_reason"]) == ("42", "stop")
+    assert streamed["message"]["content"] == "3, 4, 5, 6, 7, 8, 9"
+    for told in (call, streamed_call):
+        [made] = told["message"]["tool_calls"]
+        assert told["finish_reason"] == "tool_calls" and made["function"]["name"] == "add"
+        jsonschema.validate(json.loads(made["function"]["arguments"]), SCHEMA)
+    assert streamed_call["message"]["tool_calls"][0]["function"] == call["message"]["tool_calls"][0]["function"]
+    assert Person.model_validate_json(person["message"]["content"])
+
+
+@needs_litellm
+def test_litellm_finds_the_reasoning() -> None:
+    asked = {"messages": [{"role": "user", "content": "think"}]}
+    with running(model={"reasoning_ids": (1, 2)}) as server:
+        server.service.scripts["think"] = Script(["<think>", "\nSun", "?\n", "</think>", "\n\n", "Rain."])
+        whole, streamed = litellm(server.url, MODEL, asked, asked | {"stream": True})
+    for told in (whole, streamed):
+        assert (told["message"]["reasoning_content"], told["message"]["content"]) == ("Sun?", "Rain.")
+
+
+def litellm(url: str, model: str, *asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """The first choice of each answer."""
+    command = [LITELLM, "-c", JOB, f"{url}/v1", model, *map(json.dumps, asked)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    told: list[dict[str, Any]] = json.loads(ended.stdout.splitlines()[-1])
+    return told
