@@ -13,6 +13,7 @@ from pathlib import Path
 CERTIFICATE = "certificate.pem"  # beside the configuration: it and its key, as HAProxy wants them
 FRONTEND = "http_frontend"
 HANDSHAKE_SECONDS = 60
+UNREAD_SECONDS = 60  # in which a client must take something of its answer, once what the kernel holds is full
 APPLICATIONS = "backend http-"  # a backend is an application's
 _DROPPED_SECTIONS = ("frontend prometheus", "listen stats", "backend default_backend")
 # Splicing is for large answers, and takes a third of the files that a process may open.
@@ -152,10 +153,12 @@ def _changed(name: str, body: list[str], place: Place) -> Iterator[str]:
 
 
 def _bind(line: str, place: Place) -> str:
-    """HTTP/1.1 alone: it is what limits and tests are for."""
+    """HTTP/1.1 alone: it is what limits and tests are for. Whoever takes nothing of an answer for
+    UNREAD_SECONDS is given up: HAProxy holds little of it, but the kernel up to some megabytes.
+    """
     given, _, port = line.removeprefix("bind ").rpartition(":")
     host = place.host or given
     options = " v4v6" if host == "::" else ""
     if place.has_certificate:
         options += f" ssl crt {place.folder / CERTIFICATE} alpn http/1.1 ssl-min-ver TLSv1.2"
-    return f"bind {host or '*'}:{port}{options} proto h1"
+    return f"bind {host or '*'}:{port}{options} proto h1 tcp-ut {UNREAD_SECONDS}s"

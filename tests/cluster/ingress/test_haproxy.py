@@ -21,7 +21,7 @@ from cluster.api.errors import ApiError, error_body
 from cluster.ingress.closing import ask
 from cluster.ingress.environment import BUFFER_BYTES, PROGRAM
 from cluster.ingress.haproxy import CLOSED, check_folder
-from cluster.ingress.haproxy_configuration import ERRORS
+from cluster.ingress.haproxy_configuration import ERRORS, UNREAD_SECONDS
 from cluster.sockets import LOOPBACK
 from tests.cluster.api.scripted import listening
 from tests.cluster.ingress.haproxies import SECONDS, HAProxy, configuration, running
@@ -52,6 +52,12 @@ def test_it_listens_where_it_is_told_to_and_nowhere_else(haproxy: HAProxy) -> No
     assert (listener.host, listener.port) == ("0.0.0.0", haproxy.port)
     assert os.stat(haproxy.admin).st_mode & 0o777 == 0o600
     assert haproxy.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_who_takes_nothing_of_an_answer_is_given_up(haproxy: HAProxy) -> None:
+    """By the kernel; T17 of the chaos runs waits for it."""
+    (bind,) = [line for line in (haproxy.folder / "c").read_text().splitlines() if line.strip().startswith("bind ")]
+    assert bind.endswith(f" tcp-ut {UNREAD_SECONDS}s")
 
 
 def test_who_comes_from_another_machine_is_named(haproxy: HAProxy) -> None:
