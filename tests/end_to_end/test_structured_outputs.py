@@ -4,6 +4,7 @@ killed.
 
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -42,6 +43,12 @@ LONG = {
 }
 AS_LONG = {"type": "json_schema", "json_schema": {"name": "words", "schema": LONG, "strict": True}}
 
+NUMBERED = {
+    "type": "structural_tag",
+    "triggers": ["a"],
+    "structures": [{"begin": "a[", "schema": {"enum": list(range(1, 10))}, "end": "]"}],
+}
+
 
 def test_parse_returns_the_clients_own_model(server: Server) -> None:
     for seed in range(3):
@@ -62,6 +69,10 @@ def test_parse_returns_the_clients_own_model(server: Server) -> None:
         ({"extra_body": {"structured_outputs": {"choice": ["red", "blue"]}}}, lambda text: text in ("red", "blue")),
         ({"extra_body": {"guided_regex": "[0-9]{4}"}}, lambda text: len(text) == 4 and text.isdigit()),
         ({"extra_body": {"guided_grammar": 'root ::= "a" | "b" root'}}, lambda text: set(text) <= {"a", "b"}),
+        (
+            {"response_format": NUMBERED},  # every "a" begins a part
+            lambda text: "a[" in text and "a" not in re.sub(r"a\[[1-9]\]", "", text),
+        ),
     ],
 )
 def test_whole_and_streamed_answers_are_the_same(
