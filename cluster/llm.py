@@ -103,7 +103,9 @@ class LLM:
         return judge(self._engine.engine, text_1, documents, instruction, self._pooler(use_tqdm))
 
     def _pooler(self, use_tqdm: bool) -> Run:
-        return lambda prompts, pooling: self._run(prompts, None, use_tqdm, pooling=pooling)
+        return lambda prompts, pooling, special: self._run(
+            prompts, None, use_tqdm, pooling=pooling, add_special_tokens=special
+        )
 
     def _run(
         self,

@@ -10,7 +10,8 @@ from engine.pooling import Pooling, check_dimensions
 from engine.request import Prompt
 from engine.text.judging import NO_ANSWERS, judging, judging_prompt, score
 
-Run = Callable[[list[Prompt], Pooling], list[RequestOutput]]  # the whole answer to each
+# The whole answer to each; the flag: with what the tokenizer adds around a text.
+Run = Callable[[list[Prompt], Pooling, bool], list[RequestOutput]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def embed(engine: AsyncEngine, prompts: list[Prompt], dimensions: int | None, ru
             EmbeddingOutput(engine.embedding.vector(_pooled(output), dimensions).tolist()),
             output.prompt_token_ids,
         )
-        for output in run(prompts, engine.embedding.pooling)
+        for output in run(prompts, engine.embedding.pooling, True)
     ]
 
 
@@ -62,7 +63,7 @@ def judge(
     prompts: list[Prompt] = [judging_prompt(query, document, instruction) for document in documents]
     return [
         ScoringRequestOutput(output.request_id, ScoringOutput(score(_pooled(output))), output.prompt_token_ids)
-        for output in run(prompts, pooling)
+        for output in run(prompts, pooling, False)
     ]
 
 

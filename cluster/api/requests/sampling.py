@@ -65,11 +65,9 @@ def check_counts(body: dict[str, Any], model: Model) -> None:
         elif _are_ids(each):
             check_room(None, len(each), model, param="prompt" if index is None else f"prompt[{index}]")
     inputs = body.get("input")
-    if _are_ids(inputs):
-        check_length(len(inputs), model, param="input")
-    for index, each in enumerate(inputs[:MAX_INPUTS] if isinstance(inputs, list) else ()):
-        if _are_ids(each):
-            check_length(len(each), model, param=f"input[{index}]")
+    for each in [inputs] if _are_ids(inputs) else inputs[:MAX_INPUTS] if isinstance(inputs, list) else []:
+        if _are_ids(each):  # one too many is enough to be refused later
+            del each[: -model.max_model_len - (not keeps)]
     for name in ("stop_token_ids", "allowed_token_ids"):
         if _are_ids(token_ids := body.get(name)):
             _check_count(token_ids, model.vocab_size, param=name)

@@ -19,6 +19,9 @@ def pooled_call(
     model: Model,
     pooling: Pooling,
     wanted: Wanted,
+    *,
+    max_prompt_tokens: int | None = None,
+    add_special_tokens: bool | None = None,
 ) -> Call:
     """A request for each of `prompts`, which are named as the caller's errors name them. Raises
     InvalidRequest.
@@ -26,9 +29,9 @@ def pooled_call(
     for param, prompt in prompts.items():
         if isinstance(prompt, list):
             check_vocabulary(prompt, model.vocab_size, param=param)
-            check_length(len(prompt), model, param=param)
+            check_length(min(len(prompt), max_prompt_tokens or len(prompt)), model, param=param)
         elif model.text_limit is not None:
-            model.text_limit.check(prompt, param)
+            model.text_limit.check(prompt, param, is_cut=max_prompt_tokens is not None)
     call_id = f"{kind}-{uuid.uuid4().hex}"
     requests = tuple(
         Request(
@@ -39,6 +42,8 @@ def pooled_call(
             priority=asked.priority or 0,
             cache_salt=asked.cache_salt,
             timeout=asked.timeout,
+            max_prompt_tokens=max_prompt_tokens,
+            add_special_tokens=add_special_tokens,
         )
         for index, prompt in enumerate(prompts.values())
     )

@@ -11,6 +11,7 @@ from cluster.api.requests.fields import (
     CacheSalt,
     Inert,
     Inputs,
+    NumKept,
     OneOrMoreTexts,
     Priority,
 )
@@ -26,7 +27,6 @@ class PooledRequest(Addressed):
     cache_salt: CacheSalt | None = None
     timeout: float | None = Field(None, gt=0, le=MAX_TIMEOUT)
     # Of other servers, and not supported
-    truncate_prompt_tokens: Annotated[Any, Inert()] = None
     mm_processor_kwargs: Annotated[Any, Inert({})] = None
 
 
@@ -36,8 +36,9 @@ class EmbeddingRequest(PooledRequest):
     input: Inputs
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(None, ge=1, le=INT64_MAX)
+    truncate_prompt_tokens: NumKept | None = None
+    add_special_tokens: bool | None = None
     messages: Annotated[Any, Inert()] = None
-    add_special_tokens: Annotated[Any, Inert(True)] = None
 
 
 class Document(BaseModel):
@@ -58,6 +59,7 @@ class RerankRequest(PooledRequest):
     top_n: int | None = Field(None, ge=1, le=INT64_MAX)
     return_documents: bool | None = None
     instruction: str | None = None
+    truncate_prompt_tokens: Annotated[Any, Inert()] = None
     max_tokens_per_doc: Annotated[Any, Inert()] = None
     max_chunks_per_doc: Annotated[Any, Inert()] = None
     rank_fields: Annotated[Any, Inert(["text"])] = None
@@ -69,3 +71,4 @@ class ScoreRequest(PooledRequest):
     text_1: OneOrMoreTexts
     text_2: OneOrMoreTexts
     instruction: str | None = None
+    truncate_prompt_tokens: Annotated[Any, Inert()] = None

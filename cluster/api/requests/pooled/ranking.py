@@ -21,7 +21,7 @@ def rerank_call(request: RerankRequest, model: Model) -> Call:
         for index, text in enumerate(texts)
     }
     wanted = WantedRanking(tuple(texts) if request.return_documents else None, request.top_n)
-    return pooled_call("rerank", request, prompts, model, pooling, wanted)
+    return pooled_call("rerank", request, prompts, model, pooling, wanted, add_special_tokens=False)
 
 
 def score_call(request: ScoreRequest, model: Model) -> Call:
@@ -39,7 +39,7 @@ def score_call(request: ScoreRequest, model: Model) -> Call:
         f"text_2[{index}]" if is_list else "text_2": judging_prompt(query, document, request.instruction)
         for index, (query, document) in enumerate(zip(queries, documents, strict=True))
     }
-    return pooled_call("score", request, prompts, model, pooling, WantedScores())
+    return pooled_call("score", request, prompts, model, pooling, WantedScores(), add_special_tokens=False)
 
 
 def _list(texts: str | list[str]) -> list[str]:

@@ -104,6 +104,21 @@ def test_an_engines_complaint_names_the_input(server: Running, http: httpx.Clien
     assert (error["param"], error["code"]) == ("input[1]", "context_length_exceeded")
 
 
+def test_a_longer_input_may_be_cut(server: Running, http: httpx.Client) -> None:
+    long_one = list(range(MAX_MODEL_LEN + 9))
+    for asked, kept in ((5, 5), (-1, MAX_MODEL_LEN), (MAX_MODEL_LEN, MAX_MODEL_LEN)):
+        server.service.generated.clear()
+        answer = http.post(
+            ROUTE, json={"input": long_one, "truncate_prompt_tokens": asked, "add_special_tokens": False}
+        )
+        assert answer.status_code == 200
+        (request,) = server.service.generated
+        assert (request.max_prompt_tokens, request.add_special_tokens) == (kept, False)
+        assert request.prompt[-kept:] == long_one[-kept:]
+    error = http.post(ROUTE, json={"input": "a", "truncate_prompt_tokens": MAX_MODEL_LEN + 1}).json()["error"]
+    assert (error["param"], error["code"]) == ("truncate_prompt_tokens", "context_length_exceeded")
+
+
 def test_unknown_fields_are_told(server: Running, http: httpx.Client) -> None:
     answer = http.post(ROUTE, json={"input": "a", "dimension": 2})
     assert answer.json()["warnings"] == ["ignored: unknown field 'dimension'; did you mean 'dimensions'?"]
