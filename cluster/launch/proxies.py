@@ -9,6 +9,7 @@ from typing import Any
 import ray
 from ray import serve
 from ray.actor import ActorHandle
+from ray.exceptions import GetTimeoutError, RayActorError
 from ray.serve._private.constants import SERVE_NAMESPACE, SERVE_PROXY_NAME
 from ray.serve._private.utils import format_actor_name
 
@@ -16,6 +17,7 @@ from cluster.api.edge.server import are_servers_closed, close_servers
 from cluster.ingress.closing import close_haproxy, is_haproxy_closed, is_haproxy_manager
 
 CALL_SECONDS = 2.0
+MEET_SECONDS = 20.0  # at the start, which keeps a machine busy
 POLL_SECONDS = 0.05
 
 
@@ -26,13 +28,14 @@ class Proxies:
         self._actors: list[ActorHandle[Any]] = []
 
     def meet(self) -> None:
-        """Find them, while Ray's GCS can still be asked."""
+        """Find them, while Ray's GCS can still be asked; one that is busy may answer later."""
         self._actors = []
         for node in serve.status().proxies:
             with contextlib.suppress(ValueError):  # the proxy has just died
                 name = format_actor_name(SERVE_PROXY_NAME, node)
                 self._actors.append(ray.get_actor(name, namespace=SERVE_NAMESPACE))
-        self._call(_is_closed)  # the call connects this process to theirs
+        with contextlib.suppress(GetTimeoutError):
+            self._call(_is_closed, MEET_SECONDS)  # the call connects this process to theirs
 
     def close(self) -> None:
         """Let them answer requests on their way with 503, and close the port and every connection;
@@ -44,13 +47,13 @@ class Proxies:
         while not all(self._call(_is_closed)):
             time.sleep(POLL_SECONDS)
 
-    def _call(self, function: Any) -> list[Any]:
+    def _call(self, function: Any, seconds: float = CALL_SECONDS) -> list[Any]:
         """The function's results in each proxy's process, without those that have died."""
         calls = [actor.__ray_call__.remote(function) for actor in self._actors]
         answers = []
         for call in calls:
-            with contextlib.suppress(ray.exceptions.RayActorError):
-                answers.append(ray.get(call, timeout=CALL_SECONDS))
+            with contextlib.suppress(RayActorError):
+                answers.append(ray.get(call, timeout=seconds))
         return answers
 
 

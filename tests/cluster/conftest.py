@@ -36,7 +36,8 @@ def cluster() -> Iterator[None]:
                 )
             yield
         finally:
-            processes.shutdown()  # also what had started when `ray.init` failed
+            ray.shutdown()
+            processes.shutdown()  # what had started when `ray.init` failed
             shutil.rmtree(folder, ignore_errors=True)
 
 

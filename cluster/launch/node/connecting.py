@@ -23,7 +23,7 @@ def start(**options: Any) -> BaseContext:
     """
     try:
         return _init(address="local", **options)
-    except (RuntimeError, ConnectionError) as error:
+    except Exception as error:  # Ray raises bare ones, too
         reason = str(error).strip().partition("\n")[0]
         raise InvalidConfig(f"Ray did not start on this machine, which may be too busy or too full: {reason}") from None
 

@@ -1,4 +1,4 @@
-"""A Ray address that does not answer."""
+"""A Ray address that does not answer, and a Ray that does not start."""
 
 import contextlib
 import socket
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import main
+from cluster.launch.node.connecting import start
+from engine.errors import InvalidConfig
 
 DEMO = Path(__file__).resolve().parents[4] / "configs" / "demo"
 
@@ -43,3 +45,16 @@ def test_a_ray_address_where_something_else_listens(
         f"squadron serve: what listens at --ray-address {address} did not answer as Ray does within 1 s; "
         "check that the port is that of `ray start`\n"
     )
+
+
+def test_ray_that_does_not_start_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For this, Ray raises a bare Exception."""
+
+    def fail(**options: object) -> None:
+        raise Exception("The current node timed out during startup. This could happen because\nof much.")
+
+    monkeypatch.setattr("ray.init", fail)
+    with pytest.raises(
+        InvalidConfig, match=r"too busy or too full: The current node timed out during startup\. [\w ]+$"
+    ):
+        start()
