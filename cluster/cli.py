@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from cluster import bench, chaos
-from cluster.commands import demo, generate, plan, serve, trace
+from cluster.commands import demo, generate, plan, run_batch, serve, trace
 from cluster.commands.checkpoints import checkpoint as checkpoint_command
 from cluster.commands.checkpoints import make_checkpoint
 from cluster.commands.command_line import CommandParser
@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve.add_options(commands.add_parser("serve", help="serve a model over HTTP, with OpenAI's API"))
     generate.add_options(commands.add_parser("generate", help="answer prompts and exit"))
+    run_batch.add_options(commands.add_parser("run-batch", help="answer a file of requests, line by line, and exit"))
     demo.add_options(commands.add_parser("demo", help="serve the demo model at TP=2 × PP=2 and ask it a question"))
     plan.add_options(commands.add_parser("plan", help="print what a configuration needs, or why it is impossible"))
     trace.add_options(

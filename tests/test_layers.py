@@ -45,11 +45,12 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "workers": ("checkpoint",),
         "replica": ("telemetry", "workers"),
         "gateway": ("api", "metrics", "replica", "telemetry", "workers"),
+        "batch": ("api",),  # a client of applications, by their handles or by HTTP
         "ingress": ("api",),
         "launch": ("api", "checkpoint", "gateway", "ingress", "replica", "telemetry", "workers"),
         "offline": ("checkpoint", "launch", "workers"),
         "llm": ("offline",),
-        "commands": ("api", "checkpoint", "ingress", "launch", "llm", "replica", "workers"),
+        "commands": ("api", "batch", "checkpoint", "ingress", "launch", "llm", "replica", "workers"),
         "bench": ("commands", "llm"),
         "chaos": ("commands",),
         "cli": ("bench", "chaos", "commands"),
@@ -80,9 +81,10 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "gateway": ("door", "engines", "monitoring", "requests"),
         "handle": ("gateway",),
         "peers": ("engines", "gateway"),
-        "http": ("gateway",),
+        "ask": (),
+        "http": ("ask", "gateway"),
         "options": (),
-        "deployment": ("engines", "handle", "http", "monitoring", "options", "peers", "streams"),
+        "deployment": ("ask", "engines", "handle", "http", "monitoring", "options", "peers", "streams"),
     },
     "cluster/api": {
         "keys": (),  # asked at the edge, and owners of requests
@@ -112,6 +114,7 @@ THEIRS = {
     "transformers": ("engine/text/tokenizer.py",),
     **dict.fromkeys(("ray", "fastapi", "starlette", "uvicorn"), ("cluster",)),
     # Imported only where spans are sent.
+    "pyarrow": ("cluster/batch",),
     "opentelemetry": ("cluster/telemetry/otlp.py", "cluster/telemetry/otlp_provider.py"),
 }
 

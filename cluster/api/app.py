@@ -8,8 +8,8 @@ from cluster.api.model import Model
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
 from cluster.api.responses.streams import StreamStore
-from cluster.api.routes import about, debug, generation, health, incoming, metrics, models, outgoing, pooled
-from cluster.api.service import Service
+from cluster.api.routes import about, batch, debug, generation, health, incoming, metrics, models, outgoing, pooled
+from cluster.api.service import Batches, Service
 from cluster.metrics.counters import Counters
 
 
@@ -21,15 +21,18 @@ def build(
     streams: StreamStore | None = None,
     bodies: Bodies | None = None,
     counters: Counters | None = None,
+    batches: Batches | None = None,
 ) -> FastAPI:
     """The application that answers with what `service` generates.
 
     With `streams` clients may resume broken streams (`resume`). `bodies` overrides the default
-    limits. Answers are counted in `counters`. Its `state.early` are its `EarlyRefusals`.
+    limits. Answers are counted in `counters`. With `batches` clients may keep files and have them
+    answered. Its `state.early` are its `EarlyRefusals`.
     """
     options = options or HttpOptions()
+    bodies = bodies or Bodies()
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
-    inward = incoming.Incoming(service, model, bodies or Bodies(), strict_fields=options.strict_fields)
+    inward = incoming.Incoming(service, model, bodies, strict_fields=options.strict_fields)
     outward = outgoing.Outgoing(service, model, streams)
     generation.add_routes(app.router, inward, outward)
     pooled.add_routes(app.router, inward, outward)
@@ -37,6 +40,10 @@ def build(
     health.add_routes(app.router, service)
     debug.add_routes(app.router, service)
     metrics.add_routes(app.router, service)
-    about.add_routes(app.router, needs_key=bool(options.api_keys), has_streams=streams is not None)
+    if batches is not None:
+        batch.add_routes(app.router, batches, bodies)
+    about.add_routes(
+        app.router, needs_key=bool(options.api_keys), has_streams=streams is not None, has_batches=batches is not None
+    )
     app.state.early = guard(app, service, model, options, counters or Counters({}))
     return app

@@ -1,8 +1,9 @@
 """The interface through which the HTTP layer has its requests answered."""
 
-from collections.abc import AsyncGenerator, Callable
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import IO, Any, Protocol
 
+from cluster.api.batches import Batch, FileObject, Owner
 from engine.admission.queue_limits import Load
 from engine.outputs import RequestOutput
 from engine.request import NO_KEY, Request, Share
@@ -55,3 +56,29 @@ class Service(Protocol):
         """Seconds by phase of a running or recently finished request; None for an unknown or
         forgotten one.
         """
+
+
+class Batches(Protocol):
+    """Keeps files, and has them answered. Methods block, and raise ApiError or OSError."""
+
+    def create_file(self, owner: Owner, filename: str, data: IO[bytes]) -> FileObject:
+        """Reads `data` to its end."""
+
+    def files(self, owner: Owner) -> list[FileObject]:
+        """Newest first."""
+
+    def file(self, owner: Owner, file_id: str) -> FileObject: ...
+
+    def content(self, owner: Owner, file_id: str) -> Iterator[bytes]:
+        """Of a file that there is; in pieces."""
+
+    def delete_file(self, owner: Owner, file_id: str) -> None: ...
+
+    def create(self, owner: Owner, input_file_id: str, endpoint: str, metadata: dict[str, str] | None) -> Batch: ...
+
+    def batches(self, owner: Owner) -> list[Batch]:
+        """Newest first."""
+
+    def batch(self, owner: Owner, batch_id: str) -> Batch: ...
+
+    def cancel(self, owner: Owner, batch_id: str) -> Batch: ...

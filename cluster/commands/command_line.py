@@ -49,11 +49,16 @@ def add_server_options(parser: Any) -> None:
     """The options of commands that are clients of a server. `parser` may be a group of options."""
     parser.add_argument(
         "--base-url",
-        type=_base_url,
+        type=base_url,
         default=LOCAL_SERVER,
         metavar="URL",
         help="the server's URL, with or without /v1 (default: %(default)s)",
     )
+    add_api_key(parser)
+
+
+def add_api_key(parser: Any) -> None:
+    """`parser` may be a group of options."""
     parser.add_argument(
         "--api-key",
         default=os.environ.get(API_KEY_VARIABLE),
@@ -62,7 +67,7 @@ def add_server_options(parser: Any) -> None:
     )
 
 
-def _base_url(text: str) -> str:
+def base_url(text: str) -> str:
     """The URL without /v1; raises ArgumentTypeError."""
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc:

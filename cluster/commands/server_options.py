@@ -80,6 +80,11 @@ class ServerOptions(BaseModel):
     strict_fields: bool = Field(
         False, description="reject requests with unknown fields; default: ignore the fields, and say so in the answer"
     )
+    files_path: str | None = Field(
+        None,
+        description="folder for /v1/files and /v1/batches, on every node the same: a path or s3://bucket/folder "
+        "(default: there are no such routes)",
+    )
     otlp_traces_endpoint: str | None = Field(
         None,
         description="URL that OpenTelemetry spans of requests are sent to, by OTLP over HTTP, such as "
@@ -122,6 +127,7 @@ class ServerOptions(BaseModel):
             "max_queue_seconds": self.max_queue_seconds,
             "stream_resume": self.stream_resume,
             "strict_fields": self.strict_fields,
+            "files_path": _absolute(self.files_path),
             "otlp_traces_endpoint": self.otlp_traces_endpoint,
             "collect_detailed_traces": self.collect_detailed_traces,
             "log_format": self.log_format,
@@ -133,6 +139,11 @@ class ServerOptions(BaseModel):
             "allowed_hosts": default_hosts(self.host) if self.allowed_hosts is None else self.allowed_hosts,
             "allowed_origins": self.allowed_origins,
         }
+
+
+def _absolute(place: str | None) -> str | None:
+    """Gateways have working folders of their own."""
+    return place if place is None or "://" in place else str(Path(place).absolute())
 
 
 # What argparse is told of each option beside its name and description.
@@ -153,6 +164,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "max_queue_seconds": {"type": float, "metavar": "S"},
     "stream_resume": {"action": "store_true"},
     "strict_fields": {"action": "store_true"},
+    "files_path": {"metavar": "DIR"},
     "otlp_traces_endpoint": {"metavar": "URL"},
     "collect_detailed_traces": {"choices": ("all",)},
     "log_format": {"choices": get_args(LogFormat)},

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from ray.serve.handle import DeploymentHandle
 
 from cluster.api.model import Model
+from cluster.gateway.ask import Answer, open_batches
 from cluster.gateway.engines.serve_engines import ServeEngines
 from cluster.gateway.handle import handle, routes
 from cluster.gateway.http import Http
@@ -50,11 +51,18 @@ class GatewayDeployment:
         )
         self._routes = self._http.make_inner_app(self._gateway, self._model)
         self._streams = StreamStoreClient(engines.app_name) if options.stream_resume else None
+        self._batches = open_batches(options.files_path, engines.app_name)
         await self._http.start()
         await self._gateway.start(ray.util.get_node_ip_address())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return self._http.make_app(self._gateway, self._model, self._streams, self._observers.figures.counters)
+        return self._http.make_app(
+            self._gateway,
+            self._model,
+            streams=self._streams,
+            counters=self._observers.figures.counters,
+            batches=self._batches,
+        )
 
     def check_health(self) -> None:
         """Raises ToldToStop after a SIGTERM: Serve then starts another gateway at once, and ends
@@ -82,6 +90,12 @@ class GatewayDeployment:
         async with aclosing(routes.events(self._routes, path, body, headers)) as events:
             async for event in events:
                 yield event
+
+    async def ask(self, url: str, body: bytes, key: str | None = None) -> Answer:
+        """What the HTTP API answers to a POST of JSON for which nobody waits, of the API key of
+        that name: a line of a batch.
+        """
+        return await self._http.ask(url, body, key)
 
     async def drain(self, caller: Owner, grace: float) -> None:
         """See `Gateway.drain`. For good; raises NotOwner."""

@@ -1,5 +1,7 @@
 """The HTTP side of a gateway, as Serve's proxies and its own server need it."""
 
+from typing import Any
+
 import uvicorn.protocols.http.auto
 from fastapi import FastAPI
 
@@ -10,9 +12,8 @@ from cluster.api.edge.proxied import BareProxyWarning
 from cluster.api.listening import check_ingress, tell_patience
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
-from cluster.api.responses.streams import StreamStore
+from cluster.gateway.ask import Answer, ask
 from cluster.gateway.gateway import Gateway
-from cluster.metrics.counters import Counters
 
 
 class Http:
@@ -35,9 +36,13 @@ class Http:
         self._options.api_keys.look()
         self._options.api_keys.watch()
 
-    def make_app(self, gateway: Gateway, model: Model, streams: StreamStore | None, counters: Counters) -> FastAPI:
-        """See `build`."""
-        app = build(gateway, model, self._options, streams=streams, counters=counters)
+    async def ask(self, url: str, body: bytes, key: str | None) -> Answer:
+        """See `cluster.gateway.ask`."""
+        return await ask(self._inner, url, body, self._options.api_keys, key)
+
+    def make_app(self, gateway: Gateway, model: Model, **parts: Any) -> FastAPI:
+        """`parts`: see `build`."""
+        app = self._inner = build(gateway, model, self._options, **parts)
         GatewayConnection.refusals = app.state.early
         app.add_middleware(BareProxyWarning)
         app.add_middleware(TellTaken, patience=self._patience)

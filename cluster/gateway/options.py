@@ -15,5 +15,6 @@ class GatewayOptions:
     patience: float
     max_queue_seconds: float  # see `Door`
     stream_resume: bool  # whether clients may resume broken streams
+    files_path: str | None = None  # of files and batches; None: there are none
     http: HttpOptions = field(default_factory=HttpOptions)
     telemetry: Telemetry = NO_TELEMETRY

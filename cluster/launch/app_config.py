@@ -9,7 +9,7 @@ from cluster.api.edge.origins import check_origins
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.options import HttpOptions
 from cluster.gateway.options import GatewayOptions
-from cluster.launch.packages import ROOT
+from cluster.launch.packages import ROOT, check_files_path
 from cluster.logs import LogFormat
 from cluster.telemetry.tracing import Telemetry, check_endpoint
 from engine.config import EngineConfig, explain
@@ -39,6 +39,7 @@ class AppConfig(BaseModel):
     enable_log_requests: bool = False  # a line in the gateway's log for each request that ends
     open_metrics: bool = False  # whether everybody may read /metrics; otherwise as /debug
     insecure_no_key: bool = False  # whether it may listen beyond loopback without keys, and let everybody in
+    files_path: str | None = None  # folder, here or in an object store, of files and batches; None: there are none
     api_key_file: str | None = None  # more of them, with limits; read again whenever it changes
 
     @property
@@ -61,6 +62,7 @@ class AppConfig(BaseModel):
             patience=self.patience,
             max_queue_seconds=self.max_queue_seconds,
             stream_resume=self.stream_resume,
+            files_path=self.files_path,
             http=HttpOptions(
                 api_keys=self.check(),
                 allowed_hosts=self.allowed_hosts,
@@ -75,13 +77,15 @@ class AppConfig(BaseModel):
 
     def check(self) -> KeyRing:
         """The API keys. Raises InvalidConfig for keys, hosts, origins or an endpoint that cannot
-        be.
+        be, and for packages that are missing.
         """
         api_keys = KeyRing(self.api_keys, self.api_key_file)
         if api_keys and self.insecure_no_key:
             check_open("", has_keys=True, insecure_no_key=True)
         AllowedHosts(self.allowed_hosts)
         check_origins(self.allowed_origins)
+        if self.files_path is not None:
+            check_files_path(self.files_path)
         check_endpoint(self.otlp_traces_endpoint)
         return api_keys
 

@@ -18,3 +18,19 @@ def check_packages() -> None:
         if spec is None or spec.origin is None or Path(spec.origin).resolve().parent.parent != ROOT:
             found = "nowhere" if spec is None else spec.origin
             raise InvalidConfig(f"package {name!r} is found in {found}, not in {ROOT}: another package has its name")
+
+
+def check_batch_packages(wish: str) -> None:
+    """Raises InvalidConfig if what files of requests need is not installed."""
+    for package in ("pandas", "pyarrow", "python_multipart"):
+        if importlib.util.find_spec(package) is None:
+            raise InvalidConfig(f"{wish} needs the package {package}: pip install 'squadron-serve[batch]'")
+
+
+def check_files_path(place: str) -> None:
+    """Raises InvalidConfig if it is neither a path from the root on nor a URI, or if a package is
+    missing.
+    """
+    if not place.startswith("/") and "://" not in place:
+        raise InvalidConfig(f"files_path={place!r} must begin with /, or be a URI such as s3://bucket/folder")
+    check_batch_packages("files_path")

@@ -21,8 +21,8 @@ SERVE_SECONDS = 5.0  # for Serve itself
 @contextlib.contextmanager
 def running(application: serve.Application, address: str, *, ends_serve: bool) -> Iterator[DeploymentHandle[Any]]:
     """The application's gateways, for as long as the context lasts; then requests are finished and
-    engines ended before the port is closed. `address`: the port's; `ends_serve`: see `serving`.
-    Raises InvalidConfig if it does not start.
+    engines ended before the port is closed. `address`: the port's, empty if nothing listens;
+    `ends_serve`: see `serving`. Raises InvalidConfig if it does not start.
     """
     proxies = Proxies()
     steps: list[Callable[[], None]] = []
@@ -40,7 +40,7 @@ def running(application: serve.Application, address: str, *, ends_serve: bool) -
         if ray.is_initialized():
             # On a cluster of our own the HTTP port: running requests can be finished after the
             # death of Ray's GCS.
-            needed = ray.get_runtime_context().gcs_address if ends_serve else address
+            needed = ray.get_runtime_context().gcs_address if ends_serve or not address else address
             do_within(steps, DRAIN_SECONDS + STOP_SECONDS, needed=needed)
             if ends_serve:
                 do_within([lambda: end_serve(proxies)], CLOSE_SECONDS + SERVE_SECONDS, needed=needed)

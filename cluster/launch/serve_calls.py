@@ -34,6 +34,12 @@ def start_serve(ingress: Ingress, port: int, log_format: LogFormat) -> None:
         raise InvalidConfig(f"{ingress.name} did not start: {reason}") from None
 
 
+def start_serve_alone() -> None:
+    """Start Serve; nothing listens."""
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    serve.start(proxy_location="Disabled", logging_config=serve_logging("text"))
+
+
 def run(application: serve.Application) -> DeploymentHandle[Any]:
     """The application's gateways, once all is ready. Raises InvalidConfig."""
     try:

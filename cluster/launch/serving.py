@@ -12,7 +12,7 @@ from cluster.certificate import CertificateFiles
 from cluster.ingress.choice import DEFAULT_WISH, Wish, listening
 from cluster.ingress.ingress import Ingress
 from cluster.launch.running import running
-from cluster.launch.serve_calls import check_serve_is_down, start_serve
+from cluster.launch.serve_calls import check_serve_is_down, start_serve, start_serve_alone
 from cluster.logs import LogFormat
 
 
@@ -22,6 +22,17 @@ class Serving:
 
     gateways: DeploymentHandle[Any]
     ingress: Ingress
+
+
+@contextlib.contextmanager
+def serving_handles(application: serve.Application) -> Iterator[DeploymentHandle[Any]]:
+    """The application without HTTP, ready, for as long as the context lasts, on a cluster that ends
+    with it; raises InvalidConfig if it does not start.
+    """
+    check_serve_is_down()
+    start_serve_alone()
+    with running(application, "", ends_serve=False) as gateways:
+        yield gateways
 
 
 @contextlib.contextmanager

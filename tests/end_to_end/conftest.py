@@ -67,12 +67,13 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    """With a receiver of its spans."""
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """With a receiver of its spans, and a folder for files and batches."""
     port = free_port()
     # Room for a second engine: one that is told to end serves until the next one is ready.
     with receiving() as receiver, ray_cluster(num_workers=12) as ray:
         args = {"engine": ENGINE, "otlp_traces_endpoint": receiver.url, "collect_detailed_traces": "all"}
+        args["files_path"] = str(tmp_path_factory.mktemp("files"))
         with serving(build_app(args), host=LOOPBACK, port=port) as running:
             yield Server(port, ray, running.gateways, args, receiver)
 

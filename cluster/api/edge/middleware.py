@@ -16,6 +16,9 @@ METRICS_PATH = "/metrics"
 DEBUG_PATHS = "/debug/"  # paths that reveal other clients' requests
 FORWARDED = frozenset([b"x-forwarded-for", b"forwarded"])  # headers of a proxy that sends for another client
 MAX_REQUEST_ID = 128  # characters
+# Among the `extensions` of a scope that no connection made: whose request it is. It was let in
+# where it came in.
+INNER = "squadron.inner"
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._:=|+-]")  # unsafe in a request's id, which Serve writes to its logs
 
 
@@ -43,6 +46,10 @@ class Edge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        inner: Caller | None = scope.get("extensions", {}).get(INNER)
+        if inner is not None:
+            await self._app({**scope, "extensions": {**scope["extensions"], CALLER: inner}}, receive, send)
             return
         try:
             key = self._check(scope, scope["headers"])

@@ -48,6 +48,10 @@ class KeyRing:
                 found = key
         return found
 
+    def named(self, name: str) -> Key | None:
+        """The key of that name, if there is one."""
+        return next((key for key in self._keys if key.name == name), None)
+
     def watch(self) -> None:
         """Look at the file for as long as the process lives, in a thread of its own: a disk may
         take its time.

@@ -5,19 +5,20 @@ and number.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
 from cluster.api.disconnect import unless_disconnected
 from cluster.api.errors import ApiError
-from cluster.api.requests.call import Call
 from cluster.api.requests.read import SMALL_BODY
 from engine.errors import Overloaded
 
 MAX_BYTES = 32 << 20
 MAX_HELD_BYTES = 256 << 20
 SECONDS = 60.0
+
+Read = TypeVar("Read")  # what is made of a body
 
 
 class Bodies:
@@ -36,16 +37,16 @@ class Bodies:
         self._seconds = seconds
         self._num_held_bytes = 0
 
-    async def read(self, request: Request, to_call: Callable[[bytes], Coroutine[Any, Any, Call]]) -> Call:
-        """What `to_call` makes of the request's body, which says that it is JSON. Raises ApiError,
+    async def read(self, request: Request, parse: Callable[[bytes], Coroutine[Any, Any, Read]]) -> Read:
+        """What `parse` makes of the request's body, which says that it is JSON. Raises ApiError,
         Overloaded, ClientDisconnect.
         """
         _check_headers(request)
         with self._hold() as hold:
             body = await self._receive(request, hold)
             if len(body) <= SMALL_BODY:
-                return await to_call(body)
-            return await unless_disconnected(request.receive, to_call(body))
+                return await parse(body)
+            return await unless_disconnected(request.receive, parse(body))
 
     async def _receive(self, request: Request, hold: Callable[[int], None]) -> bytes:
         try:

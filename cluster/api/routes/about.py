@@ -9,9 +9,11 @@ from cluster.api.routes.openapi import describe
 from cluster.version import VERSION
 
 
-def add_routes(router: APIRouter, *, needs_key: bool, has_streams: bool) -> None:
-    """`has_streams`: broken streams can be resumed."""
-    document = msgspec.json.encode(describe(VERSION, needs_key=needs_key, has_streams=has_streams))
+def add_routes(router: APIRouter, *, needs_key: bool, has_streams: bool, has_batches: bool) -> None:
+    """`has_streams`: broken streams can be resumed; `has_batches`: there are files and batches."""
+    document = msgspec.json.encode(
+        describe(VERSION, needs_key=needs_key, has_streams=has_streams, has_batches=has_batches)
+    )
 
     @router.api_route("/version", methods=READ)
     async def version() -> Response:

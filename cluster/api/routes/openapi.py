@@ -5,15 +5,18 @@ from typing import Any
 import msgspec
 from pydantic.json_schema import models_json_schema
 
+from cluster.api.batches import Batch, FileDeleted, FileObject, Page
 from cluster.api.requests.pooled.protocol import EmbeddingRequest, RerankRequest, ScoreRequest
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest
 from cluster.api.responses.pooled.protocol import EmbeddingList, Ranking, ScoreList
 from cluster.api.responses.protocol import ChatCompletion, ChatCompletionChunk, Completion, ModelCard, ModelList
+from cluster.api.routes.batch.batches import BatchRequest
 
-REQUESTS = (ChatRequest, CompletionRequest, EmbeddingRequest, RerankRequest, ScoreRequest)
+REQUESTS = (ChatRequest, CompletionRequest, EmbeddingRequest, RerankRequest, ScoreRequest, BatchRequest)
 ANSWERS = (
     *(ChatCompletion, ChatCompletionChunk, Completion),
     *(EmbeddingList, Ranking, ScoreList, ModelCard, ModelList),
+    *(Batch, FileDeleted, FileObject, Page),
 )
 _REFERENCE = "#/components/schemas/{}"
 _ERROR = {
@@ -42,8 +45,10 @@ _LAST_EVENT_ID = {
 }
 
 
-def describe(version: str, *, needs_key: bool, has_streams: bool) -> dict[str, Any]:
-    """An OpenAPI 3.1 document; `has_streams`: broken streams can be resumed."""
+def describe(version: str, *, needs_key: bool, has_streams: bool, has_batches: bool) -> dict[str, Any]:
+    """An OpenAPI 3.1 document; `has_streams`: broken streams can be resumed; `has_batches`: there
+    are files and batches.
+    """
     _, requests = models_json_schema(
         [(kind, "validation") for kind in REQUESTS],
         ref_template=_REFERENCE.format("{model}"),
@@ -69,6 +74,8 @@ def describe(version: str, *, needs_key: bool, has_streams: bool) -> dict[str, A
     if has_streams:
         for route in ("/v1/chat/completions", "/v1/completions"):
             paths[route]["post"]["parameters"] = [_LAST_EVENT_ID]
+    if has_batches:
+        paths |= _batch_paths()
     security: list[dict[str, list[str]]] = [{"key": []}] if needs_key else []
     return {
         "openapi": "3.1.0",
@@ -79,6 +86,32 @@ def describe(version: str, *, needs_key: bool, has_streams: bool) -> dict[str, A
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": security,
+    }
+
+
+def _batch_paths() -> dict[str, Any]:
+    """Of files and batches."""
+    form = {
+        "type": "object",
+        "required": ["file", "purpose"],
+        "properties": {"file": {"type": "string", "format": "binary"}, "purpose": {"enum": ["batch"]}},
+    }
+    upload = {"required": True, "content": {"multipart/form-data": {"schema": form}}}
+    one_file = _in_path("file_id")
+    one_batch = _in_path("batch_id")
+    file, batch, page = (_operation(_json(_reference(name))) for name in ("FileObject", "Batch", "Page"))
+    content = _operation({"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}})
+    asked = {"requestBody": {"required": True, "content": _json(_reference("BatchRequest"))}}
+    return {
+        "/v1/files": {"post": file | {"requestBody": upload}, "get": page},
+        "/v1/files/{file_id}": {
+            "get": file | one_file,
+            "delete": _operation(_json(_reference("FileDeleted"))) | one_file,
+        },
+        "/v1/files/{file_id}/content": {"get": content | one_file},
+        "/v1/batches": {"post": batch | asked, "get": page},
+        "/v1/batches/{batch_id}": {"get": batch | one_batch},
+        "/v1/batches/{batch_id}/cancel": {"post": batch | one_batch},
     }
 
 

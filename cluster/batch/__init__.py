@@ -1,0 +1,1 @@
+"""Batches: files of requests, answered line by line by Ray Data."""

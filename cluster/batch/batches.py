@@ -1,0 +1,72 @@
+"""The store as a gateway has it, and the supervisor that hears of what is new there."""
+
+import hashlib
+import logging
+import threading
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from cluster.api.batches import Batch, Owner
+from cluster.batch.place import Place
+from cluster.batch.store import Store
+from cluster.batch.supervisor import Supervisor
+from engine.errors import in_a_line
+
+logger = logging.getLogger("squadron.gateway")
+
+NAMESPACE = "serve"  # where Serve names its actors too
+PING_SECONDS = 10.0
+
+
+class ServedStore(Store):
+    """Tells the supervisor."""
+
+    def __init__(self, folder: str, app_name: str) -> None:
+        """Raises InvalidConfig."""
+        self._place = Place.at(folder)
+        super().__init__(self._place)
+        self._app_name = app_name
+        self._news = threading.Event()
+        threading.Thread(target=self._tell, daemon=True, name="batches").start()
+
+    def create(self, owner: Owner, input_file_id: str, endpoint: str, metadata: dict[str, str] | None) -> Batch:
+        made = super().create(owner, input_file_id, endpoint, metadata)
+        self._news.set()
+        return made
+
+    def cancel(self, owner: Owner, batch_id: str) -> Batch:
+        cancelled = super().cancel(owner, batch_id)
+        self._news.set()
+        return cancelled
+
+    def _tell(self) -> None:
+        while True:
+            try:
+                ray.get(_start(self._place, self._app_name).look.remote(), timeout=PING_SECONDS)
+            except (RayError, ValueError, TimeoutError) as error:
+                logger.error("batches are not run now: %s", in_a_line(error))
+            self._news.wait(PING_SECONDS)
+            self._news.clear()
+
+
+def actor_name(app_name: str, folder: Place) -> str:
+    """In NAMESPACE."""
+    return f"squadron-batches-{app_name}-{hashlib.sha256(folder.path.encode()).hexdigest()[:8]}"
+
+
+def _start(folder: Place, app_name: str) -> Any:
+    """The actor that an application's gateways share, made by the first of them."""
+    return (
+        ray.remote(Supervisor)
+        .options(
+            name=actor_name(app_name, folder),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            max_restarts=-1,
+        )
+        .remote(folder, app_name)
+    )

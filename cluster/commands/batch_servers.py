@@ -1,0 +1,63 @@
+"""Who answers a batch: a running server, or one for it alone."""
+
+import argparse
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+from cluster.commands.command_line import add_api_key, base_url
+from cluster.commands.options import merged_options
+from cluster.launch.app import APP_NAME, build_app
+from cluster.launch.ray_cluster import ray_cluster
+from cluster.launch.serving import serving_handles
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig
+
+UNLIMITED = {"max_num_queued_reqs": 0, "max_num_queued_tokens": 0}  # all wait for one client
+
+
+def add_servers(parser: argparse.ArgumentParser) -> None:
+    """Options of who answers, and of the engine of a model that is to be served."""
+    group = parser.add_argument_group("who answers, one of")
+    group.add_argument("--model", metavar="MODEL", help="a folder in Hugging Face layout, served for this batch alone")
+    group.add_argument("--base-url", "--url", type=base_url, metavar="URL", help="the URL of a server, as by HTTP")
+    group.add_argument("--ray-address", metavar="ADDRESS", help="the Ray cluster of a server, as by its handle")
+    add_api_key(group)
+    group.add_argument("--api-key-file", metavar="FILE", help="file that holds the API key")
+    group.add_argument("--config", metavar="FILE", help="a YAML file of options of the engine")
+
+
+def check_servers(options: argparse.Namespace) -> None:
+    """Raises InvalidConfig unless one is given."""
+    given = [name for name in ("model", "base_url", "ray_address") if getattr(options, name) is not None]
+    if len(given) != 1 and not (options.config and not given):
+        raise InvalidConfig("give one of --model, --base-url and --ray-address")
+
+
+@contextlib.contextmanager
+def door_to(options: argparse.Namespace) -> Iterator[Any]:
+    """To whom the requests go, with a Ray cluster that sends them."""
+    doors: Any = importlib.import_module("cluster.batch.doors")
+    if options.base_url is not None:
+        with ray_cluster():
+            yield doors.HttpDoor(options.base_url, _api_key(options))
+    elif options.ray_address is not None:
+        with ray_cluster(options.ray_address):
+            yield doors.HandleDoor(APP_NAME)
+    else:
+        config = EngineConfig.create(**(UNLIMITED | merged_options(options)))
+        application = build_app({"engine": config.model_dump(), "max_queue_seconds": 0})
+        with ray_cluster(num_workers=config.world_size), serving_handles(application):
+            yield doors.HandleDoor(APP_NAME)
+
+
+def _api_key(options: argparse.Namespace) -> str | None:
+    if options.api_key_file is None:
+        given: str | None = options.api_key
+        return given
+    with open(options.api_key_file, encoding="utf-8") as file:
+        lines = [line.strip() for line in file if line.strip() and not line.startswith("#")]
+    if len(lines) != 1:
+        raise InvalidConfig(f"{options.api_key_file} holds {len(lines)} lines; it must hold one API key")
+    return lines[0]
