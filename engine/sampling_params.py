@@ -47,7 +47,7 @@ class SamplingParams:
     """Validated on construction: a wrong field raises `InvalidRequest` naming the value and the
     limit.
 
-    The order in which the sampler applies them is in `engine/worker/sampler.py`.
+    The order in which the sampler applies them is in `engine/worker/head/sampler.py`.
     """
 
     n: int = integer(1, 1, MAX_CHOICES)

@@ -18,14 +18,13 @@ from tests.figures import (
 )
 
 TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in sources(ROOT)}
-# Modules that import more than MANY_IMPORTS others; a module that is cut is struck out here. The
-# two deployments are what Serve calls by name: half of what they import are the types of these
-# calls, the other half the parts that they put together, and a part that only passed calls on would
-# hide that and shorten nothing. A model runner is one step in its order: inputs, layers, sampling.
+# Modules that import more than MANY_IMPORTS others; a module that is cut is struck out here. Serve
+# calls the two deployments by name: half of what they import are the types of these calls, the
+# other half the parts that they put together. A module between that only passes calls on would hide
+# that and shorten nothing.
 COMPOSING = {
     "cluster/gateway/deployment.py",
     "cluster/replica/deployment.py",
-    "engine/worker/model_runner.py",
 }
 
 

@@ -9,8 +9,8 @@ from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest
 from engine.worker.device.device import Device
 from engine.worker.device.transfer import Download
-from engine.worker.pooler import Pooled
-from engine.worker.sampler import Sampled
+from engine.worker.head.pooler import Pooled
+from engine.worker.head.sampler import Sampled
 
 _NUM_COLUMNS = len(fields(Sampled))
 

@@ -66,7 +66,7 @@ def measure(folder: str, quantization: str | None) -> dict[str, float]:
     seconds = time.perf_counter() - started
     peak = _memory("VmHWM")
     worker.initialize_cache(*worker.determine_num_available_blocks())
-    for layer in worker._runner._cache.device:
+    for layer in worker._runner._layers._cache.device:
         for tensor in layer:
             tensor.fill_(0)
     resident = _memory("VmRSS")

@@ -15,7 +15,7 @@ from engine.sampling_columns import SamplingColumns
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
 from engine.worker.graphs.graphs import Graphs, batch_sizes
-from engine.worker.sampler import DRAW, Sampled, choose, is_plain, without_logprobs
+from engine.worker.head.sampler import DRAW, Sampled, choose, is_plain, without_logprobs
 from ops.interface import Ops
 
 _WORDS = {name: torch.float32 if name in ("temperature", "top_p", "min_p") else torch.int32 for name in DRAW}

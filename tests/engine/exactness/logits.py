@@ -27,7 +27,7 @@ from engine.config import EngineConfig
 from engine.core.llm_engine import LLMEngine
 from engine.core.parts import Parts
 from engine.sampling_params import SamplingParams
-from engine.step import ExecuteModelRequest
+from engine.step import ExecuteModelRequest, LateMasks
 from engine.text.tokenizer import Tokenizer
 from engine.worker.model_runner import ModelRunner
 from tests.doubles.thread_executor import ThreadExecutor
@@ -49,19 +49,19 @@ class LogitsSpy:
 
     def __init__(self, runner: ModelRunner) -> None:
         self.rows: dict[Row, torch.Tensor] = {}
-        self._model, self._sample = runner._model, runner._sample
+        self._model, self._sample = runner._model, runner._sampler.sample
         self._logits = self._model.logits
         self._parts: list[torch.Tensor] = []
         self._model.logits = self._keep
-        runner._sample = self._name  # type: ignore[method-assign]
+        runner._sampler.sample = self._name  # type: ignore[method-assign]
 
     def _keep(self, residual: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self._logits(residual)
         self._parts.append(logits.clone())  # sampling changes them
         return logits
 
-    def _name(self, request: ExecuteModelRequest, residual: torch.Tensor | None) -> Any:
-        sampled = self._sample(request, residual)
+    def _name(self, request: ExecuteModelRequest, residual: torch.Tensor | None, late_masks: LateMasks) -> Any:
+        sampled = self._sample(request, residual, late_masks)
         columns = request.sampling
         keys = zip(columns.seed.tolist(), columns.choice.tolist(), columns.position.tolist(), strict=True)
         for key, row in zip(keys, (row for part in self._parts for row in part), strict=True):

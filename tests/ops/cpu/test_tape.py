@@ -101,8 +101,8 @@ def test_every_kind_of_layer_has_the_bits_it_has_without_tapes(shape: Shape, cap
     runner.use_tapes(tape.capture, max_model_len=96)
     assert generate(execute_on(runner), PROMPTS, 8) == expected
     assert decode_carrying(runner, PROMPTS, 8) == expected
-    assert runner._graphs is not None
-    assert runner._graphs.num_captured == 1
+    assert runner._layers.graphs is not None
+    assert runner._layers.graphs.num_captured == 1
     assert not caplog.records
 
 
@@ -121,8 +121,8 @@ def test_ranks_add_what_their_tapes_compute() -> None:
         runner = make_runner(cpu, CPU, shape, tp=tp)
         runner.use_tapes(tape.capture, max_model_len=96)
         outputs = [execute_on(runner)(request) for request, _ in steps]
-        assert runner._graphs is not None
-        assert runner._graphs.num_captured == 1
+        assert runner._layers.graphs is not None
+        assert runner._layers.graphs.num_captured == 1
         return outputs
 
     first, second = run_ranks(2, on_tapes)

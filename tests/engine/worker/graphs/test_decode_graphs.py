@@ -60,7 +60,7 @@ def new_runner(how: str) -> Worker:
     worker.initialize_cache(1 + BLOCKS_EACH * MAX_NUM_SEQS, 0)
     runner = worker._runner
     assert runner is not None
-    assert runner._graphs is not None, "tapes, on the CPU"
+    assert runner._layers.graphs is not None, "tapes, on the CPU"
     if how == "as they come":
         runner.drop_graphs()
     if how == "graphs":
@@ -70,8 +70,8 @@ def new_runner(how: str) -> Worker:
 
 def num_captured(worker: Worker) -> int:
     assert worker._runner is not None
-    assert worker._runner._graphs is not None
-    return worker._runner._graphs.num_captured
+    assert worker._runner._layers.graphs is not None
+    return worker._runner._layers.graphs.num_captured
 
 
 def prompts(num_seqs: int) -> list[Part]:
@@ -145,8 +145,8 @@ def test_without_logprobs_sampling_is_a_graph_too_and_the_tokens_are_the_same(nu
     outputs = decode(worker, num_seqs, 6, num_in_flight=4, with_logprobs=False)
     assert [output.token_ids.tolist() for output in outputs] == expected
     assert worker._runner is not None
-    assert worker._runner._sample_graphs is not None
-    assert worker._runner._sample_graphs.num_captured == 2
+    assert worker._runner._sampler.graphs is not None
+    assert worker._runner._sampler.graphs.num_captured == 2
 
 
 @pytest.mark.parametrize("how", ["graphs", "tapes"])
@@ -264,7 +264,7 @@ def test_a_cache_goes_at_once_with_its_runner(how: str) -> None:
     worker = new_runner(how)
     decode(worker, 3, 2, num_in_flight=1, with_logprobs=False)
     assert worker._runner is not None
-    cache, graphs = weakref.ref(worker._runner._cache.device[0][0]), weakref.ref(worker._runner._graphs)
+    cache, graphs = weakref.ref(worker._runner._layers._cache.device[0][0]), weakref.ref(worker._runner._layers.graphs)
     gc.disable()
     try:
         worker.rejoin(None, "127.0.0.1")

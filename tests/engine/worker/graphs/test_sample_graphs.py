@@ -8,7 +8,7 @@ import torch
 
 from engine.sampling_columns import SamplingColumns
 from engine.worker.graphs.sample_graphs import SampleGraphs
-from engine.worker.sampler import sample
+from engine.worker.head.sampler import sample
 from ops import reference
 from tests.engine.worker.recompute import Recompute
 from tests.engine.worker.steps import floats, ints

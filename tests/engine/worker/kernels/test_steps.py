@@ -48,8 +48,8 @@ def test_chunks_and_neighbours_and_graphs_change_no_bit(shape: Shape) -> None:
     assert generate(execute, PROMPTS, 3, chunk=8) == whole
     runner.use_graphs(Recompute() if IS_INTERPRETED else CudaCapture(), max_num_seqs=6, max_model_len=MAX_MODEL_LEN)
     assert decode_carrying(runner, PROMPTS, 3) == whole
-    assert runner._graphs is not None
-    assert runner._graphs.num_captured == 2  # 4 and 6 rows
+    assert runner._layers.graphs is not None
+    assert runner._layers.graphs.num_captured == 2  # 4 and 6 rows
 
 
 @pytest.mark.skipif(IS_INTERPRETED, reason="the CPU's kernels do as much in test_decode_graphs, in seconds")
@@ -59,8 +59,8 @@ def test_every_batch_size_has_the_bits_it_has_without_graphs() -> None:
     expected = [decode_carrying(runner, prompts[:count], 8) for count in range(1, 18)]
     runner.use_graphs(CudaCapture(), max_num_seqs=17, max_model_len=MAX_MODEL_LEN)
     assert [decode_carrying(runner, prompts[:count], 8) for count in range(1, 18)] == expected
-    assert runner._graphs is not None
-    assert runner._graphs.num_captured == 6  # 1, 2, 4, 8, 16 and 17 rows
+    assert runner._layers.graphs is not None
+    assert runner._layers.graphs.num_captured == 6  # 1, 2, 4, 8, 16 and 17 rows
 
 
 class NoRoundTrips(TorchDispatchMode):

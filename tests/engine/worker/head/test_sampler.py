@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from engine.sampling_columns import SamplingColumns
-from engine.worker.sampler import STEPS, Sampled, num_top_logprobs, sample, take_rows
+from engine.worker.head.sampler import STEPS, Sampled, num_top_logprobs, sample, take_rows
 from ops import reference
 from tests.engine.worker.steps import floats, ints
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from engine.pooling import LARGEST, UNIT
-from engine.worker.pooler import MAX_ROWS, pool
+from engine.worker.head.pooler import MAX_ROWS, pool
 
 
 def ranges(*pairs: tuple[int, int]) -> np.ndarray:

@@ -1,0 +1,71 @@
+"""A stage's layers over one step: launched one by one, or replayed from a graph or tape."""
+
+from functools import partial
+
+from torch import Tensor
+
+from engine.step import ExecuteModelRequest
+from engine.worker.cache.kv_cache import KVCache
+from engine.worker.device.device import Capture
+from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs
+from engine.worker.graphs.graphs import batch_sizes, context_limits
+from engine.worker.inputs import Inputs
+from engine.worker.step_tensors import StepTensors
+from parallel.decoder import Decoder
+
+
+class Layers:
+    """Of one rank, on one cache."""
+
+    def __init__(self, model: Decoder, cache: KVCache) -> None:
+        self._model = model
+        self._cache = cache
+        self._hidden_size = model.config.layer.hidden_size
+        self.graphs: DecodeGraphs | None = None
+
+    def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:
+        """Run decode steps by what `capture` makes of them from now on: CUDA graphs."""
+        received = None if self._model.stage.is_first else (self._hidden_size, self._model.dtype)
+        self.graphs = DecodeGraphs(
+            partial(_forward, self._model, self._cache),
+            capture,
+            sizes=batch_sizes(max_num_seqs),
+            context_limits=context_limits(max_model_len),
+            received=received,
+            device=self._model.device,
+        )
+
+    def use_tapes(self, capture: Capture, *, max_model_len: int) -> None:
+        """Run small decode steps by what `capture` makes of them from now on: tapes of kernel
+        calls.
+
+        Embeddings are computed before: they take functions of torch, which cannot be on a tape.
+        """
+        self.graphs = DecodeGraphs(
+            partial(_forward, self._model, self._cache),
+            capture,
+            sizes=TAPE_SIZES,
+            context_limits=[max_model_len],
+            received=(self._hidden_size, self._model.dtype),
+            device=self._model.device,
+            embed=self._model.embedding if self._model.stage.is_first else None,
+            shares_memory=False,
+        )
+
+    def run(self, request: ExecuteModelRequest, inputs: Inputs) -> Tensor:
+        """The residual stream [T, D] after this stage, which the next one has been sent."""
+        stage, dtype = self._model.stage, self._model.dtype
+        received = None if stage.is_first else stage.recv(len(request.input_ids), self._hidden_size, dtype)
+        if self.graphs is not None and self.graphs.takes(request):
+            residual = self.graphs.run(request, lambda input_ids: inputs.fill_carried(request, input_ids), received)
+            if not stage.is_last:
+                residual = residual.clone()  # the next step may begin before it has been sent
+        else:
+            residual = _forward(self._model, self._cache, inputs.step_tensors(request, received))
+        if not stage.is_last:
+            stage.send(residual)
+        return residual
+
+
+def _forward(model: Decoder, cache: KVCache, tensors: StepTensors) -> Tensor:
+    return model.forward(tensors.input_ids, tensors.residual, tensors.positions, cache.device, tensors.metadata)

@@ -1,0 +1,76 @@
+"""A step's sampled rows: from the residual stream of the last stage to tokens."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.step import ExecuteModelRequest, LateMasks
+from engine.worker.device.device import Capture
+from engine.worker.device.transfer import upload
+from engine.worker.graphs.sample_graphs import SampleGraphs
+from engine.worker.head.sampler import Sampled, num_top_logprobs, sample, take_rows
+from parallel.decoder import Decoder
+
+# Logits are made for so many rows at once: prompt logprobs may ask for thousands of rows of the
+# whole vocabulary.
+MAX_LOGITS_ROWS = 256
+
+
+class RowSampler:
+    """Of one rank of the last stage; `speaks`: this rank's output is wanted."""
+
+    def __init__(self, model: Decoder, *, speaks: bool) -> None:
+        self._model = model
+        self._speaks = speaks
+        self.graphs: SampleGraphs | None = None
+
+    def use_graphs(self, capture: Capture, *, max_num_seqs: int) -> None:
+        """Sample plain rows by what `capture` makes of that from now on."""
+        self.graphs = SampleGraphs(
+            self._model.logits,
+            self._model.ops,
+            capture,
+            max_num_rows=min(max_num_seqs, MAX_LOGITS_ROWS),
+            hidden_size=self._model.config.layer.hidden_size,
+            dtype=self._model.dtype,
+            device=self._model.device,
+        )
+
+    def sample(self, request: ExecuteModelRequest, residual: Tensor | None, late_masks: LateMasks) -> Sampled:
+        """residual [T, D] dtype of the step; None if it has no rows."""
+        columns = request.sampling
+        if self.graphs is not None and not request.awaits_masks and self.graphs.takes(columns):
+            assert residual is not None, "rows are sampled of a step without tokens"
+            return self.graphs.run(_take(residual, request.sampled_rows), columns)
+        num_top = num_top_logprobs(columns) if self._speaks else None
+        num_rows = len(request.sampled_rows)
+        parts = []
+        for start in range(0, num_rows, MAX_LOGITS_ROWS):
+            assert residual is not None, "rows are sampled of a step without tokens"
+            stop = min(start + MAX_LOGITS_ROWS, num_rows)
+            logits = self._model.logits(_take(residual, request.sampled_rows[start:stop]))
+            if request.awaits_masks and start == 0:
+                masks = late_masks(request)
+                columns = replace(columns, mask_starts=masks.mask_starts, mask_words=masks.mask_words)
+            parts.append(sample(logits, take_rows(columns, start, stop), self._model.ops, num_top))
+        return _join(parts, self._model.device)
+
+
+def _take(residual: Tensor, rows: np.ndarray) -> Tensor:
+    """These rows of residual [T, D]; in decode steps they are all of them, one after the other."""
+    if np.array_equal(rows, np.arange(len(residual))):
+        return residual
+    return residual[upload({"rows": rows}, residual.device)["rows"]]
+
+
+def _join(parts: list[Sampled], device: torch.device) -> Sampled:
+    if not parts:
+        nothing = torch.empty(0, dtype=torch.int32, device=device)
+        return Sampled(
+            nothing, nothing.bool(), nothing.float(), nothing, nothing.view(0, 0), nothing.float().view(0, 0)
+        )
+    if len(parts) == 1:
+        return parts[0]
+    return Sampled(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(Sampled)))
