@@ -13,6 +13,8 @@ from tests.figures import files_that_name
             {
                 "cluster/api/requests/protocol.py",  # as it comes by HTTP, and by handle
                 "cluster/api/requests/call.py",  # the edge that makes the request
+                "cluster/api/requests/pooled/protocol.py",  # the same for embeddings, scores and ranks
+                "cluster/api/requests/pooled/pooled_call.py",
                 "cluster/api/keys/key.py",  # keeps the salts of keys apart
                 "engine/request.py",
                 "engine/admission/admission.py",  # who reads it
