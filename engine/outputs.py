@@ -111,6 +111,14 @@ class CompletionOutput:
         return self.finish_reason is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A prompt's, for whoever asks for nothing else."""
+
+    ids: list[int]
+    texts: list[str] | None  # as the vocabulary writes them, if they were asked for
+
+
 @dataclass(slots=True)
 class RequestOutput:
     """A request's output after a step. `LLMEngine.step` returns deltas; `accumulate` joins them.

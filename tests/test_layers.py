@@ -69,8 +69,9 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "condition": ("calls", "delta_channel"),
         "running": ("delta_channel",),
         "requests": ("calls", "condition", "delta_channel", "running"),
+        "tokenizing": ("calls",),
         "departure": ("calls",),  # it holds its replica by a call to itself
-        "deployment": ("calls", "condition", "delta_channel", "departure", "requests"),
+        "deployment": ("calls", "condition", "delta_channel", "departure", "requests", "tokenizing"),
     },
     "cluster/gateway": {
         "requests": (),
@@ -91,11 +92,12 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "edge": ("keys",),
         "requests": ("keys",),
         "responses": ("requests",),
-        "routes": ("early", "keys", "requests", "responses"),
+        "dialects": ("requests", "responses"),  # other APIs, by way of chat's requests and deltas
+        "routes": ("dialects", "early", "keys", "requests", "responses"),
         "options": ("edge", "keys"),
         "early": ("edge",),
         "guards": ("early", "edge", "keys", "options"),
-        "app": ("edge", "guards", "options", "requests", "responses", "routes"),
+        "app": ("dialects", "edge", "guards", "options", "requests", "responses", "routes"),
         "listening": ("edge",),
         "proxy": ("edge", "listening"),
     },

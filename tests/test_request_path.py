@@ -12,6 +12,8 @@ from tests.figures import files_that_name
             "cache_salt",
             {
                 "cluster/api/requests/protocol.py",  # as it comes by HTTP, and by handle
+                "cluster/api/dialects/messages_api/fields.py",  # and in the words of other APIs
+                "cluster/api/dialects/responses_api/fields.py",
                 "cluster/api/requests/call.py",  # the edge that makes the request
                 "cluster/api/requests/pooled/protocol.py",  # the same for embeddings, scores and ranks
                 "cluster/api/requests/pooled/pooled_call.py",

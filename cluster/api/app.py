@@ -2,6 +2,7 @@
 
 from fastapi import FastAPI
 
+from cluster.api.dialects.responses_api.store import ResponseStore
 from cluster.api.errors import HANDLERS
 from cluster.api.guards import guard
 from cluster.api.model import Model
@@ -9,6 +10,7 @@ from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
 from cluster.api.responses.streams import StreamStore
 from cluster.api.routes import about, batch, debug, generation, health, incoming, metrics, models, outgoing, pooled
+from cluster.api.routes.dialects import messages, responses, tokens
 from cluster.api.service import Batches, Service
 from cluster.metrics.counters import Counters
 
@@ -19,15 +21,17 @@ def build(
     options: HttpOptions | None = None,
     *,
     streams: StreamStore | None = None,
+    kept: ResponseStore | None = None,
     bodies: Bodies | None = None,
     counters: Counters | None = None,
     batches: Batches | None = None,
 ) -> FastAPI:
     """The application that answers with what `service` generates.
 
-    With `streams` clients may resume broken streams (`resume`). `bodies` overrides the default
-    limits. Answers are counted in `counters`. With `batches` clients may keep files and have them
-    answered. Its `state.early` are its `EarlyRefusals`.
+    With `streams` clients may resume broken streams (`resume`), with `kept` go on from stored
+    responses. `bodies` overrides the default limits. Answers are counted in `counters`. With
+    `batches` clients may keep files and have them answered. Its `state.early` are its
+    `EarlyRefusals`.
     """
     options = options or HttpOptions()
     bodies = bodies or Bodies()
@@ -36,6 +40,9 @@ def build(
     outward = outgoing.Outgoing(service, model, streams)
     generation.add_routes(app.router, inward, outward)
     pooled.add_routes(app.router, inward, outward)
+    messages.add_routes(app.router, service, model, inward, outward)
+    responses.add_routes(app.router, model, inward, outward, kept)
+    tokens.add_routes(app.router, service, model, inward)
     models.add_routes(app.router, model)
     health.add_routes(app.router, service)
     debug.add_routes(app.router, service)

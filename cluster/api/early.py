@@ -17,7 +17,8 @@ from engine.admission.queue_limits import Load
 from engine.errors import Overloaded
 from engine.request import BYTES_PER_TOKEN
 
-PATHS = ("/v1/chat/completions", "/v1/completions")  # of requests that engines answer, with errors of OpenAI's form
+# Of requests that engines answer.
+PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
 _ERROR = "squadron.overloaded"  # among a scope's `extensions`
 
 

@@ -5,12 +5,12 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cluster.api.error_shapes import anthropic_error, is_anthropic, openai_error
 from engine.errors import (
     DEADLINE_EXCEEDED,
     FINGERPRINT_CHANGED,
@@ -146,24 +146,31 @@ def _spread(seconds: float) -> float:
     return seconds * random.uniform(1.0, 2.0)
 
 
-def error_body(error: ApiError) -> bytes:
-    """`{"error": {message, type, param, code}}` as JSON."""
+def error_body(error: ApiError, path: str = "") -> bytes:
+    """JSON, in the form of the API that the path belongs to; by default in OpenAI's."""
     message = error.message if len(error.message) <= MAX_MESSAGE else error.message[:MAX_MESSAGE] + "…"
-    fields = {"message": message, "type": error.type, "param": error.param, "code": error.code}
-    return msgspec.json.encode({"error": fields})
+    if is_anthropic(path):
+        return anthropic_error(message, error.status, param=error.param, code=error.code)
+    return openai_error(message, error.type, param=error.param, code=error.code)
 
 
 class ErrorResponse(Response):
     """Names its code to the middleware that counts answers, which puts itself into the scope."""
 
+    media_type = "application/json"
+
     def __init__(self, error: ApiError) -> None:
-        super().__init__(error_body(error), error.status, error.headers, "application/json")
-        self._code = error.code
+        super().__init__(error_body(error), error.status, error.headers)
+        self._error = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         count_refusal = scope.get("extensions", {}).get(REFUSALS)
         if count_refusal is not None:
-            count_refusal(self._code)
+            count_refusal(self._error.code)
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if is_anthropic(path):
+            self.body = error_body(self._error, path)
+            self.init_headers(self._error.headers)
         await super().__call__(scope, receive, send)
 
 

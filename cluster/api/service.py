@@ -5,7 +5,7 @@ from typing import IO, Any, Protocol
 
 from cluster.api.batches import Batch, FileObject, Owner
 from engine.admission.queue_limits import Load
-from engine.outputs import RequestOutput
+from engine.outputs import RequestOutput, Tokens
 from engine.request import NO_KEY, Request, Share
 
 # Takes what a delta says that is the only choice's next text, and the number of tokens it is of;
@@ -28,6 +28,14 @@ class Service(Protocol):
         too long: `context_length_exceeded`) or Overloaded, and at any time InputProcessingError,
         EngineDead, FingerprintChanged, RequestQuarantined or an ApiError.
         """
+
+    async def tokenize(self, request: Request, *, with_texts: bool) -> Tokens:
+        """The tokens of the request's prompt, which is not answered; `with_texts` as the vocabulary
+        writes them, too. Raises as `generate`, before its first delta.
+        """
+
+    async def detokenize(self, token_ids: list[int]) -> str:
+        """The text of all of them; raises as `tokenize`."""
 
     def check_room(self, more: Load, seconds: float | None = None, share: Share = NO_KEY) -> None:
         """Raises Overloaded if `more` has no room beside what waits already, or would wait for more

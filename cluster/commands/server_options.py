@@ -77,6 +77,13 @@ class ServerOptions(BaseModel):
     stream_resume: bool = Field(
         False, description="give events ids, with which a client can resume a broken stream, from any gateway"
     )
+    stored_response_seconds: float = Field(
+        3600,
+        ge=0,
+        le=30 * 86_400,
+        description="store a response of /v1/responses for so long, so that another can go on from it; 0: none "
+        "(default: 3600)",
+    )
     strict_fields: bool = Field(
         False, description="reject requests with unknown fields; default: ignore the fields, and say so in the answer"
     )
@@ -126,6 +133,7 @@ class ServerOptions(BaseModel):
             "patience": self.patience,
             "max_queue_seconds": self.max_queue_seconds,
             "stream_resume": self.stream_resume,
+            "stored_response_seconds": self.stored_response_seconds,
             "strict_fields": self.strict_fields,
             "files_path": _absolute(self.files_path),
             "otlp_traces_endpoint": self.otlp_traces_endpoint,
@@ -163,6 +171,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "patience": {"type": float, "metavar": "S"},
     "max_queue_seconds": {"type": float, "metavar": "S"},
     "stream_resume": {"action": "store_true"},
+    "stored_response_seconds": {"type": float, "metavar": "S"},
     "strict_fields": {"action": "store_true"},
     "files_path": {"metavar": "DIR"},
     "otlp_traces_endpoint": {"metavar": "URL"},

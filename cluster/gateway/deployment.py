@@ -16,6 +16,7 @@ from cluster.gateway.http import Http
 from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.options import GatewayOptions
 from cluster.gateway.peers import PeerGateway
+from cluster.gateway.streams.response_store import ResponseStoreClient
 from cluster.gateway.streams.stream_store import StreamStoreClient
 from cluster.logs import log_beside_serve
 from cluster.metrics.ledger import Ledger
@@ -49,8 +50,10 @@ class GatewayDeployment:
             max_queue_seconds=options.max_queue_seconds,
             observers=self._observers,
         )
-        self._routes = self._http.make_inner_app(self._gateway, self._model)
         self._streams = StreamStoreClient(engines.app_name) if options.stream_resume else None
+        seconds = options.stored_response_seconds
+        self._responses = ResponseStoreClient(engines.app_name, seconds) if seconds else None
+        self._routes = self._http.make_inner_app(self._gateway, self._model, kept=self._responses)
         self._batches = open_batches(options.files_path, engines.app_name)
         await self._http.start()
         await self._gateway.start(ray.util.get_node_ip_address())
@@ -60,6 +63,7 @@ class GatewayDeployment:
             self._gateway,
             self._model,
             streams=self._streams,
+            kept=self._responses,
             counters=self._observers.figures.counters,
             batches=self._batches,
         )

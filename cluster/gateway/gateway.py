@@ -11,7 +11,7 @@ from cluster.gateway.requests.attempts import AttemptLimits, Attempts
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import Engines
 from engine.admission.queue_limits import Load
-from engine.outputs import RequestOutput
+from engine.outputs import RequestOutput, Tokens
 from engine.request import NO_KEY, Request, Share
 
 
@@ -67,6 +67,16 @@ class Gateway:
                     async for delta in journal:
                         attempts.gained()
                         yield delta
+
+    async def tokenize(self, request: Request, *, with_texts: bool) -> Tokens:
+        """See `Service`."""
+        tokens: Tokens = await self._replicas.any.ask("tokenize", request, with_texts)
+        return tokens
+
+    async def detokenize(self, token_ids: list[int]) -> str:
+        """See `Service`."""
+        text: str = await self._replicas.any.ask("detokenize", token_ids)
+        return text
 
     def abort(self, request_id: str) -> None:
         """End every request of that id; their streams finish with "abort"."""

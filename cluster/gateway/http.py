@@ -48,6 +48,6 @@ class Http:
         app.add_middleware(TellTaken, patience=self._patience)
         return app
 
-    def make_inner_app(self, gateway: Gateway, model: Model) -> FastAPI:
-        """The same routes for callers by handle, who need no key."""
-        return build(gateway, model, HttpOptions(strict_fields=self._options.strict_fields))
+    def make_inner_app(self, gateway: Gateway, model: Model, **parts: Any) -> FastAPI:
+        """The same routes for callers by handle, who need no key; `parts`: see `build`."""
+        return build(gateway, model, HttpOptions(strict_fields=self._options.strict_fields), **parts)

@@ -28,6 +28,7 @@ class AppConfig(BaseModel):
     patience: float = Field(300, gt=0)  # seconds that a request waits for a replica: enough for a new one to start
     max_queue_seconds: float = Field(10, ge=0)  # a request that would wait for longer is refused; 0: none is
     stream_resume: bool = False  # whether a client may resume a broken stream, by the last event it received
+    stored_response_seconds: float = Field(3600, ge=0, le=30 * 86_400)  # of /v1/responses; 0: none is stored
     strict_fields: bool = False  # whether a request with an unknown field is rejected; otherwise the answer names it
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
     api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: everybody may ask
@@ -63,6 +64,7 @@ class AppConfig(BaseModel):
             max_queue_seconds=self.max_queue_seconds,
             stream_resume=self.stream_resume,
             files_path=self.files_path,
+            stored_response_seconds=self.stored_response_seconds,
             http=HttpOptions(
                 api_keys=self.check(),
                 allowed_hosts=self.allowed_hosts,

@@ -8,7 +8,7 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
 
-from cluster.gateway.streams.stream_store import end_stream_store
+from cluster.gateway.streams.store_actor import end_store
 from cluster.ingress.ingress import Ingress
 from cluster.launch.app import APP_NAME
 from cluster.launch.proxies import Proxies
@@ -53,7 +53,7 @@ def end_serve(proxies: Proxies) -> None:
     if serve.status().applications.keys() <= {APP_NAME}:
         proxies.close()  # before Serve answers 404
     serve.delete(APP_NAME)
-    end_stream_store(APP_NAME)
+    end_store(APP_NAME)
     if not serve.status().applications:
         serve.shutdown()
 

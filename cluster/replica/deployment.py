@@ -16,12 +16,13 @@ from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.departure import Departure
 from cluster.replica.requests import Requests
 from cluster.replica.serve_process import actor_name, end_at_sigterm, end_process
+from cluster.replica.tokenizing import Tokenizing
 from cluster.replica.traces import Traces
 from cluster.telemetry.tracing import NO_TELEMETRY, Telemetry
 from cluster.workers.executor import make_executor
 from engine.config import EngineConfig
 from engine.frontend.async_engine import AsyncEngine
-from engine.outputs import RequestOutput
+from engine.outputs import RequestOutput, Tokens
 from engine.records.recorder import Event
 from engine.request import Request
 
@@ -51,6 +52,7 @@ class EngineDeployment:
         self._traces = Traces(self._engine, self._name, telemetry)
         self._requests = Requests(self._engine, self._condition, self._traces)
         self._departure: Departure | None = None  # once the engine has started, in Serve
+        self._tokenizing = Tokenizing(self._engine)
         self._reporting: asyncio.Task[None] | None = None  # once the engine has started
         self._leaving: asyncio.Task[None] | None = None  # once it is told to end
         self._engine.tokenizer.start()
@@ -63,6 +65,14 @@ class EngineDeployment:
     async def generate(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
         """See `Requests.take`."""
         return await self._requests.take(request, gateway)
+
+    async def tokenize(self, request: Request, with_texts: bool) -> Tokens | Refusal:
+        """See `Tokenizing.tokenize`."""
+        return await self._tokenizing.tokenize(request, with_texts=with_texts)
+
+    async def detokenize(self, token_ids: list[int]) -> str | Refusal:
+        """All of it as one text."""
+        return await self._tokenizing.detokenize(token_ids)
 
     async def connect(self, gateway: GatewayAddress) -> None:
         """Report to the gateway from now on."""
@@ -118,6 +128,7 @@ class EngineDeployment:
         await self._traces.flush(FLUSH_SECONDS)
         await asyncio.to_thread(self._engine.shutdown)
         await self._requests.close()
+        self._tokenizing.close()
 
     async def _report(self) -> None:
         """Tell the gateways how the replica is, and see whether it is to end."""

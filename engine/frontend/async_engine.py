@@ -66,6 +66,12 @@ class AsyncEngine:
         """Whether `add_request` will compile a grammar, which may take seconds."""
         return self._engine.admission.compiles(request)
 
+    def prompt_ids(self, request: Request) -> list[int]:
+        """The token ids that the request's prompt has, from any thread; raises InvalidRequest,
+        InputProcessingError.
+        """
+        return arrive(request, self.tokenizer, self.max_model_len).prompt_token_ids
+
     def check_queue(self, request: Request) -> None:
         """Raises Overloaded if too much waits already, from what is known without tokenizing."""
         self._thread.check_queue(request)

@@ -117,6 +117,10 @@ class Tokenizer:
         """Whether the token is nothing but spaces and line ends."""
         return not self.bytes_of(token_id).strip()
 
+    def texts_of(self, token_ids: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary writes it: bytes as printable characters."""
+        return [self._encoder.id_to_token(token_id) or "" for token_id in token_ids]
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """All of it as one text."""
         skipped = self.special_ids if skip_special_tokens else ()

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cluster.api.errors import REFUSALS
 from cluster.metrics.counters import OTHER, Counters
 
-METHODS = ("GET", "HEAD", "POST")
+METHODS = ("GET", "HEAD", "POST", "DELETE")
 # From 0 on, so that the first one shows as an increase.
 FORESEEN_CODES = ("invalid_api_key", "server_overloaded", "engine_restarting", "generation_failed")
 

@@ -14,6 +14,7 @@ MAX_HEADER_BYTES = 64 << 10
 OPEN_PATHS = frozenset(["/health"])  # all that need no key: whatever is not named here does
 METRICS_PATH = "/metrics"
 DEBUG_PATHS = "/debug/"  # paths that reveal other clients' requests
+KEY_HEADERS = ((b"authorization", b"bearer"), (b"x-api-key", b""))  # in order, with the scheme before the key
 FORWARDED = frozenset([b"x-forwarded-for", b"forwarded"])  # headers of a proxy that sends for another client
 MAX_REQUEST_ID = 128  # characters
 # Among the `extensions` of a scope that no connection made: whose request it is. It was let in
@@ -77,7 +78,7 @@ class Edge:
         if path in self._open_paths:
             return None
         if self._keys:
-            return self._key([value for name, value in headers if name == b"authorization"])
+            return self._key(headers)
         is_inner = path.startswith(DEBUG_PATHS) or path == METRICS_PATH
         if is_inner and not _is_local(scope, headers):
             message = "Without an API key, this is only for clients on the server's own machine"
@@ -91,13 +92,25 @@ class Edge:
             message = f"This server does not answer to the host {shown!r}; --allowed-hosts says to which it does"
             raise ApiError(403, message, code="host_not_allowed")
 
-    def _key(self, values: list[bytes]) -> Key:
-        scheme, _, presented = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
+    def _key(self, headers: list[tuple[bytes, bytes]]) -> Key:
+        presented = _presented(headers)
         found = self._keys.find(presented)
-        if scheme.lower() != b"bearer" or found is None:
-            message = "An API key is needed: send the header 'Authorization: Bearer KEY' with a valid one"
+        if not presented or found is None:
+            message = "An API key is needed: send 'Authorization: Bearer KEY', or 'x-api-key: KEY', with a valid one"
             raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
         return found
+
+
+def _presented(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The key that the client shows. `Authorization` counts if it is there, and otherwise
+    `x-api-key`, which Anthropic's clients send. Empty, which no key is, if there is none, or two.
+    """
+    for name, scheme in KEY_HEADERS:
+        values = [value for header, value in headers if header == name]
+        if values:
+            shown, _, key = values[0].partition(b" ") if scheme else (b"", b"", values[0])
+            return key if len(values) == 1 and shown.lower() == scheme else b""
+    return b""
 
 
 def _is_local(scope: Scope, headers: list[tuple[bytes, bytes]]) -> bool:

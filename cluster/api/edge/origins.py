@@ -32,7 +32,7 @@ def allow_origins(app: FastAPI, origins: tuple[str, ...]) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
-            allow_methods=["GET", "HEAD", "POST"],
+            allow_methods=["GET", "HEAD", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=TOLD,
         )

@@ -36,6 +36,7 @@ class Call:
     form: Form = PLAIN  # of a chat's answer
     wanted: Wanted | None = None  # of an answer with numbers
     params_of_prompts: tuple[str, ...] = ()  # the prompts' names in errors, if not `prompt` or `messages`
+    counts_events: bool = False  # each event depends on those before it
     unknown: tuple[Unknown, ...] = ()  # fields that are ignored
     digest: bytes = b""  # of a stream's request as sent
     turn: Turn | None = None  # of a key with limits
@@ -57,6 +58,12 @@ class Call:
     def of_body(self, unknown: tuple[Unknown, ...], digest: bytes) -> "Call":
         """The call, with what else is known of its body."""
         return replace(self, unknown=unknown, digest=digest)
+
+    def named(self, kind: str) -> "Call":
+        """A call of one request as one of another API, where ids have an underscore."""
+        (request,) = self.requests
+        call_id = f"{kind}_{uuid.uuid4().hex}"
+        return replace(self, kind=kind, id=call_id, requests=(replace(request, id=call_id),), counts_events=True)
 
     @property
     def is_of_texts(self) -> bool:

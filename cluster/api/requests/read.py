@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
@@ -12,12 +12,21 @@ from cluster.api.requests.completions import completion_call
 from cluster.api.requests.parse import digest_of, parse_object
 from cluster.api.requests.protocol import Addressed, ChatRequest, CompletionRequest
 from cluster.api.requests.sampling import check_counts, check_model
-from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
+from cluster.api.requests.validate import Unknown, refuse_unknown, unknown_fields, validate
 
 TOOLS = b'"tools"'  # whose schemas take a while to look at
 SMALL_BODY = 64 << 10  # bytes: parsed within milliseconds, whatever the contents
 
 Body = TypeVar("Body", bound=Addressed)
+Made = TypeVar("Made")
+
+
+class Asked(NamedTuple, Generic[Body]):
+    """A body of any route, validated."""
+
+    body: Body
+    unknown: tuple[Unknown, ...]
+    digest: bytes  # see `digest_of`
 
 
 class Reader:
@@ -41,10 +50,26 @@ class Reader:
 
     async def read(self, body: bytes, kind: type[Body], to_call: Callable[[Body, Model], Call]) -> Call:
         """What `to_call` makes of a body of this kind; raises ApiError, InvalidRequest."""
+        return await self.work(body, lambda: self._call(body, kind, to_call))
+
+    async def asked(self, body: bytes, kind: type[Body]) -> Asked[Body]:
+        """Of another API than chat and completions. Raises ApiError, InvalidRequest."""
+        return await self.work(body, lambda: self._asked(body, kind))
+
+    async def work(self, body: bytes, work: Callable[[], Made]) -> Made:
+        """What is to be done with a body, which takes the longer the longer the body is."""
         if len(body) <= SMALL_BODY and TOOLS not in body:
-            return self._call(body, kind, to_call)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._call, body, kind, to_call)
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _asked(self, body: bytes, kind: type[Body]) -> Asked[Body]:
+        fields = parse_object(body)
+        asked = validate(kind, fields)
+        check_model(asked.model, self._model)
+        unknown = unknown_fields(asked)
+        if self._is_strict:
+            refuse_unknown(unknown)
+        return Asked(asked, unknown, digest_of(fields))
 
     def _call(self, body: bytes, kind: type[Body], to_call: Callable[[Body, Model], Call]) -> Call:
         fields = parse_object(body)

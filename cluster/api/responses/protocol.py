@@ -151,6 +151,17 @@ class Completion(Struct, frozen=True):
     object: Literal["text_completion"] = "text_completion"
 
 
+class Tokenized(Struct, frozen=True):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None  # if they were asked for
+
+
+class Detokenized(Struct, frozen=True):
+    prompt: str
+
+
 class ModelCard(Struct, frozen=True):
     id: str
     created: int

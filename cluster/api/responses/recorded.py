@@ -18,7 +18,7 @@ def has_one_choice(call: Call) -> bool:
 
 
 def new_record(call: Call, key: str) -> StreamRecord:
-    """`key`: the client's `Authorization`."""
+    """`key`: what the client has shown as its key."""
     seed = secrets.randbits(63) if call.params.seed is None else call.params.seed
     return StreamRecord(_digest(call, key), call.created, seed)
 
@@ -45,7 +45,8 @@ def num_known(call: Call, record: StreamRecord, last: int) -> int:
     """How many tokens need not be computed again: those whose events the client has all
     received.
     """
-    if call.params.logprobs is not None or call.echo or call.echoed or not (call.form.is_plain and call.is_of_texts):
+    is_of_texts = call.form.is_plain and call.is_of_texts and not call.counts_events
+    if call.params.logprobs is not None or call.echo or call.echoed or not is_of_texts:
         return 0  # such events depend on the events before them
     reached = bisect_right(record.num_events, last)
     return bisect_left(record.num_events, record.num_events[reached - 1]) if reached else 0

@@ -23,6 +23,8 @@ from cluster.api.responses.recorded import as_recorded, has_one_choice, is_recor
 from cluster.api.responses.streams import StreamRecord, StreamStore, parse_event_id, unknown_stream
 from cluster.api.service import Service
 
+KEY_HEADERS = ("authorization", "x-api-key")  # either may hold the client's key
+
 Events = Callable[[Call, Model, AsyncGenerator[Update, None], PlainEvents], AsyncGenerator[bytes, None]]
 
 
@@ -45,7 +47,7 @@ class Resumable:
                 raise unknown_stream(last_event_id, why)
             plain = PlainEvents(offered(request.scope))
             return events(call, self._model, run(self._service, call, plain), plain)
-        key = request.headers.get("authorization", "")
+        key = "\n".join(request.headers.get(name, "") for name in KEY_HEADERS)
         if last_event_id is None:
             record = new_record(call, key)
             await self._store.open(call.id, record)

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.disconnect import unless_disconnected
+from cluster.api.error_shapes import is_anthropic
 from cluster.api.errors import FORESEEN, as_api_error, error_body
 
 DONE = b"data: [DONE]\n\n"
@@ -19,6 +20,11 @@ _LINE_ENDS = {b"\xe2\x80\xa8": rb"\u2028", b"\xe2\x80\xa9": rb"\u2029", b"\xc2\x
 
 def event(chunk: msgspec.Struct) -> bytes:
     return frame(msgspec.json.encode(chunk))
+
+
+def named_event(chunk: msgspec.Struct) -> bytes:
+    """With its tag as the event's name, on a line of its own, as some APIs have it."""
+    return b"event: %s\n%s" % (str(chunk.__struct_config__.tag).encode(), event(chunk))
 
 
 def frame(data: bytes) -> bytes:
@@ -50,9 +56,10 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientDisconnect):
-            await unless_disconnected(receive, self._send(send))
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            await unless_disconnected(receive, self._send(send, path))
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, send: Send, path: str) -> None:
         async with aclosing(self._events) as events:
             data = await anext(events, b"")  # empty for a client that resumes after the last event
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -61,7 +68,8 @@ class EventStream(Response):
                 async for data in events:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
             except Exception as error:
-                data = frame(error_body(as_api_error(error)))
+                name = b"event: error\n" if is_anthropic(path) else b""
+                data = name + frame(error_body(as_api_error(error), path))
                 await send({"type": "http.response.body", "body": data, "more_body": True})
                 if isinstance(error, FORESEEN):
                     return  # without the message that ends the body: the server closes the connection

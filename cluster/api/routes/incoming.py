@@ -1,7 +1,7 @@
 """A request that comes in: let in or refused, and read."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
 
@@ -15,6 +15,7 @@ from cluster.api.requests.validate import timeout_of
 from cluster.api.service import Service
 
 Read = Callable[[bytes], Coroutine[Any, Any, Call]]
+Made = TypeVar("Made")
 
 
 class Incoming:
@@ -25,23 +26,29 @@ class Incoming:
         self._service = service
         self._model = model
         self._bodies = bodies
-        self._reader = Reader(model, strict_fields=strict_fields)
+        self.reader = Reader(model, strict_fields=strict_fields)
 
     async def chat(self, request: Request) -> Call:
         """What it asks for; raises ApiError, InvalidRequest, Overloaded."""
-        return await self._call(request, self._reader.chat)
+        return await self.read(request, self.reader.chat)
 
     async def completion(self, request: Request) -> Call:
         """What it asks for; raises ApiError, InvalidRequest, Overloaded."""
-        return await self._call(request, self._reader.completion)
+        return await self.read(request, self.reader.completion)
 
     async def call(self, request: Request, kind: type[Body], to_call: Callable[[Body, Model], Call]) -> Call:
         """What `to_call` makes of a body of this kind; raises ApiError, InvalidRequest,
         Overloaded.
         """
-        return await self._call(request, lambda body: self._reader.read(body, kind, to_call))
+        return await self.read(request, lambda body: self.reader.read(body, kind, to_call))
 
-    async def _call(self, request: Request, read: Read) -> Call:
+    async def question(self, request: Request, read: Callable[[bytes], Coroutine[Any, Any, Made]]) -> Made:
+        """What `read` makes of the body of a request that generates nothing; raises as `read`."""
+        self._service.check_room(estimated_load(request.headers, self._model.max_model_len))
+        return await self._bodies.read(request, read)
+
+    async def read(self, request: Request, read: Read) -> Call:
+        """What `read` makes of the body; raises ApiError, InvalidRequest, Overloaded."""
         is_new = may_be_refused(request.headers)
         if is_new:
             self._service.check_room(estimated_load(request.headers, self._model.max_model_len))

@@ -1,25 +1,36 @@
 """The API's OpenAPI description, from the types that parse requests and write answers."""
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from pydantic.json_schema import models_json_schema
 
 from cluster.api.batches import Batch, FileDeleted, FileObject, Page
+from cluster.api.dialects import types
 from cluster.api.requests.pooled.protocol import EmbeddingRequest, RerankRequest, ScoreRequest
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest
+from cluster.api.responses import protocol
 from cluster.api.responses.pooled.protocol import EmbeddingList, Ranking, ScoreList
-from cluster.api.responses.protocol import ChatCompletion, ChatCompletionChunk, Completion, ModelCard, ModelList
 from cluster.api.routes.batch.batches import BatchRequest
 
-REQUESTS = (ChatRequest, CompletionRequest, EmbeddingRequest, RerankRequest, ScoreRequest, BatchRequest)
+REQUESTS = (
+    *(ChatRequest, CompletionRequest, EmbeddingRequest, RerankRequest, ScoreRequest, BatchRequest),
+    *types.REQUESTS,
+)
 ANSWERS = (
-    *(ChatCompletion, ChatCompletionChunk, Completion),
-    *(EmbeddingList, Ranking, ScoreList, ModelCard, ModelList),
+    *(protocol.ChatCompletion, protocol.ChatCompletionChunk, protocol.Completion),
+    *(EmbeddingList, Ranking, ScoreList, protocol.ModelCard, protocol.ModelList),
     *(Batch, FileDeleted, FileObject, Page),
+    *types.ANSWERS,
 )
 _REFERENCE = "#/components/schemas/{}"
-_ERROR = {
+
+
+def _any_of(union: Any) -> dict[str, Any]:
+    return {"oneOf": [{"$ref": _REFERENCE.format(kind.__name__)} for kind in get_args(union)]}
+
+
+_ERROR: dict[str, Any] = {
     "type": "object",
     "required": ["error"],
     "properties": {
@@ -35,6 +46,14 @@ _ERROR = {
         }
     },
 }
+# Anthropic's form; param and code are ours.
+_MESSAGES_ERROR: dict[str, Any] = {
+    "type": "object",
+    "required": ["type", "error"],
+    "properties": {"type": {"const": "error"}, **_ERROR["properties"]},
+}
+# A stream's events, each of which has its name as `type`.
+_EVENTS = {name: _any_of(union) for name, union in types.EVENTS.items()}
 
 _LAST_EVENT_ID = {
     "name": "Last-Event-ID",
@@ -50,17 +69,25 @@ def describe(version: str, *, needs_key: bool, has_streams: bool, has_batches: b
     are files and batches.
     """
     _, requests = models_json_schema(
-        [(kind, "validation") for kind in REQUESTS],
-        ref_template=_REFERENCE.format("{model}"),
+        [(kind, "validation") for kind in REQUESTS], ref_template=_REFERENCE.format("{model}")
     )
     _, responses = msgspec.json.schema_components(ANSWERS, ref_template=_REFERENCE.format("{name}"))
     paths = {
         "/v1/chat/completions": {"post": _generation("ChatRequest", "ChatCompletion", "ChatCompletionChunk")},
         "/v1/completions": {"post": _generation("CompletionRequest", "Completion", "Completion")},
-        "/v1/embeddings": {"post": _asked("EmbeddingRequest", "EmbeddingList")},
-        "/v1/rerank": {"post": _asked("RerankRequest", "Ranking")},
-        "/v2/rerank": {"post": _asked("RerankRequest", "Ranking")},
-        "/v1/score": {"post": _asked("ScoreRequest", "ScoreList")},
+        "/v1/embeddings": {"post": _question("EmbeddingRequest", "EmbeddingList")},
+        "/v1/rerank": {"post": _question("RerankRequest", "Ranking")},
+        "/v2/rerank": {"post": _question("RerankRequest", "Ranking")},
+        "/v1/score": {"post": _question("ScoreRequest", "ScoreList")},
+        "/v1/responses": {"post": _generation("ResponsesRequest", "ResponseAnswer", "ResponseEvent")},
+        "/v1/responses/{response_id}": {
+            "get": _operation(_json(_reference("ResponseAnswer"))) | _in_path("response_id"),
+            "delete": _operation(_json(_reference("ResponseDeleted"))) | _in_path("response_id"),
+        },
+        "/v1/messages": {"post": _generation("MessagesRequest", "MessageAnswer", "MessageEvent", "MessagesError")},
+        "/v1/messages/count_tokens": {"post": _question("MessagesPrompt", "TokenCount", "MessagesError")},
+        "/tokenize": {"post": _question("TokenizeRequest", "Tokenized")},
+        "/detokenize": {"post": _question("DetokenizeRequest", "Detokenized")},
         "/v1/models": {"get": _operation(_json(_reference("ModelList")))},
         "/v1/models/{model_id}": {"get": _operation(_json(_reference("ModelCard"))) | _in_path("model_id")},
         "/health": {"get": _operation(_json({"type": "object"})) | {"security": []}},
@@ -72,7 +99,7 @@ def describe(version: str, *, needs_key: bool, has_streams: bool, has_batches: b
         "/version": {"get": _operation(_json({"type": "object"}))},
     }
     if has_streams:
-        for route in ("/v1/chat/completions", "/v1/completions"):
+        for route in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"):
             paths[route]["post"]["parameters"] = [_LAST_EVENT_ID]
     if has_batches:
         paths |= _batch_paths()
@@ -82,7 +109,7 @@ def describe(version: str, *, needs_key: bool, has_streams: bool, has_batches: b
         "info": {"title": "Squadron", "version": version},
         "paths": paths,
         "components": {
-            "schemas": requests["$defs"] | responses | {"Error": _ERROR},
+            "schemas": requests["$defs"] | responses | _EVENTS | {"Error": _ERROR, "MessagesError": _MESSAGES_ERROR},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": security,
@@ -119,19 +146,20 @@ def _in_path(name: str) -> dict[str, Any]:
     return {"parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}}]}
 
 
-def _generation(request: str, answer: str, chunk: str) -> dict[str, Any]:
-    content = _json(_reference(answer)) | {"text/event-stream": {"schema": _reference(chunk)}}
+def _generation(request: str, answer: str, chunk: str, error: str = "Error") -> dict[str, Any]:
+    described = _question(request, answer, error)
+    content = described["responses"]["200"]["content"]
+    content["text/event-stream"] = {"schema": _reference(chunk)}
+    return described
+
+
+def _question(request: str, answer: str, error: str = "Error") -> dict[str, Any]:
     body = {"required": True, "content": _json(_reference(request))}
-    return _operation(content) | {"requestBody": body}
+    return _operation(_json(_reference(answer)), error) | {"requestBody": body}
 
 
-def _asked(request: str, answer: str) -> dict[str, Any]:
-    body = {"required": True, "content": _json(_reference(request))}
-    return _operation(_json(_reference(answer))) | {"requestBody": body}
-
-
-def _operation(content: dict[str, Any]) -> dict[str, Any]:
-    failure = {"description": "Why there is no answer", "content": _json(_reference("Error"))}
+def _operation(content: dict[str, Any], error: str = "Error") -> dict[str, Any]:
+    failure = {"description": "Why there is no answer", "content": _json(_reference(error))}
     return {"responses": {"200": {"description": "The answer", "content": content}, "default": failure}}
 
 

@@ -1,12 +1,13 @@
-"""Questions to every replica of a deployment."""
+"""Questions to the replicas of a deployment."""
 
 from typing import Any
 
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from cluster.api.errors import Unavailable
+from cluster.replica.calls.lost import EngineLost
 from cluster.workers.ray_errors import reason_of
 
 ANSWER_SECONDS = 10.0
@@ -31,6 +32,17 @@ async def ask_all(replicas: DeploymentHandle[Any], method: str, *args: Any) -> l
             message = f"A replica could not answer: {reason_of(answer)}"
             raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER)
     return [answer for answer in answers if not isinstance(answer, Exception)]
+
+
+async def ask_any(replicas: DeploymentHandle[Any], method: str, *args: Any) -> Any:
+    """What one replica answers, once there is one; raises EngineLost."""
+    response = getattr(replicas, method).remote(*args)
+    try:
+        return await response
+    except (RayError, RayServeException) as error:
+        raise EngineLost(str(error).splitlines()[0]) from None
+    finally:
+        response.cancel()
 
 
 async def ask_those_that_answer(

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from cluster.gateway.engines.any_replica import AnyReplica
 from cluster.gateway.engines.connections import Connections
 from cluster.gateway.engines.stranded import Stranded
 from cluster.gateway.requests.journal import Journal
@@ -21,6 +22,7 @@ class Replicas:
     def __init__(self, engines: Engines, journals: Journals, patience: float) -> None:
         """`patience`: see `Connections`."""
         self.connections = Connections(engines, journals, patience)
+        self.any = AnyReplica(engines, patience)
         self._engines = engines
         self._history = journals.history
         self._stranded = Stranded(engines, self.connections.reports)

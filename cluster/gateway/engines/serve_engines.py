@@ -8,7 +8,7 @@ from typing import Any
 from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 
-from cluster.gateway.engines.questions import ask_all, ask_those_that_answer, probe_all
+from cluster.gateway.engines.questions import ask_all, ask_any, ask_those_that_answer, probe_all
 from cluster.gateway.engines.reach import BLIND_SECONDS, INTRODUCTION_SECONDS
 from cluster.gateway.engines.serve_call import LeavingCall, ServeCall
 from cluster.replica.delta_channel.messages import GatewayAddress
@@ -75,6 +75,9 @@ class ServeEngines:
 
     async def probe(self) -> list[str]:
         return await probe_all(self._engines)
+
+    async def ask_any(self, question: str, *args: Any) -> Any:
+        return await ask_any(self._engines, question, *args)
 
     async def ask(self, question: str, *args: Any) -> list[Any]:
         return await ask_all(self._engines, question, *args)

@@ -103,6 +103,11 @@ class Engines(Protocol):
     async def probe(self) -> list[str]:
         """Have every replica generate a token; what went wrong, a line each."""
 
+    async def ask_any(self, question: str, *args: Any) -> Any:
+        """What one replica answers to a question of `EngineDeployment` (`tokenize`), once there is
+        one; raises EngineLost.
+        """
+
     async def ask(self, question: str, *args: Any) -> list[Any]:
         """What each replica answers to a question of `EngineDeployment` (`trace`, `why`); raises
         Unavailable.

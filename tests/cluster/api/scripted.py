@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from cluster.api.app import build
+from cluster.api.dialects.responses_api.store import ResponseStore
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
@@ -22,7 +23,7 @@ from cluster.api.service import Shortcut
 from cluster.metrics.counters import Counters
 from engine.admission.queue_limits import Load
 from engine.errors import Overloaded
-from engine.outputs import CompletionOutput, Logprob, RequestOutput
+from engine.outputs import CompletionOutput, Logprob, RequestOutput, Tokens
 from engine.request import NO_KEY, ChatPrompt, Prompt, Request, Share
 from engine.sampling_params import SamplingParams
 
@@ -89,6 +90,15 @@ class ScriptedService:
                 await asyncio.Event().wait()
         finally:
             script.closed.set()
+
+    async def tokenize(self, request: Request, *, with_texts: bool) -> Tokens:
+        self.generated.append(request)
+        if (error := self.scripts.get(text_of(request.prompt), Script()).error) is not None:
+            raise error
+        return Tokens(PROMPT_IDS, [f"<{token_id}>" for token_id in PROMPT_IDS] if with_texts else None)
+
+    async def detokenize(self, token_ids: list[int]) -> str:
+        return "".join(f"<{token_id}>" for token_id in token_ids)
 
     def check_room(self, more: Load, seconds: float | None = None, share: Share = NO_KEY) -> None:
         self.asked_room.append((more, seconds))
@@ -187,6 +197,7 @@ def running(
     *,
     http: str | type[asyncio.Protocol] = "httptools",
     streams: StreamStore | None = None,
+    kept: ResponseStore | None = None,
     bodies: Bodies | None = None,
     counters: Counters | None = None,
     model: Mapping[str, Any] = MappingProxyType({}),
@@ -197,7 +208,7 @@ def running(
     """
     service = ScriptedService()
     whole = Model(name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE, **model)
-    app = build(service, whole, HttpOptions(**options), streams=streams, bodies=bodies, counters=counters)
+    app = build(service, whole, HttpOptions(**options), streams=streams, kept=kept, bodies=bodies, counters=counters)
     with listening(app, http=http) as port:
         yield Running(service, port)
 

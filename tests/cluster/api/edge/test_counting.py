@@ -17,7 +17,7 @@ def test_labels_are_of_our_making_whatever_clients_invent(count):
             http.get(f"/invented/{number}")
             http.get(f"/v1/models/invented-{number}")
             http.get(f"/debug/why/{number}?{number}")
-            http.request(("PATCH", "PROPFIND", "DELETE")[number % 3], "/health")
+            http.request(("PATCH", "PROPFIND", "PUT")[number % 3], "/health")
             http.post("/v1/completions", json={"model": f"invented-{number}", "prompt": "x", f"field{number}": 1})
             http.post("/v1/completions", content=b"{" * (number % 1000), headers={f"x-{number}": "y"})
 

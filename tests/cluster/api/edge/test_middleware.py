@@ -30,7 +30,7 @@ PATHS = [
 
 
 OPEN = {"/health"}
-PLACES = {"model_id": "unknown", "request_id": "unknown"}  # in paths
+PLACES = {"model_id": "unknown", "request_id": "unknown", "response_id": "unknown"}  # in paths
 
 
 def every_route() -> list[tuple[str, str]]:

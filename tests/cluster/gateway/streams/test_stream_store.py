@@ -10,7 +10,8 @@ import ray
 
 from cluster.api.errors import Unavailable
 from cluster.api.responses.streams import StreamRecord, Told
-from cluster.gateway.streams.stream_store import NAMESPACE, StreamStoreClient, actor_name, end_stream_store
+from cluster.gateway.streams.store_actor import NAMESPACE, actor_name, end_store
+from cluster.gateway.streams.stream_store import StreamStoreClient
 from tests.cluster.workers.ranks import ROOT
 from tests.cluster.workers.test_node_lost import NODE, SECONDS, cluster
 
@@ -51,7 +52,7 @@ async def check_that_applications_share_nothing(gateway: StreamStoreClient) -> N
     assert await stranger.find("one") is None
     await stranger.open("foreign", StreamRecord(b"who", 6, 8))
     assert await gateway.find("foreign") is None
-    end_stream_store("another")
+    end_store("another")
     await _forgotten(stranger, "foreign")
     assert await gateway.find("one") is not None
 

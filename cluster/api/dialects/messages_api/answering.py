@@ -1,0 +1,104 @@
+"""The answer of POST /v1/messages, from deltas, whole or as events."""
+
+from contextlib import aclosing
+
+import msgspec
+from msgspec.structs import replace
+
+from cluster.api.dialects.messages_api.answer import (
+    BlockDelta,
+    Event,
+    MessageAnswer,
+    MessageDelta,
+    MessageStart,
+    MessageStop,
+    MessagesUsage,
+    Ping,
+    Stop,
+    StopReason,
+    TextDelta,
+    ThinkingCount,
+)
+from cluster.api.dialects.messages_api.blocks import Blocks
+from cluster.api.dialects.messages_api.to_chat import NAMES
+from cluster.api.dialects.one_choice import Events, OneChoice, Updates, deltas_of
+from cluster.api.model import Model
+from cluster.api.requests.call import Call
+from cluster.api.responses.plain_events import PlainEvents
+from cluster.api.responses.stream import named_event
+
+
+async def message_result(call: Call, model: Model, updates: Updates) -> bytes:
+    """The complete answer as JSON; raises ApiError, InvalidRequest."""
+    choice, blocks = OneChoice(call), Blocks()
+    async with aclosing(deltas_of(choice, updates, NAMES)) as parts:
+        async for deltas in parts:
+            for delta in deltas:
+                list(blocks.add(delta))
+    usage = _of_message(_usage(choice, choice.close().completion_tokens))
+    stop = _stop(choice)
+    answer = MessageAnswer(
+        call.id,
+        model.name,
+        blocks.all(),
+        usage,
+        stop.stop_reason,
+        stop.stop_sequence,
+        warnings=call.warnings,
+        system_fingerprint=choice.tally.fingerprint,
+    )
+    return msgspec.json.encode(answer)
+
+
+async def message_events(call: Call, model: Model, updates: Updates, plain: PlainEvents) -> Events:
+    """The answer's events, one or more per delta, but for those that `plain` writes itself; raises
+    ApiError, InvalidRequest.
+    """
+    choice, blocks = OneChoice(call), Blocks()
+    has_begun = False
+
+    def plain_event(text: str) -> bytes:
+        assert blocks.open_text is not None
+        return _written([BlockDelta(blocks.open_text, TextDelta(text))])
+
+    async with aclosing(deltas_of(choice, updates, NAMES)) as parts:
+        async for deltas in parts:
+            events: list[Event] = [] if has_begun else [_start(call, model, choice), Ping()]
+            has_begun = True
+            for delta in deltas:
+                events += blocks.add(delta)
+            if choice.is_plain and blocks.open_text is not None:
+                plain.open(choice.tally, plain_event)
+            if events:
+                yield _written(events)
+    usage = _usage(choice, choice.close().completion_tokens)
+    yield _written([*blocks.end(), MessageDelta(_stop(choice), usage, warnings=call.warnings), MessageStop()])
+
+
+def _written(events: list[Event]) -> bytes:
+    return b"".join(named_event(event) for event in events)
+
+
+def _start(call: Call, model: Model, choice: OneChoice) -> MessageStart:
+    usage, fingerprint = _of_message(_usage(choice, 0)), choice.tally.fingerprint
+    return MessageStart(MessageAnswer(call.id, model.name, [], usage, None, None, system_fingerprint=fingerprint))
+
+
+def _usage(choice: OneChoice, num_output_tokens: int) -> MessagesUsage:
+    return MessagesUsage(
+        choice.num_prompt_tokens - choice.num_cached_tokens,
+        num_output_tokens,
+        ThinkingCount(choice.num_reasoning_tokens if num_output_tokens else 0),
+        choice.num_cached_tokens,
+    )
+
+
+def _of_message(usage: MessagesUsage) -> MessagesUsage:
+    return replace(usage, service_tier="standard")
+
+
+def _stop(choice: OneChoice) -> Stop:
+    reasons: dict[str | None, StopReason] = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+    if choice.finish_reason == "stop" and isinstance(choice.stop_reason, str):
+        return Stop("stop_sequence", choice.stop_reason)
+    return Stop(reasons[choice.finish_reason], None)

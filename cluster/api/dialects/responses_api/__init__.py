@@ -1,0 +1,1 @@
+"""/v1/responses: the Responses API of OpenAI."""

@@ -1,0 +1,29 @@
+"""The bodies of error answers, in the form of the API that a path belongs to."""
+
+import msgspec
+
+ANTHROPIC_PATH = "/v1/messages"  # and what is below it
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+}
+
+
+def is_anthropic(path: str) -> bool:
+    return path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/")
+
+
+def openai_error(message: str, kind: str, *, param: str | None, code: str) -> bytes:
+    """`{"error": {message, type, param, code}}` as JSON."""
+    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+def anthropic_error(message: str, status: int, *, param: str | None, code: str) -> bytes:
+    """`{"type": "error", "error": {type, message}}` as JSON; `param` and `code` are ours."""
+    kind = "overloaded_error" if code == "server_overloaded" else _ANTHROPIC_TYPES.get(status)
+    kind = kind or ("api_error" if status >= 500 else "invalid_request_error")
+    error = {"type": kind, "message": message, "param": param, "code": code}
+    return msgspec.json.encode({"type": "error", "error": error, "request_id": None})

@@ -1,0 +1,1 @@
+"""The routes of other APIs than OpenAI's chat and completions."""

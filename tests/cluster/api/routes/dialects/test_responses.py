@@ -1,0 +1,369 @@
+"""The Responses API, by the client of `openai` and by HTTP."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+
+from cluster.api.keys.key_ring import KeyRing
+from cluster.gateway.streams.response_records import ResponseRecords
+from engine.errors import Overloaded
+from engine.request import ChatPrompt
+from tests.cluster.api.scripted import FINGERPRINT, MODEL, PROMPT_IDS, Running, Script, running
+from tests.strict_types import parsed
+
+OURS = ("system_fingerprint", "warnings", "store", "reason", "name")
+WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+# All kinds of items: reasoning, a text, two calls.
+TEXTS = [
+    *("<think>", "\nOne", " two\n", "</think>", "\n\nLet me", " look.", "\n<tool_call>\n"),
+    *('{"name": "weather", ', '"arguments": {"city": "Bre', 'men"}}', "\n</tool_call>", "\n<tool_call>\n"),
+    *('{"name": "weather", "arguments": {}}', "\n</tool_call>"),
+]
+
+
+class Kept:
+    """A `ResponseStore` of this process; unless it works, it stores nothing."""
+
+    def __init__(self) -> None:
+        self.records = ResponseRecords()
+        self.works = True
+
+    def wake(self) -> None: ...
+
+    async def keep(self, owner: bytes, response_id: str, record: bytes) -> bool:
+        if self.works:
+            self.records.keep(owner, response_id, record, 1.0)
+        return self.works
+
+    async def find(self, owner: bytes, response_id: str) -> bytes | None:
+        return self.records.find(owner, response_id, 0.0)
+
+    async def forget(self, owner: bytes, response_id: str) -> bool:
+        return self.records.forget(owner, response_id)
+
+
+@pytest.fixture(scope="module")
+def kept() -> Kept:
+    return Kept()
+
+
+@pytest.fixture(scope="module")
+def module_server(kept: Kept) -> Iterator[Running]:
+    with running(kept=kept, model={"tool_format": "hermes", "reasoning_ids": (101, 103)}) as server:
+        yield server
+
+
+@pytest.fixture
+def server(module_server: Running, kept: Kept) -> Running:
+    module_server.service.generated.clear()
+    module_server.service.scripts.clear()
+    kept.works = True
+    return module_server
+
+
+_CLIENTS = ExitStack()
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """All clients of a test, at its end."""
+    with _CLIENTS:
+        yield
+
+
+def client_of(server: Running, **options: Any) -> openai.OpenAI:
+    made = openai.OpenAI(base_url=f"{server.url}/v1", max_retries=0, **{"api_key": "any", **options})
+    return _CLIENTS.enter_context(made)
+
+
+def events_of(server: Running, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """As they are sent; each has its name twice."""
+    found = []
+    with httpx.stream("POST", f"{server.url}/v1/responses", json=body | {"stream": True}, timeout=20) as answer:
+        text = answer.read().decode()
+    for part in text.split("\n\n")[:-1]:
+        name, data = part.split("\n")
+        found.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {found[-1]['type']}"
+    return found
+
+
+def test_a_text(server: Running) -> None:
+    sent = httpx.post(f"{server.url}/v1/responses", json={"input": "ask", "metadata": {"a": "b"}, "unknown": 1}).json()
+    response = parsed(Response, sent, *OURS)
+    assert response.id.startswith("resp_") and response.system_fingerprint == FINGERPRINT
+    assert (response.status, response.output_text, response.model) == ("completed", "Hello, wörld", MODEL)
+    assert (response.metadata, response.warnings) == ({"a": "b"}, ["ignored: unknown field 'unknown'"])
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (len(PROMPT_IDS), 3)
+    (request,) = server.service.generated
+    assert request.id == response.id and request.params.max_tokens is None
+    assert request.prompt == ChatPrompt([{"role": "user", "content": "ask"}])
+
+
+def test_the_clients_stream_ends_with_the_whole_answer(server: Running) -> None:
+    server.service.scripts["ask"] = Script(texts=TEXTS)
+    client = client_of(server)
+    asked: dict[str, Any] = {"model": MODEL, "input": "ask", "tools": [WEATHER]}
+    whole = client.responses.create(**asked)
+    with client.responses.stream(**asked) as stream:
+        events = list(stream)
+        streamed = stream.get_final_response()
+    assert told(streamed.to_dict()["output"]) == told(whole.to_dict()["output"])
+    assert [item.type for item in whole.output] == ["reasoning", "message", "function_call", "function_call"]
+    assert whole.output[0].content[0].text == "One two" and whole.output_text == "Let me look."
+    assert [item.arguments for item in whole.output[2:]] == ['{"city": "Bremen"}', "{}"]
+    assert whole.usage.output_tokens_details.reasoning_tokens == 4
+    assert events[-1].type == "response.completed"
+
+
+def told(value: Any) -> Any:
+    """Without ids, and what the client has added."""
+    if isinstance(value, list):
+        return [told(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    unlike = {"id", "call_id", "parsed", "parsed_arguments"}
+    return {name: told(item) for name, item in value.items() if name not in unlike}
+
+
+def test_every_event_is_of_its_type_and_in_order(server: Running) -> None:
+    server.service.scripts["ask"] = Script(texts=TEXTS)
+    events = events_of(server, {"input": "ask", "tools": [WEATHER]})
+    for event in events:
+        parsed(ResponseStreamEvent, event, *OURS)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    kinds = [event["type"].removeprefix("response.") for event in events]
+    assert kinds[:2] == ["created", "in_progress"] and kinds[-1] == "completed"
+    texts = ["output_item.added", "content_part.added", "{}.delta", "{}.done", "content_part.done", "output_item.done"]
+    call = ["output_item.added", "{}.delta", "{}.done", "output_item.done"]
+    of_kinds = ((texts, "reasoning_text"), (texts, "output_text"), *[(call, "function_call_arguments")] * 2)
+    expected = [kind.format(name) for names, name in of_kinds for kind in names]
+    assert [kind for kind, before in zip(kinds[2:-1], kinds[1:], strict=False) if kind != before] == expected
+    output = events[-1]["response"]["output"]
+    assert [event["item"] for event in events if event["type"] == "response.output_item.done"] == output
+    for index, item in enumerate(output):
+        deltas = [event["delta"] for event in events if event.get("output_index") == index and "delta" in event]
+        assert "".join(deltas) == (item["arguments"] if "arguments" in item else item["content"][0]["text"])
+    assert events[0]["response"]["status"] == events[1]["response"]["status"] == "in_progress"
+
+
+def test_items_are_translated(server: Running) -> None:
+    client_of(server).responses.create(
+        model=MODEL,
+        instructions="Be brief.",
+        tools=[WEATHER],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        reasoning={"effort": "low", "summary": "auto"},
+        include=["reasoning.encrypted_content"],
+        max_output_tokens=5,
+        temperature=0.5,
+        top_p=0.9,
+        input=[
+            {"role": "developer", "content": "In English."},
+            {"role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+            {
+                "type": "message",
+                "role": "assistant",
+                "id": "msg_1",
+                "status": "completed",
+                "content": [{"type": "output_text", "text": "I look.", "annotations": []}],
+            },
+            {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"city": "Köln"}'},
+            {"type": "function_call", "call_id": "call_2", "name": "weather", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "call_1", "output": "rain"},
+            {"type": "function_call_output", "call_id": "call_2", "output": [{"type": "input_text", "text": "sun"}]},
+            {"role": "assistant", "content": "Both."},
+            {"type": "message", "role": "user", "content": "And now?"},
+        ],
+    )
+    (request,) = server.service.generated
+    assert isinstance(request.prompt, ChatPrompt)
+    calls = [
+        {"id": f"call_{number}", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+        for number, arguments in ((1, {"city": "Köln"}), (2, {}))
+    ]
+    assert list(request.prompt.messages) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "system", "content": "In English."},
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "I look.", "reasoning_content": "hm", "tool_calls": calls},
+        {"role": "tool", "content": "rain", "tool_call_id": "call_1"},
+        {"role": "tool", "content": "sun", "tool_call_id": "call_2"},
+        {"role": "assistant", "content": "Both."},
+        {"role": "user", "content": "And now?"},
+    ]
+    assert request.prompt.variables["reasoning_effort"] == "low"
+    params = request.params
+    assert (params.temperature, params.top_p, params.max_tokens) == (0.5, 0.9, 5)
+    assert params.structured_outputs is not None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_goes_on_from_a_stored_one(server: Running, stream: bool) -> None:
+    server.service.scripts["ask"] = Script(texts=TEXTS)
+    client = client_of(server)
+    asked: dict[str, Any] = {"model": MODEL, "tools": [WEATHER]}
+    first = client.responses.create(**asked, input="ask", instructions="Only now.")
+    answers = [
+        {"type": "function_call_output", "call_id": item.call_id, "output": "rain"}
+        for item in first.output
+        if item.type == "function_call"
+    ]
+    assert len(answers) == 2
+    second = client.responses.create(**asked, input=answers, previous_response_id=first.id, stream=stream)
+    if stream:
+        *_, last = second
+        second = last.response
+    assert second.previous_response_id == first.id
+    sent = [{"role": "user", "content": "ask"}, *[item.to_dict() for item in first.output], *answers]
+    client.responses.create(**asked, input=sent, store=False)
+    _, by_id, by_hand = server.service.generated
+    assert by_id.prompt == by_hand.prompt
+    third = client.responses.create(model=MODEL, input="again", previous_response_id=second.id)
+    assert len(server.service.generated[-1].prompt.messages) == len(by_id.prompt.messages) + 2
+    assert third.status == "completed"
+
+
+def test_a_stored_response_is_told_and_deleted(server: Running) -> None:
+    client = client_of(server)
+    made = client.responses.create(model=MODEL, input="ask")
+    assert client.responses.retrieve(made.id).to_dict() == made.to_dict()
+    told = httpx.delete(f"{server.url}/v1/responses/{made.id}")
+    assert told.json() == {"id": made.id, "object": "response", "deleted": True}
+    for again in (client.responses.retrieve, client.responses.delete):
+        with pytest.raises(openai.NotFoundError):
+            again(made.id)
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.responses.create(model=MODEL, input="x", previous_response_id=made.id)
+    assert (unknown.value.code, unknown.value.param) == ("response_not_found", "previous_response_id")
+    unkept = client.responses.create(model=MODEL, input="ask", store=False)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(unkept.id)
+
+
+def test_a_key_sees_only_its_own(kept: Kept) -> None:
+    with running(kept=kept, api_keys=KeyRing(["sk-one", "sk-two"])) as server:
+        one, two = client_of(server, api_key="sk-one"), client_of(server, api_key="sk-two")
+        made = one.responses.create(model=MODEL, input="ask")
+        with pytest.raises(openai.NotFoundError):
+            two.responses.retrieve(made.id)
+        with pytest.raises(openai.NotFoundError):
+            two.responses.delete(made.id)
+        with pytest.raises(openai.NotFoundError):
+            two.responses.create(model=MODEL, input="x", previous_response_id=made.id)
+        assert one.responses.retrieve(made.id).id == made.id
+        assert one.responses.create(model=MODEL, input="x", previous_response_id=made.id).status == "completed"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_cannot_be_stored_is_answered_all_the_same(server: Running, kept: Kept, stream: bool) -> None:
+    kept.works = False
+    body = {"input": "ask"}
+    if stream:
+        sent = events_of(server, body)[-1]["response"]
+    else:
+        sent = httpx.post(f"{server.url}/v1/responses", json=body).json()
+    assert (sent["status"], sent["store"]) == ("completed", False)
+    assert sent["warnings"] == ["not stored: the server could not"]
+
+
+def test_a_server_may_store_nothing() -> None:
+    with running() as server:
+        client = client_of(server)
+        made = client.responses.create(model=MODEL, input="ask")
+        assert made.to_dict()["store"] is False
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(made.id)
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.responses.create(model=MODEL, input="ask", store=True)
+        assert refused.value.param == "store"
+
+
+@pytest.mark.parametrize("texts", [["Hello"], ['<tool_call>\n{"name": "weather", "arguments": {"city": "Bre']])
+def test_an_answer_that_was_cut_off_is_incomplete(server: Running, texts: list[str]) -> None:
+    server.service.scripts["ask"] = Script(texts=texts, finish_reason="length")
+    client = client_of(server)
+    made = client.responses.create(model=MODEL, input="ask", tools=[WEATHER])
+    assert (made.status, made.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert [item.status for item in made.output] == ["incomplete"]
+    last = events_of(server, {"input": "ask", "tools": [WEATHER]})[-1]
+    assert last["type"] == "response.incomplete"
+    parsed(ResponseStreamEvent, last, *OURS)
+    assert client.responses.create(model=MODEL, input="more", previous_response_id=made.id).status == "completed"
+
+
+def test_an_empty_answer_is_an_empty_message(server: Running) -> None:
+    server.service.scripts["ask"] = Script(texts=[""])
+    made = client_of(server).responses.create(model=MODEL, input="ask")
+    assert [(item.type, item.content[0].text) for item in made.output] == [("message", "")]
+    events = events_of(server, {"input": "ask"})
+    assert [event["type"].rpartition(".")[2] for event in events[2:]] == [
+        "added",
+        "added",
+        "done",
+        "done",
+        "done",
+        "completed",
+    ]
+
+
+def test_a_failure_in_a_stream_is_its_last_event(server: Running) -> None:
+    server.service.scripts["ask"] = Script(texts=["a", "b"], error=Overloaded("full"))
+    events = list(client_of(server).responses.create(model=MODEL, input="ask", stream=True))
+    assert events[-1].type == "response.failed"
+    last = events_of(server, {"input": "ask"})[-1]
+    response = parsed(ResponseStreamEvent, last, *OURS).response
+    assert (response.status, response.error.code, response.error.reason) == (
+        "failed",
+        "server_error",
+        "server_overloaded",
+    )
+    with pytest.raises(openai.InternalServerError):
+        client_of(server).responses.create(model=MODEL, input="ask")
+    server.service.scripts["ask"] = Script(texts=[], error=Overloaded("full"))
+    with pytest.raises(openai.InternalServerError):
+        client_of(server).responses.create(model=MODEL, input="ask", stream=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"input": None}, "input"),
+        ({"input": []}, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
+        ({"input": [{"type": "function_call", "call_id": "x", "name": "x", "arguments": "{"}]}, "input"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tools": [{"type": "function", "name": "x", "parameters": {"type": 5}}]}, "tools[0].parameters"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
+        ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
+        ({"background": True}, "background"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"include": ["message.output_text.logprobs"]}, "include[0]"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"max_output_tokens": 1000}, "max_output_tokens"),
+        ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name"),
+        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
+        ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
+        ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+    ],
+)
+def test_what_is_wrong_is_named(server: Running, changes: dict[str, Any], param: str) -> None:
+    answer = httpx.post(f"{server.url}/v1/responses", json={"input": "ask"} | changes)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param)
+
+
+def test_a_stored_response_is_not_streamed(server: Running) -> None:
+    with pytest.raises(openai.BadRequestError):
+        list(client_of(server).responses.retrieve("resp_1", stream=True))
