@@ -86,8 +86,8 @@ def shown(message: Message) -> Any:
 
 def test_a_lost_gateway_is_no_clean_end(server: Server) -> None:
     kinds = []
-    with pytest.raises((anthropic.APIError, httpx2.TransportError)):
-        for event in client_of(server).messages.create(**TEXT, stream=True):
+    with client_of(server) as client, pytest.raises((anthropic.APIError, httpx2.TransportError)):
+        for event in client.messages.create(**TEXT, stream=True):
             kinds.append(event.type)
             if len(kinds) == 20:
                 os.kill(find(GATEWAY)[0], signal.SIGKILL)

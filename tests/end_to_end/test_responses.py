@@ -122,8 +122,8 @@ def test_a_response_goes_on_from_one_whose_gateway_was_killed(server: Server) ->
 
 def test_a_lost_gateway_is_no_clean_end(server: Server) -> None:
     kinds = []
-    with pytest.raises((openai.APIError, httpx2.TransportError)):
-        for event in client_of(server).responses.create(**TEXT, stream=True):
+    with client_of(server) as client, pytest.raises((openai.APIError, httpx2.TransportError)):
+        for event in client.responses.create(**TEXT, stream=True):
             kinds.append(event.type)
             if len(kinds) == 20:
                 os.kill(find(GATEWAY)[0], signal.SIGKILL)
