@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import ASGIApp, Message
@@ -18,6 +18,8 @@ _END = b"\n\n"  # of an event
 _DATA = b"data: "
 _DONE = b"[DONE]"
 
+Answer = tuple[int, dict[str, str], bytes]  # status, headers by lower-case names, body
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -27,6 +29,18 @@ class Exchange:
     path: str
     body: bytes
     headers: Mapping[str, str]
+    extensions: Mapping[str, Any] = field(default_factory=dict)  # of the request's scope
+
+    async def whole(self) -> Answer:
+        """The answer as it would come over a connection."""
+        status, headers, body = 500, dict[str, str](), b""
+        async with aclosing(self._messages()) as messages:
+            async for message in messages:
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
+                body += message.get("body", b"")
+        return status, headers, body
 
     async def texts(self) -> AsyncGenerator[bytes, None]:
         """The JSON texts of the answer, one if it is whole, of a stream each event's. A stream that
@@ -87,6 +101,7 @@ class Exchange:
             "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
             "client": None,
             "server": None,
+            "extensions": dict(self.extensions),
         }
 
 

@@ -8,8 +8,9 @@ import ray
 from fastapi import FastAPI
 from ray.serve.handle import DeploymentHandle
 
+from cluster.api.exchange import Answer
 from cluster.api.model import Model
-from cluster.gateway.ask import Answer, open_batches
+from cluster.gateway.ask import open_batches
 from cluster.gateway.engines.serve_engines import ServeEngines
 from cluster.gateway.handle import handle, routes
 from cluster.gateway.http import Http

@@ -12,7 +12,7 @@ from cluster.api.edge.proxied import BareProxyWarning
 from cluster.api.listening import check_ingress, tell_patience
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
-from cluster.gateway.ask import Answer, ask
+from cluster.gateway.ask import ask
 from cluster.gateway.gateway import Gateway
 
 
@@ -36,7 +36,7 @@ class Http:
         self._options.api_keys.look()
         self._options.api_keys.watch()
 
-    async def ask(self, url: str, body: bytes, key: str | None) -> Answer:
+    async def ask(self, url: str, body: bytes, key: str | None) -> tuple[int, dict[str, str], bytes]:
         """See `cluster.gateway.ask`."""
         return await ask(self._inner, url, body, self._options.api_keys, key)
 
