@@ -18,7 +18,7 @@ class Measured:
     metric, each as `Histogram.values`; seconds by phase and by rank.
     """
 
-    num_prompt_tokens: int = 0  # of requests that have had a token, each once
+    num_prompt_tokens: int = 0  # of requests that have had a token, or were pooled, each once
     num_cached_tokens: int = 0  # of these, those found in the cache
     num_tokens: int = 0  # generated, without those thrown away
     recovery_seconds: float = 0.0  # from a failed step to the end of the next one that succeeded
@@ -58,7 +58,7 @@ class Measures:
                     run += 1
                     seq.token_time = now
                     if then == 0.0 and seq is entry.group.seqs[0]:
-                        self._first_token(entry.group)
+                        self._count_prompt(entry.group)
         self._ran(previous, run, now)
 
     def _ran(self, then: float, run: int, now: float) -> None:
@@ -66,7 +66,7 @@ class Measures:
         if then:
             self._between_tokens.observe(now - then, run)
 
-    def _first_token(self, group: SequenceGroup) -> None:
+    def _count_prompt(self, group: SequenceGroup) -> None:
         """A request that goes on here was counted where it began."""
         if not any(group.request.resume.output_ids):
             self._num_prompt_tokens += len(group.prompt_token_ids)
@@ -84,7 +84,10 @@ class Measures:
         seconds = group.metrics.seconds
         for phase, spent in seconds.items():
             self._phase_seconds[phase] += spent
-        if group.error is None and group.metrics.first_token_time is not None:
+        is_pooled = group.pooling is not None and group.seqs[0].finish_reason == "stop"
+        if is_pooled:
+            self._count_prompt(group)
+        if group.error is None and (is_pooled or group.metrics.first_token_time is not None):
             prefill, decode = seconds.get("prefill", 0.0), seconds.get("decode", 0.0)
             self._queue.observe(seconds.get("queue", 0.0))
             self._prefill.observe(prefill)

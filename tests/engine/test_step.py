@@ -29,7 +29,7 @@ def test_a_step_that_only_moves_blocks_has_no_rows() -> None:
     request = build_request(plan, make_engine(Knobs()).scheduler.blocks, 0)
     assert {name: array.shape for name, array in arrays(request).items()} == {
         **dict.fromkeys(("input_ids", "positions", "slot_mapping", "context_lens", "sampled_rows"), (0,)),
-        **dict.fromkeys(("carried_rows", "blocks_to_swap_in", "blocks_to_copy"), (0, 2)),
+        **dict.fromkeys(("carried_rows", "blocks_to_swap_in", "blocks_to_copy", "pooled_ranges"), (0, 2)),
         "query_starts": (1,),
         "block_tables": (0, 0),
         "blocks_to_swap_out": (2, 2),

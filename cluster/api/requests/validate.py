@@ -84,9 +84,10 @@ def _unknown_fields(request: BaseModel, prefix: str, also_known: Iterable[str] =
             yield Unknown(prefix + name[:MAX_NAME], prefix + near[0] if near else None)
     for name in known:
         value = getattr(request, name)
-        if isinstance(value, list) and value and isinstance(value[0], BaseModel):  # and so are the others
+        if isinstance(value, list) and value and isinstance(value[0], BaseModel):  # others may be texts
             for index, part in enumerate(value):
-                yield from _unknown_fields(part, f"{prefix}{name}[{index}].")
+                if isinstance(part, BaseModel):
+                    yield from _unknown_fields(part, f"{prefix}{name}[{index}].")
 
 
 def refuse_unknown(unknown: Sequence[Unknown]) -> None:

@@ -50,7 +50,7 @@ def test_gateways_and_engines_are_told_what_to_observe() -> None:
     gateway = build_app({"engine": {"model": "configs/demo"}, "log_format": "json"} | given)._bound_deployment
     engine = gateway.init_args[0]._bound_deployment
     telemetry = Telemetry(url, collect_detailed_traces=True, log_requests=True)
-    assert gateway.init_args[-1].telemetry == engine.init_args[-1] == telemetry
+    assert gateway.init_args[-1].telemetry == engine.init_args[2] == telemetry
     configs = [each._deployment_config.logging_config for each in (gateway, engine)]
     assert [config["encoding"] for config in configs] == ["JSON", "JSON"]
 

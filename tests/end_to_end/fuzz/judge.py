@@ -9,6 +9,10 @@ HANG_SECONDS = 5.0  # without a byte
 CANARY_EVERY = 100  # inputs
 TOLD = {"server_overloaded", "deadline_exceeded"}  # codes of statuses from 500 on that are no failure
 TYPES = {"invalid_request_error", "authentication_error", "permission_error", "rate_limit_error", "server_error"}
+ANTHROPICS = {  # of the same statuses
+    *("invalid_request_error", "authentication_error", "permission_error", "not_found_error", "request_too_large"),
+    *("rate_limit_error", "api_error", "overloaded_error", "timeout_error"),
+}
 # What cannot be combined with beam_width.
 WITHOUT_BEAMS = {
     *("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
@@ -24,6 +28,7 @@ REASONS: dict[str, set[str | None] | None] = {
     "model_not_found": None,  # any text is a name
     "unknown_request": None,
     "unknown_stream": None,
+    "response_not_found": None,
     "context_length_exceeded": None,
     "no_token_left": None,  # of parameters that exclude each other
     "empty_prompt": {"prompt"},  # a text without a token, as the tokenizer has it
@@ -34,16 +39,22 @@ REASONS: dict[str, set[str | None] | None] = {
         *("top_logprobs", "stream_options", "best_of", "min_tokens", "max_completion_tokens"),  # without another field
         *("messages", "tools"),  # JSON in JSON; schemas and names
         *("tool_choice", "continue_final_message"),  # without tools, without such a message
+        *("input", "tokens"),  # ids beyond the vocabulary, JSON in JSON
+        *("thinking", "chat_template_kwargs", "add_generation_prompt"),  # beside another field
         *WITHOUT_BEAMS,
         *FORMS,
     },
     "array_above_max_length": {"tools"},  # all of their schemas together
     # Of a form that cannot be compiled, or is none.
     **dict.fromkeys(("invalid_json_schema", "schema_too_complex"), FORMS),
-    "unsupported_parameter": {*FORMS, "tools", "thinking_token_budget"},  # of a model that has none
-    **dict.fromkeys(("invalid_type", "empty_string", "empty_array", "missing_required_parameter"), FORMS),
+    "unsupported_parameter": {*FORMS, "tools", "thinking_token_budget", "thinking"},  # of a model that has none
+    "invalid_type": {*FORMS, "include", "documents", "tools", "messages"},  # of their parts
+    "empty_string": FORMS,
+    "empty_array": {*FORMS, "messages", "input"},
+    "missing_required_parameter": {*FORMS, "prompt", "tools", "messages"},  # or messages; of their parts
+    "unsupported_value": {"model", "reasoning_effort", "store"},  # of a model that cannot judge, of templates
     "integer_below_min_value": {"best_of"},  # below n
-    "integer_above_max_value": {"min_tokens", "n"},  # above max_tokens, above best_of
+    "integer_above_max_value": {"min_tokens", "n", "dimensions"},  # above max_tokens, best_of, the model's
     "decimal_below_min_value": {"temperature"},  # between 0 and the smallest that is computed
 }
 
@@ -98,9 +109,12 @@ class Judge:
 
 
 def read_error(body: bytes) -> dict[str, Any] | None:
-    """The error of an answer in OpenAI's form; None if it is none."""
+    """The error of an answer in OpenAI's form, or in Anthropic's with our fields beside its own;
+    None if it is none.
+    """
     try:
-        error = json.loads(body)["error"]
+        answer = json.loads(body)
+        error = answer["error"]
         texts = [
             error["message"],
             error["type"],
@@ -109,4 +123,5 @@ def read_error(body: bytes) -> dict[str, Any] | None:
     except (ValueError, TypeError, KeyError):
         return None
     is_whole = set(error) == {"message", "type", "param", "code"} and all(isinstance(text, str) for text in texts)
-    return error if is_whole and error["message"] and error["type"] in TYPES else None
+    types = ANTHROPICS if answer.get("type") == "error" else TYPES
+    return error if is_whole and error["message"] and error["type"] in types else None

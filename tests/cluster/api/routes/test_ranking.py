@@ -53,6 +53,12 @@ def test_the_first_ones_with_their_texts(asked: Any) -> None:
     ]
 
 
+def test_texts_and_objects_may_be_mixed(asked: Any) -> None:
+    for documents in ([{"text": "a"}, "four"], ["four", {"text": "a"}]):
+        answer = asked("/v1/rerank", query="short?", documents=documents)
+        assert answer.status_code == 200, answer.text
+
+
 def test_the_prompt_is_the_model_cards(judge: Running, asked: Any) -> None:
     asked("/v1/rerank", query="what?", documents=["that"])
     asked("/v1/score", text_1="what?", text_2="that", instruction="Find it")
