@@ -6,8 +6,6 @@ from cluster.batch.doors import Door
 from cluster.batch.place import Place
 
 MAX_LINES = 1_000_000
-DEFAULT_CONCURRENCY = 64
-DEFAULT_PATIENCE = 600.0  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +15,7 @@ class Run:
     source: Place
     parts: Place
     door: Door
-    concurrency: int = DEFAULT_CONCURRENCY  # lines that are answered at once
-    patience: float = DEFAULT_PATIENCE  # see `Answerer`
+    concurrency: int  # lines that are answered at once
+    patience: float  # see `Answerer`
     max_lines: int = MAX_LINES
     url: str | None = None  # the only one that lines may ask; None: any

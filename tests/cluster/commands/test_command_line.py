@@ -5,17 +5,9 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import main
+from tests.cluster.commands.failing import fails
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
-
-
-def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line on stderr."""
-    assert main(arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    return line
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,9 @@ from cluster.cli import _parser, main
 from cluster.commands.server_options import configure
 from cluster.launch.app_config import AppConfig
 from cluster.telemetry.tracing import Telemetry
+from tests.cluster.commands.failing import fails
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
-
-
-def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line on stderr."""
-    assert main(arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    return line
 
 
 @pytest.mark.parametrize(("given", "seconds"), [([], 300.0), (["--patience", "4.5"], 4.5)])

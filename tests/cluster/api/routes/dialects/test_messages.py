@@ -1,6 +1,5 @@
 """The Messages API, by the client of `anthropic` and by HTTP."""
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -14,18 +13,13 @@ from anthropic.types.shared import ErrorResponse
 from cluster.api.keys.key_ring import KeyRing
 from engine.errors import Overloaded
 from engine.request import ChatPrompt
+from tests.cluster.api.routes.dialects.said import TEXTS, events_of
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, PROMPT_IDS, Running, Script, running
 from tests.strict_types import parsed
 
 OURS = ("system_fingerprint", "warnings")
 BODY: dict[str, Any] = {"model": MODEL, "max_tokens": 20, "messages": [{"role": "user", "content": "ask"}]}
 WEATHER = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
-# All kinds of blocks: thinking, a text, two calls.
-TEXTS = [
-    *("<think>", "\nOne", " two\n", "</think>", "\n\nLet me", " look.", "\n<tool_call>\n"),
-    *('{"name": "weather", ', '"arguments": {"city": "Bre', 'men"}}', "\n</tool_call>", "\n<tool_call>\n"),
-    *('{"name": "weather", "arguments": {}}', "\n</tool_call>"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +48,6 @@ def closed() -> Iterator[None]:
 def client_of(server: Running, **options: Any) -> anthropic.Anthropic:
     made = anthropic.Anthropic(base_url=server.url, max_retries=0, **{"api_key": "any", **options})
     return _CLIENTS.enter_context(made)
-
-
-def events_of(server: Running, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """As they are sent; each has its name twice."""
-    found = []
-    with httpx.stream("POST", f"{server.url}/v1/messages", json=body | {"stream": True}, timeout=20) as answer:
-        text = answer.read().decode()
-    for part in text.split("\n\n")[:-1]:
-        name, data = part.split("\n")
-        found.append(json.loads(data.removeprefix("data: ")))
-        assert name == f"event: {found[-1]['type']}"
-    return found
 
 
 def test_a_text(server: Running) -> None:
@@ -104,7 +86,9 @@ def without_ids(message: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_event_is_of_its_type_and_in_order(thinking: Running) -> None:
     thinking.service.scripts["ask"] = Script(texts=TEXTS)
-    events = events_of(thinking, BODY | {"tools": [WEATHER], "thinking": {"type": "adaptive"}, "unknown": 1})
+    events = events_of(
+        thinking, "/v1/messages", BODY | {"tools": [WEATHER], "thinking": {"type": "adaptive"}, "unknown": 1}
+    )
     assert events[1] == {"type": "ping"}
     for event in events[:1] + events[2:]:
         parsed(RawMessageStreamEvent, event, *OURS)
@@ -196,7 +180,7 @@ def test_why_it_ended(server: Running, script: Script, reason: str, sequence: st
     server.service.scripts["ask"] = script
     message = client_of(server).messages.create(**BODY)
     assert (message.stop_reason, message.stop_sequence) == (reason, sequence)
-    last = events_of(server, BODY)[-2]["delta"]
+    last = events_of(server, "/v1/messages", BODY)[-2]["delta"]
     assert (last["stop_reason"], last["stop_sequence"]) == (reason, sequence)
 
 
@@ -256,7 +240,7 @@ def test_a_failure_in_a_stream_is_an_error_and_no_clean_end(server: Running) -> 
         stream.until_done()
     parsed(ErrorResponse, failed.value.body, "param", "code")
     with pytest.raises(httpx.RemoteProtocolError):
-        events_of(server, BODY)
+        events_of(server, "/v1/messages", BODY)
 
 
 def test_tokens_are_counted(server: Running) -> None:

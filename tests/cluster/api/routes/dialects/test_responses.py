@@ -1,6 +1,5 @@
 """The Responses API, by the client of `openai` and by HTTP."""
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -14,17 +13,12 @@ from cluster.api.keys.key_ring import KeyRing
 from cluster.gateway.streams.response_records import ResponseRecords
 from engine.errors import Overloaded
 from engine.request import ChatPrompt
+from tests.cluster.api.routes.dialects.said import TEXTS, events_of
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, PROMPT_IDS, Running, Script, running
 from tests.strict_types import parsed
 
 OURS = ("system_fingerprint", "warnings", "store", "reason", "name")
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
-# All kinds of items: reasoning, a text, two calls.
-TEXTS = [
-    *("<think>", "\nOne", " two\n", "</think>", "\n\nLet me", " look.", "\n<tool_call>\n"),
-    *('{"name": "weather", ', '"arguments": {"city": "Bre', 'men"}}', "\n</tool_call>", "\n<tool_call>\n"),
-    *('{"name": "weather", "arguments": {}}', "\n</tool_call>"),
-]
 
 
 class Kept:
@@ -82,18 +76,6 @@ def client_of(server: Running, **options: Any) -> openai.OpenAI:
     return _CLIENTS.enter_context(made)
 
 
-def events_of(server: Running, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """As they are sent; each has its name twice."""
-    found = []
-    with httpx.stream("POST", f"{server.url}/v1/responses", json=body | {"stream": True}, timeout=20) as answer:
-        text = answer.read().decode()
-    for part in text.split("\n\n")[:-1]:
-        name, data = part.split("\n")
-        found.append(json.loads(data.removeprefix("data: ")))
-        assert name == f"event: {found[-1]['type']}"
-    return found
-
-
 def test_a_text(server: Running) -> None:
     sent = httpx.post(f"{server.url}/v1/responses", json={"input": "ask", "metadata": {"a": "b"}, "unknown": 1}).json()
     response = parsed(Response, sent, *OURS)
@@ -134,7 +116,7 @@ def told(value: Any) -> Any:
 
 def test_every_event_is_of_its_type_and_in_order(server: Running) -> None:
     server.service.scripts["ask"] = Script(texts=TEXTS)
-    events = events_of(server, {"input": "ask", "tools": [WEATHER]})
+    events = events_of(server, "/v1/responses", {"input": "ask", "tools": [WEATHER]})
     for event in events:
         parsed(ResponseStreamEvent, event, *OURS)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
@@ -268,7 +250,7 @@ def test_what_cannot_be_stored_is_answered_all_the_same(server: Running, kept: K
     kept.works = False
     body = {"input": "ask"}
     if stream:
-        sent = events_of(server, body)[-1]["response"]
+        sent = events_of(server, "/v1/responses", body)[-1]["response"]
     else:
         sent = httpx.post(f"{server.url}/v1/responses", json=body).json()
     assert (sent["status"], sent["store"]) == ("completed", False)
@@ -294,7 +276,7 @@ def test_an_answer_that_was_cut_off_is_incomplete(server: Running, texts: list[s
     made = client.responses.create(model=MODEL, input="ask", tools=[WEATHER])
     assert (made.status, made.incomplete_details.reason) == ("incomplete", "max_output_tokens")
     assert [item.status for item in made.output] == ["incomplete"]
-    last = events_of(server, {"input": "ask", "tools": [WEATHER]})[-1]
+    last = events_of(server, "/v1/responses", {"input": "ask", "tools": [WEATHER]})[-1]
     assert last["type"] == "response.incomplete"
     parsed(ResponseStreamEvent, last, *OURS)
     assert client.responses.create(model=MODEL, input="more", previous_response_id=made.id).status == "completed"
@@ -304,7 +286,7 @@ def test_an_empty_answer_is_an_empty_message(server: Running) -> None:
     server.service.scripts["ask"] = Script(texts=[""])
     made = client_of(server).responses.create(model=MODEL, input="ask")
     assert [(item.type, item.content[0].text) for item in made.output] == [("message", "")]
-    events = events_of(server, {"input": "ask"})
+    events = events_of(server, "/v1/responses", {"input": "ask"})
     assert [event["type"].rpartition(".")[2] for event in events[2:]] == [
         "added",
         "added",
@@ -319,7 +301,7 @@ def test_a_failure_in_a_stream_is_its_last_event(server: Running) -> None:
     server.service.scripts["ask"] = Script(texts=["a", "b"], error=Overloaded("full"))
     events = list(client_of(server).responses.create(model=MODEL, input="ask", stream=True))
     assert events[-1].type == "response.failed"
-    last = events_of(server, {"input": "ask"})[-1]
+    last = events_of(server, "/v1/responses", {"input": "ask"})[-1]
     response = parsed(ResponseStreamEvent, last, *OURS).response
     assert (response.status, response.error.code, response.error.reason) == (
         "failed",
