@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from cluster.offline import OfflineEngine
-from cluster.pooled_outputs import EmbeddingRequestOutput, Run, ScoringRequestOutput, embed, judge
+from cluster.offline.engine import OfflineEngine
+from cluster.offline.pooled_outputs import EmbeddingRequestOutput, Run, ScoringRequestOutput, embed, judge
 from cluster.progress import progress
 from engine.checkpoint.model_folder import resolve_model
 from engine.config import EngineConfig

@@ -68,10 +68,10 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "calls": ("delta_channel",),
         "condition": ("calls", "delta_channel"),
         "running": ("delta_channel",),
-        "requests": ("calls", "condition", "delta_channel", "running"),
-        "tokenizing": ("calls",),
+        "threads": ("calls",),
+        "requests": ("calls", "condition", "delta_channel", "running", "threads"),
         "departure": ("calls",),  # it holds its replica by a call to itself
-        "deployment": ("calls", "condition", "delta_channel", "departure", "requests", "tokenizing"),
+        "deployment": ("calls", "condition", "delta_channel", "departure", "requests", "threads"),
     },
     "cluster/gateway": {
         "requests": (),
@@ -89,11 +89,12 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "cluster/api": {
         "keys": (),  # asked at the edge, and owners of requests
-        "edge": ("keys",),
-        "requests": ("keys",),
-        "responses": ("requests",),
+        "connection": (),
+        "edge": ("connection", "keys"),
+        "requests": ("connection", "keys"),
+        "responses": ("connection", "requests"),
         "dialects": ("requests", "responses"),  # other APIs, by way of chat's requests and deltas
-        "routes": ("dialects", "early", "keys", "requests", "responses"),
+        "routes": ("connection", "dialects", "early", "keys", "requests", "responses"),
         "options": ("edge", "keys"),
         "early": ("edge",),
         "guards": ("early", "edge", "keys", "options"),

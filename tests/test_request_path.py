@@ -24,7 +24,7 @@ from tests.figures import files_that_name
         ),
         (
             "joins_deltas",
-            {"cluster/api/responses/recorded.py", "engine/request.py", "cluster/gateway/requests/journal.py"},
+            {"cluster/api/responses/resuming/recorded.py", "engine/request.py", "cluster/gateway/requests/journal.py"},
         ),
     ],
 )

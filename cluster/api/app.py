@@ -8,7 +8,7 @@ from cluster.api.guards import guard
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
-from cluster.api.responses.streams import StreamStore
+from cluster.api.responses.resuming.streams import StreamStore
 from cluster.api.routes import about, batch, debug, generation, health, incoming, metrics, models, outgoing, pooled
 from cluster.api.routes.dialects import messages, responses, tokens
 from cluster.api.service import Batches, Service

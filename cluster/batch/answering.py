@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from cluster.batch.doors import Door, Open, Unreachable
-from cluster.batch.index import lines_of
-from cluster.batch.lines import MAX_LINE_BYTES, Asked, BadLine, Reply, answer_line, failure_line, read_line
-from cluster.batch.place import Place
+from cluster.batch.files.index import lines_of
+from cluster.batch.files.lines import MAX_LINE_BYTES, Asked, BadLine, Reply, answer_line, failure_line, read_line
+from cluster.batch.files.place import Place
 from engine.errors import SquadronError
 
 LATER = (408, 429, 503)  # statuses that say: send it again later

@@ -9,7 +9,7 @@ import ray
 from ray.exceptions import RayError
 
 from cluster.api.batches import Batch, Owner
-from cluster.batch.place import Place
+from cluster.batch.files.place import Place
 from cluster.batch.store import Store
 from cluster.batch.supervisor import Supervisor
 from engine.errors import in_a_line

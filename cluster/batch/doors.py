@@ -8,7 +8,7 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from cluster.batch.lines import Reply
+from cluster.batch.files.lines import Reply
 from engine.errors import in_a_line
 
 CONNECT_SECONDS = 30.0

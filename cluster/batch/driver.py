@@ -6,9 +6,9 @@ import time
 from cluster.api.batches import MAX_LINES, BatchError, BatchErrors, RequestCounts, Status
 from cluster.batch.answering import ServerLost
 from cluster.batch.doors import HandleDoor
-from cluster.batch.parts import Counts, Parts
+from cluster.batch.files.parts import Counts, Parts
+from cluster.batch.files.place import Place
 from cluster.batch.pipeline import answer_all
-from cluster.batch.place import Place
 from cluster.batch.run import Run
 from cluster.batch.store import Record, Store
 from engine.errors import InvalidConfig, InvalidRequest, SquadronError, in_a_line

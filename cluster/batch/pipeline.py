@@ -7,8 +7,8 @@ last part when it is started again.
 import time
 from collections.abc import Callable
 
-from cluster.batch.index import Index, read_index
-from cluster.batch.parts import Counts, Parts
+from cluster.batch.files.index import Index, read_index
+from cluster.batch.files.parts import Counts, Parts
 from cluster.batch.run import Run
 from cluster.batch.spread import answers
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cluster.batch.doors import Door
-from cluster.batch.place import Place
+from cluster.batch.files.place import Place
 
 MAX_LINES = 1_000_000
 

@@ -11,7 +11,7 @@ import ray.data
 from ray.exceptions import RayError
 
 from cluster.batch.answering import ANSWERS, Answerer, ServerLost
-from cluster.batch.index import CHUNK_LINES, Chunk
+from cluster.batch.files.index import CHUNK_LINES, Chunk
 from cluster.batch.run import Run
 
 LINES_PER_ACTOR = 256  # that it answers at once: more than a process can keep up with

@@ -24,7 +24,7 @@ from cluster.api.batches import (
     Owner,
 )
 from cluster.api.errors import ApiError
-from cluster.batch.place import BUFFER_BYTES, Place
+from cluster.batch.files.place import BUFFER_BYTES, Place
 
 _ID = re.compile(r"(file-|batch_)[0-9a-f]{32}")
 RECORD, DATA, CANCEL = ".json", ".data", ".cancel"

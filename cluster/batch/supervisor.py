@@ -14,7 +14,7 @@ import ray
 
 from cluster.api.batches import ENDED, Status
 from cluster.batch.driver import CPUS, Driver, end, fail
-from cluster.batch.place import Place
+from cluster.batch.files.place import Place
 from cluster.batch.store import Record, Store
 from engine.errors import SquadronError, in_a_line
 

@@ -4,7 +4,7 @@ import argparse
 
 from cluster.checkpoint.plan import make_plan
 from cluster.commands.options import add_model
-from cluster.commands.server_options import configure
+from cluster.commands.server.server_options import configure
 from cluster.launch.machine import check_machine
 
 

@@ -44,7 +44,7 @@ def _run(options: argparse.Namespace) -> None:
     check_batch_packages("run-batch")
     pipeline: Any = importlib.import_module("cluster.batch.pipeline")
     of_run: Any = importlib.import_module("cluster.batch.run")
-    place: Any = importlib.import_module("cluster.batch.place").Place
+    place: Any = importlib.import_module("cluster.batch.files.place").Place
     source, output = place.at(options.input_file), place.at(options.output_file)
     if not source.is_file:
         raise InvalidConfig(f"input_file={options.input_file}: there is no such file")

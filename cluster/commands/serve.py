@@ -4,10 +4,10 @@ import argparse
 import contextlib
 
 from cluster.checkpoint.values import check_values
-from cluster.commands.console import told_events
 from cluster.commands.options import add_model
-from cluster.commands.preflight import prepare
-from cluster.commands.server_options import ServerOptions, add_server_options, configure
+from cluster.commands.server.console import told_events
+from cluster.commands.server.preflight import prepare
+from cluster.commands.server.server_options import ServerOptions, add_server_options, configure
 from cluster.launch.app import APP_NAME, build_app
 from cluster.launch.node.logs import KeptLogs
 from cluster.launch.ray_cluster import RayCluster, ray_cluster

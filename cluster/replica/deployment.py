@@ -16,7 +16,7 @@ from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.departure import Departure
 from cluster.replica.requests import Requests
 from cluster.replica.serve_process import actor_name, end_at_sigterm, end_process
-from cluster.replica.tokenizing import Tokenizing
+from cluster.replica.threads.tokenizing import Tokenizing
 from cluster.replica.traces import Traces
 from cluster.telemetry.tracing import NO_TELEMETRY, Telemetry
 from cluster.workers.executor import make_executor

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from cluster.replica.admission_threads import AdmissionThreads
 from cluster.replica.calls.engines import EngineStopping, Refusal
 from cluster.replica.condition import Condition
 from cluster.replica.delta_channel.client import DeltaClient
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.running import RunningRequests
+from cluster.replica.threads.admission_threads import AdmissionThreads
 from cluster.replica.traces import Traces
 from engine.errors import EngineDead, SquadronError
 from engine.frontend.async_engine import AsyncEngine

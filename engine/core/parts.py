@@ -10,7 +10,7 @@ from engine.grammars.kept import Grammars
 from engine.output.output_processor import OutputProcessor
 from engine.records.recorder import Recorder
 from engine.recovery.recovery import Recovery
-from engine.scheduling.waiting_queue import WaitingQueue
+from engine.scheduling.waiting.waiting_queue import WaitingQueue
 from engine.text.tokenizer import Tokenizer
 
 

@@ -20,7 +20,7 @@ from engine.records.recorder import Recorder
 from engine.recovery.suspects import Suspects
 from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.sequence import SequenceGroup
-from engine.scheduling.waiting_queue import WaitingQueue
+from engine.scheduling.waiting.waiting_queue import WaitingQueue
 
 logger = logging.getLogger("squadron.engine")
 

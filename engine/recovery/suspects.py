@@ -23,7 +23,7 @@ from typing import Self
 
 from engine.scheduling.plan import ScheduledSequence
 from engine.scheduling.sequence import SequenceGroup
-from engine.scheduling.waiting_queue import WaitingQueue
+from engine.scheduling.waiting.waiting_queue import WaitingQueue
 
 MAX_TRIALS = 64  # suspects are tried in at most this many parts
 MAX_KILLS = 4  # consecutive kills from outside while the same tokens of a request are computed, the last with it alone

@@ -2,7 +2,7 @@
 
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
-from engine.scheduling.waiting_queue import WaitingQueue, insert, remove
+from engine.scheduling.waiting.waiting_queue import WaitingQueue, insert, remove
 
 
 class Queues:

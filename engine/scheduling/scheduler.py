@@ -16,7 +16,7 @@ from engine.scheduling.preemption import Preemption, PreemptionCosts
 from engine.scheduling.queues import Queues
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
 from engine.scheduling.token_budget import TokenBudget, step_limits
-from engine.scheduling.waiting_queue import WaitingQueue
+from engine.scheduling.waiting.waiting_queue import WaitingQueue
 
 
 class Scheduler:

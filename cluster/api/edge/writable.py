@@ -7,11 +7,11 @@ from weakref import ref
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from cluster.api.body_writer import offer
+from cluster.api.connection.body_writer import offer
 
 
 class WritableConnection(HttpToolsProtocol):
-    """uvicorn's, which offers what `cluster.api.body_writer` describes."""
+    """uvicorn's, which offers what `cluster.api.connection.body_writer` describes."""
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()

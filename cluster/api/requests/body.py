@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from cluster.api.disconnect import unless_disconnected
+from cluster.api.connection.disconnect import unless_disconnected
 from cluster.api.errors import ApiError
 from cluster.api.requests.read import SMALL_BODY
 from engine.errors import Overloaded

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from cluster.api.body_writer import Write
+from cluster.api.connection.body_writer import Write
 from cluster.api.responses.generation import Tally
 from cluster.api.responses.stream import escape_line_ends
 
@@ -19,7 +19,9 @@ class PlainEvents:
     """
 
     def __init__(self, write: Write | None) -> None:
-        """`write`: see `cluster.api.body_writer`; without it, everything takes the long way."""
+        """`write`: see `cluster.api.connection.body_writer`; without it, everything takes the long
+        way.
+        """
         self._write = write
         self._encode = msgspec.json.Encoder().encode
         self._tally: Tally | None = None

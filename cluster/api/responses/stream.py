@@ -8,7 +8,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cluster.api.disconnect import unless_disconnected
+from cluster.api.connection.disconnect import unless_disconnected
 from cluster.api.error_shapes import is_anthropic
 from cluster.api.errors import FORESEEN, as_api_error, error_body
 

@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cluster.api.disconnect import unless_disconnected
+from cluster.api.connection.disconnect import unless_disconnected
 from cluster.api.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.responses.generation import Update, run
-from cluster.api.responses.resume import Events, Resumable
+from cluster.api.responses.resuming.resume import Events, Resumable
+from cluster.api.responses.resuming.streams import StreamStore
 from cluster.api.responses.stream import EventStream
-from cluster.api.responses.streams import StreamStore
 from cluster.api.routes.answer import json_response
 from cluster.api.service import Service
 

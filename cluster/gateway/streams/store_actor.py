@@ -13,7 +13,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from cluster.api.responses.streams import StreamRecord
+from cluster.api.responses.resuming.streams import StreamRecord
 from cluster.gateway.streams.response_records import ResponseRecords
 from cluster.gateway.streams.stream_records import Batch, StreamRecords
 

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from cluster.api.responses.streams import StreamRecord, Told
+from cluster.api.responses.resuming.streams import StreamRecord, Told
 
 MAX_BYTES = 64 << 20
 TOKEN_BYTES, RECORD_BYTES = 72, 1024  # their approximate size in memory

@@ -1,5 +1,5 @@
 """A gateway's way to the streams that clients may resume, which an actor stores (see
-`cluster/api/responses/resume`).
+`cluster/api/responses/resuming/resume`).
 
 A gateway writes in batches, and waits only for the first write of a stream.
 """
@@ -9,7 +9,7 @@ import contextlib
 import logging
 
 from cluster.api.errors import Unavailable
-from cluster.api.responses.streams import StreamRecord, Told
+from cluster.api.responses.resuming.streams import StreamRecord, Told
 from cluster.gateway.streams.store_actor import ANSWER_SECONDS, IDLE_SECONDS, TROUBLES, StoreCalls
 from cluster.gateway.streams.stream_records import Batch
 from engine.errors import in_a_line

@@ -18,7 +18,7 @@ from cluster.api.dialects.responses_api.store import ResponseStore
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
-from cluster.api.responses.streams import StreamStore
+from cluster.api.responses.resuming.streams import StreamStore
 from cluster.api.service import Shortcut
 from cluster.metrics.counters import Counters
 from engine.admission.queue_limits import Load

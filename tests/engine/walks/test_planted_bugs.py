@@ -16,7 +16,7 @@ from engine.scheduling.queues import Queues
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence
 from engine.scheduling.thinking import Thinking
-from engine.scheduling.waiting_queue import WaitingQueue
+from engine.scheduling.waiting.waiting_queue import WaitingQueue
 from tests.engine.support.workloads import essence, make_engine, random_knobs, random_requests, run, was_refused
 from tests.engine.walks.test_random_walks import undisturbed
 

@@ -5,7 +5,7 @@ import socket
 import threading
 from typing import Any
 
-from cluster.api.body_writer import Write, offered
+from cluster.api.connection.body_writer import Write, offered
 from cluster.api.edge.writable import WritableConnection
 from tests.cluster.api.scripted import listening
 

@@ -1,6 +1,6 @@
 """What is stored of streams, and when it is dropped."""
 
-from cluster.api.responses.streams import StreamRecord, Told
+from cluster.api.responses.resuming.streams import StreamRecord, Told
 from cluster.gateway.streams.stream_records import Batch, StreamRecords
 
 

@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from cluster.api.errors import Unavailable
-from cluster.api.responses.streams import StreamRecord, Told
+from cluster.api.responses.resuming.streams import StreamRecord, Told
 from cluster.gateway.streams.store_actor import NAMESPACE, actor_name, end_store
 from cluster.gateway.streams.stream_store import StreamStoreClient
 from tests.cluster.workers.ranks import ROOT

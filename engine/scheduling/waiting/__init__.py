@@ -1,0 +1,1 @@
+"""The requests that wait, and whose turn it is."""

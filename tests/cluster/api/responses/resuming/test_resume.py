@@ -1,0 +1,168 @@
+"""A client that comes back to a stream, with the last event it had, gets the rest of it to the
+byte.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from cluster.api.keys.key_ring import KeyRing
+from cluster.api.responses.resuming.streams import StreamRecord, Told
+from cluster.gateway.streams.stream_records import Batch, StreamRecords
+from tests.cluster.api.scripted import FINGERPRINT, MODEL, Running, Script, running
+
+SCRIPT = Script(["Hello", "", "", " wörld", "", "!", " Bye"])
+ROUTES = {"/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]}, "/v1/completions": {"prompt": "x"}}
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "usage": {"stream_options": {"include_usage": True}},
+    "seed": {"seed": 5, "temperature": 0.5},
+    "an unknown field": {"max_token": 5},
+    "logprobs": {"logprobs": 1},
+    "echo": {"echo": True, "logprobs": 1},
+    "ids": {"return_token_ids": True},
+    "usage so far": {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+}
+
+
+class Streams:
+    """What is remembered, without an actor; `is_deaf`: what is told now is lost."""
+
+    def __init__(self) -> None:
+        self.records = StreamRecords()
+        self.is_deaf = False
+
+    async def open(self, request_id: str, record: StreamRecord) -> None:
+        self.records.write(Batch(opened={request_id: record}), 0.0)
+
+    def told(self, told: Told) -> None:
+        if not self.is_deaf:
+            self.records.write(Batch(told=[told]), 0.0)
+
+    def close(self, request_id: str) -> None:
+        self.records.write(Batch(closed=[request_id]), 0.0)
+
+    async def find(self, request_id: str) -> StreamRecord | None:
+        return self.records.find(request_id, 0.0)
+
+
+@pytest.fixture(scope="module")
+def streams() -> Streams:
+    return Streams()
+
+
+@pytest.fixture(scope="module")
+def server(streams: Streams) -> Iterator[Running]:
+    with running(streams=streams, api_keys=KeyRing(["one", "two"])) as server:
+        server.service.scripts["x"] = SCRIPT
+        yield server
+
+
+def ask(
+    server: Running, route: str, fields: dict[str, Any], last: str | None = None, key: str = "one"
+) -> httpx.Response:
+    body = {"model": MODEL, "stream": True} | ROUTES[route] | fields
+    headers = {"authorization": f"Bearer {key}"} | ({} if last is None else {"Last-Event-ID": last})
+    return httpx.post(server.url + route, json=body, headers=headers)
+
+
+def fields_for(route: str, kind: str) -> dict[str, Any]:
+    if route == "/v1/chat/completions" and "logprobs" in KINDS[kind]:
+        return {"logprobs": True, "top_logprobs": 1}
+    return KINDS[kind]
+
+
+def events_of(answer: httpx.Response) -> list[bytes]:
+    assert answer.status_code == 200, answer.text
+    *events, rest = answer.content.split(b"\n\n")
+    assert rest == b""
+    return events
+
+
+def id_of(event: bytes) -> str:
+    line, _, data = event.partition(b"\n")
+    assert line.startswith(b"id: ") and data.startswith(b"data: ")
+    return line.removeprefix(b"id: ").decode()
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["", "tokens unheard of"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("route", ROUTES)
+def test_from_every_event_the_rest_comes(
+    server: Running, streams: Streams, route: str, kind: str, remembers: bool
+) -> None:
+    fields = fields_for(route, kind)
+    streams.is_deaf = not remembers
+    events = events_of(ask(server, route, fields))
+    streams.is_deaf = False
+    ids = [id_of(event) for event in events]
+    assert [each.rpartition(":")[2] for each in ids] == [str(number) for number in range(1, len(ids) + 1)]
+    assert events[-1].endswith(b"data: [DONE]")
+    for number, last in reversed(list(enumerate(ids, 1))):
+        assert events_of(ask(server, route, fields, last)) == events[number:]
+        assert server.service.generated[-1].resume.fingerprint == FINGERPRINT, "wherever its first event came from"
+    if remembers and kind in ("plain", "usage"):
+        assert server.service.generated[-len(ids)].resume.output_ids, "what came long before is not computed again"
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_events_name_what_they_depend_on(server: Running, route: str) -> None:
+    chunks = [json.loads(event.partition(b"data: ")[2]) for event in events_of(ask(server, route, {}))[:-1]]
+    assert {chunk["system_fingerprint"] for chunk in chunks} == {FINGERPRINT}
+    assert ask(server, route, {"stream": False}).json()["system_fingerprint"] == FINGERPRINT
+
+
+def test_a_stream_of_an_unknown_fingerprint_is_not_taken_up(server: Running, streams: Streams) -> None:
+    (last, *_) = map(id_of, events_of(ask(server, "/v1/completions", {})))
+    streams.records.find(last.rpartition(":")[0], 0.0).fingerprint = None
+    assert ask(server, "/v1/completions", {}, last).json()["error"]["code"] == "unknown_stream"
+
+
+def test_an_id_is_good_for_its_own_request_and_key_only(server: Running) -> None:
+    events = events_of(ask(server, "/v1/completions", {"max_tokens": 9}))
+    last = id_of(events[2])
+    assert events_of(ask(server, "/v1/completions", {"max_tokens": 9}, last)) == events[3:]
+    request_id, _, number = last.rpartition(":")
+    for answer in (
+        ask(server, "/v1/completions", {"max_tokens": 8}, last),
+        ask(server, "/v1/chat/completions", {"max_tokens": 9}, last),
+        ask(server, "/v1/completions", {"max_tokens": 9}, last, key="two"),
+        *[
+            ask(server, "/v1/completions", {"max_tokens": 9}, wrong)
+            for wrong in (
+                f"x{last}",
+                f"{request_id}:0",
+                f"{request_id}:{len(events) + 1}",
+                f"{request_id}:-1",
+                f"{request_id}:{number}x",
+                request_id,
+                "",
+            )
+        ],
+        ask(server, "/v1/completions", {"max_tokens": 9, "n": 2}, last),
+    ):
+        assert answer.status_code == 404
+        error = answer.json()["error"]
+        assert (error["code"], error["param"]) == ("unknown_stream", "Last-Event-ID")
+    assert ask(server, "/v1/completions", {"max_tokens": 9}, last, key="three").status_code == 401
+
+
+def test_the_header_is_described(server: Running) -> None:
+    document = httpx.get(f"{server.url}/openapi.json", headers={"authorization": "Bearer one"}).json()
+    for route in ROUTES:
+        assert [each["name"] for each in document["paths"][route]["post"]["parameters"]] == ["Last-Event-ID"]
+
+
+def test_several_choices_have_no_ids(server: Running) -> None:
+    assert all(event.startswith(b"data: ") for event in events_of(ask(server, "/v1/completions", {"n": 2})))
+
+
+def test_without_a_store_there_are_no_ids_and_nothing_to_come_back_to() -> None:
+    with running() as server:
+        assert "Last-Event-ID" not in httpx.get(f"{server.url}/openapi.json").text
+        events = events_of(ask(server, "/v1/completions", {}))
+        assert all(event.startswith(b"data: ") for event in events)
+        assert ask(server, "/v1/completions", {}, "cmpl-1:1").json()["error"]["code"] == "unknown_stream"
