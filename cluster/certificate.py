@@ -49,7 +49,9 @@ class CertificateFiles:
         try:
             public_key = load_pem_private_key(key, password=None).public_key()
         except TypeError:
-            raise InvalidConfig(f"ssl_keyfile={self.keyfile} is encrypted, and nobody is there to decrypt it") from None
+            raise InvalidConfig(
+                f"ssl_keyfile={self.keyfile} is encrypted; a key without a passphrase is needed"
+            ) from None
         except (ValueError, UnsupportedAlgorithm):
             raise InvalidConfig(f"ssl_keyfile={self.keyfile} has no private key in PEM") from None
         form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo

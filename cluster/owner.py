@@ -28,7 +28,7 @@ class Owner:
         token = caller.token if isinstance(caller, Owner) else ""
         if not hmac.compare_digest(token.encode(), self.token.encode()):
             raise NotOwner(
-                f"{wish} is for the process that built the application; `serve.delete` ends one for everybody"
+                f"{wish} is for the process that built the application; `serve.delete` ends one from any process"
             )
 
 

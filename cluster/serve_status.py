@@ -1,4 +1,4 @@
-"""What Serve knows of a deployment's replicas, and their end."""
+"""The state of a deployment's replicas, as Serve reports it."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor

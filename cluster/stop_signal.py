@@ -8,7 +8,7 @@ import signal
 
 
 class ToldToStop(Exception):
-    """Somebody who is not Serve wants this process to end."""
+    """Something other than Serve wants this process to end."""
 
 
 class StopSignal:

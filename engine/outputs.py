@@ -113,7 +113,7 @@ class CompletionOutput:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A prompt's, for whoever asks for nothing else."""
+    """A prompt's, for requests that ask for nothing else."""
 
     ids: list[int]
     texts: list[str] | None  # as the vocabulary writes them, if they were asked for

@@ -61,5 +61,5 @@ LateMasks = Callable[[ExecuteModelRequest], StepMasks]
 
 
 def none_follow(request: ExecuteModelRequest) -> StepMasks:
-    """The `LateMasks` of those who run steps that await none."""
-    raise AssertionError(f"step {request.step} awaits masks, which nobody sends")
+    """The `LateMasks` of steps that await none."""
+    raise AssertionError(f"step {request.step} awaits masks, and none are sent here")

@@ -129,8 +129,8 @@ def names(tree: ast.AST) -> Iterator[str]:
 
 
 def nesting(node: ast.AST) -> int:
-    """How many blocks lie in each other at most; functions in functions begin anew, `elif` is no
-    deeper than `if`.
+    """How many blocks lie in each other at most; functions in functions count on their own, `elif`
+    is no deeper than `if`.
     """
     return max((nesting(child) + isinstance(child, BLOCKS) for child in inner(node)), default=0)
 

@@ -95,7 +95,7 @@ class Page(Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose files: those of one API key, or of everybody where there are no keys."""
+    """Whose files: those of one API key, or of all clients where there are no keys."""
 
     folder: str
     key: str | None  # its name

@@ -122,7 +122,7 @@ def as_api_error(error: Exception) -> ApiError:
         case EngineDead():
             return Unavailable(str(error), code="engine_restarting", retry_after=_spread(RESTART_RETRY_AFTER))
         case ClientDisconnect():
-            return ApiError(400, "The client has gone", code="client_disconnected")  # which nobody will read
+            return ApiError(400, "The client has gone", code="client_disconnected")  # which is not read
         case HTTPException(status_code=404):
             return ApiError(404, "There is nothing at this URL", code="unknown_url")
         case HTTPException(status_code=405, headers=headers):

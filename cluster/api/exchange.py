@@ -76,7 +76,7 @@ class Exchange:
         async def receive() -> Message:
             if bodies:
                 return {"type": "http.request", "body": bodies.pop(), "more_body": False}
-            await asyncio.Event().wait()  # who leaves cancels this
+            await asyncio.Event().wait()  # a caller that leaves cancels this
             raise AssertionError
 
         try:

@@ -1,4 +1,4 @@
-"""What the HTTP layer knows about the model."""
+"""The model's properties that the HTTP layer needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a configuration says of the HTTP API."""
+"""The options of the HTTP API."""
 
 from dataclasses import dataclass, field
 
@@ -8,12 +8,12 @@ from cluster.api.keys.key_ring import KeyRing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """By default everybody may ask."""
+    """By default no key is needed."""
 
     api_keys: KeyRing = field(default_factory=KeyRing)  # without any, none is needed
     allowed_hosts: tuple[str, ...] = (ANY,)
     allowed_origins: tuple[str, ...] = ()
     num_gateways: int = 1  # that share the limits of keys
-    insecure_no_key: bool = False  # may listen beyond loopback without keys, and let everybody in
-    open_metrics: bool = False  # everybody may read /metrics
+    insecure_no_key: bool = False  # may listen beyond loopback without keys
+    open_metrics: bool = False  # any client may read /metrics
     strict_fields: bool = False  # unknown fields are rejected; otherwise they are ignored, and the answer says so

@@ -1,4 +1,4 @@
-"""The interface through which the HTTP layer has its requests answered."""
+"""The interface through which the HTTP layer gets its requests answered."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import IO, Any, Protocol

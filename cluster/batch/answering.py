@@ -1,4 +1,4 @@
-"""Answers chunks of lines: what Ray Data runs in each of its actors."""
+"""Answers chunks of lines, in the actors of Ray Data."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""The store as a gateway has it, and the supervisor that hears of what is new there."""
+"""A gateway's view of the store of batches, and the supervisor that it tells of new ones."""
 
 import hashlib
 import logging

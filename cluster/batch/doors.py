@@ -29,7 +29,7 @@ class Open(Protocol):
 
 
 class Door(Protocol):
-    """Where requests go; pickled to those who send them."""
+    """Where requests go; pickled to the actors that send them."""
 
     def open(self) -> Open: ...
 

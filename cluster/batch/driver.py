@@ -1,4 +1,4 @@
-"""One stored batch, from its first line without an answer to its output."""
+"""Runs one stored batch, from its first unanswered line to its output."""
 
 import hashlib
 import time

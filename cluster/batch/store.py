@@ -1,7 +1,7 @@
 """Files and batches in a folder, of this machine or of an object store: a folder for each API key.
 
 OWNER/files/ID.json, ID.data     a file, and what is known of it, which is written last
-OWNER/batches/ID.json            a batch, written by who runs it
+OWNER/batches/ID.json            a batch, written by the process that runs it
 OWNER/batches/ID.cancel          it is to end
 OWNER/parts/ID/                  the answers so far (see `Parts`)
 """
@@ -44,7 +44,7 @@ class Store:
         self._folder = folder
 
     def owners(self) -> list[str]:
-        """The folders of those who have anything."""
+        """The folders of owners that have files or batches."""
         return self._folder.folders()
 
     def create_file(self, owner: Owner, filename: str, data: IO[bytes]) -> FileObject:
@@ -158,7 +158,7 @@ class Store:
         return self._folder / record.owner.folder / "parts" / record.batch.id
 
     def _as_told(self, record: Record) -> Batch:
-        """As its owner sees it, who may have cancelled it a moment ago."""
+        """As its owner sees it: it may have been cancelled a moment ago."""
         batch = record.batch
         if batch.status not in ENDED:
             batch.cancelling_at = self.cancelled_at(record)

@@ -24,7 +24,7 @@ MAX_RUNNING = 2  # batches
 LOOK_SECONDS = 1.0  # between two looks at those that run
 SCAN_SECONDS = 10.0  # between two looks at all of the store, unless a gateway says that there is more
 LATER_SECONDS = 5.0  # before a batch is tried again
-MAX_FAILURES = 5  # of a batch's drivers in a row, without a line answered in between
+MAX_FAILURES = 5  # consecutive ones of a batch's drivers, without a line answered in between
 IDLE_SECONDS = 120.0  # without a word from any gateway, after which the actor ends
 
 

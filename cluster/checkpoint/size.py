@@ -1,4 +1,4 @@
-"""What one rank of a configuration holds, in bytes, from the model's description alone."""
+"""The bytes that one rank of a configuration holds, from the model's description alone."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who answers a batch: a running server, or one for it alone."""
+"""The server that answers a batch: a running one, or one for it alone."""
 
 import argparse
 import contextlib

@@ -16,7 +16,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.sizes import Size, parse_size
 
-# The help text of each field; `model` is the positional argument.
+# The help text of each field; `model` is the positional argument, and `source` no option.
 DESCRIPTIONS = {
     "served_model_name": "the model name that clients use; default: the folder's name",
     "tokenizer": "the folder that holds tokenizer.json; default: the model's",

@@ -13,7 +13,7 @@ from cluster.api.keys.key_ring import KeyRing
 from cluster.api.keys.limits import Caller
 from cluster.api.service import Batches
 
-# Beside others, who wait for their answers: a small share of the engines while both have requests
+# Beside requests whose clients wait: a small share of the engines while both have requests
 # waiting, and the last place where an engine's scheduling_policy is "priority".
 WEIGHT = 0.1
 PRIORITY = 100
@@ -21,7 +21,7 @@ NOBODY = Key("batch", b"", cache_namespace="batch")
 
 
 def as_batch(key: Key | None) -> Key:
-    """A key's requests that nobody waits for: without limits, of low priority, with the cached
+    """A key's requests that no client waits for: without limits, of low priority, with the cached
     prefixes of the key.
     """
     own = key or NOBODY

@@ -1,4 +1,4 @@
-"""The Serve deployment of the gateway: what clients talk to, over HTTP or by handle."""
+"""The Serve deployment of the gateway: what clients call, over HTTP or by handle."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

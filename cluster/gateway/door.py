@@ -110,7 +110,7 @@ class Door:
 
 class _DrainRate:
     """Requests that end in a second while others wait, over the last ten seconds or so in which any
-    did: an idle engine's rate is not what it could do. Measured anew when replicas come and go.
+    did: an idle engine's rate is not what it could do. Measured again when replicas come and go.
     """
 
     def __init__(self) -> None:

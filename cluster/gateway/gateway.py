@@ -1,4 +1,4 @@
-"""The gateway's work: puts requests to engine replicas, and tries again where one is lost."""
+"""The gateway's work: sends requests to engine replicas, and retries if a replica is lost."""
 
 from collections.abc import AsyncGenerator
 from typing import Any

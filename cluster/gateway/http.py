@@ -49,5 +49,5 @@ class Http:
         return app
 
     def make_inner_app(self, gateway: Gateway, model: Model, **parts: Any) -> FastAPI:
-        """The same routes for callers by handle, who need no key; `parts`: see `build`."""
+        """The same routes for callers by handle, which need no key; `parts`: see `build`."""
         return build(gateway, model, HttpOptions(strict_fields=self._options.strict_fields), **parts)

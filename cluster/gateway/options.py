@@ -1,4 +1,4 @@
-"""What a configuration says of gateways."""
+"""The options of gateways."""
 
 from dataclasses import dataclass, field
 

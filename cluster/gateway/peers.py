@@ -1,4 +1,4 @@
-"""One of several gateways of an application, of which each may be asked what the others know."""
+"""One of several gateways of an application: asked anything, it also asks the others."""
 
 import functools
 from typing import Any
@@ -48,7 +48,7 @@ class PeerGateway(Gateway):
 
     async def _ask_for_figures(self) -> None:
         gateways = _all_gateways()
-        if running_replicas(gateways) != {actor_name()}:  # with no other one there is nobody to ask
+        if running_replicas(gateways) != {actor_name()}:  # the only gateway has no other to ask
             own = self.monitoring.exchange(Ledger())
             for ledger in await ask_those_that_answer(gateways, "exchange_here", own):
                 self.monitoring.exchange(ledger)

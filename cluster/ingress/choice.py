@@ -1,4 +1,4 @@
-"""Whether HAProxy or Serve's own proxy listens, and what Serve must be told for it."""
+"""Chooses between HAProxy and Serve's own proxy, and configures Serve for it."""
 
 import contextlib
 import tempfile

@@ -1,7 +1,7 @@
 """The program that Serve's manager runs as HAProxy: changes the configuration that Serve has just
 written, and becomes HAProxy.
 
-Serve writes it anew whenever the gateways change, and HAProxy is then started anew, with the old
+Serve rewrites it whenever the gateways change, and HAProxy is then restarted, with the old
 one's sockets. This program has to start fast: it imports Python's own library, and
 `haproxy_configuration`, which does too.
 """

@@ -1,7 +1,7 @@
 """What HAProxy is told: the configuration that Serve has written, with our changes.
 
 Serve's listens on every network interface for its own purposes, answers errors in plain text, and
-waits for the head of a request for ever.
+waits indefinitely for the head of a request.
 """
 
 import json

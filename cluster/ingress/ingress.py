@@ -1,4 +1,4 @@
-"""What listens, and what Serve is told for it."""
+"""The server that listens, and Serve's configuration for it."""
 
 from dataclasses import dataclass
 from typing import Literal

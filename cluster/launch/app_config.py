@@ -1,4 +1,4 @@
-"""What an application is made from: the `args` of a file in configs/serve."""
+"""The configuration of an application: the `args` of a file in configs/serve."""
 
 from typing import Any, Literal
 
@@ -31,15 +31,15 @@ class AppConfig(BaseModel):
     stored_response_seconds: float = Field(3600, ge=0, le=30 * 86_400)  # of /v1/responses; 0: none is stored
     strict_fields: bool = False  # whether a request with an unknown field is rejected; otherwise the answer names it
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
-    api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: everybody may ask
+    api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: no key is needed
     allowed_hosts: tuple[str, ...] = (ANY,)  # names by which clients may ask, *.NAME for those below one, * for any
     allowed_origins: tuple[str, ...] = ()  # of web pages that browsers may send requests from; *: any
     otlp_traces_endpoint: str | None = None  # URL that spans are sent to, by OTLP over HTTP; None: there are none
     collect_detailed_traces: Literal["all"] | None = None  # all: a span for each of a request's last steps, too
     log_format: LogFormat = "text"  # of the logs of gateways and engine replicas
     enable_log_requests: bool = False  # a line in the gateway's log for each request that ends
-    open_metrics: bool = False  # whether everybody may read /metrics; otherwise as /debug
-    insecure_no_key: bool = False  # whether it may listen beyond loopback without keys, and let everybody in
+    open_metrics: bool = False  # whether any client may read /metrics; otherwise as /debug
+    insecure_no_key: bool = False  # whether it may listen beyond loopback without keys
     files_path: str | None = None  # folder, here or in an object store, of files and batches; None: there are none
     api_key_file: str | None = None  # more of them, with limits; read again whenever it changes
 

@@ -1,4 +1,4 @@
-"""Where our packages are, and that they are ours."""
+"""Finds our packages, and checks that all are of one folder."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Finds Serve's proxies or HAProxy's managers, and closes what listens in order before it is
+"""Finds Serve's proxies or HAProxy's managers, and closes their ports in order before they are
 killed.
 """
 

@@ -1,4 +1,4 @@
-"""The replicas of a running application, asked to end in order."""
+"""Shuts the replicas of a running application down in order."""
 
 import contextlib
 from dataclasses import dataclass

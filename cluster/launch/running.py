@@ -1,4 +1,4 @@
-"""Runs the application on Serve, and ends it in order."""
+"""Runs the application on Serve, and shuts it down in order."""
 
 import contextlib
 from collections.abc import Callable, Iterator

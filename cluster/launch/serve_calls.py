@@ -1,4 +1,4 @@
-"""What Serve is asked: to start, to run the application, and to end."""
+"""Calls to Serve: start, run the application, end."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""Starts the application on a cluster, and ends it in order."""
+"""Starts the application on a cluster, and shuts it down in order."""
 
 import contextlib
 from collections.abc import Iterator

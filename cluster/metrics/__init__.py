@@ -1,1 +1,1 @@
-"""What operators' monitoring reads: names, counters, sums over processes, and Prometheus' text."""
+"""Metrics for operators' monitoring: names, counters, sums over processes, and Prometheus' text."""

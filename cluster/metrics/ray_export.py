@@ -1,4 +1,4 @@
-"""Figures through `ray.util.metrics`, for those who scrape Ray's own agents.
+"""Figures through `ray.util.metrics`, for monitoring that scrapes Ray's own agents.
 
 Ray adds `ray_` to names and has no colons in them: `vllm:generation_tokens_total` is
 `ray_vllm_generation_tokens_total`, as of vLLM on Ray. All are gauges to Ray, which would count by
@@ -23,8 +23,8 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 async def export_figures(figures: Callable[[], Awaitable[Collector]]) -> None:
-    """Export what `figures` tells every ten seconds, for ever; returns at once where Ray has no
-    agent that would take it.
+    """Export the result of `figures` every ten seconds until cancelled; returns at once where Ray
+    has no agent that would take it.
     """
     if not await asyncio.to_thread(has_agent):
         return

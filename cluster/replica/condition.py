@@ -1,5 +1,5 @@
-"""An engine replica's condition, which its gateways are told several times a second, and which
-decides whether it takes a request.
+"""An engine replica's condition: it is reported to the gateways several times a second, and decides
+whether the replica takes a request.
 """
 
 import os

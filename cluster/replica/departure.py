@@ -1,4 +1,4 @@
-"""How an engine replica leaves that is told to end, by SIGTERM or by Serve: where a second engine
+"""How an engine replica leaves when it is told to end, by SIGTERM or by Serve: if a second engine
 has room, the next one is started first, and this one serves until it is ready.
 
 Serve starts another replica as soon as this one fails its health checks, or as soon as Serve itself

@@ -1,4 +1,4 @@
-"""The requests on an engine replica: taken from gateways, and answered by deltas to them."""
+"""The requests on an engine replica: it takes them from gateways, and sends deltas back."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What an engine replica's process has counted since its start."""
+"""Totals that an engine replica's process has counted since its start."""
 
 import time
 from dataclasses import dataclass, field

@@ -75,7 +75,7 @@ class Connection:
             raise ConnectionEnded(str(error)) from None
         if count == 0:
             raise ConnectionEnded("end of stream")
-        if not self._buffer and self._is_one_frame(count):  # as good as always
+        if not self._buffer and self._is_one_frame(count):  # nearly always
             return [bytearray(self._chunk[LENGTH.size : count])]
         self._buffer += self._chunk[:count]
         frames = []

@@ -1,4 +1,4 @@
-"""What is asked of a tracer. OpenTelemetry, which is one, is imported only if an endpoint is
+"""The interface of a tracer. OpenTelemetry, which is one, is imported only if an endpoint is
 configured.
 """
 

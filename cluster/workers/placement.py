@@ -1,4 +1,4 @@
-"""Where ranks go: a placement group with one bundle for each stage, so that a stage's
+"""Places ranks: a placement group with one bundle for each stage, so that a stage's
 tensor-parallel ranks share a node.
 """
 

@@ -101,7 +101,7 @@ class RayExecutor:
             if not self._supply.may_shrink:
                 raise
             self._supply.shrink(error)
-            phases.end("placed anew")
+            phases.end("placed again")
             return self._begin(None, phases)
 
     def _dissolve(self) -> None:

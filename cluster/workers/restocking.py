@@ -1,4 +1,4 @@
-"""When missing spares are started: a while after the engine, and after the loss of one."""
+"""Schedules the start of missing spares: some time after the engine's start, and after a loss."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""When requests must have ended that have a timeout."""
+"""Deadlines of the requests that have a timeout."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Limits of one request: one that could never run is rejected when it arrives."""
+"""Limits of a single request: one that could never run is rejected on arrival."""
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq

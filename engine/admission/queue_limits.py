@@ -1,4 +1,4 @@
-"""How much may wait for an engine, in requests and in tokens of their prompts."""
+"""Limits of an engine's queue, in requests and in prompt tokens."""
 
 import math
 import threading

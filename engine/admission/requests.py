@@ -116,8 +116,8 @@ class Requests:
         return outputs
 
     def why(self, request_id: str) -> dict[Phase, float]:
-        """Where the time of a running or lately finished request went, in seconds; the parts sum to
-        its life so far. Raises KeyError for an unknown or forgotten request.
+        """Where the time of a running or recently finished request went, in seconds; the parts sum
+        to its life so far. Raises KeyError for an unknown or forgotten request.
         """
         group = self._groups.get(request_id)
         return self._recorder.why(request_id) if group is None else group.metrics.so_far(time.monotonic())

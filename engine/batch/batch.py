@@ -1,4 +1,4 @@
-"""A plan flattened: `SchedulerOutputs` -> `ExecuteModelRequest`. A few loops over lists; the rest
+"""Flattens a plan: `SchedulerOutputs` -> `ExecuteModelRequest`. A few loops over lists; the rest
 is numpy gathers.
 """
 

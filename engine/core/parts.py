@@ -1,4 +1,4 @@
-"""What an engine is made of, put together."""
+"""Constructs an engine's parts and connects them."""
 
 from engine.admission.admission import Admission
 from engine.admission.cache_size import CacheSize

@@ -1,4 +1,4 @@
-"""The engine for callers in any thread: its parts, put together."""
+"""The engine for callers in any thread."""
 
 from collections.abc import AsyncIterator, Callable
 

@@ -1,4 +1,4 @@
-"""What other threads may know of an engine that runs."""
+"""What other threads may read of a running engine."""
 
 from functools import cached_property, partial
 from typing import Any

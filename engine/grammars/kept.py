@@ -1,4 +1,4 @@
-"""The grammars that requests have asked for lately."""
+"""A cache of the grammars that requests used last."""
 
 import importlib
 import threading

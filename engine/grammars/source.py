@@ -1,4 +1,4 @@
-"""What a request asks for, as a grammar of llguidance, compiled within limits."""
+"""Translates a requested format to a grammar of llguidance, and compiles it within limits."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from engine.structured_outputs import Kind
 # What JSON may have between its parts: nothing, a space, or a new line and its indent. With any
 # white space an answer could go on without an end.
 WHITESPACE = r"( |\n[ \t]{0,40})?"
-# Where only one text can follow, the library would tokenize it, anew for each token of it, and
+# Where only one text can follow, the library would tokenize it, again for each token of it, and
 # allow no other tokens of that text.
 FREE = '\n%llguidance {"no_forcing": true}\n'
 # In the library's units of work: the first three bound compiling, though not all of it (see

@@ -43,7 +43,7 @@ class TrialProcess:
         with self._lock:
             question = json.dumps([asked.kind, asked.text, cpu_seconds])
             told = self._ask_once(question)
-            if told is None and self._status() in _KILLED:  # perhaps by somebody else
+            if told is None and self._status() in _KILLED:  # perhaps by another program
                 self.close()
                 told = self._ask_once(question)
             if told is None:

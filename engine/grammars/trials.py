@@ -1,4 +1,4 @@
-"""Several processes in which grammars are tried."""
+"""A pool of processes that compile grammars for the first time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Vocabularies, in the form in which llguidance walks them."""
+"""Vocabularies, in the form that llguidance reads."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A step's sampled rows, applied: append tokens, fork into n choices, stop; what each choice gained
+"""Applies a step's sampled rows: append tokens, fork into n choices, stop; what each choice gained
 is returned as deltas.
 """
 

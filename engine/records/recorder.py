@@ -131,7 +131,7 @@ class Recorder:
             self._finished.popitem(last=False)
 
     def why(self, request_id: str) -> dict[Phase, float]:
-        """Seconds by phase of a lately finished request; raises KeyError for an unknown or
+        """Seconds by phase of a recently finished request; raises KeyError for an unknown or
         forgotten one.
         """
         return dict(self._finished[request_id].seconds)

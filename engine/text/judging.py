@@ -1,4 +1,5 @@
-"""How well a document fits a query, by a model that answers "yes" or "no": Qwen3-Reranker's way.
+"""The relevance of a document to a query, from a model that answers "yes" or "no": Qwen3-Reranker's
+way. Prompt, instruction and score are those of its model card.
 
 Prompt, instruction and score are those of its model card.
 """

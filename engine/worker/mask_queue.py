@@ -18,7 +18,7 @@ class MaskQueue:
         self._queue.put(masks)
 
     def end(self, epoch: int) -> None:
-        """No more come for this epoch: whoever waits is let go."""
+        """No more come for this epoch: waiting threads return."""
         self._queue.put(epoch)
 
     def take(self, request: ExecuteModelRequest) -> StepMasks:

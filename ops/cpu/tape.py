@@ -2,7 +2,7 @@
 
 A decode step of a small model is two hundred calls, each of which takes some ten microseconds of
 Python. A tape is for them what a CUDA graph is for launches: pointers and sizes are those of the
-recording, the data there is read anew.
+recording, the data there is read again.
 """
 
 import ctypes
@@ -60,7 +60,7 @@ class _Tape:
             return self._output
         with calls_go_to(_Recorder(failed, returned.value)):
             self._compute()  # its own checks raise the error
-        raise AssertionError(f"call {failed} of a tape returned {returned.value}, and nobody objects")
+        raise AssertionError(f"call {failed} of a tape returned {returned.value}, and no layer raised an error")
 
 
 class _Recorder:

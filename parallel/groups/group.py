@@ -65,10 +65,10 @@ class SingleGroup:
         return x
 
     def send(self, x: Tensor, dst: int) -> None:
-        raise AssertionError("a group of one has nobody to send to")
+        raise AssertionError("a group of one has no other rank to send to")
 
     def recv(self, shape: tuple[int, ...], dtype: torch.dtype, src: int) -> Tensor:
-        raise AssertionError("a group of one has nobody to receive from")
+        raise AssertionError("a group of one has no other rank to receive from")
 
     def barrier(self) -> None:
         return

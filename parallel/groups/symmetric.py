@@ -150,7 +150,7 @@ def _map(
         buffer = _SymmetricMemory.empty_strided_p2p((num_words,), (1,), torch.float32, device, name)
         buffer.zero_()
         torch.cuda.synchronize(device)
-        # Nobody comes out of it before all have their zeros. Its type knows not all that it has.
+        # No rank leaves it before all have their zeros. Its type knows not all that it has.
         handle: Any = _SymmetricMemory.rendezvous(buffer, name)
     except RuntimeError as error:
         return None, str(error).splitlines()[0]

@@ -55,7 +55,7 @@ def test_another_ones_key_is_refused(files: CertificateFiles, tmp_path: Path) ->
 def test_an_encrypted_key_is_refused(files: CertificateFiles) -> None:
     form = Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
     Path(files.keyfile).write_bytes(ec.generate_private_key(ec.SECP256R1()).private_bytes(*form))
-    assert refusal(files) == f"ssl_keyfile={files.keyfile} is encrypted, and nobody is there to decrypt it"
+    assert refusal(files) == f"ssl_keyfile={files.keyfile} is encrypted; a key without a passphrase is needed"
 
 
 @pytest.mark.parametrize(("days", "word"), [((-2, -1), "expired"), ((1, 2), "begins")])

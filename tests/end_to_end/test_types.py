@@ -422,7 +422,7 @@ def walked(server: Server) -> list[Said]:
         asker = Asker(http)
         paths = asker.ask("GET", "/openapi.json").json()["paths"]
         routes = {(path, method) for path, item in paths.items() for method in item}
-        assert routes - WALKS.keys() == set(), "routes that nobody walks"
+        assert routes - WALKS.keys() == set(), "routes without a walk"
         return [said for route in sorted(routes) for said in WALKS[route](asker)]
 
 

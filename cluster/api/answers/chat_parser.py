@@ -1,4 +1,4 @@
-"""The parts of a chat's answer, from its text: reasoning, content, tool calls."""
+"""Splits the text of a chat's answer into reasoning, content and tool calls."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The grammar of an answer that is a tool call, or several, and nothing else."""
+"""The grammar of an answer that consists of tool calls only."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

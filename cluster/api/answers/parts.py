@@ -1,4 +1,4 @@
-"""What the text of a chat's answer is made of."""
+"""The kinds of parts in the text of a chat's answer."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol

@@ -1,4 +1,4 @@
-"""A parser that goes from state to state."""
+"""A parser that is a state machine."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from cluster.api.answers.parts import Part
 
 class StateParser:
     """A `TextParser` whose states are methods: each takes what it can of `_text` and says, by
-    `_state`, who is next.
+    `_state`, the next one.
     """
 
     def __init__(self, first: Callable[..., list[Part]]) -> None:

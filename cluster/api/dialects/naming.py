@@ -1,4 +1,4 @@
-"""Errors about a chat's fields, as errors about those of another API that they were made of."""
+"""Renames errors about a chat's fields to the fields of the other API that these were made of."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The only choice of a chat, as deltas, with what else an answer says of it."""
+"""The only choice of a chat: its deltas, token counts and the reason of its end."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""The bodies of POST /tokenize and /detokenize, and the prompt that the former has."""
+"""The bodies of POST /tokenize and /detokenize, and the prompt of the former."""
 
 from typing import Annotated, Any
 

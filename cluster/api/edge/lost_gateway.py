@@ -23,7 +23,7 @@ PAUSE_SECONDS = 0.2  # after a try that no gateway took
 MAX_KEPT_BYTES = 1 << 20  # of a request's body
 RETRY_AFTER = 1.0  # seconds
 PATIENCE_SECONDS = 300.0  # until a gateway has told its own
-TAKEN = "squadron.taken"  # the message's type; and among a scope's `extensions`: somebody waits for it
+TAKEN = "squadron.taken"  # the message's type; and among a scope's `extensions`: the proxy waits for it
 
 
 class LostGateways:
@@ -53,7 +53,7 @@ class LostGateways:
             await error_response(error)(scope, receive, send)
 
     async def _ask(self, scope: Scope, exchange: "_Exchange") -> Unavailable | None:
-        """What the client is told if nobody has answered."""
+        """The client's answer if no gateway has answered."""
         extended = {**scope, "extensions": {**scope.get("extensions", {}), TAKEN: {}}}
         num_lost = 0
         deadline = time.monotonic() + self._patience
@@ -84,7 +84,7 @@ class _Exchange:
         self._kept: list[Message] = []
         self._num_bytes = 0
         self._num_read = 0  # of the kept messages, in the current try
-        self._timer: asyncio.TimerHandle | None = None  # of the current try, which nobody has taken
+        self._timer: asyncio.TimerHandle | None = None  # of the current try, which no gateway has taken
         self._end = asyncio.Event()  # of the time to wait for a gateway
         self.is_over = False  # the answer has begun, or the client has disconnected
         self.is_taken = False  # in the current try

@@ -136,7 +136,7 @@ class _Account:
         self.allow(key)
 
     def allow(self, key: Key) -> None:
-        """The key as the file has it now; its minute begins anew."""
+        """The key as the file has it now; its minute starts again."""
         self.key = key
         self.max_running = self._part(key.max_concurrency)
         self.requests = self._bucket(key.requests_per_minute)

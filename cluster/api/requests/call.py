@@ -1,4 +1,4 @@
-"""What a body comes to, whichever route it came by."""
+"""A parsed body, by whichever route it came: a `Call`."""
 
 import time
 import uuid

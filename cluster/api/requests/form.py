@@ -1,4 +1,4 @@
-"""The form that a request wants its answer to have, by any of the names for it."""
+"""The format that a request asks of its answer, by any of its names."""
 
 from typing import Any
 

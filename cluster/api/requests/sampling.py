@@ -1,5 +1,5 @@
-"""What of a request depends on the model: its name, and `SamplingParams` by the model's defaults,
-vocabulary and context.
+"""The checks of a request that depend on the model: its name, and `SamplingParams` by the model's
+defaults, vocabulary and context.
 """
 
 from dataclasses import fields

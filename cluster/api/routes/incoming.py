@@ -1,4 +1,4 @@
-"""A request that comes in: let in or refused, and read."""
+"""Admits or rejects an incoming request, and reads it."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""The answer to a call: complete, or as a stream of events."""
+"""Sends the answer to a call: complete, or as a stream of events."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 

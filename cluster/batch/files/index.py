@@ -1,4 +1,4 @@
-"""Where the lines of an input are: in chunks, which are answered one by one."""
+"""The positions of an input's lines, in chunks that are answered one by one."""
 
 import hashlib
 from collections.abc import Iterator

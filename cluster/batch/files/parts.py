@@ -1,4 +1,4 @@
-"""The answers so far, kept in files, so that whoever goes on knows where."""
+"""The answers so far, kept in files, from which another process can continue."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What `squadron serve` checks and decides before anything starts."""
+"""The checks and decisions of `squadron serve` before anything starts."""
 
 import os
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ RETRY_AFTER = 5.0  # seconds
 
 
 class AnyReplica:
-    """One gateway's. The answer is the same whoever gives it: if one is lost, another is asked."""
+    """One gateway's. All replicas give the same answer: if one is lost, another is asked."""
 
     def __init__(self, engines: Engines, patience: float) -> None:
         """`patience`: seconds that a question waits for a replica."""

@@ -1,5 +1,5 @@
-"""The engine replicas of a gateway: it puts requests to them by calls through Serve, and hears of
-them over their connections.
+"""The engine replicas of a gateway: it sends requests to them by calls through Serve, and receives
+their reports over their connections.
 """
 
 import asyncio

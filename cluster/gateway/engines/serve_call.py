@@ -1,4 +1,4 @@
-"""One request's call to an engine replica: through Serve, or to one that Serve no longer lists."""
+"""One request's call to an engine replica: through Serve, or directly if Serve has dropped it."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whether engine replicas may still come that can go on with a request, or its client can be told
+"""Whether an engine replica that can continue a request may still appear, or its client can be told
 now that none will.
 """
 

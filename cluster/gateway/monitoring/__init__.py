@@ -1,1 +1,1 @@
-"""What a gateway tells operators: figures, spans, log lines."""
+"""A gateway's monitoring for operators: figures, spans, log lines."""

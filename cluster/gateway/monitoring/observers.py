@@ -1,4 +1,4 @@
-"""All that a gateway tells operators, as one value."""
+"""The monitoring of a gateway, as one value."""
 
 import asyncio
 from typing import Self

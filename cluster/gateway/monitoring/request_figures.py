@@ -1,4 +1,4 @@
-"""What a gateway counts of its requests, each once when it has ended."""
+"""A gateway's figures of its requests, each counted once when it has ended."""
 
 import time
 from collections.abc import Sequence

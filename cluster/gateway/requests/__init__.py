@@ -1,1 +1,1 @@
-"""The requests that a gateway has: what their clients were sent, and their attempts."""
+"""The open requests of a gateway: what their clients were sent, and their attempts."""

@@ -1,4 +1,4 @@
-"""What a gateway remembers of requests, to tell where their time went."""
+"""A gateway's memory of recent requests, from which it tells where their time went."""
 
 import time
 from collections import OrderedDict

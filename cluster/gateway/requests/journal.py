@@ -1,5 +1,5 @@
-"""What one client has been sent: takes each delta exactly once, and knows what another engine
-replica needs to go on.
+"""The record of what one client has been sent: it takes each delta exactly once, and has what
+another engine replica needs to continue.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A request as engines are to know it."""
+"""Gives a request the id and the seed that engines see."""
 
 import itertools
 import secrets

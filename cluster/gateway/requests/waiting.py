@@ -1,4 +1,4 @@
-"""A gateway's requests that have had no token yet: how much waits, and of whom."""
+"""A gateway's requests without a token so far: how many wait, by API key."""
 
 from collections import Counter
 

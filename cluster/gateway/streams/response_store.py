@@ -1,4 +1,4 @@
-"""A gateway's way to the responses that an actor stores."""
+"""A gateway's access to the responses that an actor stores."""
 
 import asyncio
 import contextlib

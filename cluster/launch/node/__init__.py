@@ -1,1 +1,1 @@
-"""Ray: on this machine, its processes, its logs and who may connect; elsewhere, a connection."""
+"""Ray: on this machine, its processes, its logs and its access control; elsewhere, a connection."""

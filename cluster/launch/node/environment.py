@@ -1,4 +1,4 @@
-"""What Ray's processes inherit from this one, and how it connects to them."""
+"""The environment of Ray's processes, and their connections."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Steps that need Ray, for no longer than it answers."""
+"""Runs steps that need Ray, only as long as Ray answers."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""Threads that divide their time fairly between those who ask for it."""
+"""Threads that divide their time fairly among API keys."""
 
 import threading
 import time

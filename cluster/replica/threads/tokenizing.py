@@ -1,4 +1,4 @@
-"""Prompts as tokens and tokens as text, for clients that ask for nothing else."""
+"""Tokenizes prompts and decodes tokens, for /tokenize and /detokenize."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Calls through Ray to the processes of all ranks, and what has become of them."""
+"""Calls through Ray to the processes of all ranks, and their results."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future

@@ -1,5 +1,5 @@
-"""How a process ended that is not our child: its parent is Ray's raylet, which does not report
-it.
+"""The exit status of a process that is not our child: its parent is Ray's raylet, which does not
+report it.
 """
 
 import fcntl

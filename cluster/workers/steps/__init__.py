@@ -1,1 +1,1 @@
-"""Steps out to the ranks, and what they answer."""
+"""Sends steps to the ranks, and receives their results."""

@@ -1,4 +1,4 @@
-"""What the driver has sent to a worker, in the order in which it is needed."""
+"""Messages from the driver to a worker, in the order in which they are needed."""
 
 from collections import deque
 

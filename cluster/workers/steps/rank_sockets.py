@@ -74,7 +74,7 @@ class RankSockets:
             connection.end()
 
     def close(self) -> None:
-        """Once every rank is dropped and nobody reads."""
+        """Once every rank is dropped and no thread reads."""
         self._poll.close()
         self._wake_reader.close()
         self._woken.close()

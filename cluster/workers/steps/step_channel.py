@@ -111,7 +111,7 @@ class StepChannel:
             self._reading.release()
 
     def _read_unattended(self) -> None:
-        """Read while nobody waits for a step, until every connection has ended."""
+        """Read while no thread waits for a step, until every connection has ended."""
         while self._sockets.are_open:
             if self._attended or self._reading.locked():
                 self._attended = False

@@ -1,4 +1,4 @@
-"""The steps that not every rank has answered yet, and how long the oldest has taken."""
+"""The steps that some rank has not completed yet, and the time that the oldest has taken."""
 
 import dataclasses
 import threading

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-Replay = Callable[[], Tensor]  # computes anew from what the buffers hold, into the same tensor each time
+Replay = Callable[[], Tensor]  # computes again from what the buffers hold, into the same tensor each time
 Capture = Callable[[Callable[[], Tensor]], Replay]
 
 

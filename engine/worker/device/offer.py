@@ -1,4 +1,4 @@
-"""What this process can compute with, and which of it the group of ranks has agreed on."""
+"""The backends and levels that this process supports, and those that the ranks have agreed on."""
 
 import ops
 from engine.checkpoint.fingerprint import Offer

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-ALIGNMENT = 16  # bytes: kernels are compiled anew for a pointer that is aligned to less
+ALIGNMENT = 16  # bytes: kernels are recompiled for a pointer that is aligned to less
 _DTYPES = {
     np.dtype(np.bool_): torch.bool,
     np.dtype(np.int32): torch.int32,

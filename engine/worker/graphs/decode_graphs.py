@@ -2,9 +2,9 @@
 it launches is replayed.
 
 A graph is a CUDA graph or, on the CPU, a tape of kernel calls (`ops.cpu.tape`). What it reads lies
-where it lay when the graph was captured, in buffers that each step fills anew. Nothing in it
+where it lay when the graph was captured, in buffers that each step overwrites. Nothing in it
 depends on a batch's content: attention reads contexts from the device, and is told the longest that
-there may be. A padding row is the first token of a sequence in the null block, which nobody reads:
+there may be. A padding row is the first token of a sequence in the null block, which is never read:
 the kernels meet nothing that a real row could not be.
 """
 

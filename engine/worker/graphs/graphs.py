@@ -1,4 +1,4 @@
-"""Graphs, which replace many launches by one, by number of rows."""
+"""Graphs by number of rows; each replaces many launches by one."""
 
 import logging
 from collections.abc import Callable

@@ -78,7 +78,7 @@ class SampleGraphs:
         return compute
 
     def _fill(self, columns: SamplingColumns, size: int) -> None:
-        """Padding rows have temperature 0: the likeliest of whatever they hold."""
+        """Padding rows have temperature 0: their likeliest token, whatever they hold."""
         words = np.zeros((len(_WORDS), size), np.int32)
         for row, name in zip(words, _WORDS, strict=True):
             column = getattr(columns, name)

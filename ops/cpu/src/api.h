@@ -125,7 +125,7 @@ SQUADRON_API int32_t squadron_shm_max_ranks();
 SQUADRON_API squadron::SharedMemory* squadron_shm_join(int32_t file, int32_t rank, int32_t size);
 SQUADRON_API void squadron_shm_leave(squadron::SharedMemory* shared);
 
-// From any thread: whoever waits in this group, in any of its processes, stops waiting.
+// From any thread: all that wait in this group, in any of its processes, stop waiting.
 SQUADRON_API void squadron_shm_abort(squadron::SharedMemory* shared);
 
 SQUADRON_API int32_t squadron_shm_barrier(squadron::SharedMemory* shared, int64_t milliseconds);

@@ -29,7 +29,7 @@ constexpr int64_t SLOT_BYTES = 1 << 18, RING_SLOTS = 32, PAGE = 4096;
 constexpr int MAX_RANKS = 64, SPINS = 4000;
 constexpr auto LOOK_AROUND = std::chrono::milliseconds(50);  // between two looks at the peer's lock and at `is_aborted`
 
-// Counts up; whoever waits for it to pass a number may sleep.
+// Counts up; a rank that waits for it to pass a number may sleep.
 struct alignas(64) Counter {
     std::atomic<uint32_t> value, sleepers;
 

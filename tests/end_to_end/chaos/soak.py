@@ -235,7 +235,7 @@ class Growth:
         """What is too much."""
         found = []
         if self.in_use_an_hour is None:
-            found.append("nobody knows how much")
+            found.append("no process reported it")
         elif self.in_use_an_hour > MIB_PER_HOUR:
             found.append(f"{self.in_use_an_hour:.1f} MiB in use an hour")
         if self.more_resident > MORE_RESIDENT:

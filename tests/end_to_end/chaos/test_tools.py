@@ -102,7 +102,7 @@ def test_growth_that_is_too_much() -> None:
         "12 descriptors",
         "6 threads",
     ]
-    assert Growth.of([Usage(0, 0, 0)], []).complaints() == ["nobody knows how much"]
+    assert Growth.of([Usage(0, 0, 0)], []).complaints() == ["no process reported it"]
 
 
 def test_a_slope_is_what_goes_on_and_not_a_single_step() -> None:

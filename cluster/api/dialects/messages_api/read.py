@@ -1,4 +1,4 @@
-"""From a body to what the Messages API is asked for."""
+"""Reads the body of a request of the Messages API."""
 
 import msgspec
 

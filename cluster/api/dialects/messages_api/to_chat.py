@@ -1,4 +1,4 @@
-"""From a request of the Messages API to one of chat completions that asks for the same."""
+"""Translates a request of the Messages API to the chat request that asks for the same."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""A response that has just begun, with what it repeats of its request."""
+"""A response that has just begun, with the fields that it repeats of its request."""
 
 from typing import Any
 

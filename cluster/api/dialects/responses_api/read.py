@@ -1,4 +1,4 @@
-"""From a body to what the Responses API is asked for."""
+"""Reads the body of a request of the Responses API."""
 
 from cluster.api.dialects.naming import named
 from cluster.api.dialects.responses_api.fields import ResponsesRequest

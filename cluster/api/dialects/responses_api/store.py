@@ -1,4 +1,4 @@
-"""Responses that are stored, so that another request can go on from one."""
+"""Stored responses, which later requests can continue."""
 
 from typing import Any, Protocol
 

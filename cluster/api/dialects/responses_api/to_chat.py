@@ -1,4 +1,4 @@
-"""From a request of the Responses API to one of chat completions that asks for the same."""
+"""Translates a request of the Responses API to the chat request that asks for the same."""
 
 from collections.abc import Sequence
 from typing import Any

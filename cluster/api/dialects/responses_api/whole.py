@@ -1,4 +1,4 @@
-"""A response as a whole: what it repeats of its request, how it ended, and that it is stored."""
+"""A complete response: the fields that it repeats of its request, its end, and its storage."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A request's conversation, with all that it has for the chat template."""
+"""A request's conversation, with the fields for the chat template."""
 
 from collections.abc import Sequence
 from typing import Any

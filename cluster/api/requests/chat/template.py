@@ -1,4 +1,4 @@
-"""What a request gives to the chat template beside its messages."""
+"""A request's fields for the chat template, besides its messages."""
 
 import re
 from typing import Annotated, Any

@@ -1,6 +1,4 @@
-"""Tools and their calls in a request: types and limits, and what of them reaches the chat
-template.
-"""
+"""Tools and tool calls in a request: types, limits, and their form for the chat template."""
 
 import functools
 import json

@@ -1,1 +1,1 @@
-"""Requests that are answered with numbers: embeddings, and how well documents fit a query."""
+"""Requests that are answered with numbers: embeddings, and relevance scores."""

@@ -1,4 +1,4 @@
-"""What the calls for numbers have in common."""
+"""The common part of calls that are answered with numbers."""
 
 import uuid
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""From the bodies of POST /v1/rerank and /v1/score to a `Call`: each document is judged in a prompt
-of its own.
+"""From the bodies of POST /v1/rerank and /v1/score to a `Call`: each document is scored in a
+separate prompt.
 """
 
 from cluster.api.answers.form import WantedRanking, WantedScores

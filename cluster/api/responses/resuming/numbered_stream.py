@@ -1,4 +1,4 @@
-"""A stream on its way to the client and to the store; the client may have a part of it already."""
+"""A stream on its way to the client and to the store; the client may already have a part of it."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing

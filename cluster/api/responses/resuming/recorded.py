@@ -1,4 +1,4 @@
-"""A call and the record of its stream: which streams have one, and the call that continues it."""
+"""A call and its stream's record: which streams are recorded, and the call that continues one."""
 
 import hashlib
 import hmac

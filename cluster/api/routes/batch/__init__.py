@@ -1,4 +1,4 @@
-"""Files, and the batches that are made of them."""
+"""The routes of files and batches."""
 
 from fastapi import APIRouter
 

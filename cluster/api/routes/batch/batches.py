@@ -1,4 +1,4 @@
-"""/v1/batches: files of requests, answered while nobody waits."""
+"""/v1/batches: files of requests, answered in the background."""
 
 import asyncio
 from typing import Annotated, Any, Literal

@@ -1,4 +1,4 @@
-"""/v1/files: what batches read and write."""
+"""/v1/files: the input and output files of batches."""
 
 import asyncio
 from collections.abc import AsyncGenerator

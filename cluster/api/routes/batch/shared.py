@@ -1,4 +1,4 @@
-"""What the routes of files and of batches share: whose they are, and pages of lists."""
+"""Shared by the routes of files and of batches: owners, and pages of lists."""
 
 from collections.abc import Sequence
 from typing import Any
