@@ -70,8 +70,10 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "running": ("delta_channel",),
         "threads": ("calls",),
         "requests": ("calls", "condition", "delta_channel", "running", "threads"),
+        "replica": ("condition", "requests", "threads"),
         "departure": ("calls",),  # it holds its replica by a call to itself
-        "deployment": ("calls", "condition", "delta_channel", "departure", "requests", "threads"),
+        "life": ("departure", "replica"),
+        "deployment": ("calls", "delta_channel", "life", "replica"),
     },
     "cluster/gateway": {
         "requests": (),
@@ -85,7 +87,10 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "ask": (),
         "http": ("ask", "gateway"),
         "options": (),
-        "deployment": ("ask", "engines", "handle", "http", "monitoring", "options", "peers", "streams"),
+        "stores": ("options", "streams"),
+        "served": ("engines", "monitoring", "options", "peers"),  # a model
+        "parts": ("http", "options", "served", "stores"),
+        "deployment": ("handle", "options", "parts"),
     },
     "cluster/api": {
         "keys": (),  # asked at the edge, and owners of requests

@@ -1,8 +1,5 @@
 """Requests of the HTTP API that come by handle, as the lines of batches do."""
 
-import importlib
-from typing import Any
-
 from starlette.types import ASGIApp
 
 from cluster.api.edge.middleware import INNER
@@ -11,7 +8,6 @@ from cluster.api.exchange import Answer, Exchange
 from cluster.api.keys.key import Key
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.keys.limits import Caller
-from cluster.api.service import Batches
 
 # Beside requests whose clients wait: a small share of the engines while both have requests
 # waiting, and the last place where an engine's scheduling_policy is "priority".
@@ -32,15 +28,6 @@ def as_batch(key: Key | None) -> Key:
         weight=own.weight * WEIGHT,
         cache_namespace=own.cache_namespace,
     )
-
-
-def open_batches(files_path: str | None, app_name: str) -> Batches | None:
-    """What keeps files and has batches run; imported only if it is used."""
-    if files_path is None:
-        return None
-    batches: Any = importlib.import_module("cluster.batch.batches")
-    made: Batches = batches.ServedStore(files_path, app_name)
-    return made
 
 
 async def ask(app: ASGIApp, url: str, body: bytes, keys: KeyRing, name: str | None) -> Answer:

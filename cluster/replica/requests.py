@@ -66,8 +66,11 @@ class Requests:
             self._client.send(gateway, news)
 
     async def connect(self, gateway: GatewayAddress) -> None:
-        """Report to the gateway from now on; raises OSError."""
-        await self._client.connect(gateway)
+        """Report to the gateway from now on, if it can be reached."""
+        try:
+            await self._client.connect(gateway)
+        except OSError:
+            return
         self.report()
 
     def report(self) -> None:

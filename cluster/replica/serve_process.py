@@ -1,4 +1,4 @@
-"""An engine replica's process, as Serve and Ray see it."""
+"""A replica's process, of an engine or of a gateway, as Serve and Ray see it."""
 
 import ctypes
 import os
@@ -7,6 +7,14 @@ import signal
 import ray
 from ray import serve
 from ray.serve.exceptions import RayServeException
+
+from cluster.logs import log_beside_serve
+
+
+def enter_replica() -> str:
+    """To be called first in every replica: it logs where Serve does. Returns `actor_name`."""
+    log_beside_serve()
+    return actor_name()
 
 
 def actor_name() -> str:

@@ -112,7 +112,7 @@ class Broken:
 
 async def give_up(replica: Replica) -> None:
     """The worker fails, and no restart is allowed."""
-    replica._engine._executor._worker = Broken()
+    replica._replica.engine._executor._worker = Broken()
 
 
 async def test_an_engine_that_gives_up_is_retried(gateway: Gateway, replicas: list[Replica]) -> None:
@@ -156,7 +156,7 @@ async def test_a_long_prompt_does_not_hold_up_a_short_one(patient: EngineConfig)
 
 async def test_an_abort_stays_behind_its_add(gateway: Gateway, replicas: list[Replica]) -> None:
     """Else what the caller went away from, while it was tokenized, would run to its end."""
-    engine, loop, order = replicas[0]._engine, asyncio.get_running_loop(), []
+    engine, loop, order = replicas[0]._replica.engine, asyncio.get_running_loop(), []
     begun, may_add, aborted = asyncio.Event(), threading.Event(), asyncio.Event()
     add_request, abort = engine.add_request, engine.abort
 
@@ -173,7 +173,7 @@ async def test_an_abort_stays_behind_its_add(gateway: Gateway, replicas: list[Re
 
     engine.add_request, engine.abort = add_late, note_abort
     call = asyncio.create_task(replicas[0].generate(Request("gone", "one two", PARAMS), gateway._connections.address))
-    await begun.wait()
+    await asyncio.wait_for(begun.wait(), SECONDS)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call

@@ -113,8 +113,8 @@ async def test_engines_that_compute_otherwise_refuse_and_tell_why(unlike: list[E
         with pytest.raises(FingerprintChanged):
             async for delta in gateway.generate(Request("r", "one two", PARAMS)):
                 heard += sum(len(output.token_ids) for output in delta.outputs)
-                if not unlike[0]._condition.is_stopping:
-                    unlike[0]._hand_back()
+                if not unlike[0]._replica.condition.is_stopping:
+                    unlike[0]._replica.hand_back()
         assert 0 < heard < 400
         await asyncio.gather(*(replica.connect(gateway._connections.address) for replica in unlike))
         async with asyncio.timeout(SECONDS):

@@ -1,0 +1,37 @@
+"""A gateway's access to what the application stores for clients."""
+
+import importlib
+from dataclasses import dataclass
+from typing import Any, Self
+
+from cluster.api.service import Batches
+from cluster.gateway.options import GatewayOptions
+from cluster.gateway.streams.response_store import ResponseStoreClient
+from cluster.gateway.streams.stream_store import StreamStoreClient
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """None for what the configuration leaves out."""
+
+    streams: StreamStoreClient | None
+    responses: ResponseStoreClient | None
+    batches: Batches | None  # with the files that they are made of
+
+    @classmethod
+    def configured(cls, options: GatewayOptions, app_name: str) -> Self:
+        seconds = options.stored_response_seconds
+        return cls(
+            StreamStoreClient(app_name) if options.stream_resume else None,
+            ResponseStoreClient(app_name, seconds) if seconds else None,
+            _open_batches(options.files_path, app_name),
+        )
+
+
+def _open_batches(files_path: str | None, app_name: str) -> Batches | None:
+    """What keeps files and has batches run; imported only if it is used."""
+    if files_path is None:
+        return None
+    batches: Any = importlib.import_module("cluster.batch.batches")
+    made: Batches = batches.ServedStore(files_path, app_name)
+    return made

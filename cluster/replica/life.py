@@ -1,0 +1,71 @@
+"""The life of an engine replica's process: it reports, and ends when it is told to, or when its
+engine has failed for good.
+"""
+
+import asyncio
+
+from cluster.replica.departure import Departure
+from cluster.replica.replica import Replica
+from cluster.replica.serve_process import end_process
+
+REPORT_SECONDS = 0.2
+
+
+class Life:
+    """Of a replica that has started. Lives in one event loop."""
+
+    def __init__(self, replica: Replica, patience: float, end_seconds: float) -> None:
+        """`patience`: seconds for which a replica that is to end waits for the next one;
+        `end_seconds`: that it has to end once it has handed back its requests.
+        """
+        self._end_seconds = end_seconds
+        self._replica = replica
+        self._departure = (
+            Departure(replica.name, replica.engine.config, patience) if replica.name else None
+        )  # None outside Serve
+        self._reporting = asyncio.create_task(self._report())
+        self._leaving: asyncio.Task[None] | None = None  # once it is told to end
+
+    def check_health(self) -> None:
+        """Raises EngineDead, or ToldToStop after a SIGTERM; Serve then replaces the replica."""
+        self._replica.engine.check_health()
+        if self._departure is not None:
+            self._departure.check()
+
+    async def stay(self) -> None:
+        """See `Departure.stay`."""
+        assert self._departure is not None
+        await self._departure.stay()
+
+    def end(self) -> None:
+        for task in (self._reporting, self._leaving):
+            if task is not None:
+                task.cancel()
+
+    async def _report(self) -> None:
+        """Tell the gateways how the replica is, and see whether it is to end."""
+        while True:
+            self._replica.requests.report()
+            if self._departure is not None:
+                if self._departure.is_told() and self._leaving is None:
+                    self._leaving = asyncio.create_task(self._leave(self._departure))
+                if self._replica.engine.is_dead and not self._replica.condition.is_stopping:
+                    await self._give_up()
+            await asyncio.sleep(REPORT_SECONDS)
+
+    async def _leave(self, departure: Departure) -> None:
+        """Serve until the next replica is ready, if it has room, and hand back what still runs."""
+        condition, num_blocks = self._replica.condition, self._replica.engine.observer.stats().num_gpu_blocks
+        if not condition.is_stopping and await departure.has_room(num_blocks):
+            condition.is_leaving = True
+            await departure.wait()
+        if not condition.is_stopping:
+            self._replica.hand_back()
+        await asyncio.sleep(REPORT_SECONDS)  # for the answers that are on their way
+        departure.leave(self._end_seconds)
+
+    async def _give_up(self) -> None:
+        """A replica that cannot answer any more is replaced as soon as its process has ended."""
+        await asyncio.sleep(REPORT_SECONDS)  # for the answers that are on their way
+        await asyncio.to_thread(self._replica.engine.shutdown)
+        end_process()
