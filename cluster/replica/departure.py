@@ -18,13 +18,12 @@ from cluster.replica.calls.direct import call_replica, find_replica
 from cluster.replica.serve_process import end_process, is_being_stopped
 from cluster.serve_status import ServeStatus
 from cluster.stop_signal import ToldToStop, has_sigterm_come, note_sigterm
-from cluster.workers.room_beside import lacking
+from cluster.workers.room_beside import lacking, still_lacking
 from engine.config import EngineConfig
 
 logger = logging.getLogger("squadron.engine")
 
 LOOK_SECONDS = 0.2  # between looks whether the next one is ready
-ROOM_SECONDS = 3.0  # for Ray to say what is free
 
 
 class Departure:
@@ -59,11 +58,7 @@ class Departure:
 
     async def has_room(self, num_blocks: int) -> bool:
         """Whether the next one can start beside this one; `num_blocks`: of its cache."""
-        try:
-            asking = asyncio.to_thread(lacking, self._config, num_blocks)
-            lack = await asyncio.wait_for(asking, ROOM_SECONDS)
-        except Exception as error:  # whatever Ray may raise while it ends
-            lack = f"it is not known what is free: {type(error).__name__}: {error}"
+        lack = await still_lacking(lambda: lacking(self._config, num_blocks))
         if lack is not None:
             logger.info("told to stop, at once: the next engine cannot start before: %s", lack)
             return False

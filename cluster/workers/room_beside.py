@@ -1,4 +1,7 @@
-"""Whether an engine could start beside one like it: what that takes, against what is free."""
+"""Whether a second engine of the same kind has room: its needs against what is free."""
+
+import asyncio
+from collections.abc import Callable
 
 import ray
 from ray._private.state import available_resources_per_node
@@ -9,6 +12,8 @@ from cluster.workers.nodes_memory import bytes_per_block
 from cluster.workers.placement import Bundle, has_gpus, make_bundles
 from engine.config import EngineConfig
 
+LOOK_SECONDS = 0.2  # between looks
+ROOM_SECONDS = 2.0  # for Ray to say what is free: it tells of what has been given back some time later
 PROCESS_BYTES = 300 << 20  # of a driver or worker beside weights and cache: Python, torch, Ray
 
 
@@ -28,6 +33,22 @@ def lacking(config: EngineConfig, num_blocks: int) -> str | None:
     needed, available = memory_bytes(config, num_blocks), available_memory()
     if needed > available:
         return f"it needs {human(needed)} of memory, and {human(available)} are available here"
+    return None
+
+
+async def still_lacking(look: Callable[[], str | None]) -> str | None:
+    """What `look` has found lacking for ROOM_SECONDS; None once it finds nothing. `look` may block,
+    and runs in another thread.
+    """
+    lack = None
+    try:
+        async with asyncio.timeout(ROOM_SECONDS):
+            while (lack := await asyncio.to_thread(look)) is not None:
+                await asyncio.sleep(LOOK_SECONDS)
+    except TimeoutError:
+        return lack or f"Ray did not say within {ROOM_SECONDS:g} s what is free"
+    except Exception as error:  # whatever Ray may raise while it ends
+        return f"it is not known what is free: {type(error).__name__}: {error}"
     return None
 
 

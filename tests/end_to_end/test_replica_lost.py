@@ -99,14 +99,16 @@ def test_an_engine_replica_that_got_a_sigterm_serves_until_the_next_one_is_ready
     wait_until_healthy(server)
 
 
-def test_streams_outlive_an_engine_replica_that_is_killed_as_it_leaves(server: Server, undisturbed: Any) -> None:
+def test_a_second_sigterm_ends_an_engine_replica_at_once(server: Server, undisturbed: Any) -> None:
+    """Which served until the next one was ready: its streams outlive that too."""
     before = engine(server)
 
     def terminate() -> None:
         os.kill(before["pid"], signal.SIGTERM)
         with next_engine_stopped(before["pid"]):
             wait_until(lambda: of_replica(server, before)["is_leaving"], "it does not say that it leaves")
-            os.kill(before["pid"], signal.SIGKILL)
+            os.kill(before["pid"], signal.SIGTERM)
+            wait_until(lambda: not is_alive(before["pid"]), "it waits for the next one, which is stopped")
 
     assert said_by(server, terminate) == undisturbed
     assert said_by(server, lambda: None) == undisturbed

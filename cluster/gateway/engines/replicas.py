@@ -12,7 +12,7 @@ from cluster.gateway.engines.stranded import Stranded
 from cluster.gateway.requests.journal import Journal
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import EngineCall, Engines, Refusal
-from cluster.replica.calls.lost import EngineLost
+from cluster.replica.calls.lost import EngineLost, RequestMoved
 from engine.errors import FingerprintChanged
 
 
@@ -26,19 +26,34 @@ class Replicas:
         self._engines = engines
         self._history = journals.history
         self._stranded = Stranded(engines, self.connections.reports)
+        self._unaware: set[Journal] = set()  # whose call was made when no replica was known to leave
 
     @asynccontextmanager
     async def call(self, journal: Journal) -> AsyncIterator[None]:
         """Have a replica make the journal's next attempt, for as long as this is open."""
         if journal.attempt > 0:
             self._history.begin_again(journal.request_id, journal.request.id)
-        call = self._engines.generate(journal.request, self.connections.address, self.connections.leaving())
+        leaving = self.connections.leaving()
+        call = self._engines.generate(journal.request, self.connections.address, leaving)
         watch = asyncio.create_task(self._watch(call, journal))
+        if not leaving:
+            self._unaware.add(journal)
         try:
             yield
         finally:
+            self._unaware.discard(journal)
             watch.cancel()
             call.cancel()
+
+    def take_back(self) -> None:
+        """Have requests put to a replica that leaves which Serve would have wait for the next one:
+        their calls came after Serve had dropped it, and before it was known here that it leaves. To
+        be called about once a second.
+        """
+        if self._unaware and self._engines.are_all_leaving(self.connections.leaving()):
+            for journal in self._unaware:
+                if journal.source is None:
+                    journal.fail(RequestMoved("Serve has no replica for it, and one that leaves still serves"))
 
     async def _watch(self, call: EngineCall, journal: Journal) -> None:
         """Tell the journal how the call ended. If well, the last delta has come or is on its way

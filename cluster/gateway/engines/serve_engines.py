@@ -49,10 +49,13 @@ class ServeEngines:
     def generate(
         self, request: Request, gateway: GatewayAddress, leaving: frozenset[str] = frozenset()
     ) -> ServeCall | LeavingCall:
-        running = running_replicas(self._engines) if leaving else None
-        if running is not None and running <= leaving:
+        if self.are_all_leaving(leaving):
             return LeavingCall(min(leaving), request, gateway)
         return ServeCall(self._engines.generate.remote(request, gateway))
+
+    def are_all_leaving(self, leaving: frozenset[str]) -> bool:
+        running = running_replicas(self._engines) if leaving else None
+        return running is not None and running <= leaving
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         running = running_replicas(self._engines)

@@ -6,13 +6,12 @@ import logging
 from typing import Any
 
 from cluster.api.errors import Unavailable
-from cluster.gateway.streams.store_actor import ANSWER_SECONDS, TROUBLES, StoreCalls
+from cluster.gateway.streams.store_actor import ANSWER_SECONDS, START_SECONDS, TROUBLES, StoreCalls
 from engine.errors import in_a_line
 
 logger = logging.getLogger("squadron.gateway")
 
 MAX_RECORD_BYTES = 4 << 20
-START_SECONDS = 20.0  # for an actor that has to be started
 
 
 class ResponseStoreClient:

@@ -19,6 +19,7 @@ from cluster.gateway.streams.stream_records import Batch, StreamRecords
 
 NAMESPACE = "serve"  # where Serve names its actors too
 ANSWER_SECONDS = 3.0
+START_SECONDS = 20.0  # for an actor that has to be started
 IDLE_SECONDS = 600.0  # without a word from any gateway, after which the actor ends
 SWEEP_SECONDS = 5.0
 TROUBLES = (RayError, ValueError, TimeoutError)  # with an actor: Ray raises ValueError if it does not exist

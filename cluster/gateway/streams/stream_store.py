@@ -10,7 +10,13 @@ import logging
 
 from cluster.api.errors import Unavailable
 from cluster.api.responses.resuming.streams import StreamRecord, Told
-from cluster.gateway.streams.store_actor import ANSWER_SECONDS, IDLE_SECONDS, TROUBLES, StoreCalls
+from cluster.gateway.streams.store_actor import (
+    ANSWER_SECONDS,
+    IDLE_SECONDS,
+    START_SECONDS,
+    TROUBLES,
+    StoreCalls,
+)
 from cluster.gateway.streams.stream_records import Batch
 from engine.errors import in_a_line
 
@@ -56,6 +62,8 @@ class StreamStoreClient:
         """Write batch after batch; one that fails twice is lost: its streams continue, but cannot
         be resumed.
         """
+        with contextlib.suppress(*TROUBLES):
+            await self._calls.ask("wake", seconds=START_SECONDS)
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), IDLE_SECONDS / 10)

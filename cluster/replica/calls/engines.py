@@ -77,6 +77,9 @@ class Engines(Protocol):
         `leaving`: the names of replicas that take requests as long as no other one is ready.
         """
 
+    def are_all_leaving(self, leaving: frozenset[str]) -> bool:
+        """Whether there are such, and no other one is ready, as far as is known."""
+
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         """Have every replica that is there connect to the gateway and report to it, unless all are
         `connected` already.

@@ -52,6 +52,9 @@ class ScriptedEngines:
         self._writer.write(frame(msgspec.msgpack.encode(Order(gateway, request.id))))
         return OpenCall()
 
+    def are_all_leaving(self, leaving: frozenset[str]) -> bool:
+        return False
+
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         return True
 

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -92,6 +92,7 @@ class Replicas:
         self.killed: list[str] = []
         self.reached = True
         self.running = True
+        self.unlisted: frozenset[str] = frozenset()  # that Serve does not list: it has none but these
         self.settled: int | None = None
         self.left = asyncio.Event()
         self.num_introductions = 0
@@ -99,6 +100,9 @@ class Replicas:
     def generate(self, request: Request, gateway: GatewayAddress, leaving: frozenset[str]) -> Call:
         replica = self.replicas[min(request.resume.attempt, len(self.replicas) - 1)]
         return Call(replica, replica.answer(request, gateway))
+
+    def are_all_leaving(self, leaving: frozenset[str]) -> bool:
+        return bool(leaving) and leaving <= self.unlisted
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         self.introduced.add(gateway)
@@ -288,6 +292,33 @@ class Silent(Replica):
         self.requests.append(request)
         await asyncio.Event().wait()
         return ""
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+async def test_a_request_that_serve_holds_is_put_to_the_replica_that_leaves(
+    make_gateway, monkeypatch: pytest.MonkeyPatch, is_listed: bool
+) -> None:
+    """Its call came after Serve had dropped the replica, and before the gateway heard that this
+    one leaves; unless Serve has others.
+    """
+    monkeypatch.setattr("cluster.gateway.engines.connections.INTRODUCTION_SECONDS", 0.01)
+    held, leaving = Silent(), Replica()
+    gateway = await make_gateway(held, leaving)
+    gateway._engines.unlisted = frozenset() if is_listed else frozenset({"one"})
+    asking = asyncio.create_task(tokens(gateway))
+    while not held.requests:
+        await asyncio.sleep(0)
+    await leaving.client.connect(gateway._connections.address)
+    leaving.client.report(replace(report("one"), is_leaving=True))
+    if is_listed:
+        num_looks = gateway._engines.num_introductions + 3
+        while gateway._engines.num_introductions < num_looks or not gateway._connections.leaving():
+            await asyncio.sleep(0)
+        assert not leaving.requests
+        asking.cancel()
+    else:
+        assert await asyncio.wait_for(asking, SECONDS) == REFERENCE
+        assert held.num_cancelled == 1 and len(leaving.requests) == 1
 
 
 @pytest.mark.parametrize("running", [False, True])

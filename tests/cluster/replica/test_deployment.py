@@ -62,6 +62,9 @@ class Replicas:
     def generate(self, request: Request, gateway: GatewayAddress, leaving: frozenset[str]) -> Call:
         return Call(self._replicas[min(request.resume.attempt, len(self._replicas) - 1)].generate(request, gateway))
 
+    def are_all_leaving(self, leaving: frozenset[str]) -> bool:
+        return False
+
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> None:
         pass
 

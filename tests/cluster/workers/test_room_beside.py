@@ -1,10 +1,13 @@
 """Whether a second engine has room, by what is free on each node."""
 
+import threading
+
 import pytest
 
 from cluster.memory import human
+from cluster.workers import room_beside
 from cluster.workers.nodes_memory import bytes_per_block
-from cluster.workers.room_beside import PROCESS_BYTES, fit, lacking, memory_bytes
+from cluster.workers.room_beside import PROCESS_BYTES, fit, lacking, memory_bytes, still_lacking
 from tests.cluster.workers.ranks import make_config
 
 
@@ -42,3 +45,31 @@ def test_what_is_lacking_is_named(cluster: None, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("cluster.workers.room_beside.available_memory", lambda: 5 << 20)
     needed = human(memory_bytes(make_config(), 100))
     assert lacking(make_config(), 100) == f"it needs {needed} of memory, and 5 MiB are available here"
+
+
+async def test_room_that_ray_tells_of_late_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room_beside, "LOOK_SECONDS", 0.0)
+    found = iter(["it needs a CPU", "it needs a CPU", None])
+    assert await still_lacking(lambda: next(found)) is None
+
+
+async def test_what_is_lacking_all_the_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room_beside, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(room_beside, "ROOM_SECONDS", 0.1)
+    assert await still_lacking(lambda: "it needs a CPU") == "it needs a CPU"
+
+
+async def test_ray_that_says_nothing_or_fails_leaves_it_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room_beside, "ROOM_SECONDS", 0.1)
+    said = threading.Event()
+
+    def hang() -> None:
+        said.wait()
+
+    assert await still_lacking(hang) == "Ray did not say within 0.1 s what is free"
+    said.set()
+
+    def fail() -> None:
+        raise ConnectionError("the GCS is gone")
+
+    assert await still_lacking(fail) == "it is not known what is free: ConnectionError: the GCS is gone"

@@ -49,7 +49,7 @@ async def test_gateways_share_a_store_on_another_node_and_begin_anew_without_it(
 async def check_that_applications_share_nothing(gateway: StreamStoreClient) -> None:
     """Nor does the end of the one's store touch the other's."""
     stranger = StreamStoreClient("another")
-    assert await stranger.find("one") is None
+    await _forgotten(stranger, "one")
     await stranger.open("foreign", StreamRecord(b"who", 6, 8))
     assert await gateway.find("foreign") is None
     end_store("another")
@@ -64,8 +64,8 @@ def _place() -> Any:
 
 
 async def _forgotten(client: StreamStoreClient, request_id: str) -> None:
-    """Return once a store that knows nothing of it answers: the end of the one before takes a
-    while to arrive.
+    """Return once a store that knows nothing of it answers: to start one takes a while, and so does
+    the end of the one before to arrive.
     """
     while True:
         try:
