@@ -48,7 +48,9 @@ def _run(options: argparse.Namespace) -> None:
     source, output = place.at(options.input_file), place.at(options.output_file)
     if not source.is_file:
         raise InvalidConfig(f"input_file={options.input_file}: there is no such file")
-    parts = place.at(options.output_tmp_dir or f"{options.output_file}.parts")
+    parts = place(output.filesystem, f"{output.path}.parts")  # a URI goes on behind its path
+    if options.output_tmp_dir:
+        parts = place.at(options.output_tmp_dir)
     with door_to(options) as door, progress(desc="lines") as bar:
 
         def told(counts: Any, num_lines: int) -> None:

@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cluster.batch.files.place import Place
 from tests.end_to_end.conftest import DEMO, Reference, Server
 from tests.end_to_end.test_command import ROOT, SQUADRON
+from tests.object_store import object_store
 
 PART_SECONDS = 60.0  # for the first part to be written
 BAD = ["not JSON", '{"custom_id": "no-body", "method": "POST", "url": "/v1/completions"}']
@@ -74,10 +76,9 @@ def test_a_killed_run_goes_on_where_it_was(server: Server, tmp_path: Path) -> No
     assert not parts.exists()
 
 
-def test_bad_lines_fail_alone_over_http(
+def test_bad_lines_fail_alone_over_http_from_an_object_store_and_back(
     server: Server, reference: Reference, questions: list[str], tmp_path: Path
 ) -> None:
-    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     wrong = [
         chat("unknown-model", "hello", model="other"),
         chat("stream", "hello", stream=True),
@@ -85,10 +86,14 @@ def test_bad_lines_fail_alone_over_http(
         {**chat("inner", "hello"), "url": "/v1/batches"},
     ]
     right = [chat(f"line-{number}", question, max_tokens=24) for number, question in enumerate(questions[:3])]
-    write(source, [right[0], *BAD, "", *wrong, *right[1:]])
-    done = end(start(None, "-i", source, "-o", output, "--base-url", server.url))
-    assert done.startswith("9 lines: 3 answered, 6 failed")
-    answers = read(output)
+    write(tmp_path / "in.jsonl", [right[0], *BAD, "", *wrong, *right[1:]])
+    with object_store() as uri:
+        source, output = uri.replace("?", "/in.jsonl?"), uri.replace("?", "/out.jsonl?")
+        Place.at(source).write((tmp_path / "in.jsonl").read_bytes())
+        done = end(start(None, "-i", source, "-o", output, "--base-url", server.url))
+        assert done.startswith("9 lines: 3 answered, 6 failed")
+        answers = [json.loads(line) for line in Place.at(output).read().splitlines()]
+        assert Place.at(uri).names() == ["in.jsonl", "out.jsonl"] and Place.at(uri).folders() == []
     names = ["line-0", None, "no-body", "unknown-model", "stream", "unknown-url", "inner", "line-1", "line-2"]
     assert [answer["custom_id"] for answer in answers] == names
     told = [

@@ -82,9 +82,14 @@ class Place:
     @contextmanager
     def writing(self) -> Iterator[Any]:
         """A stream; the file is there, as a whole, once the context has ended without an error."""
-        if not isinstance(self.filesystem, LocalFileSystem):  # stores have no half files
+        if not isinstance(self.filesystem, LocalFileSystem):
             with self.filesystem.open_output_stream(self.path) as stream:
-                yield stream
+                try:
+                    yield stream
+                except BaseException:
+                    stream.close()  # completes the object
+                    self.delete()
+                    raise
             return
         unfinished = self.path + WRITING
         with self.filesystem.open_output_stream(unfinished) as stream:

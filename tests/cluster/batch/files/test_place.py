@@ -1,0 +1,101 @@
+"""Files and batches on this machine and in an object store: S3's protocol, spoken by moto's server
+in this process.
+"""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.api.batches import Owner
+from cluster.api.errors import ApiError
+from cluster.batch.driver import finish
+from cluster.batch.files.parts import Parts
+from cluster.batch.files.place import Place
+from cluster.batch.store import Store
+from engine.errors import InvalidConfig
+from tests.cluster.batch.files.test_parts import line
+from tests.object_store import object_store
+
+LINE = b'{"custom_id": "a"}\n'
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """A URI of a folder in a bucket."""
+    with object_store() as uri:
+        yield uri
+
+
+@pytest.fixture(params=["folder", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A folder of this test alone."""
+    if request.param == "folder":
+        return Place.at(str(tmp_path))
+    return Place.at(request.getfixturevalue("s3")) / tmp_path.name
+
+
+def test_what_is_written_is_there(place: Place) -> None:
+    file = place / "inner" / "file"
+    (place / "inner").make_folder()
+    assert not file.is_file and (place / "inner").names() == []
+    file.write(b"0123456789" * 200_000)
+    assert file.is_file and file.num_bytes == 2_000_000
+    assert file.part(1_999_995, 5) == b"56789"
+    assert sum(map(len, file.chunks())) == 2_000_000
+    assert (place / "inner").names() == ["file"] and place.folders() == ["inner"]
+    file.delete()
+    assert not file.is_file and (place / "nowhere").names() == []
+
+
+def test_what_was_not_written_to_its_end_is_not_there(place: Place) -> None:
+    place.make_folder()
+    file = place / "file"
+    with pytest.raises(ValueError, match="halfway"), file.writing() as stream:
+        stream.write(LINE)
+        raise ValueError("halfway")
+    assert not file.is_file and place.names() == []
+
+
+def test_files_and_batches_of_two_owners(place: Place) -> None:
+    store = Store(place)
+    ada, bob = Owner("ada", "ada"), Owner("bob", "bob")
+    made = store.create_file(ada, "in.jsonl", io.BytesIO(LINE))
+    assert store.files(ada) == [made] and store.files(bob) == [] and made.bytes == len(LINE)
+    assert b"".join(store.content(ada, made.id)) == LINE
+    with pytest.raises(ApiError):
+        store.file(bob, made.id)
+    batch = store.create(ada, made.id, "/v1/completions", {"a": "b"})
+    assert store.batches(ada) == [batch] and store.batches(bob) == []
+    assert store.cancel(ada, batch.id).status == "cancelling"
+    with pytest.raises(ApiError, match="cancel it first"):
+        store.delete_file(ada, made.id)
+
+
+def test_a_batch_that_has_ended(place: Place) -> None:
+    store, ada = Store(place), Owner("ada", "ada")
+    batch = store.create(ada, store.create_file(ada, "in.jsonl", io.BytesIO(LINE)).id, "/v1/completions", None)
+    (record,) = store.records(ada.folder)
+    parts = Parts(store.parts_of(record), "digest")
+    parts.add([line(0), line(1, status=400), line(2)])
+    finish(store, record, parts, "completed")
+    ended = store.batch(ada, batch.id)
+    assert (ended.status, ended.request_counts.completed, ended.request_counts.failed) == ("completed", 2, 1)
+    assert b"".join(store.content(ada, ended.output_file_id)).splitlines() == [line(0), line(2)]
+    assert b"".join(store.content(ada, ended.error_file_id)).splitlines() == [line(1, status=400)]
+
+
+def test_answers_go_on_where_they_were(place: Place) -> None:
+    first = Parts(place / "parts", "digest")
+    first.add([line(0), line(1)])
+    second = Parts(place / "parts", "digest")
+    assert second.num_lines == 2
+    second.add([line(2)])
+    second.join(place / "out")
+    assert (place / "out").read().splitlines() == [line(0), line(1), line(2)]
+    second.delete()
+    assert (place / "parts").names() == []
+    with pytest.raises(InvalidConfig, match="another input"):
+        for digest in ("digest", "changed"):
+            Parts(place / "other", digest)
