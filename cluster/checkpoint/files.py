@@ -65,7 +65,7 @@ def weight_files(folder: Path) -> dict[Path, set[str]]:
         )
     try:
         weight_map = list(json.loads(index.read_text(encoding="utf-8"))["weight_map"].items())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidConfig(f"{index} has no weight_map: {error!r}") from None
     files: dict[Path, set[str]] = {}
     for name, file in weight_map:

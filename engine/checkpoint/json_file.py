@@ -15,7 +15,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
         raise InvalidConfig(f"{path} does not exist; a model is a folder in Hugging Face layout") from None
     except OSError as error:
         raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of numbers and nesting that Python does not read
         raise InvalidConfig(f"{path} is not JSON: {error}") from None
     if not isinstance(value, kind):
         expected = "an object" if kind is dict else "a list"

@@ -107,6 +107,8 @@ def _structured(path: Path, text: str) -> tuple[Key, ...]:
         content = json.loads(text) if path.suffix.lower() == ".json" else yaml.safe_load(text)
     except json.JSONDecodeError as error:
         raise InvalidConfig(f"api_key_file {path} is not JSON: line {error.lineno}: {error.msg}") from None
+    except RecursionError:
+        raise InvalidConfig(f"api_key_file {path} is nested too deeply") from None
     except yaml.YAMLError as error:  # whose text quotes the line
         mark = getattr(error, "problem_mark", None)
         where = f": line {mark.line + 1}" if mark else ""

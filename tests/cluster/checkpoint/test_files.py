@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from cluster.checkpoint.files import weight_files
 from engine.errors import InvalidConfig
 from engine.worker.worker import Worker
+from parallel.spec.stored import INDEX_FILE
 from tests.cluster.checkpoint.damaged import config_of, refusal
 from tests.corruptions import IN_HEADERS, copy_demo
 
@@ -24,6 +26,12 @@ def test_damage_that_headers_show_is_refused_before_anything_starts(
         Worker(config_of(checkpoint))
     assert str(checkpoint) in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_an_index_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / INDEX_FILE).write_text("[" * 200_000)
+    with pytest.raises(InvalidConfig, match="has no weight_map: RecursionError"):
+        weight_files(tmp_path)
 
 
 def test_a_worker_names_the_tensor_too(checkpoint: Path) -> None:

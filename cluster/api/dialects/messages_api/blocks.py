@@ -100,6 +100,8 @@ def _input(arguments: str) -> dict[str, Any]:
     """
     try:
         value = json.loads(arguments)
+    except RecursionError:
+        return {}
     except ValueError:
         try:
             value = from_json(arguments, allow_partial="trailing-strings")

@@ -32,7 +32,7 @@ def page(request: Request, items: Sequence[Batch] | Sequence[FileObject], defaul
     """
     query = request.query_params
     text = query.get("limit", str(default_limit))
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_PAGE:
+    if not text.isdecimal() or len(text) > len(str(MAX_PAGE)) or not 1 <= int(text) <= MAX_PAGE:
         raise ApiError(400, f"limit={text[:16]!r} is not from 1 to {MAX_PAGE}", code="invalid_value", param="limit")
     order = query.get("order", "desc")
     if order not in ("asc", "desc"):

@@ -93,6 +93,7 @@ def test_entries_refused(tmp_path: Path, change: dict[str, object], sentence: st
         ("keys.yaml", f"keys: [\n{SECRET}: [".encode(), "is not YAML: line 2"),
         ("keys.yaml", f"keys: !!python/object/apply:os.system [{SECRET}]".encode(), "is not YAML: line 1"),
         ("keys.json", f'{{"keys": ["{SECRET}"'.encode(), "is not JSON: line 1"),
+        ("keys.json", b"[" * 200_000, "is nested too deeply"),
         (
             "keys.yaml",
             f"keys: [{{name: a, key: {SECRET}}}, {{name: a, key: x}}]".encode(),
