@@ -33,9 +33,10 @@ class Admission:
         self._seeds = random.Random(config.seed)
         self._num_arrivals = 0
 
-    def check(self, arrival: Arrival) -> Arrival:
-        """See `check_request`; also compiles the request's grammar, which may take seconds. Depends
-        on nothing that changes while the engine runs, so any thread may call it, and should.
+    def check(self, arrival: Arrival, grammar_seconds: float | None = None) -> Arrival:
+        """See `check_request`; also compiles the request's grammar, which may take seconds: raises
+        GrammarTakesLong after `grammar_seconds` of processor time. Depends on nothing that changes
+        while the engine runs, so any thread may call it, and should.
         """
         check_request(arrival.request, arrival.prompt_token_ids, self.limits)
         params = arrival.request.params
@@ -44,7 +45,11 @@ class Admission:
             return arrival  # it has been checked
         has_tokens = any(arrival.request.resume.output_ids)
         if params.structured_outputs is not None:
-            matcher = self._grammars.matcher(params.structured_outputs, was_accepted=has_tokens)
+            matcher = self._grammars.matcher(
+                params.structured_outputs, was_accepted=has_tokens, first_seconds=grammar_seconds
+            )
+            for output_ids in arrival.request.resume.output_ids:
+                matcher.rehearse(output_ids)
             arrival = arrival.with_matcher(matcher)
         if not has_tokens:
             check_first_token(params, self._bad_words(params.bad_words), arrival.matcher, self.limits)

@@ -51,16 +51,19 @@ class AsyncEngine:
         self._thread.stop()
         self._executor.shutdown()
 
-    def add_request(self, request: Request, template_seconds: float | None = None) -> None:
+    def add_request(
+        self, request: Request, template_seconds: float | None = None, grammar_seconds: float | None = None
+    ) -> None:
         """Tokenize, check and queue, from any thread; its id must be unique among running requests.
 
-        Raises InvalidRequest, InputProcessingError, Overloaded or EngineDead at once, and TakesLong
-        if the chat template takes more than `template_seconds` of processor time.
+        Raises InvalidRequest, InputProcessingError, Overloaded or EngineDead at once, TakesLong
+        if the chat template takes more than `template_seconds` of processor time, GrammarTakesLong
+        if the grammar takes more than `grammar_seconds`.
         """
         self.check_health()
         self.check_queue(request)
         arrival = arrive(request, self.tokenizer, self.max_model_len, template_seconds)
-        self._thread.add(self._engine.admission.check(arrival))
+        self._thread.add(self._engine.admission.check(arrival, grammar_seconds))
 
     def compiles(self, request: Request) -> bool:
         """Whether `add_request` will compile a grammar, which may take seconds."""

@@ -6,6 +6,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 
+class GrammarTakesLong(Exception):
+    """The grammar is not compiled after its first share of time."""
+
+
 class Matcher(Protocol):
     """Where a sequence is in its grammar: a function of the grammar and of the tokens taken, so
     that it can be made again from these. Not thread-safe.
@@ -20,6 +24,10 @@ class Matcher(Protocol):
         """Whether nothing can follow."""
 
     @property
+    def is_spent(self) -> bool:
+        """Whether others have used up what its grammar may take: it has to be compiled again."""
+
+    @property
     def error(self) -> str | None:
         """Why no token can be allowed: a limit on one token's work was reached."""
 
@@ -27,7 +35,12 @@ class Matcher(Protocol):
 
     def take(self, token_id: int) -> None:
         """The sequence's next token; raises InputProcessingError if the grammar does not allow
-        it.
+        it. It may be the one after which there is an `error`.
+        """
+
+    def rehearse(self, token_ids: Sequence[int]) -> None:
+        """Before these are taken again, of an answer that began elsewhere: work as they did there,
+        so that what follows is no more work than it was. As long as their masks take.
         """
 
 

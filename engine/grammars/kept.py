@@ -25,9 +25,12 @@ class Grammars:
 
     def has(self, asked: StructuredOutputs) -> bool:
         """Whether `matcher` would return at once."""
-        return asked in self._kept
+        kept = self._kept.get(asked)
+        return kept is not None and not kept.is_spent
 
-    def matcher(self, asked: StructuredOutputs, *, was_accepted: bool = False) -> Matcher:
+    def matcher(
+        self, asked: StructuredOutputs, *, was_accepted: bool = False, first_seconds: float | None = None
+    ) -> Matcher:
         """At the grammar's beginning; see `Compiler.compile`. Takes seconds for some that were not
         asked for lately; what several threads ask for is made once.
         """
@@ -43,7 +46,7 @@ class Grammars:
                 if (kept := self._taken(asked)) is not None:
                     return kept
             try:
-                made: Matcher = self._compiler.compile(asked, was_accepted=was_accepted)
+                made: Matcher = self._compiler.compile(asked, was_accepted=was_accepted, first_seconds=first_seconds)
             finally:
                 with self._lock:
                     self._making.pop(asked, None)
@@ -55,6 +58,7 @@ class Grammars:
 
     def _taken(self, asked: StructuredOutputs) -> Matcher | None:
         kept = self._kept.get(asked)
-        if kept is not None:
-            self._kept.move_to_end(asked)
-        return None if kept is None else kept.copy()
+        if kept is None or kept.is_spent:
+            return None
+        self._kept.move_to_end(asked)
+        return kept.copy()

@@ -2,41 +2,101 @@
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from llguidance import LLExecutor, LLMatcher
+from llguidance import LLExecutor
 
 from engine.errors import InputProcessingError
+from engine.grammars.grammar import Grammar
 from engine.grammars.interface import Constraint
 from engine.grammars.source import reason
 
 WORD_BITS = 32
+# In the library's errors, where its lexer is exhausted: for all copies that share it.
+EXHAUSTED = ("too many states", "too many expressions")
+# In errors where too much may follow a token, as one of thousands of optional properties: there is
+# no mask then.
+TOO_WIDE = "items; max is"
 MAX_THREADS = 8  # that walk the vocabulary for the rows of one step
 
 
 class LibraryMatcher:
     """A `Matcher`."""
 
-    __slots__ = ("library", "masks")
+    __slots__ = ("_generation", "_grammar", "_has_mask", "_root", "_taken", "library", "masks")
 
-    def __init__(self, library: LLMatcher, masks: "LibraryMasks") -> None:
-        self.library = library
+    def __init__(self, grammar: Grammar, masks: "LibraryMasks", taken: Sequence[int] = ()) -> None:
+        """After `taken`, which fit."""
         self.masks = masks
+        self._grammar = grammar
+        self._taken = list(taken)
+        self._has_mask = False  # of the next token
+        self._begin()
 
     @property
     def is_complete(self) -> bool:
-        return bool(self.library.is_stopped())
+        return bool(self.library.is_stopped()) and not self.library.is_error()
+
+    @property
+    def is_spent(self) -> bool:
+        return self._grammar.is_spent
 
     @property
     def error(self) -> str | None:
         return reason(self.library) if self.library.is_error() else None
 
     def copy(self) -> "LibraryMatcher":
-        return LibraryMatcher(self.library.deep_copy(), self.masks)
+        other = LibraryMatcher(self._grammar, self.masks)
+        if self._taken:
+            other.library, other._root, other._generation = self.library.deep_copy(), self._root, self._generation
+            other._taken, other._has_mask = self._taken.copy(), self._has_mask
+        return other
 
     def take(self, token_id: int) -> None:
-        if not self.library.consume_token(token_id):
+        if not self._has_mask:
+            self._refuel()
+        is_taken = self.library.consume_token(token_id) or TOO_WIDE in (self.error or "")
+        if not is_taken and not (self._renew() and self.library.consume_token(token_id)):
             raise InputProcessingError(f"token {token_id} does not fit the structured output: {self.error}")
+        self._has_mask = False
+        self._taken.append(token_id)
+
+    def rehearse(self, token_ids: Sequence[int]) -> None:
+        other = self.copy()
+        for token_id in token_ids:
+            self.masks.fill([Constraint(other, ())])
+            if other.is_complete or other.error is not None:
+                return
+            other.take(token_id)
+
+    def note_mask(self) -> None:
+        """The mask of the next token has been made."""
+        self._has_mask = True
+
+    def renew_if_exhausted(self) -> bool:
+        """After an error: go on with a lexer that has room, if it was for want of that."""
+        return any(words in (self.error or "") for words in EXHAUSTED) and self._renew()
+
+    def _renew(self) -> bool:
+        if not self._grammar.renew(self._generation):
+            return False
+        self._begin()
+        return True
+
+    def _begin(self) -> None:
+        self._generation, self._root = self._grammar.begin()
+        self.library = self._root.deep_copy()
+        self._has_mask = False
+        for token_id in self._taken:
+            self._refuel()
+            self.library.consume_token(token_id)
+
+    def _refuel(self) -> None:
+        """The lexer has fuel from one mask to the next, also for tokens that are taken: make a mask
+        that it knows.
+        """
+        self._root.deep_copy().compute_bitmask()
 
 
 class LibraryMasks:
@@ -51,11 +111,36 @@ class LibraryMasks:
         rows = [(constraint.matcher.library, index) for index, constraint in enumerate(constraints)]  # type: ignore[attr-defined]
         self._threads.unsafe_compute_mask_ptr(rows, masks.ctypes.data, masks.strides[0], len(masks))
         for mask, constraint in zip(masks, constraints, strict=True):
-            if constraint.matcher.error is not None:
+            constraint.matcher.note_mask()  # type: ignore[attr-defined]
+            if constraint.matcher.error is not None and not self._fill_anew(mask, constraint.matcher):
                 mask[:] = 0
-            elif constraint.banned_ends:
-                _ban(mask, constraint.banned_ends)
+        banned = [constraint.banned_ends for constraint in constraints]
+        for ends in {tuple(each) for each in banned if each}:
+            for row in np.flatnonzero(_has_any(masks, ends)):
+                if tuple(banned[row]) == ends:
+                    _ban(masks[row], ends)
         return masks
+
+    def _fill_anew(self, mask: np.ndarray, matcher: Any) -> bool:
+        """Whether the matcher's mask [W] could be made with another lexer: at first one that others
+        may have filled again meanwhile, then its own.
+        """
+        for _ in range(2):
+            if not matcher.renew_if_exhausted():
+                return False
+            self._threads.unsafe_compute_mask_ptr([(matcher.library, 0)], mask.ctypes.data, mask.nbytes, 1)
+            if matcher.error is None:
+                return True
+        return False
+
+
+def _has_any(masks: np.ndarray, token_ids: Sequence[int]) -> np.ndarray:
+    """[M]: not 0 where a mask has one of the tokens."""
+    words = masks.view(np.uint32)
+    found = np.zeros(len(masks), np.uint32)
+    for token_id in token_ids:
+        found |= words[:, token_id // WORD_BITS] & np.uint32(1 << token_id % WORD_BITS)
+    return found
 
 
 def _ban(mask: np.ndarray, token_ids: Sequence[int]) -> None:

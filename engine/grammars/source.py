@@ -18,16 +18,9 @@ WHITESPACE = r"( |\n[ \t]{0,40})?"
 # Where only one text can follow, the library would tokenize it, again for each token of it, and
 # allow no other tokens of that text.
 FREE = '\n%llguidance {"no_forcing": true}\n'
-# In the library's units of work: the first three bound compiling, though not all of it (see
-# `trial`); the others one token's mask.
-LIMITS = LLParserLimits(
-    initial_lexer_fuel=1_000_000,
-    max_grammar_size=200_000,
-    max_lexer_states=50_000,
-    step_lexer_fuel=200_000,
-    step_max_items=50_000,
-    verbose_errors=False,
-)
+# In the library's units of work, for one token's mask: some 5 ms. A lexer that takes the place of
+# an exhausted one has more: it has not seen what the first one learned on the way to a token.
+FUEL, RENEWED_FUEL = 200_000, 1_000_000
 # On the smaller one a grammar is tried, in a process that may end by it; what passes fits into the
 # larger one by far.
 TRIAL_STACK, STACK = 4 << 20, 16 << 20  # bytes
@@ -72,11 +65,23 @@ def on_stack(num_bytes: int, work: Callable[[], T]) -> T:
         return done.result()
 
 
-def compiled(source: str, vocabulary: LLTokenizer) -> LLMatcher:
+def limits(fuel: int) -> LLParserLimits:
+    """The first three bound compiling, though not all of it (see `trial`); the others one mask."""
+    return LLParserLimits(
+        initial_lexer_fuel=1_000_000,
+        max_grammar_size=200_000,
+        max_lexer_states=50_000,
+        step_lexer_fuel=fuel,
+        step_max_items=50_000,
+        verbose_errors=False,
+    )
+
+
+def compiled(source: str, vocabulary: LLTokenizer, fuel: int = FUEL) -> LLMatcher:
     """At the grammar's beginning; raises ValueError if there is no such grammar, or it allows
     nothing.
     """
-    matcher = LLMatcher(vocabulary, source, log_level=0, limits=LIMITS)
+    matcher = LLMatcher(vocabulary, source, log_level=0, limits=limits(fuel))
     if matcher.is_error():
         raise ValueError(reason(matcher))
     trial = matcher.deep_copy()

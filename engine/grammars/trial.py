@@ -15,6 +15,7 @@ import threading
 from multiprocessing.connection import Connection
 
 from engine.errors import InvalidRequest
+from engine.grammars.interface import GrammarTakesLong
 from engine.grammars.trial_child import GRAMMAR, MAX_CPU_SECONDS, MAX_MEMORY_BYTES
 from engine.structured_outputs import INVALID_SCHEMA, TOO_COMPLEX, StructuredOutputs
 
@@ -35,17 +36,23 @@ class TrialProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def source(self, asked: StructuredOutputs, *, was_accepted: bool = False) -> str:
-        """The grammar as the library takes it. Raises InvalidRequest, which names the field.
-        `was_accepted`: by another engine.
+    def source(
+        self, asked: StructuredOutputs, *, was_accepted: bool = False, first_seconds: float | None = None
+    ) -> str:
+        """The grammar as the library takes it. Raises InvalidRequest, which names the field, and
+        GrammarTakesLong after `first_seconds` of processor time, if any are given. `was_accepted`:
+        by another engine.
         """
         cpu_seconds = ACCEPTED_CPU_SECONDS if was_accepted else MAX_CPU_SECONDS
         with self._lock:
-            question = json.dumps([asked.kind, asked.text, cpu_seconds])
+            question = json.dumps([asked.kind, asked.text, cpu_seconds, first_seconds])
             told = self._ask_once(question)
             if told is None and self._status() in _KILLED:  # perhaps by another program
                 self.close()
                 told = self._ask_once(question)
+            if told is None and self._status() == -signal.SIGPROF:
+                self.close()
+                raise GrammarTakesLong
             if told is None:
                 why = self._why_it_ended(cpu_seconds)
                 self.close()

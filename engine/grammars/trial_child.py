@@ -1,14 +1,15 @@
 """The process that `TrialProcess` starts: it compiles grammars, and the kernel limits its memory
 and its processor time.
 
-Over a socket pair the parent sends the kind of a grammar, its text and the processor time that it
-may take, as JSON; the child answers with a letter and a text: the grammar as the library takes it,
-or why there is none.
+Over a socket pair the parent sends the kind of a grammar, its text, the processor time that it may
+take, and a first share of it or null, as JSON; the child answers with a letter and a text: the
+grammar as the library takes it, or why there is none. The end of a share ends it, too (SIGPROF).
 """
 
 import json
 import os
 import resource
+import signal
 from multiprocessing.connection import Connection
 
 from llguidance import LLTokenizer
@@ -29,9 +30,12 @@ def main() -> None:
     with Connection(os.dup(0)) as parent:
         try:
             while True:
-                kind, text, cpu_seconds = json.loads(parent.recv_bytes())
+                kind, text, cpu_seconds, share = json.loads(parent.recv_bytes())
                 _allow_more_time(cpu_seconds)
-                parent.send_bytes(_answer(kind, text, vocabulary).encode(errors="replace"))
+                signal.setitimer(signal.ITIMER_PROF, share or 0)
+                answer = _answer(kind, text, vocabulary)
+                signal.setitimer(signal.ITIMER_PROF, 0)
+                parent.send_bytes(answer.encode(errors="replace"))
         except (EOFError, ConnectionError):
             pass  # the parent has ended, or has closed the connection
 

@@ -163,10 +163,10 @@ async def test_an_abort_stays_behind_its_add(gateway: Gateway, replicas: list[Re
     begun, may_add, aborted = asyncio.Event(), threading.Event(), asyncio.Event()
     add_request, abort = engine.add_request, engine.abort
 
-    def add_late(request: Request, template_seconds: float | None) -> None:
+    def add_late(request: Request, *seconds: float | None) -> None:
         loop.call_soon_threadsafe(begun.set)
         may_add.wait(SECONDS)
-        add_request(request, template_seconds)
+        add_request(request, *seconds)
         order.append("add")
 
     def note_abort(request_id: str) -> None:

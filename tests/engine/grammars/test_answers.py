@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from engine.core.llm_engine import LLMEngine
-from engine.errors import NO_TOKEN_LEFT, InvalidRequest
+from engine.errors import NO_TOKEN_LEFT, TOKEN_TOO_COMPLEX, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.sampling_params import SamplingParams
 from tests.engine.support.arrivals import check_request
@@ -142,3 +142,11 @@ def test_logprobs_are_the_models_own(engine: LLMEngine) -> None:
 def test_a_form_that_cannot_be_compiled_is_refused_when_it_arrives(engine: LLMEngine) -> None:
     with pytest.raises(InvalidRequest, match=r"structured_outputs\.regex cannot be compiled"):
         check_request(engine, PROMPT, SamplingParams(structured_outputs={"regex": "(a"}))
+
+
+def test_a_token_after_which_too_much_may_follow_ends_the_answer_with_the_reason(engine: LLMEngine) -> None:
+    schema = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(3_000)}}
+    for _ in range(2):  # the second has a grammar that was kept
+        failed = whole(engine, {"json": schema}, temperature=0)
+        assert "too much work at this token: Parser Error: Current row has" in str(failed.error)
+        assert failed.error_code == TOKEN_TOO_COMPLEX

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from engine.errors import InputProcessingError
+from engine.grammars import grammar, source
 from engine.grammars.interface import Constraint, Matcher
 from engine.grammars.kept import Grammars
 from engine.structured_outputs import structured
@@ -47,6 +48,92 @@ def walk(matcher: Matcher, rng: random.Random) -> list[int]:
     while not matcher.is_complete and not (ids and ids[-1] in EOS):
         (some,) = allowed(matcher)
         ids.append(rng.choice(some))
+        matcher.take(ids[-1])
+    return ids
+
+
+def tire(matcher: Matcher, num_tokens: int, seed: int) -> None:
+    """Take so many tokens that reach many states of the lexer."""
+    letters, rng = [TOKENIZER.encode(letter)[0] for letter in "ab"], random.Random(seed)
+    for _ in range(num_tokens):
+        assert allowed(matcher) != [[]], matcher.error
+        matcher.take(rng.choice(letters))
+
+
+def test_an_answer_comes_as_far_whatever_others_of_its_grammar_did(grammars: Grammars) -> None:
+    """Copies share the lexer's states, of which there may be 50,000."""
+    asked = structured("regex", "(a|b)*a(a|b){16}c", "")
+    first = grammars.matcher(asked)
+    tire(first, 8, 0)
+    for seed in range(200):  # in the library a hundred are too many
+        tire(grammars.matcher(asked), 200, seed)
+    tire(first, 200, 7)
+    forked = first.copy()
+    alone = Grammars(TOKENIZER, VOCAB, EOS).matcher(asked)
+    tire(alone, 8, 0)
+    tire(alone, 200, 7)
+    assert allowed(forked, first, alone) == 3 * allowed(alone)
+
+
+# A mask now and then takes more work than one may, so that the library's lexer is of no more use.
+LABORIOUS = "(.{1,30}[a-z]{2,50}){1,90}"
+
+
+def test_what_takes_long_has_spare_lexers_and_then_is_compiled_anew_for_the_next_request(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar, "RENEWABLE_SECONDS", 0.0)
+    asked = structured("regex", f"{LABORIOUS}.", "")
+    walk_on(grammars.matcher(asked), 140, random.Random(0))
+    assert grammars.has(asked), "a spare was there"
+    monkeypatch.setattr(grammar, "NUM_SPARES", 0)
+    asked = structured("regex", f"{LABORIOUS}..", "")
+    with pytest.raises(AssertionError, match="too many expressions"):
+        walk_on(grammars.matcher(asked), 140, random.Random(0))
+    assert not grammars.has(asked)
+    walk_on(grammars.matcher(asked), 40, random.Random(0))
+    assert grammars.has(asked)
+
+
+def test_a_mask_that_takes_too_much_ends_nothing_but_its_own_answer(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar, "RENEWED_FUEL", source.FUEL)
+    asked = structured("regex", LABORIOUS, "")
+    beside = grammars.matcher(asked)
+    walk_on(beside, 30, random.Random(1))
+    tired = grammars.matcher(asked)
+    with pytest.raises(AssertionError, match="too many expressions"):
+        walk_on(tired, 150, random.Random(0))
+    assert allowed(grammars.matcher(asked)) == allowed(Grammars(TOKENIZER, VOCAB, EOS).matcher(asked))
+    walk_on(beside, 20, random.Random(2))
+    walk_on(grammars.matcher(asked), 50, random.Random(1))
+
+
+def test_an_answer_that_goes_on_elsewhere_has_the_masks_it_would_have_had(grammars: Grammars) -> None:
+    """Also where they took much work: more than the lexer has fuel for at once."""
+    asked = structured("regex", LABORIOUS, "")
+    first = grammars.matcher(asked)
+    ids = walk_on(first, 140, random.Random(0))
+    for length in (60, 100, 140):
+        elsewhere = Grammars(TOKENIZER, VOCAB, EOS).matcher(asked)
+        elsewhere.rehearse(ids[:length])
+        for token_id in ids[:length]:
+            elsewhere.take(token_id)
+        walk_on(elsewhere, 3, random.Random(0))
+    without_rehearsal = Grammars(TOKENIZER, VOCAB, EOS).matcher(asked)
+    for token_id in ids:
+        without_rehearsal.take(token_id)
+    assert allowed(without_rehearsal) == allowed(first)
+
+
+def walk_on(matcher: Matcher, num_tokens: int, rng: random.Random) -> list[int]:
+    """So many tokens drawn from what is allowed."""
+    ids = []
+    for _ in range(num_tokens):
+        (some,) = allowed(matcher)
+        assert some, matcher.error
+        ids.append(rng.choice([token_id for token_id in some if token_id not in EOS]))
         matcher.take(ids[-1])
     return ids
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from engine.errors import InvalidRequest
+from engine.grammars import trial
+from engine.grammars.interface import GrammarTakesLong
 from engine.grammars.trial import TrialProcess
 from engine.structured_outputs import INVALID_SCHEMA, TOO_COMPLEX, structured
 
@@ -50,6 +52,25 @@ def test_the_next_trial_outlives_the_last_ones_process(trials: TrialProcess) -> 
     process.wait()
     trials.source(structured("regex", "[0-9]", "b"))
     assert trials._process is not process
+
+
+def test_a_first_share_is_all_that_is_taken_of_others_time(trials: TrialProcess) -> None:
+    asked = structured("json", ALL_LETTERS, "a")
+    with pytest.raises(GrammarTakesLong):
+        trials.source(asked, first_seconds=0.1)
+    assert trials.source(structured("regex", "[0-9]", "b"), first_seconds=0.1)
+
+
+def test_what_was_accepted_once_is_not_refused_for_its_time(
+    trials: TrialProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other engine's processor may have been a little faster."""
+    monkeypatch.setattr(trial, "MAX_CPU_SECONDS", 0)
+    asked = structured("json", {"allOf": ALL_LETTERS["allOf"][:17]}, "a")
+    with pytest.raises(InvalidRequest, match="takes more than 0 s of computing"):
+        trials.source(asked)
+    with pytest.raises(InvalidRequest, match="Unable to determine if regex is empty"):
+        trials.source(asked, was_accepted=True)  # to its end
 
 
 def test_closing_ends_the_process_and_may_be_repeated() -> None:

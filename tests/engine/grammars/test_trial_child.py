@@ -24,7 +24,7 @@ def test_it_answers_until_the_parent_has_gone() -> None:
             ("json", json.dumps({"enum": []}), REFUSED, "Unsatisfiable"),
             ("grammar", 'start: "a"', GRAMMAR, "start: "),
         ):
-            parent.send_bytes(json.dumps([kind, text, 1]).encode())
+            parent.send_bytes(json.dumps([kind, text, 1, None]).encode())
             told = parent.recv_bytes().decode()
             assert told.startswith(letter) and words in told, told
         limits = Path(f"/proc/{child.pid}/limits").read_text().splitlines()

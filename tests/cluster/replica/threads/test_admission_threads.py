@@ -3,17 +3,22 @@
 import threading
 from concurrent.futures import CancelledError
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
 
-from cluster.replica.threads.admission_threads import LONG_PROMPT, AdmissionThreads
-from engine.errors import EngineDead, InputProcessingError, InvalidRequest
-from engine.request import ChatPrompt, Prompt, Request
+from cluster.replica.threads.admission_threads import LONG_PROMPT, MAX_LONG_GRAMMARS, AdmissionThreads
+from engine.errors import EngineDead, InputProcessingError, InvalidRequest, Overloaded
+from engine.grammars.interface import GrammarTakesLong
+from engine.grammars.kept import Grammars
+from engine.request import NEW, ChatPrompt, Prompt, Request, Resume, Share
 from engine.sampling_params import SamplingParams
+from engine.structured_outputs import structured
 from engine.text.prompt import arrive
 from engine.text.template_process import MAX_CPU_SECONDS
 from engine.text.tokenizer import Tokenizer
+from tests.engine.support.workloads import TOKENIZER
 from tests.engine.text.tokenizers import write_tokenizer
 
 SECONDS = 60
@@ -33,7 +38,9 @@ class Engine:
     def compiles(self, request: Request) -> bool:
         return request.id.startswith("schema")
 
-    def add_request(self, request: Request, template_seconds: float | None = None) -> None:
+    def add_request(
+        self, request: Request, template_seconds: float | None = None, grammar_seconds: float | None = None
+    ) -> None:
         self.threads[request.id] = threading.current_thread().name
         if request.id == "wrong":
             raise InvalidRequest("it is wrong")
@@ -128,6 +135,88 @@ def test_a_conversation_does_not_wait_for_those_that_make_the_template_loop(tmp_
     assert isinstance(ended, InputProcessingError) and f"after {MAX_CPU_SECONDS} s of computing" in str(ended)
 
 
+def test_a_form_does_not_wait_for_those_that_take_long_to_compile() -> None:
+    engine: Any = Compiling()
+    admissions = AdmissionThreads(engine)
+    try:
+        hostile = [admissions.add(formed(f"hostile-{number}", letters(26 - number))) for number in range(4)]
+        admissions.add(formed("innocent", {"type": "integer"})).result(SECONDS)
+        assert engine.added == ["innocent"]
+        assert not hostile[-1].done()
+        with pytest.raises(InvalidRequest, match="takes more than 1 s of computing"):
+            hostile[0].result(SECONDS)
+    finally:
+        admissions.close()
+
+
+def test_a_key_that_has_many_forms_that_take_long_is_refused_more() -> None:
+    engine: Any = Long()
+    admissions = AdmissionThreads(engine)
+    try:
+        many = [admissions.add(of_key(f"{number}", "one")) for number in range(3 * MAX_LONG_GRAMMARS)]
+        refused = many[MAX_LONG_GRAMMARS:]
+        for admission in refused:
+            assert isinstance(admission.exception(SECONDS), Overloaded)
+        assert not any(admission.done() for admission in many[:MAX_LONG_GRAMMARS])
+        other = admissions.add(of_key("other", "two"))
+        on = admissions.add(of_key("on", "one", Resume(output_ids=((1,),))))
+        engine.is_let.set()
+        for admission in (*many[:MAX_LONG_GRAMMARS], other, on):
+            admission.result(SECONDS)
+        admissions.add(of_key("later", "one")).result(SECONDS)
+    finally:
+        engine.is_let.set()
+        admissions.close()
+
+
+class Long:
+    """Its grammars take long."""
+
+    def __init__(self) -> None:
+        self.is_let = threading.Event()
+
+    def compiles(self, request: Request) -> bool:
+        return True
+
+    def add_request(
+        self, request: Request, template_seconds: float | None = None, grammar_seconds: float | None = None
+    ) -> None:
+        if grammar_seconds is not None:
+            raise GrammarTakesLong
+        assert self.is_let.wait(SECONDS)
+
+
+def of_key(request_id: str, key: str, resume: Resume = NEW) -> Request:
+    return Request(request_id, "x", SamplingParams(), share=Share(key), resume=resume)
+
+
+class Compiling:
+    """Compiles grammars, as the engine does."""
+
+    def __init__(self) -> None:
+        self._grammars = Grammars(TOKENIZER, 768, (767,))
+        self.added: list[str] = []
+
+    def compiles(self, request: Request) -> bool:
+        return True
+
+    def add_request(
+        self, request: Request, template_seconds: float | None = None, grammar_seconds: float | None = None
+    ) -> None:
+        assert request.params.structured_outputs is not None
+        self._grammars.matcher(request.params.structured_outputs, first_seconds=grammar_seconds)
+        self.added.append(request.id)
+
+
+def formed(request_id: str, schema: dict[str, Any]) -> Request:
+    return Request(request_id, "x", SamplingParams(structured_outputs=structured("json", schema, "schema")))
+
+
+def letters(count: int) -> dict[str, Any]:
+    """Texts that have all of the first so many letters: 26 take minutes."""
+    return {"allOf": [{"type": "string", "pattern": f".*{letter}"} for letter in ascii_lowercase[:count]]}
+
+
 class Rendering:
     """Renders conversations, as the engine does."""
 
@@ -138,7 +227,9 @@ class Rendering:
     def compiles(self, request: Request) -> bool:
         return False
 
-    def add_request(self, request: Request, template_seconds: float | None = None) -> None:
+    def add_request(
+        self, request: Request, template_seconds: float | None = None, grammar_seconds: float | None = None
+    ) -> None:
         arrive(request, self._tokenizer, 1 << 20, template_seconds)
         self.added.append(request.id)
 
