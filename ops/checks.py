@@ -5,7 +5,7 @@ sizes.
 import torch
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.interface import Weight, check_shape
 
 NUM_LEAVES = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -79,16 +79,21 @@ def gated_sizes(gate: Tensor, x: Tensor, total: Tensor) -> torch.Size:
     return x.shape
 
 
-def check_gate_up(weight: Tensor) -> None:
+def check_weight(weight: Weight) -> None:
+    """A matrix."""
+    check_shape("weight", weight if isinstance(weight, Tensor) else weight.codes, (None, None))
+
+
+def check_gate_up(weight: Weight) -> None:
     """Of prepare_gate_up."""
-    check_shape("weight", weight, (None, None))
+    check_weight(weight)
     if weight.shape[0] % 2:
         raise ValueError(f"weight has {weight.shape[0]} rows; gate and up have as many each")
 
 
-def check_leaves(weight: Tensor, num_leaves: int) -> None:
+def check_leaves(weight: Weight, num_leaves: int) -> None:
     """Of prepare_tree_linear."""
-    check_shape("weight", weight, (None, None))
+    check_weight(weight)
     if num_leaves not in NUM_LEAVES or weight.shape[1] % num_leaves:
         raise ValueError(f"{weight.shape[1]} inputs cannot be cut into {num_leaves} leaves, a power of two up to 128")
 

@@ -7,6 +7,8 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from ops.published import PublishedKind, PublishedWeight
+
 # A weight in a backend's own layout; made once by prepare_*, read only by the matching op.
 Prepared = Any
 
@@ -14,6 +16,9 @@ Prepared = Any
 # as they are (ops/reference/matmul/quantization.py). fp8: codes and a scale for each output and
 # leaf; inputs likewise, for each row (ops/reference/matmul/float8.py). None: as it is.
 Quantization = Literal["int8", "int4", "fp8"]
+# A linear's weight as it was read: numbers, or codes that the checkpoint was published with, which
+# are kept as they are.
+Weight = Tensor | PublishedWeight
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,10 @@ class Ops(Protocol):
     NAME: str
     EXACT: bool  # results of a row depend on neither the rows beside it nor the tensor-parallel size
     QUANTIZATIONS: tuple[Quantization, ...]  # those that it supports
+    PUBLISHED: tuple[PublishedKind, ...]  # kinds of PublishedWeight that it computes with
     HEAD_DIMS: Container[int]  # those that paged_attention supports
 
-    def prepare_linear(self, weight: Tensor, quantization: Quantization | None = None) -> Prepared:
+    def prepare_linear(self, weight: Weight, quantization: Quantization | None = None) -> Prepared:
         """weight [out, in] dtype. If quantized, the ops compute with what the codes stand for."""
 
     def linear(self, x: Tensor, weight: Prepared, bias: Tensor | None) -> Tensor:
@@ -59,7 +65,7 @@ class Ops(Protocol):
     def embedding(self, ids: Tensor, weight: Prepared) -> Tensor:
         """Rows ids [T] int32 of a weight [rows, D] -> [T, D] float32."""
 
-    def prepare_gate_up(self, weight: Tensor, quantization: Quantization | None = None) -> Prepared:
+    def prepare_gate_up(self, weight: Weight, quantization: Quantization | None = None) -> Prepared:
         """weight [2 * I, D] dtype, gate's rows first."""
 
     def gate_up_silu(self, x: Tensor, weight: Prepared) -> Tensor:
@@ -68,7 +74,7 @@ class Ops(Protocol):
         """
 
     def prepare_tree_linear(
-        self, weight: Tensor, num_leaves: int, quantization: Quantization | None = None
+        self, weight: Weight, num_leaves: int, quantization: Quantization | None = None
     ) -> Prepared:
         """weight [out, in] dtype of a row-parallel linear; `in` is cut into num_leaves (a power of
         two) equal leaves.
@@ -84,7 +90,7 @@ class Ops(Protocol):
 
     def prepare_experts(
         self,
-        experts: Iterable[tuple[Tensor, Tensor]],
+        experts: Iterable[tuple[Weight, Weight]],
         first: int,
         num_leaves: int,
         quantization: Quantization | None = None,

@@ -2,13 +2,12 @@
 their config.json describes.
 """
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
 from ops.interface import AttentionMetadata, Ops
 from parallel.embedding import ParallelLMHead, VocabParallelEmbedding
+from parallel.errors import UnsupportedModel
 from parallel.groups.group import Group
 from parallel.groups.pipeline import Stage
 from parallel.layers import DecoderLayer, RMSNorm
@@ -20,13 +19,19 @@ from parallel.weights import Checkpoint, Dummy, Weights
 class Decoder:
     """One rank's shard, without weights yet: its heads and columns of its stage's layers;
     embeddings on the first stage, the head on the last. Raises InvalidSharding if the model cannot
-    be cut into `tp.size` ranks and `stage.size` stages.
+    be cut into `tp.size` ranks and `stage.size` stages, UnsupportedModel if `ops` does not compute
+    with the codes that the checkpoint was published with.
     """
 
     def __init__(
         self, config: DecoderConfig, *, ops: Ops, tp: Group, stage: Stage, dtype: torch.dtype, device: torch.device
     ) -> None:
         config.check_sharding(tp.size, stage.size)
+        if config.scheme is not None and config.scheme.kind not in ops.PUBLISHED:
+            raise UnsupportedModel(
+                f"the checkpoint is quantized ({config.scheme.name}), which the {ops.NAME} backend does not compute; "
+                "device=cpu would work, or the original checkpoint with quantization=int4 or int8"
+            )
         self.config = config
         self.ops = ops
         self.stage = stage
@@ -44,13 +49,13 @@ class Decoder:
         self.norm = RMSNorm(config.layer.norm_eps, ops=ops)
         self.head = ParallelLMHead(config.vocab_size, ops=ops, group=tp)
 
-    def load_weights(self, folder: str, digests: Mapping[str, str]) -> None:
+    def load_weights(self, folder: str, digests: dict[str, str]) -> None:
         """From the safetensors files of `folder`; raises InvalidCheckpoint.
 
         `digests`: SHA-256 of tensors that this rank is to verify if it reads them, in hexadecimal.
         """
         with Checkpoint(
-            folder, self.config.shapes(), self.config.unused, self.dtype, self.device, digests
+            folder, self.config.shapes(), self.config.unused, self.dtype, self.device, digests, self.config.scheme
         ) as checkpoint:
             self._load(checkpoint)
 

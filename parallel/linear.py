@@ -2,10 +2,14 @@
 are added.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ops.interface import Ops
+from ops.published import PublishedWeight, cat
+from parallel.errors import InvalidCheckpoint
 from parallel.groups.group import Group
 from parallel.weights import Weights
 
@@ -15,6 +19,20 @@ def share(size: int, group: Group) -> slice:
     assert size % group.size == 0, f"{size} over {group.size} ranks"
     part = size // group.size
     return slice(group.rank * part, (group.rank + 1) * part)
+
+
+def merged(parts: Sequence[Tensor | PublishedWeight], prefix: str) -> Tensor | PublishedWeight:
+    """Weights of linears in `prefix` that read the same input, as one; raises InvalidCheckpoint if
+    that is impossible.
+    """
+    plain = [part for part in parts if isinstance(part, Tensor)]
+    published = [part for part in parts if isinstance(part, PublishedWeight)]
+    if plain and published:
+        raise InvalidCheckpoint(f"{prefix}: of linears that are multiplied together only some are quantized")
+    try:
+        return torch.cat(plain) if plain else cat(published)
+    except ValueError as error:
+        raise InvalidCheckpoint(f"{prefix}: {error}") from None
 
 
 class ColumnParallelLinear:
@@ -29,8 +47,8 @@ class ColumnParallelLinear:
         self.ops = ops
 
     def load(self, weights: Weights, prefix: str) -> None:
-        rows = [weights.read(f"{prefix}.{name}.weight", part) for name, part in self.parts.items()]
-        self.weight = self.ops.prepare_linear(torch.cat(rows))
+        rows = [weights.linear(f"{prefix}.{name}", part) for name, part in self.parts.items()]
+        self.weight = self.ops.prepare_linear(merged(rows, prefix))
         biases = [weights.read(f"{prefix}.{name}.bias", part) for name, part in self.parts.items() if self.has_bias]
         self.bias = torch.cat(biases) if self.has_bias else None
 
@@ -66,8 +84,8 @@ class MergedColumnParallelLinear:
         self.ops = ops
 
     def load(self, weights: Weights, prefix: str) -> None:
-        rows = [weights.read(f"{prefix}.{name}.weight", self.part) for name in ("gate_proj", "up_proj")]
-        self.weight = self.ops.prepare_gate_up(torch.cat(rows))
+        rows = [weights.linear(f"{prefix}.{name}", self.part) for name in ("gate_proj", "up_proj")]
+        self.weight = self.ops.prepare_gate_up(merged(rows, prefix))
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [T, D] dtype -> silu(gate) * up, [T, this rank's share of I] dtype."""
@@ -91,7 +109,7 @@ class RowParallelLinear:
         self.group = group
 
     def load(self, weights: Weights, name: str) -> None:
-        weight = weights.read(f"{name}.weight", slice(None), self.part)
+        weight = weights.linear(name, slice(None), self.part)
         self.weight = self.ops.prepare_tree_linear(weight, self.num_leaves)
 
     def __call__(self, x: Tensor) -> Tensor:

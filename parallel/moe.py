@@ -9,12 +9,12 @@ the subtree that it has and `all_reduce` the rest. A layer exchanges as much as 
 
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from ops.interface import Ops
+from ops.published import PublishedWeight
 from parallel.groups.group import Group
-from parallel.linear import share
+from parallel.linear import merged, share
 from parallel.mlp import GatedMLP
 from parallel.spec.layer import MoEShape
 from parallel.weights import Weights
@@ -49,13 +49,15 @@ class MoE:
             gate = weights.read(f"{prefix}.shared_expert_gate.weight", slice(None))
             self.shared_gate = self.ops.prepare_linear(gate, quantization=None)
 
-    def _read_experts(self, weights: Weights, prefix: str) -> Iterator[tuple[Tensor, Tensor]]:
+    def _read_experts(
+        self, weights: Weights, prefix: str
+    ) -> Iterator[tuple[Tensor | PublishedWeight, Tensor | PublishedWeight]]:
         """Gate and up, [2 * I, D], and down, [D, I], of each of this rank's."""
         for index in range(self.part.start, self.part.stop):
             gate, up, down = (
-                weights.read(f"{prefix}.{index}.{name}_proj.weight", slice(None)) for name in ("gate", "up", "down")
+                weights.linear(f"{prefix}.{index}.{name}_proj", slice(None)) for name in ("gate", "up", "down")
             )
-            yield torch.cat((gate, up)), down
+            yield merged((gate, up), f"{prefix}.{index}"), down
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [T, D] dtype -> [T, D] float32, the sum over all ranks."""

@@ -9,8 +9,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from parallel.errors import InvalidCheckpoint
-from parallel.spec.decoder import Shapes
-from parallel.spec.stored import INDEX_FILE, SINGLE_FILE, as_the_model_names, complaint
+from parallel.spec.stored import INDEX_FILE, SINGLE_FILE, Forms, as_the_model_names, complaint
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +23,8 @@ class StoredTensor:
     dtype: str  # in safetensors' notation
 
 
-def stored_tensors(folder: Path, shapes: Shapes, unused: Set[str]) -> dict[str, StoredTensor]:
-    """The folder's tensors, unread, by name. `shapes` are those that the model has; those in
+def stored_tensors(folder: Path, forms: Forms, unused: Set[str]) -> dict[str, StoredTensor]:
+    """The folder's tensors, unread, by name. `forms` are those that the model has; those in
     `unused` may also be there.
 
     Raises InvalidCheckpoint naming file and tensor if one is missing, unknown, of another shape, or
@@ -38,7 +37,7 @@ def stored_tensors(folder: Path, shapes: Shapes, unused: Set[str]) -> dict[str, 
             raise InvalidCheckpoint(f"{path}: tensor {name} is missing, though {INDEX_FILE} says it is there")
         tensors |= stored
     tensors = as_the_model_names(tensors)
-    if (wrong := complaint(folder, tensors, shapes, unused)) is not None:
+    if (wrong := complaint(folder, tensors, forms, unused)) is not None:
         raise InvalidCheckpoint(wrong)
     return tensors
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from parallel.errors import InvalidCheckpoint
-from parallel.spec.decoder import Shapes
+from parallel.published.reader import LinearReader, LinearWeight
+from parallel.spec.published.scheme import Scheme, Shape
 from parallel.weight_files import stored_tensors
 
 DUMMY_ROWS = 1024  # rows of a dummy tensor that are drawn at once
@@ -26,11 +27,17 @@ class Weights(Protocol):
         device.
         """
 
+    def linear(self, name: str, rows: slice, columns: slice | None = None) -> LinearWeight:
+        """The same of the weight of a linear, or its codes if the checkpoint was published
+        quantized.
+        """
+
 
 class Checkpoint:
     """The safetensors files of a folder in Hugging Face layout: one file, or several and an index.
 
-    `shapes` are the tensors that the model has; those in `unused` may also be there. `digests` are
+    `shapes` are the tensors that the model has, of whose linears `scheme` may say that they are
+    stored quantized; tensors in `unused` may also be there. `digests` are
     the SHA-256 of some tensors' bytes, in hexadecimal: tensors that are read are hashed meanwhile,
     and compared when the context ends without another error. Raises InvalidCheckpoint naming file
     and tensor if one is missing, unknown, of another shape, not of floating point, not finite, or
@@ -40,15 +47,19 @@ class Checkpoint:
     def __init__(
         self,
         folder: str,
-        shapes: Shapes,
+        shapes: Mapping[str, Shape],
         unused: Set[str],
         dtype: torch.dtype,
         device: torch.device,
         digests: Mapping[str, str],
+        scheme: Scheme | None = None,
     ) -> None:
         self.dtype = dtype
         self.device = device
-        self.tensors = stored_tensors(Path(folder), shapes, unused)
+        self.shapes = shapes
+        self.scheme = scheme
+        forms = shapes if scheme is None else scheme.forms(shapes)
+        self.tensors = stored_tensors(Path(folder), forms, unused)
         self._digests = digests
         self._hashing: dict[str, Future[str]] = {}
         self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="hash")
@@ -69,13 +80,31 @@ class Checkpoint:
             self._threads.shutdown(cancel_futures=True)
 
     def read(self, name: str, rows: slice, columns: slice | None = None) -> Tensor:
+        stored = self._stored(name, rows if columns is None else (rows, columns))
+        part = stored.to(self.device, self.dtype, copy=True, memory_format=torch.contiguous_format)
+        if not _is_finite(part):
+            raise InvalidCheckpoint(f"{self.tensors[name].path}: tensor {name} holds NaN or infinity, as {part.dtype}")
+        return part
+
+    def linear(self, name: str, rows: slice, columns: slice | None = None) -> LinearWeight:
+        if self.scheme is None or not self.scheme.is_quantized(name):
+            return self.read(f"{name}.weight", rows, columns)
+        num_out, num_in = self.shapes[f"{name}.weight"]
+        if (bias := f"{name}.bias") in self.tensors and bias not in self.shapes and self._stored(bias).any():
+            raise InvalidCheckpoint(f"{self.tensors[bias].path}: the model has no {bias}, and its numbers are not zero")
+        inputs = slice(None) if columns is None else columns
+        parts = slice(*rows.indices(num_out)[:2]), slice(*inputs.indices(num_in)[:2])
+        return LinearReader(self._stored, self.scheme, name, *parts).weight(self.dtype).to(self.device)
+
+    def _stored(self, name: str, index: Any = None) -> Tensor:
+        """A part of a tensor as it is in its file, or all of it, verified meanwhile."""
         tensor = self.tensors[name]
         if name in self._digests and name not in self._hashing:
             self._hashing[name] = self._threads.submit(_digest, tensor.file, tensor.name)
-        stored: Tensor = tensor.file.get_slice(tensor.name)[rows if columns is None else (rows, columns)]
-        part = stored.to(self.device, self.dtype, copy=True, memory_format=torch.contiguous_format)
-        if not _is_finite(part):
-            raise InvalidCheckpoint(f"{tensor.path}: tensor {name} holds NaN or infinity, as {part.dtype}")
+        if index is None:
+            whole: Tensor = tensor.file.get_tensor(tensor.name)
+            return whole
+        part: Tensor = tensor.file.get_slice(tensor.name)[index]
         return part
 
 
@@ -84,7 +113,7 @@ class Dummy:
     are ones.
     """
 
-    def __init__(self, seed: int, shapes: Shapes, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, seed: int, shapes: Mapping[str, Shape], dtype: torch.dtype, device: torch.device) -> None:
         self.seed = seed
         self.shapes = shapes
         self.dtype = dtype
@@ -101,6 +130,9 @@ class Dummy:
             drawn = self._draw(name, first, (min(DUMMY_ROWS, num_rows - first), *width))
             parts.append(drawn[max(start - first, 0) : stop - first][index].to(self.dtype))
         return torch.cat(parts).to(self.device)
+
+    def linear(self, name: str, rows: slice, columns: slice | None = None) -> Tensor:
+        return self.read(f"{name}.weight", rows, columns)
 
     def _draw(self, name: str, first: int, shape: tuple[int, ...]) -> Tensor:
         key = blake2b(f"{self.seed} {name} {first}".encode(), digest_size=8).digest()

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InvalidConfig
-from parallel.spec.decoder import Shapes
-from parallel.spec.stored import FLOAT_BYTES, INDEX_FILE, SINGLE_FILE, as_the_model_names, complaint
+from parallel.spec.stored import DTYPE_BYTES, INDEX_FILE, SINGLE_FILE, Forms, as_the_model_names, complaint
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 LENGTH_BYTES = 8  # of the header's length, at the beginning of a file
@@ -44,11 +43,11 @@ def read_tensors(folder: Path) -> dict[str, StoredTensor]:
     return as_the_model_names(tensors)
 
 
-def check_tensors(folder: Path, tensors: Mapping[str, StoredTensor], shapes: Shapes, unused: frozenset[str]) -> None:
-    """Raises InvalidConfig unless exactly the tensors of `shapes` exist; those of `unused` may
+def check_tensors(folder: Path, tensors: Mapping[str, StoredTensor], forms: Forms, unused: frozenset[str]) -> None:
+    """Raises InvalidConfig unless exactly the tensors of `forms` exist; those of `unused` may
     exist too.
     """
-    if (wrong := complaint(folder, tensors, shapes, unused)) is not None:
+    if (wrong := complaint(folder, tensors, forms, unused)) is not None:
         raise InvalidConfig(wrong)
 
 
@@ -142,8 +141,8 @@ def _check_layout(path: Path, tensors: Mapping[str, StoredTensor], first: int, s
     """
     end, before = first, "the header"
     for name, tensor in tensors.items():
-        num_bytes = math.prod(tensor.shape) * FLOAT_BYTES.get(tensor.dtype, 0)
-        if tensor.dtype in FLOAT_BYTES and tensor.stop - tensor.start != num_bytes:
+        num_bytes = math.prod(tensor.shape) * DTYPE_BYTES.get(tensor.dtype, 0)
+        if tensor.dtype in DTYPE_BYTES and tensor.stop - tensor.start != num_bytes:
             raise InvalidConfig(
                 f"{path} is damaged: tensor {name} has {tensor.stop - tensor.start} bytes, and {tensor.dtype} of shape "
                 f"{list(tensor.shape)} takes {num_bytes}"

@@ -55,7 +55,7 @@ def check_weights(model_folder: str, spec: DecoderConfig) -> None:
     manifest.
     """
     folder = Path(model_folder)
-    check_tensors(folder, read_tensors(folder), spec.shapes(), spec.unused)
+    check_tensors(folder, read_tensors(folder), spec.forms(), spec.unused)
     manifest = Manifest.load(model_folder)
     if manifest is not None:
         check_small_parts(folder, manifest)

@@ -22,8 +22,8 @@ HEAD_DIMS = {"cpu": range(32, 1 << 16, 32), "triton": (16, 32, 64, 128)}  # that
 def make_plan(config: EngineConfig) -> Plan:
     """The plan; raises InvalidConfig with what would work."""
     model = ModelConfig.load(config.model)
-    _check_checkpoint(config, model)
     spec = read_spec(model, config.model)
+    _check_published(config, spec)
     _check_grid(config, spec)
     _check_tokenizer(config)
     if config.load_format != "dummy":
@@ -36,16 +36,22 @@ def make_plan(config: EngineConfig) -> Plan:
     return plan
 
 
-def _check_checkpoint(config: EngineConfig, model: ModelConfig) -> None:
-    """Reject quantized checkpoints: config.json has this field, whatever their tensors are
-    called.
-    """
-    found = model.hf_config.get("quantization_config")
-    if found is not None:
-        method = found.get("quant_method", "some method") if isinstance(found, dict) else found
+def _check_published(config: EngineConfig, spec: DecoderConfig) -> None:
+    """Of a checkpoint that was published quantized: on CPU, as it is."""
+    if (scheme := spec.scheme) is None:
+        return
+    if config.quantization is not None:
         raise InvalidConfig(
-            f"{config.model} is quantized already (config.json: quantization_config, by {method}), which is not "
-            "supported; use the original checkpoint with quantization=int4 or int8"
+            f"{config.model} is quantized already ({scheme.name}); leave out quantization={config.quantization}"
+        )
+    if config.load_format == "dummy":
+        raise InvalidConfig(
+            f"load_format=dummy makes no {scheme.name} weights; use a config.json that is not quantized"
+        )
+    if config.device == "cuda" and config.ops_backend != "reference":
+        raise InvalidConfig(
+            f"{config.model} is quantized ({scheme.name}), which is not computed on GPUs; device=cpu would work, or "
+            "the original checkpoint with quantization=int4, int8 or fp8"
         )
 
 

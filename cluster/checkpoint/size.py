@@ -8,11 +8,13 @@ from cluster.memory import human
 from engine.checkpoint.model_config import ModelConfig, resolve_max_model_len
 from engine.config import EngineConfig, default_cpu_blocks
 from parallel.spec.decoder import DecoderConfig
+from parallel.spec.published.scheme import Scheme
 
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Bytes of a quantized weight: its code, and for integers its share of the 2-byte scale of a group
 # of 64.
 _QUANTIZED_BYTES = {"int8": 1 + 2 / 64, "int4": 1 / 2 + 2 / 64, "fp8": 1}
+_LONGEST_RUN = 128  # inputs that share a scale, of a checkpoint that was published quantized
 _EMBEDDING_QUANTIZATION = "int8"  # of whatever kind the layers have
 
 
@@ -76,6 +78,8 @@ def _weight_bytes(config: EngineConfig, spec: DecoderConfig, dtype: str) -> int:
     if config.quantization is not None:
         of_layers = _QUANTIZED_BYTES[config.quantization]
         of_embeddings = _QUANTIZED_BYTES[_EMBEDDING_QUANTIZATION]
+    if spec.scheme is not None:
+        of_layers = _published_bytes(spec.scheme)
     hidden = spec.layer.hidden_size
     num_embeddings = 1 if spec.has_tied_embeddings or config.pipeline_parallel_size > 1 else 2
     embeddings = num_embeddings * spec.vocab_size * hidden // config.tensor_parallel_size
@@ -87,6 +91,13 @@ def _weight_bytes(config: EngineConfig, spec: DecoderConfig, dtype: str) -> int:
             for layers in spec.stages(config.pipeline_parallel_size)
         )
     )
+
+
+def _published_bytes(scheme: Scheme) -> float:
+    """Of a weight: its code, and its share of a 4-byte scale and a 2-byte zero point for 128 inputs
+    or fewer. What is stored as it is counts alike.
+    """
+    return scheme.bits / 8 + 6 / min(scheme.group_size or _LONGEST_RUN, _LONGEST_RUN)
 
 
 def _layer_weights(spec: DecoderConfig, index: int, tp: int) -> int:

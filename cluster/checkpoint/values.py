@@ -33,7 +33,7 @@ def check_values(config: EngineConfig) -> bool:
         return True
     model = ModelConfig.load(config.model)
     stored = read_tensors(Path(config.model))
-    tensors = {name: stored[name] for name in read_spec(model, config.model).shapes()}
+    tensors = {name: stored[name] for name in read_spec(model, config.model).forms()}
     if sum(tensor.stop - tensor.start for tensor in tensors.values()) > MAX_BYTES:
         return False
     manifest = Manifest.load(config.model)
@@ -48,19 +48,25 @@ def check_values(config: EngineConfig) -> bool:
 def _problem(tensor: StoredTensor, digest: str | None) -> str | None:
     """What is wrong with its bytes; `digest`: the expected one, if it is known."""
     sha256 = hashlib.sha256()
-    is_finite = True
+    all_finite = True
     with bytes_of(tensor) as data:
         for start in range(0, len(data), PIECE_BYTES):
             with data[start : start + PIECE_BYTES] as piece:
                 if digest is not None:
                     sha256.update(piece)
-                is_finite &= _is_finite(bytes(piece), tensor.dtype)
+                all_finite &= is_finite(bytes(piece), tensor.dtype)
     if digest not in (None, sha256.hexdigest()):
         return f"has changed since {MANIFEST_FILE} was made"
-    return None if is_finite else f"holds NaN or infinity, as {tensor.dtype}"
+    return None if all_finite else f"holds NaN or infinity, as {tensor.dtype}"
 
 
-def _is_finite(data: bytes, dtype: str) -> bool:
-    """Whether no number has all exponent bits set."""
+def is_finite(data: bytes, dtype: str) -> bool:
+    """Whether no number has all exponent bits set. Integers have none; of float8, all bits but the
+    sign mean NaN.
+    """
+    if dtype == "F8_E4M3":
+        return bool(((np.frombuffer(data, np.uint8) & 0x7F) != 0x7F).all())
+    if dtype not in _EXPONENTS:
+        return True
     numbers: np.ndarray = np.frombuffer(data, np.uint32 if dtype == "F32" else np.uint16)
     return bool((numbers & _EXPONENTS[dtype]).max() < _EXPONENTS[dtype])

@@ -91,6 +91,8 @@ class Shard:
         dtype = str(model.dtype).removeprefix("torch.")
         if self.config.quantization is not None:
             dtype += f" with {self.config.quantization} weights"
+        if model.config.scheme is not None:
+            dtype += f" with {model.config.scheme.name} weights"
         why_not, graphs = self.why_no_graphs(), self.device.graphs_name
         graphs = f"{graphs} for decode steps" if why_not is None else f"no {graphs} ({why_not})"
         return (

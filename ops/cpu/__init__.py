@@ -32,6 +32,7 @@ from ops.reference.logits.penalties import apply_penalties
 NAME = "cpu"
 EXACT = True
 QUANTIZATIONS = ("int8", "int4")
+PUBLISHED = ("int4", "int8", "fp8", "w8a8")
 
 
 def __getattr__(name: str) -> str:
@@ -46,6 +47,7 @@ __all__ = [
     "HEAD_DIMS",
     "ISA",
     "NAME",
+    "PUBLISHED",
     "QUANTIZATIONS",
     "KernelsUnavailable",
     "add",

@@ -21,6 +21,13 @@ _POINTER, _INT64, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _SIGNATURES = {
     "squadron_packed_bytes": (_INT64, [_POINTER]),
     "squadron_pack": (_INT32, [_POINTER, _POINTER, _INT32]),
+    "squadron_published_offsets": (None, [_POINTER] * 2),
+    "squadron_pack_published": (None, [_POINTER] * 4 + [_INT64, _POINTER, _INT32]),
+    "squadron_int8_offsets": (None, [_POINTER] * 2),
+    "squadron_pack_int8": (None, [_POINTER] * 3 + [_INT32]),
+    "squadron_encode_rows": (None, [_POINTER] + [_INT64] * 3 + [_FLOAT] + [_POINTER] * 2 + [_INT32] * 2),
+    "squadron_int8_linear": (None, [_POINTER] * 3 + [_INT64] + [_POINTER] * 2 + [_INT32] * 2),
+    "squadron_gather": (None, [_POINTER] * 3 + [_INT64] * 3 + [_INT32] * 2),
     "squadron_unpack_rows": (_INT64, [_POINTER, _POINTER, _INT64, _POINTER, _INT32]),
     "squadron_linear": (None, [_POINTER, _POINTER, _INT64, _POINTER, _POINTER, _INT32, _INT32]),
     "squadron_silu_and_mul": (None, [_POINTER] * 2 + [_INT64] * 2 + [_INT32] * 2),

@@ -31,11 +31,13 @@ from ops.reference.logits.mask import apply_mask
 NAME = "triton"
 EXACT = True
 QUANTIZATIONS = ("int8", "int4", "fp8")
+PUBLISHED = ()
 
 __all__ = [
     "EXACT",
     "HEAD_DIMS",
     "NAME",
+    "PUBLISHED",
     "QUANTIZATIONS",
     "add",
     "add_gated",

@@ -38,6 +38,7 @@ from ops.kernels.matmul.linear import TreeWeight
 
 NAME = "triton-fast"
 EXACT = False
+PUBLISHED = ()
 QUANTIZATIONS = ()  # products of quantized weights are exact as well as fast: those of ops.kernels
 
 
@@ -72,6 +73,7 @@ __all__ = [
     "EXACT",
     "HEAD_DIMS",
     "NAME",
+    "PUBLISHED",
     "QUANTIZATIONS",
     "add",
     "add_gated",

@@ -28,11 +28,13 @@ from ops.reference.norm import add, add_rms_norm, qk_norm, rms_norm
 NAME = "reference"
 EXACT = False
 QUANTIZATIONS = ("int8", "int4", "fp8")
+PUBLISHED = ("int4", "int8", "fp8", "w8a8")
 
 __all__ = [
     "EXACT",
     "HEAD_DIMS",
     "NAME",
+    "PUBLISHED",
     "QUANTIZATIONS",
     "add",
     "add_gated",

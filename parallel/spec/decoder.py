@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from parallel.errors import InvalidSharding
 from parallel.spec.layer import LayerShape, MoEShape
+from parallel.spec.published.scheme import Form, Scheme
 from parallel.spec.rope import Rope
 from parallel.spec.stages import stage_layers
 
@@ -29,6 +30,7 @@ class DecoderConfig:
     moe: MoEShape | None
     sparse_step: int
     dense_layers: frozenset[int]  # layers without experts, whatever sparse_step says
+    scheme: Scheme | None = None  # of linears that were quantized before the checkpoint was published
 
     def moe_of(self, index: int) -> MoEShape | None:
         """The experts of layer `index`; None if it has an MLP."""
@@ -97,10 +99,19 @@ class DecoderConfig:
         follow from config.json.
         """
         unused = {f"model.layers.{index}.self_attn.rotary_emb.inv_freq" for index in range(self.num_layers)}
+        if self.scheme is not None:
+            unused |= self.scheme.unused(self.shapes())
         return frozenset(unused | ({HEAD + ".weight"} if self.has_tied_embeddings else set()))
 
+    def forms(self) -> dict[str, Form]:
+        """Every tensor of the checkpoint as it is stored."""
+        shapes = self.shapes()
+        if self.scheme is None:
+            return {name: Form(shape) for name, shape in shapes.items()}
+        return self.scheme.forms(shapes)
+
     def shapes(self) -> Shapes:
-        """Every tensor of the checkpoint."""
+        """Every tensor of the model; of the checkpoint too, if it is not quantized."""
         hidden = self.layer.hidden_size
         shapes: Shapes = {EMBEDDING + ".weight": (self.vocab_size, hidden), "model.norm.weight": (hidden,)}
         if not self.has_tied_embeddings:

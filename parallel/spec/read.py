@@ -7,6 +7,7 @@ from typing import Any
 from parallel.errors import UnsupportedModel
 from parallel.spec.decoder import DecoderConfig
 from parallel.spec.layer import LayerShape, MoEShape
+from parallel.spec.published.read import read_scheme
 from parallel.spec.rope import read_rope
 
 REQUIRED = (
@@ -23,7 +24,6 @@ Supported = dict[str, tuple[Any, ...]]
 SUPPORTED: Supported = {
     "hidden_act": ("silu",),
     "use_sliding_window": (False, None),
-    "quantization_config": (None,),
     "mlp_bias": (False, None),
 }
 
@@ -59,6 +59,10 @@ def read_decoder(
         has_qk_norm=has_qk_norm,
         norm_eps=hf_config.get("rms_norm_eps", 1e-6),
     )
+    scheme = read_scheme(hf_config)
+    if moe is not None and scheme is not None and (scheme.shuffles or scheme.kind == "w8a8"):
+        what = "inputs in order of their groups (act-order)" if scheme.shuffles else "inputs rounded to 8 bits"
+        raise UnsupportedModel(f"config.json: experts with {what} are not computed ({scheme.name})")
     rope = read_rope(hf_config)
     return DecoderConfig(
         vocab_size=hf_config["vocab_size"],
@@ -70,6 +74,7 @@ def read_decoder(
         moe=moe,
         sparse_step=_sparse_step(hf_config) if moe is not None else 1,
         dense_layers=_dense_layers(hf_config, num_layers) if moe is not None else frozenset(),
+        scheme=scheme,
     )
 
 

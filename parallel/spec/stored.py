@@ -6,12 +6,15 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from parallel.spec.decoder import EMBEDDING, Shapes
+from parallel.spec.decoder import EMBEDDING
+from parallel.spec.published.scheme import Form, Shape
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 BODY = "model."
 FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}  # by safetensors' names
+DTYPE_BYTES = FLOAT_BYTES | {"I64": 8, "I32": 4, "I8": 1, "U8": 1, "F8_E4M3": 1}
+Forms = Mapping[str, Form] | Mapping[str, Shape]  # a shape alone: of floating point
 
 Tensor = TypeVar("Tensor")
 
@@ -36,27 +39,36 @@ def as_the_model_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {BODY + name: tensor for name, tensor in tensors.items()}
 
 
-def complaint(folder: Path, tensors: Mapping[str, Stored], shapes: Shapes, unused: Set[str]) -> str | None:
-    """What is wrong, naming file and tensor; None if exactly the tensors of `shapes` exist, as
-    floating point. Those of `unused` may exist too.
+def complaint(folder: Path, tensors: Mapping[str, Stored], forms: Forms, unused: Set[str]) -> str | None:
+    """What is wrong, naming file and tensor; None if exactly the tensors of `forms` exist. Those of
+    `unused` may exist too.
     """
     for name, tensor in tensors.items():
-        if name not in unused and (wrong := _wrong(name, tensor, shapes)) is not None:
+        if name not in unused and (wrong := _wrong(name, tensor, forms)) is not None:
             return wrong
-    for name in shapes:
+    for name in forms:
         if name not in tensors:
             return f"{folder}: tensor {name} is in none of the safetensors files"
-    return _mixed_halves({name: tensor for name, tensor in tensors.items() if name in shapes})
+    weights = {name: tensor for name, tensor in tensors.items() if name in forms}
+    return _mixed_halves({name: tensor for name, tensor in weights.items() if not _is_scale(name)})
 
 
-def _wrong(name: str, tensor: Stored, shapes: Shapes) -> str | None:
-    if name not in shapes:
+def _wrong(name: str, tensor: Stored, forms: Forms) -> str | None:
+    form = forms.get(name)
+    if form is None:
         return f"{tensor.path}: the model has no tensor {name}"
-    if tensor.shape != shapes[name]:
-        return f"{tensor.path}: {name} has shape {list(tensor.shape)}, not {list(shapes[name])}"
-    if tensor.dtype not in FLOAT_BYTES:
-        return f"{tensor.path}: {name} is {tensor.dtype}; weights may be {', '.join(FLOAT_BYTES)}"
+    if not isinstance(form, Form):
+        form = Form(form)
+    if tensor.shape != form.shape and tensor.shape not in form.others:
+        return f"{tensor.path}: {name} has shape {list(tensor.shape)}, not {list(form.shape)}"
+    if tensor.dtype not in form.dtypes:
+        return f"{tensor.path}: {name} is {tensor.dtype}; weights may be {', '.join(form.dtypes)}"
     return None
+
+
+def _is_scale(name: str) -> bool:
+    """Of a quantized weight, in whatever float type its packer likes."""
+    return name.rsplit(".", 1)[-1] in ("scales", "weight_scale", "weight_scale_inv", "input_scale")
 
 
 def _mixed_halves(tensors: Mapping[str, Stored]) -> str | None:

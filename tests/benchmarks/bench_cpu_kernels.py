@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from ops import EMBEDDING_QUANTIZATION, cpu
-from ops.cpu.matmul.linear import PackedWeight
+from ops.cpu.matmul.packed import PackedWeight
 from ops.interface import AttentionMetadata
+from ops.published import PublishedKind, PublishedWeight
 from tests.benchmarks.floors import Probe
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE, VOCAB = 896, 24, 14, 2, 64, 4864, 151_936
@@ -29,6 +30,13 @@ QKV = (HEADS + 2 * KV_HEADS) * HEAD_DIM
 LEAVES = 2  # the largest power of two up to 8 that divides the heads
 BLOCK = 16
 QUANTIZATIONS = (None, "int8", "int4")
+# Checkpoints that were published quantized, and the kind and group of their weights.
+PUBLISHED: dict[str, tuple[PublishedKind, int]] = {
+    "W4A16": ("int4", 128),
+    "W8A16": ("int8", 128),
+    "W8A8": ("w8a8", HIDDEN * INTERMEDIATE),
+    "FP8": ("fp8", 128),
+}
 ANY = "any"  # quantization of a kernel that has no weight to be quantized
 UNCACHED = 128 << 20  # bytes of weights and caches that pass by before one is read again
 
@@ -71,7 +79,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument(
-        "--quantization", nargs="*", choices=[str(name) for name in QUANTIZATIONS], default=["None", "int8", "int4"]
+        "--quantization",
+        nargs="*",
+        choices=[str(name) for name in (*QUANTIZATIONS, *PUBLISHED)],
+        default=["None", "int8", "int4"],
     )
     parser.add_argument("--only", default="", help="batches whose name contains this")
     arguments = parser.parse_args()
@@ -81,7 +92,7 @@ def main() -> None:
     with torch.inference_mode():
         for batch in BATCHES:
             if arguments.only in batch.name:
-                quantizations = [name for name in QUANTIZATIONS if str(name) in arguments.quantization]
+                quantizations = [name for name in (*QUANTIZATIONS, *PUBLISHED) if str(name) in arguments.quantization]
                 print_batch(batch, quantizations, probe, arguments.repeats)
 
 
@@ -115,7 +126,7 @@ def print_batch(batch: Batch, quantizations: Sequence[str | None], probe: Probe,
 
 
 def head_quantization(quantization: str | None) -> str | None:
-    return quantization and EMBEDDING_QUANTIZATION
+    return EMBEDDING_QUANTIZATION if quantization in ("int8", "int4") else None
 
 
 def kernels(batch: Batch, quantizations: Sequence[str | None]) -> Iterator[Kernel]:
@@ -192,15 +203,29 @@ def linear(
     quantization: str | None,
     per_step: int = LAYERS,
 ) -> Kernel:
-    weight = torch.randn(out, width).mul_(0.02).bfloat16()
-    copies = [prepare(weight, quantization=quantization)]
+    plain = torch.randn(out, width).mul_(0.02).bfloat16()
+    weight, quantize = (
+        (published(quantization, out, width), None) if quantization in PUBLISHED else (plain, quantization)
+    )
+    copies = [prepare(weight, quantization=quantize)]
     num_bytes = copies[0].data.numel()  # as packed
-    copies += [prepare(weight, quantization=quantization) for _ in range(1, UNCACHED // num_bytes)]
+    copies += [prepare(weight, quantization=quantize) for _ in range(1, UNCACHED // num_bytes)]
     weights = itertools.cycle(copies)
     x = torch.randn(rows, width).bfloat16()
     calls = ((lambda weight=weight: op(x, weight)) for weight in weights)
     name = f"{name} {quantization or ''}"
-    return Kernel(name, calls, num_bytes, 2 * rows * weight.numel(), per_step, quantization)
+    return Kernel(name, calls, num_bytes, 2 * rows * plain.numel(), per_step, quantization)
+
+
+def published(name: str, out: int, width: int) -> PublishedWeight:
+    """Random codes; zero points too where they are of four bits."""
+    kind, group = PUBLISHED[name]
+    groups = (torch.arange(width) // group).int()
+    num_groups = int(groups[-1]) + 1
+    codes = torch.randint(0, 16 if kind == "int4" else 120, (out, width), dtype=torch.uint8)
+    zeros = torch.randint(0, 16, (out, num_groups)) if kind == "int4" else torch.full((out, num_groups), 128)
+    scales = torch.rand(out, num_groups) / 1000
+    return PublishedWeight(kind, torch.bfloat16, codes, None if kind == "fp8" else zeros.short(), scales, groups)
 
 
 def attention(batch: Batch) -> Iterator[Kernel]:

@@ -26,3 +26,6 @@ class TensorWeights:
     def read(self, name: str, rows: slice, columns: slice | None = None) -> Tensor:
         part = self.tensors[name][rows if columns is None else (rows, columns)]
         return part.to(self.dtype).clone()
+
+    def linear(self, name: str, rows: slice, columns: slice | None = None) -> Tensor:
+        return self.read(f"{name}.weight", rows, columns)

@@ -3,53 +3,26 @@ linear_tree.
 """
 
 import ctypes
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ops.checks import check_gate_up, check_leaves
-from ops.cpu.arena import Arena
 from ops.cpu.checks import sizes
 from ops.cpu.library import dtype_number, library
-from ops.interface import Quantization, check_shape
+from ops.cpu.matmul.int8 import PRODUCT8, int8_linear, pack_int8
+from ops.cpu.matmul.packed import Description, PackedWeight, arena
+from ops.cpu.matmul.published import ordered, pack_published
+from ops.interface import Quantization, Weight, check_shape
+from ops.published import PublishedWeight
 
 _CODES = {None: 0, "int8": 1, "int4": 2}  # Codes of src/quantized.h
 _COMPACT = 4  # as there
 _QUAD = 4  # as there
-_arena = Arena()
-_SAME_DTYPE, _SUM_FLOAT32, _SILU_MUL = range(3)
+SAME_DTYPE, SUM_FLOAT32, SILU_MUL = range(3)
 
 
-class _PackedWeight(ctypes.Structure):
-    """PackedWeight of src/linear.h."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("out_features", ctypes.c_int64),
-        ("in_features", ctypes.c_int64),
-        ("leaves", ctypes.c_int64),
-        ("dtype", ctypes.c_int32),
-        ("gated", ctypes.c_int32),
-        ("codes", ctypes.c_int32),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class PackedWeight:
-    """A weight in the kernels' layout; the one it was made from may be freed."""
-
-    dtype: torch.dtype
-    out_features: int
-    in_features: int
-    num_leaves: int
-    padding: int  # zeros after each leaf: bfloat16 is multiplied in pairs, and codes are stored in fours
-    data: Tensor  # owns the memory
-    address: int  # of `description`
-    description: _PackedWeight
-
-
-def prepare_linear(weight: Tensor, quantization: Quantization | None = None) -> PackedWeight:
+def prepare_linear(weight: Weight, quantization: Quantization | None = None) -> PackedWeight:
     """weight [out, in] dtype."""
     return _pack(weight, 1, quantization, gated=False)
 
@@ -59,13 +32,13 @@ def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) 
     return _pack(weight, 1, quantization, gated=False)
 
 
-def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> PackedWeight:
+def prepare_gate_up(weight: Weight, quantization: Quantization | None = None) -> PackedWeight:
     """weight [2 * I, D] dtype, gate's rows first."""
     check_gate_up(weight)
     return _pack(weight, 1, quantization, gated=True)
 
 
-def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> PackedWeight:
+def prepare_tree_linear(weight: Weight, num_leaves: int, quantization: Quantization | None = None) -> PackedWeight:
     """weight [out, in] dtype; `in` is cut into num_leaves (a power of two up to 128) equal
     leaves.
     """
@@ -79,24 +52,24 @@ def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
     """
     if bias is not None:
         check_shape("bias", bias, (weight.out_features,), weight.dtype)
-    return _multiply(x, weight, bias, _SAME_DTYPE, weight.dtype)
+    return multiply(x, weight, bias, SAME_DTYPE, weight.dtype)
 
 
 def linear_float32(x: Tensor, weight: PackedWeight) -> Tensor:
     """x [T, in] dtype -> [T, out] float32."""
-    return _multiply(x, weight, None, _SUM_FLOAT32, torch.float32)
+    return multiply(x, weight, None, SUM_FLOAT32, torch.float32)
 
 
 def gate_up_silu(x: Tensor, weight: PackedWeight) -> Tensor:
     """silu(x @ gate.T) * (x @ up.T); x [T, D] dtype -> [T, I] dtype."""
-    return _multiply(x, weight, None, _SILU_MUL, weight.dtype)
+    return multiply(x, weight, None, SILU_MUL, weight.dtype)
 
 
 def linear_tree(x: Tensor, weight: PackedWeight) -> Tensor:
     """x [T, in] dtype -> [T, out] float32: the leaves' products, added pairwise as a balanced
     binary tree.
     """
-    return _multiply(x, weight, None, _SUM_FLOAT32, torch.float32)
+    return multiply(x, weight, None, SUM_FLOAT32, torch.float32)
 
 
 def embedding(ids: Tensor, weight: PackedWeight) -> Tensor:
@@ -115,14 +88,18 @@ def embedding(ids: Tensor, weight: PackedWeight) -> Tensor:
     return result[:, : weight.in_features].contiguous() if weight.padding else result
 
 
-def _multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int, dtype: torch.dtype) -> Tensor:
-    if (output == _SILU_MUL) != bool(weight.description.gated):
+def multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int, dtype: torch.dtype) -> Tensor:
+    """x [T, in] dtype -> [T, out], of the kernel's kind of output."""
+    if (output == SILU_MUL) != bool(weight.description.gated):
         raise ValueError("a weight of prepare_gate_up is for gate_up_silu, and no other is")
     num_rows, _ = sizes("x", x, 2)
     check_shape("x", x, (num_rows, weight.in_features), weight.dtype)
     if weight.padding:
-        x = _pad_leaves(x, weight.num_leaves, weight.padding)
+        x = pad_leaves(x, weight.num_leaves, weight.padding)
+    x = ordered(x, weight)
     result = torch.empty((num_rows, weight.out_features), dtype=dtype)
+    if weight.description.codes == PRODUCT8:
+        return int8_linear(x, weight, bias, output, result)
     library().squadron_linear(
         weight.address,
         x.data_ptr(),
@@ -135,12 +112,16 @@ def _multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int,
     return result
 
 
-def _pack(weight: Tensor, num_leaves: int, quantization: Quantization | None, *, gated: bool) -> PackedWeight:
+def _pack(weight: Weight, num_leaves: int, quantization: Quantization | None, *, gated: bool) -> PackedWeight:
+    if isinstance(weight, PublishedWeight):
+        if weight.kind == "w8a8":
+            return pack_int8(weight, num_leaves, gated=gated)
+        return pack_published(weight, num_leaves, gated=gated)
     rows, in_features = sizes("weight", weight, 2)
     step = _QUAD if quantization else 4 // weight.element_size()
     padding = -(in_features // num_leaves) % step
-    source = _pad_leaves(weight, num_leaves, padding) if padding else weight
-    description = _PackedWeight(
+    source = pad_leaves(weight, num_leaves, padding) if padding else weight
+    description = Description(
         out_features=rows // 2 if gated else rows,
         in_features=source.shape[1],
         leaves=num_leaves,
@@ -161,20 +142,20 @@ def _pack(weight: Tensor, num_leaves: int, quantization: Quantization | None, *,
     )
 
 
-def _pack_as(description: _PackedWeight, source: Tensor) -> Tensor | None:
+def _pack_as(description: Description, source: Tensor) -> Tensor | None:
     """The data packed as described; None if that is impossible, for example if it has too many
     exponents to be compact.
     """
     address = ctypes.addressof(description)
-    data = _arena.take(library().squadron_packed_bytes(address))
+    data = arena.take(library().squadron_packed_bytes(address))
     description.data = data.data_ptr()
     if library().squadron_pack(address, source.data_ptr(), torch.get_num_threads()) == 0:
         return data
-    _arena.give_back(data)
+    arena.give_back(data)
     return None
 
 
-def _pad_leaves(x: Tensor, num_leaves: int, padding: int) -> Tensor:
+def pad_leaves(x: Tensor, num_leaves: int, padding: int) -> Tensor:
     """x [rows, in] with `padding` zeros after each leaf."""
     leaves = x.view(x.shape[0], num_leaves, -1)
     return torch.nn.functional.pad(leaves, (0, padding)).view(x.shape[0], -1)

@@ -12,8 +12,10 @@ from torch import Tensor
 from ops.checks import check_expert_leaves, gated_sizes, route_sizes
 from ops.cpu.checks import sizes
 from ops.cpu.library import library
-from ops.cpu.matmul.linear import PackedWeight, prepare_gate_up, prepare_linear
-from ops.interface import Quantization, check_shape
+from ops.cpu.matmul.int8 import PRODUCT8
+from ops.cpu.matmul.linear import prepare_gate_up, prepare_linear
+from ops.cpu.matmul.packed import PackedWeight
+from ops.interface import Quantization, Weight, check_shape
 
 _MULTIPLES = {
     None: "odd numbers are not computed in bfloat16",
@@ -35,7 +37,7 @@ class Experts:
 
 
 def prepare_experts(
-    experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int, quantization: Quantization | None = None
+    experts: Iterable[tuple[Weight, Weight]], first: int, num_leaves: int, quantization: Quantization | None = None
 ) -> Experts:
     """Each one's gate and up [2 * I, D] dtype and down [D, I], of the same even sizes; their number
     is a multiple of leaves.
@@ -54,6 +56,10 @@ def prepare_experts(
             raise ValueError(f"experts of {hidden} and {inner} columns: one takes and gives {list(found)}")
         if up.padding or output.padding:
             raise ValueError(f"experts of {hidden} and {inner} columns: {_MULTIPLES[quantization]}")
+        if PRODUCT8 in (up.description.codes, output.description.codes):
+            raise ValueError("experts whose inputs are rounded to 8 bits are not computed")
+        if up.order is not None or output.order is not None:
+            raise ValueError("experts whose inputs are not in order of their groups (act-order) are not computed")
     addresses = ctypes.c_void_p * len(gate_up)
     return Experts(
         gate_up,

@@ -26,12 +26,41 @@ SQUADRON_API int32_t squadron_pack(const squadron::PackedWeight* weight, const v
 SQUADRON_API int64_t squadron_unpack_rows(const squadron::PackedWeight* weight, const int32_t* ids, int64_t count,
                                           float* out, int32_t threads);
 
+// --- published.cpp -----------------------------------------------------------------------------------------------------
+
+// offsets [leaves + 1] <- of a weight of published codes, from its runs.
+SQUADRON_API void squadron_published_offsets(const squadron::PackedWeight* weight, int64_t* offsets);
+
+// weight.data <- codes [rows, in_features], zeros (or null) and scales [rows, num_groups]; groups: of each run.
+SQUADRON_API void squadron_pack_published(const squadron::PackedWeight* weight, const uint8_t* codes, const int16_t* zeros,
+                                          const float* scales, int64_t num_groups, const int32_t* groups, int32_t threads);
+
+// x [rows, in] -> out [rows, width]: columns order [width] of x, zeros where it is negative.
+SQUADRON_API void squadron_gather(const void* x, const int32_t* order, void* out, int64_t rows, int64_t in, int64_t width,
+                                  int32_t dtype, int32_t threads);
+
 // --- linear.cpp --------------------------------------------------------------------------------------------------------
 
 // x [rows, in_features] dtype; bias [out_features] dtype or null. output 0: out [rows, out_features] dtype;
 // 1: float32; 2: silu(gate) * up of a gated weight, dtype.
 SQUADRON_API void squadron_linear(const squadron::PackedWeight* weight, const void* x, int64_t rows, const void* bias,
                                   void* out, int32_t output, int32_t threads);
+
+// --- int8_linear.cpp ---------------------------------------------------------------------------------------------------
+
+// offsets [leaves + 1] <- of a weight of PRODUCT8; weight.data <- codes [rows, in_features], scales [rows].
+SQUADRON_API void squadron_int8_offsets(const squadron::PackedWeight* weight, int64_t* offsets);
+SQUADRON_API void squadron_pack_int8(const squadron::PackedWeight* weight, const int8_t* codes, const float* scales,
+                                     int32_t threads);
+
+// x [rows, in] dtype -> codes [rows, in], of which 128 is zero, and scales [rows, leaves]: `scale`, or if that is 0 the one by which
+// the leaf's largest magnitude is 127.
+SQUADRON_API void squadron_encode_rows(const void* x, int64_t rows, int64_t in, int64_t leaves, float scale, uint8_t* codes,
+                                       float* scales, int32_t dtype, int32_t threads);
+
+// As squadron_linear, on what squadron_encode_rows made of x.
+SQUADRON_API void squadron_int8_linear(const squadron::PackedWeight* weight, const uint8_t* x, const float* scales,
+                                       int64_t rows, const void* bias, void* out, int32_t output, int32_t threads);
 
 // --- activation.cpp, norm.cpp ------------------------------------------------------------------------------------------
 

@@ -7,18 +7,17 @@
 #include <type_traits>
 
 #include "api.h"
+#include "finish.h"
 #include "linear.h"
+#include "published.h"
 #include "threads.h"
 
 namespace squadron {
 namespace {
 
-enum Output : int32_t { SAME_DTYPE = 0, SUM_FLOAT32 = 1, SILU_MUL = 2 };
-
 constexpr int64_t CACHED_BYTES = 512 << 10;  // of x, kept in a core's second-level cache while all panels pass by
 // How long another thread takes for a panel, at the most.
 constexpr int64_t PATIENCE_NS = 10'000, BYTES_PER_NS = 5;
-constexpr int MAX_TREE_DEPTH = 8;            // 128 leaves
 
 template <class T>
 constexpr bool IS_COMPACTED = CAN_COMPACT && std::is_same_v<T, bfloat16>;
@@ -28,27 +27,36 @@ struct Linear {
     const PackedWeight& weight;
     const T* x;
     int64_t rows;
-    const T* bias;  // or null
-    void* out;
-    Output output;
+    Result<T> result;
 
     const char* panel_data(int64_t panel) const { return (const char*)weight.data + panel * weight.panel_bytes(); }
     // Of a leaf: what one step over k takes is tile.h's, or a pair of codes.
     int64_t steps() const { return weight.leaf_length() / (weight.codes == PLAIN ? STEP<T> : 2); }
     int64_t tile_height() const { return weight.codes == PLAIN ? TILE_ROWS<T> : QUANTIZED_ROWS; }
+    // Of the leaf that takes most.
     int64_t unpacked_leaf_bytes() const {
         const int64_t length = weight.leaf_length();
+        if (is_published(weight.codes)) return most_runs() * HEADER_BYTES + length / 2 * (int64_t)sizeof(PairColumns<T>);
         return weight.codes == COMPACT ? length * TILE_COLUMNS * (int64_t)sizeof(T) : leaf_bytes<UNPACKED, T>(length);
     }
+    bool is_unpacked_at_once() const { return weight.codes == INT8 || is_published(weight.codes); }
+    int64_t most_runs() const;
     int64_t row_blocks() const;
     bool is_one_tile() const { return rows <= tile_height(); }
     void multiply_panel(int64_t panel, Range block, int64_t next_panel, Piece& piece) const;
     Ahead part_of(int64_t panel, int64_t i, int64_t parts) const;
     void unpack(int64_t panel, char* target) const;
     void sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_unpacked, Ahead ahead, Piece& piece) const;
-    void multiply(const T* a, int64_t rows, const char* leaf, char* unpacked, bool is_unpacked, float* sums, Ahead ahead) const;
-    void finish(const float* sums, int64_t panel, Range tile) const;
+    void multiply(const T* a, int64_t rows, int64_t leaf, const char* data, char* unpacked, bool is_unpacked, float* sums, Ahead ahead) const;
 };
+
+template <class T>
+int64_t Linear<T>::most_runs() const {
+    int64_t most = 0;
+    for (int64_t leaf = 0; leaf < weight.leaves; leaf++)
+        most = std::max<int64_t>(most, weight.leaf_runs[leaf + 1] - weight.leaf_runs[leaf]);
+    return most;
+}
 
 // As many as it takes for one of them to stay in the cache.
 template <class T>
@@ -66,12 +74,12 @@ template <class T>
 void Linear<T>::multiply_panel(int64_t panel, Range block, int64_t next_panel, Piece& piece) const {
     const int64_t count = block.end - block.begin, tiles = (count + tile_height() - 1) / tile_height();
     char* unpacked = nullptr;
-    if ((weight.codes == INT8 || weight.codes == COMPACT) && tiles > 1)
+    if ((is_unpacked_at_once() || weight.codes == COMPACT) && tiles > 1)
         unpacked = (char*)scratch(weight.leaves * unpacked_leaf_bytes() / sizeof(float));
-    if (weight.codes == INT8 && tiles > 1) unpack(panel, unpacked);
+    if (is_unpacked_at_once() && tiles > 1) unpack(panel, unpacked);
     for (int64_t i = 0; i < tiles; i++) {
         const Range part = share(count, (int)i, (int)tiles);
-        const bool fetches = tiles > 1 && next_panel >= 0, is_unpacked = unpacked != nullptr && (weight.codes == INT8 || i > 0);
+        const bool fetches = tiles > 1 && next_panel >= 0, is_unpacked = unpacked != nullptr && (is_unpacked_at_once() || i > 0);
         sum_leaves(panel, {block.begin + part.begin, block.begin + part.end}, unpacked, is_unpacked,
                    fetches ? part_of(next_panel, i, tiles) : Ahead{}, piece);
     }
@@ -86,62 +94,50 @@ Ahead Linear<T>::part_of(int64_t panel, int64_t i, int64_t parts) const {
 
 template <class T>
 void Linear<T>::unpack(int64_t panel, char* target) const {
-    const int64_t length = weight.leaf_length(), bytes = weight.panel_bytes() / weight.leaves;
-    for (int64_t leaf = 0; leaf < weight.leaves; leaf++, target += unpacked_leaf_bytes())
-        unpack_leaf<T>(panel_data(panel) + leaf * bytes, length, target);
+    const int64_t length = weight.leaf_length(), bytes = unpacked_leaf_bytes();
+    for (int64_t leaf = 0; leaf < weight.leaves; leaf++, target += bytes) {
+        const char* data = panel_data(panel) + weight.leaf_offset(leaf);
+        if (weight.codes == INT8)
+            unpack_leaf<T>(data, length, target);
+        else
+            unpack_runs<T>((Codes)weight.codes, data, weight.runs + weight.leaf_runs[leaf],
+                           weight.leaf_runs[leaf + 1] - weight.leaf_runs[leaf], target);
+    }
 }
 
-// The balanced tree as a stack: leaf n closes as many subtrees as n has trailing ones.
 template <class T>
 void Linear<T>::sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_unpacked, Ahead ahead, Piece& piece) const {
     alignas(64) float sums[MAX_TREE_DEPTH][std::max(TILE_ROWS<T>, QUANTIZED_ROWS) * TILE_COLUMNS];
     const int64_t length = weight.leaf_length(), tile_rows = tile.end - tile.begin;
-    const int64_t bytes = weight.panel_bytes() / weight.leaves, unpacked_bytes = unpacked != nullptr ? unpacked_leaf_bytes() : 0;
+    const int64_t unpacked_bytes = unpacked != nullptr ? unpacked_leaf_bytes() : 0;
     int depth = 0;
     for (int64_t leaf = 0; leaf < weight.leaves; leaf++, unpacked += unpacked_bytes, ahead.data += steps() * ahead.step_bytes) {
         const T* a = x + tile.begin * weight.in_features + leaf * length;
-        multiply(a, tile_rows, panel_data(panel) + leaf * bytes, unpacked, is_unpacked, sums[depth], ahead);
-        for (int64_t n = leaf; n & 1; n >>= 1, depth--)
-            for (int64_t i = 0; i < tile_rows * TILE_COLUMNS; i += LANES)
-                store(sums[depth - 1] + i, load(sums[depth - 1] + i) + load(sums[depth] + i));
-        depth++;
+        multiply(a, tile_rows, leaf, panel_data(panel) + weight.leaf_offset(leaf), unpacked, is_unpacked, sums[depth], ahead);
+        close_subtrees(sums, leaf, tile_rows, depth);
     }
-    if (piece.may_write()) finish(sums[0], panel, tile);
+    if (piece.may_write()) result.finish(weight, sums[0], panel, tile);
 }
 
 // Rows of a leaf. unpacked: null, what others have unpacked, or where a compact leaf is left as plain for others.
 template <class T>
-void Linear<T>::multiply(const T* a, int64_t rows, const char* leaf, char* unpacked, bool is_unpacked, float* sums,
-                         Ahead ahead) const {
+void Linear<T>::multiply(const T* a, int64_t rows, int64_t leaf, const char* data, char* unpacked, bool is_unpacked,
+                         float* sums, Ahead ahead) const {
     const int64_t lda = weight.in_features, length = weight.leaf_length();
+    if (is_published(weight.codes)) {
+        const int64_t first = weight.leaf_runs[leaf], count = weight.leaf_runs[leaf + 1] - first;
+        return multiply_runs(is_unpacked ? UNPACKED : (Codes)weight.codes, rows, a, lda, is_unpacked ? unpacked : data,
+                             weight.runs + first, count, sums, ahead);
+    }
     if constexpr (IS_COMPACTED<T>)
         if (weight.codes == COMPACT && !is_unpacked)
-            return multiply_compact(rows, a, lda, leaf, length, sums, (bfloat16*)unpacked, ahead);
+            return multiply_compact(rows, a, lda, data, length, sums, (bfloat16*)unpacked, ahead);
     if (weight.codes == PLAIN || weight.codes == COMPACT)
-        multiply_tile(rows, a, lda, (const T*)(is_unpacked ? unpacked : leaf), steps(), sums, TILE_COLUMNS, false, ahead);
+        multiply_tile(rows, a, lda, (const T*)(is_unpacked ? unpacked : data), steps(), sums, TILE_COLUMNS, false, ahead);
     else if (is_unpacked)
         multiply_leaf(UNPACKED, rows, a, lda, unpacked, length, sums, ahead);
     else
-        multiply_leaf((Codes)weight.codes, rows, a, lda, leaf, length, sums, ahead);
-}
-
-template <class T>
-void Linear<T>::finish(const float* sums, int64_t panel, Range tile) const {
-    const int64_t width = weight.out_features, first = panel * weight.columns_per_panel();
-    for (int64_t row = tile.begin; row < tile.end; row++, sums += TILE_COLUMNS) {
-        if (output == SILU_MUL) {
-            store((T*)out + row * width + first, silu(load(sums)) * load(sums + LANES), width - first);
-            continue;
-        }
-        for (int64_t column = first; column < std::min(width, first + TILE_COLUMNS); column += LANES) {
-            Vec value = load(sums + column - first);
-            if (bias != nullptr) value += load(bias + column, width - column);
-            if (output == SAME_DTYPE)
-                store((T*)out + row * width + column, value, width - column);
-            else
-                store((float*)out + row * width + column, value, width - column);
-        }
-    }
+        multiply_leaf((Codes)weight.codes, rows, a, lda, data, length, sums, ahead);
 }
 
 // A piece is a panel of a row block, in order of blocks.
@@ -164,6 +160,6 @@ SQUADRON_API void squadron_linear(const PackedWeight* weight, const void* x, int
     if (rows == 0) return;
     with_dtype(weight->dtype, [&](auto type) {
         using T = decltype(type);
-        run(Linear<T>{*weight, (const T*)x, rows, (const T*)bias, out, (Output)output}, threads);
+        run(Linear<T>{*weight, (const T*)x, rows, {(const T*)bias, out, (Output)output}}, threads);
     });
 }

@@ -20,15 +20,24 @@ struct PackedWeight {
     int64_t out_features, in_features, leaves;
     int32_t dtype;  // of x, and of the weight itself if it is not quantized
     int32_t gated, codes;
+    // Of published codes (published.h): the lengths of all runs, the first run of each leaf and the end, and where in a panel
+    // the leaves' bytes begin.
+    const int32_t *runs, *leaf_runs;
+    const int64_t* leaf_offsets;
 
     int64_t columns_per_panel() const { return gated ? TILE_COLUMNS / 2 : TILE_COLUMNS; }
     int64_t panels() const { return (out_features + columns_per_panel() - 1) / columns_per_panel(); }
     int64_t panel_size() const { return in_features * TILE_COLUMNS; }  // elements
     int64_t leaf_length() const { return in_features / leaves; }
     int64_t panel_bytes() const {
+        if (leaf_offsets != nullptr) return leaf_offsets[leaves];
         if (codes == COMPACT) return leaves * compact_leaf_bytes(leaf_length());
         if (codes != PLAIN) return leaves * leaf_bytes((Codes)codes, leaf_length());
         return panel_size() * (dtype == BFLOAT16 ? 2 : 4);
+    }
+
+    int64_t leaf_offset(int64_t leaf) const {
+        return leaf_offsets != nullptr ? leaf_offsets[leaf] : leaf * (panel_bytes() / leaves);
     }
 
     // Which row of the weight stands in a panel's column; -1: none.

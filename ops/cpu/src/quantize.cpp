@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "linear.h"
+#include "published.h"
 
 namespace squadron {
 namespace {
@@ -67,19 +68,6 @@ float quantize_group(Codes kind, const float* values, float* codes) {
     const float scale = to_bfloat16(std::fabs(peak) / 127.0f);
     encode(values, scale, -127.0f, 127.0f, codes);
     return scale;
-}
-
-// Where in a group's codes one is: its byte, and for INT4 the first of its four bits.
-struct Place {
-    int64_t byte;
-    int shift;
-};
-
-Place place_of(Codes kind, int64_t k, int column) {
-    const int half = column / LANES, lane = column % LANES;
-    if (kind == INT8) return {k / 2 * VECTOR_BYTES + lane / 4 * 16 + half * 8 + lane % 4 * 2 + k % 2, 0};
-    const int nibble = (int)(k / 2 % 2) * 2 + half;
-    return {k / QUAD * VECTOR_BYTES + lane * 4 + k % 2 * 2 + nibble / 2, nibble % 2 * 4};
 }
 
 }  // namespace

@@ -14,8 +14,9 @@ namespace squadron {
 
 struct PackedWeight;
 
-// UNPACKED: in place of each step's codes what load_columns has made of them, for several tiles to read. COMPACT is compact.h's.
-enum Codes : int32_t { PLAIN = 0, INT8 = 1, INT4 = 2, UNPACKED = 3, COMPACT = 4 };
+// UNPACKED: in place of each step's codes what load_columns has made of them, for several tiles to read. COMPACT is compact.h's;
+// from ZERO4 on they are published.h's: four bits with zero points, eight bits without and with, float8. PRODUCT8 is int8_linear.cpp's.
+enum Codes : int32_t { PLAIN = 0, INT8 = 1, INT4 = 2, UNPACKED = 3, COMPACT = 4, ZERO4 = 5, SYM8 = 6, ZERO8 = 7, FLOAT8 = 8, PRODUCT8 = 9 };
 
 constexpr int64_t GROUP = 64;  // k that share a scale; a leaf's length is a multiple of QUAD
 constexpr int64_t QUAD = 4;

@@ -1,8 +1,8 @@
 """Linear layers: weights are kept as float32, so that products of any model dtype are summed in
 float32.
 
-Quantized weights are kept as the numbers that their codes represent. Inputs of a float8 weight are
-rounded likewise.
+Quantized weights are kept as the numbers that their codes represent. Inputs of a weight that was
+quantized to float8 here are rounded likewise. Of a published weight only w8a8 has rounded inputs.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ops.checks import check_leaves
-from ops.interface import Quantization, check_shape
+from ops.checks import check_leaves, check_weight
+from ops.interface import Quantization, Weight, check_shape
+from ops.published import PublishedWeight
 from ops.reference.matmul.float8 import rounded
+from ops.reference.matmul.int8 import Int8Weight, int8_linear
 from ops.reference.matmul.quantization import quantize
 from ops.tree import add_tree
 
@@ -29,26 +31,34 @@ class Float8Weight:
         return self.weight.shape
 
 
-Prepared = Tensor | Float8Weight
+Prepared = Tensor | Float8Weight | Int8Weight
 
 
-def stored(weight: Tensor, quantization: Quantization | None, num_leaves: int = 1) -> Prepared:
+def stored(weight: Weight, quantization: Quantization | None, num_leaves: int = 1) -> Prepared:
     """weight [out, in] -> what it stands for, [out, in] float32 and contiguous (no copy if it is so
     already).
     """
+    if isinstance(weight, PublishedWeight):
+        return Int8Weight.of(weight) if weight.kind == "w8a8" else weight.numbers()
     numbers = quantize(weight, quantization, num_leaves)
     return Float8Weight(numbers) if quantization == "fp8" else numbers
 
 
-def operands(x: Tensor, weight: Prepared) -> tuple[Tensor, Tensor]:
-    """x [T, in] dtype and the weight as numbers that are multiplied, float32."""
+def multiply(x: Tensor, weight: Prepared, bias: Tensor | None = None) -> Tensor:
+    """x [T, in] dtype times the weight -> [T, out] float32, with bias [out] dtype."""
     check_shape("x", x, (None, weight.shape[1]))
-    return (rounded(x, 1), weight.weight) if isinstance(weight, Float8Weight) else (x.float(), weight)
+    added = None if bias is None else bias.float()
+    if isinstance(weight, Int8Weight):
+        product = int8_linear(x, weight)
+        return product if added is None else product + added
+    if isinstance(weight, Float8Weight):
+        return F.linear(rounded(x, 1), weight.weight, added)
+    return F.linear(x.float(), weight, added)
 
 
-def prepare_linear(weight: Tensor, quantization: Quantization | None = None) -> Prepared:
+def prepare_linear(weight: Weight, quantization: Quantization | None = None) -> Prepared:
     """weight [out, in] dtype."""
-    check_shape("weight", weight, (None, None))
+    check_weight(weight)
     return stored(weight, quantization)
 
 
@@ -60,15 +70,17 @@ def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) 
 def linear(x: Tensor, weight: Prepared, bias: Tensor | None) -> Tensor:
     if bias is not None:
         check_shape("bias", bias, (weight.shape[0],), x.dtype)
-    return F.linear(*operands(x, weight), None if bias is None else bias.float()).to(x.dtype)
+    return multiply(x, weight, bias).to(x.dtype)
 
 
 def linear_float32(x: Tensor, weight: Prepared) -> Tensor:
-    return F.linear(*operands(x, weight))
+    return multiply(x, weight)
 
 
 def embedding(ids: Tensor, weight: Prepared) -> Tensor:
     check_shape("ids", ids, (None,), torch.int32)
+    if isinstance(weight, Int8Weight):
+        raise ValueError("embedding takes a weight of prepare_embedding")
     return F.embedding(ids, weight.weight if isinstance(weight, Float8Weight) else weight)
 
 
@@ -79,11 +91,14 @@ class TreeWeight:
     leaves: list[Prepared]  # [out, in / num_leaves] each
 
 
-def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> TreeWeight:
+def prepare_tree_linear(weight: Weight, num_leaves: int, quantization: Quantization | None = None) -> TreeWeight:
     """weight [out, in] dtype."""
     check_leaves(weight, num_leaves)
-    leaves = weight.split(weight.shape[1] // num_leaves, dim=1)
-    return TreeWeight([stored(leaf.contiguous(), quantization) for leaf in leaves])
+    length = weight.shape[1] // num_leaves
+    parts = [slice(start, start + length) for start in range(0, weight.shape[1], length)]
+    if isinstance(weight, PublishedWeight):
+        return TreeWeight([stored(weight.columns(part), None) for part in parts])
+    return TreeWeight([stored(weight[:, part].contiguous(), quantization) for part in parts])
 
 
 def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ops.checks import check_expert_leaves, gated_sizes, route_sizes
-from ops.interface import Quantization, check_shape
+from ops.interface import Quantization, Weight, check_shape
 from ops.reference.activation import gate_up_silu, prepare_gate_up
 from ops.reference.matmul.linear import Prepared, linear_float32, prepare_linear
 from ops.tree import add_tree
@@ -23,7 +23,7 @@ class Experts:
 
 
 def prepare_experts(
-    experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int, quantization: Quantization | None = None
+    experts: Iterable[tuple[Weight, Weight]], first: int, num_leaves: int, quantization: Quantization | None = None
 ) -> Experts:
     weights = [
         (prepare_gate_up(gate_up, quantization), prepare_linear(down, quantization)) for gate_up, down in experts

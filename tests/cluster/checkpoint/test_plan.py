@@ -136,12 +136,19 @@ def test_a_chat_template_that_does_not_parse_is_refused(checkpoint: Path) -> Non
         plan_of(checkpoint)
 
 
-def test_refuses_quantized_checkpoints(checkpoint: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantization": "int4"}, r"is quantized already \(awq 4-bit\); leave out quantization=int4"),
+        ({"load_format": "dummy"}, "load_format=dummy makes no awq 4-bit weights"),
+        ({"device": "cuda"}, r"awq 4-bit\), which is not computed on GPUs; device=cpu would work"),
+        ({}, "the model has no tensor .*_proj.weight"),
+    ],
+)
+def test_what_a_quantized_checkpoint_cannot_be(checkpoint: Path, options: dict[str, object], message: str) -> None:
     edit(checkpoint, quantization_config={"quant_method": "awq", "bits": 4})
-    with pytest.raises(
-        InvalidConfig, match=r"is quantized already \(config\.json: quantization_config, by awq\).*=int4 or"
-    ):
-        plan_of(checkpoint)
+    with pytest.raises(InvalidConfig, match=message):
+        plan_of(checkpoint, **options)
 
 
 @pytest.mark.parametrize("field", ["rope_scaling", "rope_parameters"])

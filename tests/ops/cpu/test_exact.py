@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ops import cpu
-from ops.cpu.matmul.linear import PackedWeight
+from ops.cpu.matmul.packed import PackedWeight
 from ops.interface import AttentionMetadata, Quantization
 from ops.tree import add_tree
 

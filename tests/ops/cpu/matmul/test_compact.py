@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ops import cpu
-from ops.cpu.matmul.linear import PackedWeight
+from ops.cpu.matmul.packed import PackedWeight
 
 pytestmark = [
     pytest.mark.skipif(cpu.unavailable_reason() is not None, reason=str(cpu.unavailable_reason())),

@@ -1,0 +1,351 @@
+// multiply_runs, unpack_runs, and how published weights are packed.
+#include "published.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "api.h"
+#include "threads.h"
+
+namespace squadron {
+namespace {
+
+constexpr int64_t AHEAD = 2048;  // bytes, as in quantized.cpp
+
+// What the bits of a float8 (e4m3) stand for; without a sign.
+constexpr float float8_value(int bits) {
+    const int exponent = bits >> 3, fraction = bits & 7;
+    float value = (exponent == 0 ? (float)fraction : (float)(8 + fraction)) / 8.0f;
+    for (int i = exponent == 0 ? 1 : exponent; i < 7; i++) value /= 2.0f;
+    for (int i = 7; i < exponent; i++) value *= 2.0f;
+    return value;
+}
+
+struct Float8Values {
+    float values[256] = {};
+    constexpr Float8Values() {
+        for (int i = 0; i < 128; i++) values[i] = float8_value(i), values[i + 128] = -float8_value(i);
+    }
+};
+constexpr Float8Values FLOAT8_VALUES;
+
+// A run's codes as what rows are multiplied with.
+template <Codes codes, class T>
+struct Decoder {
+    Vec zeros[2];
+    const char* data;
+
+    explicit Decoder(const char* run) : data(run + HEADER_BYTES) {
+        const int16_t* points = (const int16_t*)(run + TILE_COLUMNS * sizeof(float));
+        for (int half = 0; half < 2; half++)
+            zeros[half] = to_floats(load_bits<Shorts>(points + half * LANES));
+    }
+    void columns_at(int64_t step, PairColumns<T>& columns) const {
+        for (int half = 0; half < 2; half++) {
+            if (codes == UNPACKED) {
+                const char* vectors = data + (step * 4 + half * 2) * VECTOR_BYTES;
+                columns.first[half] = load_bits<Vec>(vectors);
+                columns.second[half] = load_bits<Vec>(vectors + VECTOR_BYTES);
+            } else if (codes == ZERO4) {
+                const Words words = load_bits<Words>(data + step / 2 * VECTOR_BYTES);
+                const int shift = (int)(step % 2) * 8 + half * 4;
+                columns.first[half] = to_floats((Ints)(words >> shift & 15)) - zeros[half];
+                columns.second[half] = to_floats((Ints)(words >> (16 + shift) & 15)) - zeros[half];
+            } else {
+                Halves pairs;
+                for (int i = 0; i < LANES / 4; i++)
+                    std::memcpy((char*)&pairs + 8 * i, data + step * VECTOR_BYTES + 16 * i + 8 * half, 8);
+                columns.first[half] = of_bytes(pairs & 255, half);
+                columns.second[half] = of_bytes(pairs >> 8, half);
+            }
+        }
+    }
+    Vec of_bytes(Halves bytes, int half) const {
+        if (codes == ZERO8) return to_floats((Shorts)bytes) - zeros[half];
+        if (codes == SYM8) return to_floats((Shorts)(bytes << 8) >> 8);
+        Vec values;
+        for (int lane = 0; lane < LANES; lane++) values[lane] = FLOAT8_VALUES.values[bytes[lane]];
+        return values;
+    }
+};
+
+#if defined(__AVX512BF16__)
+
+constexpr uint16_t bfloat16_bits(float value) {
+    if (value == 0.0f) return 0;
+    const uint16_t sign = value < 0.0f ? 0x8000 : 0;
+    float magnitude = value < 0.0f ? -value : value;
+    int exponent = 127;
+    for (; magnitude >= 2.0f; exponent++) magnitude /= 2.0f;
+    for (; magnitude < 1.0f; exponent--) magnitude *= 2.0f;
+    return (uint16_t)(sign | exponent << 7 | (int)((magnitude - 1.0f) * 128.0f));
+}
+
+// -16 to 15 by their five bits of two's complement.
+struct SmallIntegers {
+    alignas(64) uint16_t bits[32] = {};
+    constexpr SmallIntegers() {
+        for (int i = 0; i < 32; i++) bits[i] = bfloat16_bits((float)(i < 16 ? i : i - 32));
+    }
+};
+constexpr SmallIntegers SMALL_INTEGERS;
+
+// By seven bits, the low bytes and the high ones: float8 without a sign.
+struct Float8Magnitudes {
+    alignas(64) uint8_t low[128] = {}, high[128] = {};
+    constexpr Float8Magnitudes() {
+        for (int i = 0; i < 128; i++) {
+            const uint16_t bits = bfloat16_bits(float8_value(i));
+            low[i] = (uint8_t)bits, high[i] = (uint8_t)(bits >> 8);
+        }
+    }
+};
+constexpr Float8Magnitudes FLOAT8_MAGNITUDES;
+
+template <Codes codes>
+struct Decoder<codes, bfloat16> {
+    __m512i zeros[2];
+    const char* data;
+
+    explicit Decoder(const char* run) : data(run + HEADER_BYTES) {
+        if (codes != ZERO4 && codes != ZERO8) return;
+        const char* points = run + TILE_COLUMNS * sizeof(float);
+        for (int half = 0; half < 2; half++) {
+            const __m512i words = _mm512_cvtepu16_epi32(load_bits<__m256i>(points + half * LANES * 2));
+            const __m512i pairs = _mm512_or_si512(words, _mm512_slli_epi32(words, 16));
+            zeros[half] = codes == ZERO8 ? pairs : _mm512_or_si512(pairs, _mm512_slli_epi32(pairs, 8));
+        }
+    }
+    void columns_at(int64_t step, PairColumns<bfloat16>& columns) const {
+        if (codes == UNPACKED)
+            for (int half = 0; half < 2; half++)
+                columns.halves[half] = load_bits<__m512bh>(data + (step * 2 + half) * VECTOR_BYTES);
+        else if (codes == ZERO4)
+            of_nibbles(step, columns);
+        else if (codes == ZERO8)
+            of_differences(step, columns);
+        else
+            of_magnitudes(step, columns);
+    }
+    // Both steps of a word's bytes are masked and less their zero points at once: the low bytes are those of even steps.
+    void of_nibbles(int64_t step, PairColumns<bfloat16>& columns) const {
+        const __m512i words = load_bits<__m512i>(data + step / 2 * VECTOR_BYTES), mask = _mm512_set1_epi8(15);
+        const __m512i table = load_bits<__m512i>(SMALL_INTEGERS.bits);
+        for (int half = 0; half < 2; half++) {
+            const __m512i nibbles = _mm512_and_si512(half == 0 ? words : _mm512_srli_epi16(words, 4), mask);
+            const __m512i values = _mm512_sub_epi8(nibbles, zeros[half]);
+            columns.halves[half] = (__m512bh)_mm512_permutexvar_epi16(step % 2 == 0 ? values : _mm512_srli_epi16(values, 8), table);
+        }
+    }
+    // Nine bits, by way of float32, of which the upper half is all there is.
+    void of_differences(int64_t step, PairColumns<bfloat16>& columns) const {
+        const __m512i bytes = load_bits<__m512i>(data + step * VECTOR_BYTES), none = _mm512_setzero_si512();
+        for (int half = 0; half < 2; half++) {
+            const __m512i pairs = half == 0 ? _mm512_unpacklo_epi8(bytes, none) : _mm512_unpackhi_epi8(bytes, none);
+            const __m512i values = _mm512_sub_epi16(pairs, zeros[half]);
+            const __m512i first = _mm512_srai_epi32(_mm512_slli_epi32(values, 16), 16), second = _mm512_srai_epi32(values, 16);
+            const __m512i low = _mm512_srli_epi32((__m512i)_mm512_cvtepi32_ps(first), 16);
+            const __m512i high = (__m512i)_mm512_cvtepi32_ps(second);
+            columns.halves[half] = (__m512bh)_mm512_mask_blend_epi16(0xaaaaaaaau, low, high);
+        }
+    }
+    void of_magnitudes(int64_t step, PairColumns<bfloat16>& columns) const {
+        const __m512i values = load_bits<__m512i>(data + step * VECTOR_BYTES);
+        constexpr int A_OR_B_AND_C = 0xf8;
+        const __m512i sign = _mm512_set1_epi8((char)0x80);
+        const __m512i index = codes == SYM8 ? _mm512_abs_epi8(values) : values;  // its lower seven bits count
+        const auto& low_table = codes == SYM8 ? MAGNITUDES.low : FLOAT8_MAGNITUDES.low;
+        const auto& high_table = codes == SYM8 ? MAGNITUDES.high : FLOAT8_MAGNITUDES.high;
+        const __m512i low = Magnitudes::find(low_table, index), high = Magnitudes::find(high_table, index);
+        __m512i with_sign = _mm512_ternarylogic_epi32(high, values, sign, A_OR_B_AND_C);
+        if (codes == SYM8)  // -128, whose magnitude has no place in the table
+            with_sign = _mm512_mask_mov_epi8(with_sign, _mm512_cmpeq_epi8_mask(values, sign), _mm512_set1_epi8((char)0xc3));
+        columns.halves[0] = (__m512bh)_mm512_unpacklo_epi8(low, with_sign);
+        columns.halves[1] = (__m512bh)_mm512_unpackhi_epi8(low, with_sign);
+    }
+};
+
+#endif
+
+template <Codes codes, class T>
+constexpr int64_t bytes_of(int64_t length) {
+    return codes == UNPACKED ? unpacked_run_bytes<T>(length) : run_bytes(codes, length);
+}
+
+// sums += scale * chain for `count` neighbouring runs of one length: their chains run side by side and are added in order.
+// Leaves `a` at the end of them.
+template <Codes codes, int count, class T, int rows>
+inline __attribute__((always_inline)) void multiply_run(Rows<T, rows>& a, const char* run, int64_t length, Vec (&sums)[rows][2],
+                                                        Ahead& ahead) {
+    constexpr int CACHE_LEVEL = codes == UNPACKED ? 2 : 3;
+    const int64_t bytes = bytes_of<codes, T>(length);
+    Ahead fetched = codes == UNPACKED ? ahead : Ahead{run + AHEAD, VECTOR_BYTES};
+    const Decoder<codes, T> decoders[2] = {Decoder<codes, T>(run), Decoder<codes, T>(run + (count - 1) * bytes)};
+    Vec chains[count][rows][2] = {};
+    for (int64_t step = 0; step < length / 2; step += 2) {
+#pragma GCC unroll 2
+        for (int odd = 0; odd < 2; odd++) {
+#pragma GCC unroll 2
+            for (int i = 0; i < count; i++) {
+                PairColumns<T> columns;
+                decoders[i].columns_at(step + odd, columns);
+                if (codes != ZERO4 || odd == 0) {
+                    __builtin_prefetch(fetched.data, 0, CACHE_LEVEL);
+                    fetched.data += fetched.step_bytes;
+                }
+#pragma GCC unroll 16
+                for (int m = 0; m < rows; m++) {
+                    const RowPair<T> row = a.pair(m, i * length);
+                    chains[i][m][0] = multiply_add(chains[i][m][0], row, columns, 0);
+                    chains[i][m][1] = multiply_add(chains[i][m][1], row, columns, 1);
+                }
+            }
+            a.advance(2);
+        }
+    }
+    a.advance((count - 1) * length);
+    ahead.data += count * length / 2 * ahead.step_bytes;
+#pragma GCC unroll 2
+    for (int i = 0; i < count; i++)
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            const Vec scale = load((const float*)(run + i * bytes) + half * LANES);
+#pragma GCC unroll 16
+            for (int m = 0; m < rows; m++) sums[m][half] = fmadd(chains[i][m][half], scale, sums[m][half]);
+        }
+}
+
+template <class T, Codes codes, int rows>
+void kernel(const T* a, int64_t lda, const char* run, const int32_t* lengths, int64_t count, float* c, Ahead ahead) {
+    Rows<T, rows> pointers(a, lda);
+    Vec sums[rows][2] = {};
+    for (int64_t i = 0; i < count;) {
+        const int64_t length = lengths[i], bytes = bytes_of<codes, T>(length);
+        if constexpr (rows <= 3)
+            if (i + 1 < count && lengths[i + 1] == length) {
+                multiply_run<codes, 2>(pointers, run, length, sums, ahead);
+                i += 2, run += 2 * bytes;
+                continue;
+            }
+        multiply_run<codes, 1>(pointers, run, length, sums, ahead);
+        i++, run += bytes;
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++)
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) store(c + m * TILE_COLUMNS + half * LANES, sums[m][half]);
+}
+
+template <class T, Codes codes, int... row>
+auto select(int64_t rows, std::integer_sequence<int, row...>) {
+    static constexpr decltype(&kernel<T, codes, 1>) kernels[] = {kernel<T, codes, row + 1>...};
+    return kernels[rows - 1];
+}
+
+template <Codes codes, class T>
+void unpack(const char* run, const int32_t* lengths, int64_t count, char* target) {
+    for (int64_t i = 0; i < count; i++) {
+        std::memcpy(target, run, HEADER_BYTES);
+        const Decoder<codes, T> decoder(run);
+        for (int64_t step = 0; step < lengths[i] / 2; step++) {
+            PairColumns<T> columns;
+            decoder.columns_at(step, columns);
+            store_unpacked(columns, target + HEADER_BYTES + step * (int64_t)sizeof columns);
+        }
+        run += run_bytes(codes, lengths[i]);
+        target += unpacked_run_bytes<T>(lengths[i]);
+    }
+}
+
+// One panel: of each of its columns, a run after the other.
+void pack_panel(const PackedWeight& weight, int64_t panel, const uint8_t* codes, const int16_t* zeros, const float* scales,
+                int64_t num_groups, const int32_t* groups) {
+    const Codes kind = (Codes)weight.codes;
+    char* data = (char*)weight.data + panel * weight.panel_bytes();
+    std::fill_n(data, weight.panel_bytes(), (char)0);
+    for (int64_t leaf = 0; leaf < weight.leaves; leaf++) {
+        char* run = data + weight.leaf_offset(leaf);
+        int64_t begin = leaf * weight.leaf_length();
+        for (int64_t i = weight.leaf_runs[leaf]; i < weight.leaf_runs[leaf + 1]; i++) {
+            const int64_t length = weight.runs[i];
+            for (int column = 0; column < TILE_COLUMNS; column++) {
+                const int64_t row = weight.source_row(panel, column);
+                if (row < 0) continue;
+                ((float*)run)[column] = scales[row * num_groups + groups[i]];
+                if (zeros != nullptr)
+                    ((int16_t*)(run + TILE_COLUMNS * sizeof(float)))[column] = zeros[row * num_groups + groups[i]];
+                for (int64_t k = 0; k < length; k++) {
+                    const Place place = place_of(kind, k, column);
+                    const uint8_t code = codes[row * weight.in_features + begin + k];
+                    run[HEADER_BYTES + place.byte] |= (char)((kind == SYM8 ? code ^ 128 : code) << place.shift);
+                }
+            }
+            run += run_bytes(kind, length);
+            begin += length;
+        }
+    }
+}
+
+}  // namespace
+
+template <class T>
+void multiply_runs(Codes codes, int64_t rows, const T* a, int64_t lda, const char* data, const int32_t* lengths, int64_t count,
+                   float* c, Ahead ahead) {
+    constexpr std::make_integer_sequence<int, QUANTIZED_ROWS> counts;
+    const auto kernel = codes == ZERO4    ? select<T, ZERO4>(rows, counts)
+                        : codes == SYM8   ? select<T, SYM8>(rows, counts)
+                        : codes == ZERO8  ? select<T, ZERO8>(rows, counts)
+                        : codes == FLOAT8 ? select<T, FLOAT8>(rows, counts)
+                                          : select<T, UNPACKED>(rows, counts);
+    kernel(a, lda, data, lengths, count, c, ahead.data != nullptr ? ahead : Ahead{data, 0});
+}
+
+template void multiply_runs(Codes, int64_t, const float*, int64_t, const char*, const int32_t*, int64_t, float*, Ahead);
+template void multiply_runs(Codes, int64_t, const bfloat16*, int64_t, const char*, const int32_t*, int64_t, float*, Ahead);
+
+template <class T>
+void unpack_runs(Codes codes, const char* data, const int32_t* lengths, int64_t count, char* target) {
+    switch (codes) {
+        case ZERO4: return unpack<ZERO4, T>(data, lengths, count, target);
+        case SYM8: return unpack<SYM8, T>(data, lengths, count, target);
+        case ZERO8: return unpack<ZERO8, T>(data, lengths, count, target);
+        default: return unpack<FLOAT8, T>(data, lengths, count, target);
+    }
+}
+
+template void unpack_runs<float>(Codes, const char*, const int32_t*, int64_t, char*);
+template void unpack_runs<bfloat16>(Codes, const char*, const int32_t*, int64_t, char*);
+
+}  // namespace squadron
+
+using namespace squadron;
+
+SQUADRON_API void squadron_published_offsets(const PackedWeight* weight, int64_t* offsets) {
+    int64_t offset = 0;
+    for (int64_t leaf = 0; leaf < weight->leaves; leaf++) {
+        offsets[leaf] = offset;
+        for (int64_t i = weight->leaf_runs[leaf]; i < weight->leaf_runs[leaf + 1]; i++)
+            offset += run_bytes((Codes)weight->codes, weight->runs[i]);
+    }
+    offsets[weight->leaves] = offset;
+}
+
+SQUADRON_API void squadron_pack_published(const PackedWeight* weight, const uint8_t* codes, const int16_t* zeros,
+                                          const float* scales, int64_t num_groups, const int32_t* groups, int32_t threads) {
+    for_each(weight->panels(), 1, threads, [=](int64_t panel) {
+        pack_panel(*weight, panel, codes, zeros, scales, num_groups, groups);
+    });
+}
+
+SQUADRON_API void squadron_gather(const void* x, const int32_t* order, void* out, int64_t rows, int64_t in, int64_t width,
+                                  int32_t dtype, int32_t threads) {
+    with_dtype(dtype, [&](auto type) {
+        using T = decltype(type);
+        for_each(rows, 4, threads, [=](int64_t row) {
+            const T* source = (const T*)x + row * in;
+            T* target = (T*)out + row * width;
+            for (int64_t i = 0; i < width; i++) target[i] = order[i] < 0 ? T{} : source[order[i]];
+        });
+    });
+}

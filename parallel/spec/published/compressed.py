@@ -1,0 +1,95 @@
+"""Reads what compressed-tensors (llm-compressor) writes into quantization_config."""
+
+import re
+
+from parallel.spec.published.fields import Fields
+from parallel.spec.published.scheme import BLOCK, Layout, Scheme
+
+FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized")
+
+
+def read_compressed(fields: Fields) -> Scheme:
+    """Raises UnsupportedModel."""
+    fields.require("quantization_status", "compressed", default="compressed")
+    fields.require("kv_cache_scheme", None)
+    sparsity = fields.inner("sparsity_config")
+    if sparsity is not None and sparsity.get("format") not in (None, "dense"):
+        raise sparsity.refusal("format", sparsity.get("format"), "'dense'")
+    groups = fields.inner("config_groups")
+    names = [] if groups is None else sorted(groups.all())
+    if groups is None or len(names) != 1:
+        raise fields.refusal("config_groups", ", ".join(names), "one group")
+    group = groups.inner(names[0])
+    assert group is not None
+    form = group.get("format") or fields.get("format")
+    if form not in FORMATS:
+        raise fields.refusal("format", form, " or ".join(FORMATS))
+    weights = group.inner("weights")
+    if weights is None:
+        raise group.refusal("weights", None, "a description of the weights")
+    if group.get("output_activations") is not None:
+        raise group.refusal("output_activations", group.get("output_activations"), "null")
+    ignored = tuple(_pattern(name) for name in fields.names("ignore"))
+    return _read_weights(form, weights, group.inner("input_activations"), (*ignored, *_beside(group)))
+
+
+def _read_weights(form: str, weights: Fields, inputs: Fields | None, ignored: tuple[re.Pattern[str], ...]) -> Scheme:
+    weights.require("num_bits", 4, 8)
+    weights.require("type", "int", "float")
+    weights.require("strategy", "tensor", "channel", "group", "block")
+    weights.require("dynamic", False, default=False)
+    is_float, bits = weights.get("type") == "float", weights.integer("num_bits", 8)
+    strategy, is_symmetric = weights.get("strategy"), weights.boolean("symmetric", True)
+    is_packed = form == "pack-quantized"
+    if is_float and (bits != 8 or is_packed):
+        raise weights.refusal("num_bits", bits, "float of 8 bits, not packed,")
+    if strategy == "block":
+        weights.require("block_structure", [BLOCK, BLOCK])
+        if not is_float:
+            raise weights.refusal("strategy", strategy, "for integers 'channel', 'group' or 'tensor'")
+    if not is_symmetric and not is_packed:
+        raise weights.refusal("symmetric", False, "if codes are not packed, true")
+    if bits == 4 and not is_packed:
+        raise weights.refusal("num_bits", bits, "4 bits, packed ('pack-quantized'),")
+    layout: Layout = "packed" if is_packed else "blocks" if strategy == "block" else "float8" if is_float else "int8"
+    rounds_inputs = inputs is not None and not is_float
+    if rounds_inputs:
+        _check_inputs(weights, inputs, is_packed)
+    grouped = {"group": weights.group_size("group_size", None), "block": BLOCK}
+    return Scheme(
+        method="compressed-tensors",
+        layout=layout,
+        kind="w8a8" if rounds_inputs else "fp8" if is_float else "int4" if bits == 4 else "int8",
+        bits=bits,
+        group_size=grouped.get(strategy),
+        has_zeros=not is_symmetric,
+        has_order=weights.get("actorder") in ("group", "dynamic"),
+        shuffles=weights.get("actorder") in ("group", "dynamic"),
+        input_scale=rounds_inputs and inputs is not None and inputs.get("dynamic") is False,
+        ignored=ignored,
+    )
+
+
+def _check_inputs(weights: Fields, inputs: Fields | None, is_packed: bool) -> None:
+    """Of products of integers: whole rows have one scale each."""
+    assert inputs is not None
+    if is_packed:
+        raise inputs.refusal("num_bits", inputs.get("num_bits"), "for packed codes no rounding of inputs")
+    inputs.require("num_bits", 8)
+    inputs.require("type", "int")
+    inputs.require("symmetric", True, default=True)
+    inputs.require("strategy", "token", "tensor")
+    weights.require("strategy", "channel", "tensor")
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"^(?:{name[3:]})" if name.startswith("re:") else rf"^{re.escape(name)}(\.|$)")
+
+
+def _beside(group: Fields) -> tuple[re.Pattern[str], ...]:
+    """What is ignored because the group's targets do not name it."""
+    targets = group.names("targets")
+    if not targets or "Linear" in targets:
+        return ()
+    wanted = "|".join(f"(?:{_pattern(target).pattern})" for target in targets)
+    return (re.compile(rf"^(?!.*(?:{wanted}))"),)
