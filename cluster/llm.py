@@ -54,11 +54,17 @@ class LLM:
     ) -> list[RequestOutput]:
         """The whole answer to each prompt (a text, or token ids), in the order of the prompts.
 
-        `sampling_params` are for all of them, or one for each. Raises InvalidRequest for the first
+        `sampling_params` are for all of them, or one for each; those of
+        `get_default_sampling_params` if there are none. Raises InvalidRequest for the first
         prompt that is invalid.
         """
         every: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
-        return self._run(every, sampling_params, use_tqdm)
+        return self._run(every, self._given(sampling_params), use_tqdm)
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What a request without any gets: the model's, by its generation_config.json."""
+        engine = self._engine.engine
+        return SamplingParams(**engine.model_config.sampling_defaults(engine.config))
 
     def chat(
         self,
@@ -73,7 +79,12 @@ class LLM:
         """
         conversations: Any = [messages] if messages and isinstance(messages[0], dict) else messages
         prompts = [ChatPrompt(conversation, tools=tools) for conversation in conversations]
-        return self._run(prompts, sampling_params, use_tqdm)
+        return self._run(prompts, self._given(sampling_params), use_tqdm)
+
+    def _given(
+        self, sampling_params: SamplingParams | Sequence[SamplingParams] | None
+    ) -> SamplingParams | Sequence[SamplingParams]:
+        return self.get_default_sampling_params() if sampling_params is None else sampling_params
 
     def embed(
         self,

@@ -21,6 +21,7 @@ class EngineConfig(BaseModel):
     model: str  # a folder in Hugging Face layout
     served_model_name: str | None = None  # None: the folder's name
     tokenizer: str | None = None  # None: the model's folder
+    generation_config: Literal["auto", "vllm"] = "auto"  # whose defaults requests have: the model's, or vLLM's own
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     quantization: Literal["int8", "int4", "fp8"] | None = (
         None  # of matrices, when they are loaded; activations stay in dtype, but fp8 also rounds inputs

@@ -12,7 +12,7 @@ from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.text.chat_template import find_templates
-from engine.text.tokenizer import read_settings
+from engine.text.settings import read_settings
 from parallel.errors import InvalidSharding
 from parallel.spec.decoder import DecoderConfig
 
@@ -65,7 +65,9 @@ def _check_grid(config: EngineConfig, spec: DecoderConfig) -> None:
 def _check_dtype(config: EngineConfig, dtype: str) -> None:
     if dtype == "float16" and config.device == "cpu" and config.ops_backend != "reference":
         whose = " (the checkpoint's)" if config.dtype == "auto" else ""
-        raise InvalidConfig(f"dtype=float16{whose} is not computed on CPU; float32 or bfloat16 would work")
+        raise InvalidConfig(
+            f"dtype=float16{whose} is not computed on CPU; --dtype bfloat16 (dtype: bfloat16) or float32 would work"
+        )
 
 
 def _check_quantization(config: EngineConfig) -> None:

@@ -20,6 +20,7 @@ from engine.sizes import Size, parse_size
 DESCRIPTIONS = {
     "served_model_name": "the model name that clients use; default: the folder's name",
     "tokenizer": "the folder that holds tokenizer.json; default: the model's",
+    "generation_config": "auto: what requests leave out is as the model's generation_config.json says; vllm: it is not",
     "dtype": "type of weights, activations and cache; auto: the checkpoint's",
     "quantization": "quantize weights when loaded (embeddings and the head: int8); fp8: GPUs only, rounds inputs too",
     "load_format": "dummy: random weights, for performance work",

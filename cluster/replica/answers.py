@@ -44,7 +44,7 @@ class Answers:
         return {
             "max_model_len": self._engine.max_model_len,
             "vocab_size": model.vocab_size,
-            "default_sampling": model.default_sampling,
+            "default_sampling": model.sampling_defaults(self._engine.config),
             "special_ids": self._engine.tokenizer.special_ids,
             "tool_format": self._engine.tokenizer.tool_format,
             "reasoning_ids": self._engine.tokenizer.reasoning_ids,

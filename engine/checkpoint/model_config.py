@@ -47,6 +47,10 @@ class ModelConfig(BaseModel):
             return self.max_position_embeddings
         return int(rope["factor"] * rope["original_max_position_embeddings"])
 
+    def sampling_defaults(self, config: EngineConfig) -> dict[str, Any]:
+        """What requests get for sampling parameters that they leave out."""
+        return self.default_sampling if config.generation_config == "auto" else {}
+
     @classmethod
     def load(cls, folder: str) -> Self:
         """Read config.json and generation_config.json; raises InvalidConfig naming the file and the

@@ -1,6 +1,5 @@
 """Text to token ids and back to bytes: the checkpoint's tokenizer.json and chat template."""
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.request import ChatPrompt
 from engine.text.chat_template import DEFAULT, TOOL_USE, find_templates, tool_format
 from engine.text.reasoning import BEGIN, END
+from engine.text.settings import add_missing, read_settings, text_of
 from engine.text.template_renderer import TemplateRenderer
 from engine.text.text_limit import MAX_CONTEXTS_CUT, TextLimit, bytes_per_token
 
@@ -36,12 +36,13 @@ class Tokenizer:
         self._encoder.no_truncation()  # prompts are never truncated: too long ones are rejected
         self._encoder.no_padding()
         settings = read_settings(path)
+        add_missing(self._encoder, settings, str(path / "tokenizer_config.json"))
         templates = find_templates(path, settings)
         renderers = {name: TemplateRenderer(source) for name, source in templates.items()}
         self._renderer = renderers.get(DEFAULT)
         self._tool_renderer = renderers.get(TOOL_USE, self._renderer)
         self.tool_format = tool_format(templates.get(TOOL_USE, templates.get(DEFAULT, "")))
-        self._special = {name: _text(settings[name]) for name in SPECIAL_TOKENS if settings.get(name) is not None}
+        self._special = {name: text_of(settings[name]) for name in SPECIAL_TOKENS if settings.get(name) is not None}
         vocabulary = self._encoder.get_vocab(with_added_tokens=True)
         added = self._encoder.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
@@ -163,20 +164,6 @@ class Tokenizer:
             )
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
-    """tokenizer_config.json, which may be missing; raises InvalidConfig."""
-    path = folder / "tokenizer_config.json"
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise InvalidConfig(f"{path} is not JSON: {error}") from None
-    if not isinstance(settings, dict):
-        raise InvalidConfig(f"{path} holds {type(settings).__name__}, not an object")
-    return settings
-
-
 def _up_to(text: str, content: str) -> str:
     """The rendered conversation without what the template puts behind the last message."""
     place = text.rfind(content.strip())
@@ -185,11 +172,6 @@ def _up_to(text: str, content: str) -> str:
         raise InvalidRequest(message, param="continue_final_message")
     is_whole = text.startswith(content.lstrip(), place)
     return text[: place + len(content.lstrip() if is_whole else content.strip())]
-
-
-def _text(token: Any) -> str:
-    """A special token in tokenizer_config.json is a string, or an object with its content."""
-    return str(token.get("content", "") if isinstance(token, dict) else token)
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -34,7 +34,9 @@ def _build(config: EngineConfig, model_config: ModelConfig, ranks: Ranks, device
     backend = ops.select(config.ops_backend, device, config.quantization, exact=config.exact)
     dtype = getattr(torch, model_config.torch_dtype if config.dtype == "auto" else config.dtype)
     if dtype is torch.float16 and backend.NAME == "cpu":
-        raise InvalidConfig("dtype=float16 is not computed on CPU; float32 or bfloat16 would work")
+        raise InvalidConfig(
+            "dtype=float16 is not computed on CPU; --dtype bfloat16 (dtype: bfloat16) or float32 would work"
+        )
     check_cache_dtype(config.kv_cache_dtype, backend, device)
     shape = read(model_config.hf_config)
     model = Decoder(shape, ops=backend, tp=ranks.tp, stage=ranks.stage, dtype=dtype, device=device)

@@ -43,8 +43,7 @@ def read_decoder(
     for name, values in (SUPPORTED | (supported or {})).items():
         if hf_config.get(name, values[0]) not in values:
             raise UnsupportedModel(f"config.json: {name}={hf_config[name]!r} is not supported; {values[0]!r} is")
-    if "sliding_attention" in (hf_config.get("layer_types") or []):
-        raise UnsupportedModel("config.json: layer_types names sliding_attention; only full_attention is supported")
+    _check_attention(hf_config)
     num_heads, num_layers = hf_config["num_attention_heads"], hf_config["num_hidden_layers"]
     num_kv_heads = hf_config.get("num_key_value_heads") or num_heads
     if num_heads % num_kv_heads:
@@ -104,6 +103,17 @@ def require_integers(hf_config: dict[str, Any], names: tuple[str, ...]) -> None:
     if wrong:
         values = ", ".join(f"{name}={hf_config.get(name)!r}" for name in wrong)
         raise UnsupportedModel(f"config.json: {values} must be given as positive integers")
+
+
+def _check_attention(hf_config: dict[str, Any]) -> None:
+    if (chunked := hf_config.get("dual_chunk_attention_config")) is not None:
+        trained = chunked.get("original_max_position_embeddings", "?") if isinstance(chunked, dict) else "?"
+        raise UnsupportedModel(
+            "config.json: dual_chunk_attention_config (Qwen2.5-1M's attention) is not computed; a copy of the folder "
+            f"without this field has full attention, which the model was trained with for {trained} tokens"
+        )
+    if "sliding_attention" in (hf_config.get("layer_types") or []):
+        raise UnsupportedModel("config.json: layer_types names sliding_attention; only full_attention is supported")
 
 
 def _sparse_step(hf_config: dict[str, Any]) -> int:

@@ -1,17 +1,22 @@
 """Offline batches in this process: whole answers, in the order of the prompts."""
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from cluster.llm import LLM
 from engine.errors import EngineDead, InvalidConfig, InvalidRequest
 from engine.sampling_params import SamplingParams
+from tests.corruptions import WEIGHTS, copy_demo
 from tests.engine.support.judge import save_judge
 
 DEMO = str(Path(__file__).resolve().parents[2] / "configs" / "demo")
+GREEDY_CHAT = SamplingParams(temperature=0, max_tokens=12)
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 
 
@@ -19,6 +24,41 @@ GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 def llm() -> Iterator[LLM]:
     with LLM(model=DEMO, device="cpu", num_threads=1, kv_cache_memory_bytes=16 << 20) as llm:
         yield llm
+
+
+def test_a_checkpoint_in_float16(tmp_path: Path) -> None:
+    """The refusal names the option with which it runs."""
+    copy_demo(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"dtype": "float16"}))
+    weights = {name: tensor.half() for name, tensor in load_file(tmp_path / WEIGHTS).items()}
+    save_file(weights, tmp_path / WEIGHTS)
+    with pytest.raises(InvalidConfig, match=r"dtype=float16 \(the checkpoint's\) .* --dtype bfloat16"):
+        LLM(model=str(tmp_path), device="cpu")
+    with LLM(model=str(tmp_path), device="cpu", dtype="bfloat16", num_threads=1, kv_cache_memory_bytes=16 << 20) as llm:
+        (output,) = llm.chat([{"role": "user", "content": "What is 17 + 25?"}], GREEDY_CHAT, use_tqdm=False)
+    assert output.outputs[0].text == "42"
+
+
+def test_requests_without_parameters_get_the_models(tmp_path: Path) -> None:
+    """Those of generation_config.json, unless it is not to be read."""
+    copy_demo(tmp_path)
+    generation = json.loads((tmp_path / "generation_config.json").read_text())
+    own = {"do_sample": True, "temperature": 0.5, "top_k": 1, "repetition_penalty": 1.3}
+    (tmp_path / "generation_config.json").write_text(json.dumps(generation | own))
+    defaults = SamplingParams(temperature=0.5, top_k=1, repetition_penalty=1.3)
+    options: dict[str, Any] = {
+        "model": str(tmp_path),
+        "device": "cpu",
+        "num_threads": 1,
+        "kv_cache_memory_bytes": 16 << 20,
+    }
+    with LLM(**options, max_model_len=64) as llm:
+        assert llm.get_default_sampling_params() == defaults
+        outputs = [llm.generate("number 1", params, use_tqdm=False)[0].outputs[0] for params in (None, defaults)]
+        assert outputs[0].token_ids == outputs[1].token_ids
+    with LLM(**options, generation_config="vllm") as llm:
+        assert llm.get_default_sampling_params() == SamplingParams()
 
 
 def test_answers_come_in_the_order_of_the_prompts(llm: LLM) -> None:

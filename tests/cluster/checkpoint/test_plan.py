@@ -56,7 +56,7 @@ def checkpoint(tmp_path: Path) -> Path:
         ),
         (
             {"dtype": "float16", "device": "cpu"},
-            "dtype=float16 is not computed on CPU; float32 or bfloat16 would work",
+            r"dtype=float16 is not computed on CPU; --dtype bfloat16 \(dtype: bfloat16\) or float32 would work",
         ),
         (
             {"quantization": "fp8", "device": "cpu"},

@@ -26,6 +26,29 @@ def test_a_context_over_the_models_says_what_would_work():
         resolve_max_model_len(config, model)
 
 
+def test_what_requests_leave_out_is_as_qwens_files_say(tmp_path):
+    """generation_config.json of Qwen2.5-7B-Instruct."""
+    generation = {
+        "bos_token_id": 151643,
+        "pad_token_id": 151643,
+        "do_sample": True,
+        "eos_token_id": [151645, 151643],
+        "repetition_penalty": 1.05,
+        "temperature": 0.7,
+        "top_p": 0.8,
+        "top_k": 20,
+        "transformers_version": "4.37.0",
+    }
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    model = ModelConfig.load(str(tmp_path))
+    assert model.default_sampling == {"repetition_penalty": 1.05, "temperature": 0.7, "top_p": 0.8, "top_k": 20}
+    assert model.eos_token_ids == (151645, 151643)
+    config = EngineConfig.create(model=str(tmp_path))
+    assert model.sampling_defaults(config) == model.default_sampling
+    assert model.sampling_defaults(config.model_copy(update={"generation_config": "vllm"})) == {}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -63,9 +63,10 @@ def test_a_missing_tokenizer_names_the_file(tmp_path):
         Tokenizer(str(tmp_path))
 
 
-def test_settings_that_are_not_json_name_the_file(tmp_path):
+@pytest.mark.parametrize("settings", ["{", "[" * 200_000])
+def test_settings_that_are_not_json_name_the_file(tmp_path, settings):
     (tmp_path / "tokenizer.json").write_bytes((Path(DEMO) / "tokenizer.json").read_bytes())
-    (tmp_path / "tokenizer_config.json").write_text("{")
+    (tmp_path / "tokenizer_config.json").write_text(settings)
     with pytest.raises(InvalidConfig, match=r"tokenizer_config\.json is not JSON"):
         Tokenizer(str(tmp_path))
 

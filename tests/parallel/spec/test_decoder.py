@@ -43,6 +43,10 @@ def test_leaves_are_the_largest_power_of_two_up_to_8_that_divides(heads: int, in
         ({"architectures": ["LlamaForCausalLM"]}, "architecture LlamaForCausalLM; there is Qwen2ForCausalLM"),
         ({"architectures": None}, "architecture none; there is Qwen2ForCausalLM"),
         ({"use_sliding_window": True}, "use_sliding_window=True is not supported; False is"),
+        (
+            {"dual_chunk_attention_config": {"chunk_size": 262144, "original_max_position_embeddings": 262144}},
+            "full attention, which the model was trained with for 262144 tokens",
+        ),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types names sliding_attention"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; 'silu' is"),
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, "by bitsandbytes, which is not supported"),
