@@ -20,6 +20,9 @@ MODELS: dict[str, Callable[[dict[str, Any]], DecoderConfig]] = {
     "Qwen3MoeForCausalLM": qwen3_moe.read,
 }
 
+# Beginnings of the names of architectures with state that is no cache of keys: docs/hybrid.md.
+HYBRID = ("Qwen3Next", "Qwen3_5")
+
 
 def read(hf_config: dict[str, Any]) -> DecoderConfig:
     """config.json, as a dictionary, of any of these architectures; raises UnsupportedModel."""
@@ -27,6 +30,11 @@ def read(hf_config: dict[str, Any]) -> DecoderConfig:
     for name in names:
         if name in MODELS:
             return MODELS[name](hf_config)
+        if name.startswith(HYBRID):
+            raise UnsupportedModel(
+                f"config.json names the architecture {name}: its gated delta net layers are not computed; there is "
+                f"{', '.join(MODELS)}"
+            )
     raise UnsupportedModel(
         f"config.json names the architecture {', '.join(names) or 'none'}; there is {', '.join(MODELS)}"
     )
