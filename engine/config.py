@@ -1,9 +1,11 @@
 """The configuration: read once, frozen; unknown keys are rejected, naming the nearest known one."""
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -12,14 +14,20 @@ from engine.sizes import Size
 
 DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together, so that every sharding holds as many tokens
 
+HUB_SCHEME = "hf://"
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
 
 class EngineConfig(BaseModel):
     """Everything an engine is started with; names and defaults are those of the field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model: str  # a folder in Hugging Face layout
-    served_model_name: str | None = None  # None: the folder's name
+    model: str  # a folder in Hugging Face layout; or a name, of the hub or an object store
+    source: str | None = None  # what that name stood for when it was resolved, as NAME@REVISION; each node fetches it
+    revision: str | None = None  # branch, tag or commit of a model of the hub; None: main
+    download_dir: str | None = None  # where models are fetched to; None: the hub's cache, and that of the user
+    served_model_name: str | None = None  # None: the folder's name, or the name as it was given
     tokenizer: str | None = None  # None: the model's folder
     generation_config: Literal["auto", "vllm"] = "auto"  # whose defaults requests have: the model's, or vLLM's own
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -67,6 +75,7 @@ class EngineConfig(BaseModel):
         """
         try:
             config = cls(**arguments)
+            config = config.model_copy(update={"model": local_path(config.model)})
         except ValidationError as error:
             raise InvalidConfig(explain(error, [*cls.model_fields, *also_known])) from None
         if config.max_num_batched_tokens < config.max_num_seqs:
@@ -95,7 +104,32 @@ class EngineConfig(BaseModel):
 
     @property
     def model_name(self) -> str:
-        return self.served_model_name or Path(self.model).resolve().name
+        if self.served_model_name is not None:
+            return self.served_model_name
+        return self.model if remote_name(self.model) is not None else Path(self.model).resolve().name
+
+
+def remote_name(model: str) -> str | None:
+    """With its scheme, as in hf://ORGANISATION/MODEL and s3://BUCKET/FOLDER; None for a path of
+    this machine. ORGANISATION/MODEL is a name of the hub if there is no folder ORGANISATION here.
+    """
+    if model.startswith("file:"):
+        return None
+    if "://" in model:
+        return model.rstrip("/")
+    if _HUB_NAME.fullmatch(model) and not Path(model).parent.exists():
+        return HUB_SCHEME + model
+    return None
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether it has the form ORGANISATION/MODEL."""
+    return _HUB_NAME.fullmatch(name) is not None
+
+
+def local_path(model: str) -> str:
+    """A path of this machine, also where it is written as file://..."""
+    return unquote(urlsplit(model).path) if model.startswith("file:") else model
 
 
 def default_cpu_blocks(config: EngineConfig, max_model_len: int, block_bytes: int) -> int:

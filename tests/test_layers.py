@@ -41,17 +41,18 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "metrics": (),  # names and sums: what is counted anywhere is counted in their terms
         "api": ("metrics",),
         "checkpoint": (),
+        "download": ("checkpoint",),  # models by name: whoever reads a folder first asks where it is
         "telemetry": (),
-        "workers": ("checkpoint",),
-        "replica": ("telemetry", "workers"),
+        "workers": ("checkpoint", "download"),
+        "replica": ("download", "telemetry", "workers"),
         "gateway": ("api", "metrics", "replica", "telemetry", "workers"),
         "batch": ("api",),  # a client of applications, by their handles or by HTTP
         "ingress": ("api",),
-        "launch": ("api", "checkpoint", "gateway", "ingress", "replica", "telemetry", "workers"),
-        "offline": ("checkpoint", "launch", "workers"),
+        "launch": ("api", "checkpoint", "download", "gateway", "ingress", "replica", "telemetry", "workers"),
+        "offline": ("checkpoint", "download", "launch", "workers"),
         "llm": ("offline",),
-        "commands": ("api", "batch", "checkpoint", "ingress", "launch", "llm", "replica", "workers"),
-        "bench": ("commands", "llm"),
+        "commands": ("api", "batch", "checkpoint", "download", "ingress", "launch", "llm", "replica", "workers"),
+        "bench": ("commands", "download", "llm"),
         "chaos": ("commands",),
         "cli": ("bench", "chaos", "commands"),
     },
@@ -122,6 +123,8 @@ THEIRS = {
     "transformers": ("engine/text/tokenizer.py",),
     **dict.fromkeys(("ray", "fastapi", "starlette", "uvicorn"), ("cluster",)),
     # Imported only where spans are sent.
+    "huggingface_hub": ("cluster/download/hub.py",),
+    "fsspec": ("cluster/download/object_store.py",),
     "pyarrow": ("cluster/batch",),
     "opentelemetry": ("cluster/telemetry/otlp.py", "cluster/telemetry/otlp_provider.py"),
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from cluster.bench.report import Outcome, count_failures, rates
 from cluster.bench.workload import Lengths, Work, random_works
-from cluster.commands.options import engine_arguments
+from cluster.commands.options import engine_arguments, fetched_config
 from cluster.llm import LLM
 from cluster.progress import progress
 from engine.checkpoint.model_config import ModelConfig
@@ -72,7 +72,7 @@ def throughput(options: argparse.Namespace) -> Outcome:
 
 
 def _config(options: argparse.Namespace) -> EngineConfig:
-    return EngineConfig.create(model=options.model, **engine_arguments(options))
+    return fetched_config(model=options.model, **engine_arguments(options))
 
 
 def _generate(llm: LLM, works: list[Work], *, use_tqdm: bool = False) -> list[RequestOutput]:

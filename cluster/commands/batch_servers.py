@@ -7,20 +7,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from cluster.commands.command_line import add_api_key, base_url
-from cluster.commands.options import merged_options
+from cluster.commands.options import MODEL_HELP, fetched_config, merged_options
 from cluster.launch.app import APP_NAME, build_app
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.launch.serving import serving_handles
-from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 
 UNLIMITED = {"max_num_queued_reqs": 0, "max_num_queued_tokens": 0}  # all wait for one client
 
 
 def add_servers(parser: argparse.ArgumentParser) -> None:
-    """Options of who answers, and of the engine of a model that is to be served."""
-    group = parser.add_argument_group("who answers, one of")
-    group.add_argument("--model", metavar="MODEL", help="a folder in Hugging Face layout, served for this batch alone")
+    """Options that select the server, and those of the engine of a model that is to be served."""
+    group = parser.add_argument_group("server, one of")
+    group.add_argument("--model", metavar="MODEL", help=f"{MODEL_HELP}; served for this batch alone")
     group.add_argument("--base-url", "--url", type=base_url, metavar="URL", help="the URL of a server, as by HTTP")
     group.add_argument("--ray-address", metavar="ADDRESS", help="the Ray cluster of a server, as by its handle")
     add_api_key(group)
@@ -46,7 +45,7 @@ def door_to(options: argparse.Namespace) -> Iterator[Any]:
         with ray_cluster(options.ray_address):
             yield doors.HandleDoor(APP_NAME)
     else:
-        config = EngineConfig.create(**(UNLIMITED | merged_options(options)))
+        config = fetched_config(**(UNLIMITED | merged_options(options)))
         application = build_app({"engine": config.model_dump(), "max_queue_seconds": 0})
         with ray_cluster(num_workers=config.world_size), serving_handles(application):
             yield doors.HandleDoor(APP_NAME)

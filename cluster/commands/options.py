@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
+from cluster.download.models import fetched
 from engine.checkpoint.model_folder import resolve_model
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
@@ -18,7 +19,9 @@ from engine.sizes import Size, parse_size
 
 # The help text of each field; `model` is the positional argument, and `source` no option.
 DESCRIPTIONS = {
-    "served_model_name": "the model name that clients use; default: the folder's name",
+    "revision": "branch, tag or commit of a model of the hub; default: main",
+    "download_dir": "folder that models are fetched to, on each node; default: the hub's cache, or ~/.cache/squadron",
+    "served_model_name": "the model name that clients use; default: the folder's name, or the name as it was given",
     "tokenizer": "the folder that holds tokenizer.json; default: the model's",
     "generation_config": "auto: what requests leave out is as the model's generation_config.json says; vllm: it is not",
     "dtype": "type of weights, activations and cache; auto: the checkpoint's",
@@ -55,12 +58,13 @@ DESCRIPTIONS = {
     "elastic": "continue with fewer tensor-parallel ranks if a lost node is not replaced within 20 seconds",
     "log_stats": "log a line of figures every ten seconds",
 }
+MODEL_HELP = "a folder in Hugging Face layout; ORGANISATION/MODEL of the Hugging Face hub; or s3://..., gs://..."
 _READS_SIZE = get_args(Size)[1]
 SHORT = {"tensor_parallel_size": "-tp", "pipeline_parallel_size": "-pp"}
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """One option for each field but `model`; an option that is not given is absent from the
+    """One option for each field described; an option that is not given is absent from the
     namespace.
     """
     group = parser.add_argument_group("engine")
@@ -120,9 +124,14 @@ def _kind(field: FieldInfo) -> Any:
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a folder in Hugging Face layout")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("--config", metavar="FILE", help="a YAML file of options; the command line overrides it")
     add_engine_options(parser)
+
+
+def fetched_config(**values: Any) -> EngineConfig:
+    """With the model on this node. Raises InvalidConfig."""
+    return fetched(EngineConfig.create(**values))
 
 
 def merged_options(options: argparse.Namespace, more: Iterable[str] = ()) -> dict[str, Any]:

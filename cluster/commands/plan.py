@@ -2,9 +2,9 @@
 
 import argparse
 
-from cluster.checkpoint.plan import make_plan
 from cluster.commands.options import add_model
 from cluster.commands.server.server_options import configure
+from cluster.download.models import planned
 from cluster.launch.machine import check_machine
 
 
@@ -15,7 +15,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     config, server = configure(options)
-    plan = make_plan(config)
+    config, plan = planned(config)
     print(plan, flush=True)
     need = check_machine(config, plan, server.num_engines) if server.ray_address is None else None
     if need is not None:

@@ -25,7 +25,7 @@ def _run(options: argparse.Namespace) -> None:
     start = prepare(config, server)
     config = start.config
     print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
-    if not check_values(config):
+    if (server.ray_address is not None and config.source is not None) or not check_values(config):
         print("The workers will verify the weights, which are too large to read twice", flush=True)
     is_lasting = server.ray_address is not None
     kept = KeptLogs(server.log_dir)

@@ -5,7 +5,7 @@ from typing import Any
 from ray import serve
 
 from cluster import owner
-from cluster.checkpoint.plan import make_plan
+from cluster.download.models import planned
 from cluster.gateway.deployment import GatewayDeployment
 from cluster.launch.app_config import AppConfig, read_app_config
 from cluster.launch.packages import check_packages
@@ -29,8 +29,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
     """
     check_packages()
     config = read_app_config(args)
-    engine_config = config.engine_config()
-    make_plan(engine_config)
+    engine_config, _ = planned(config.engine_config())
     gateway_options = config.gateway_options(engine_config.model_name)
     return serve.deployment(
         serve.ingress()(GatewayDeployment),

@@ -5,8 +5,8 @@ import queue
 
 import ray
 
-from cluster.checkpoint.plan import make_plan
 from cluster.checkpoint.values import check_values
+from cluster.download.models import fetched, planned
 from cluster.launch.machine import check_machine
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.workers.executor import make_executor
@@ -25,10 +25,11 @@ class OfflineEngine:
 
     def __init__(self, config: EngineConfig) -> None:
         """Raises InvalidConfig."""
-        plan = make_plan(config)
+        config, plan = planned(config)
         needs_cluster = not config.runs_in_process and not ray.is_initialized()
         if config.runs_in_process or needs_cluster:
             check_machine(config, plan)
+            config = fetched(config)
         self._outputs: queue.SimpleQueue[list[RequestOutput]] = queue.SimpleQueue()
         with contextlib.ExitStack() as stack:
             if needs_cluster:

@@ -29,7 +29,7 @@ class EngineDeployment:
         name = enter_replica()
         if name:
             end_at_sigterm()
-        self._replica = Replica(config, name, telemetry)
+        self._replica = await Replica.make(config, name, telemetry)
         await self._replica.start()
         self._life = Life(self._replica, patience, END_SECONDS)
 

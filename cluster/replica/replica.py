@@ -9,7 +9,7 @@ from cluster.replica.requests import Requests
 from cluster.replica.threads.tokenizing import Tokenizing
 from cluster.replica.traces import Traces
 from cluster.telemetry.tracing import Telemetry
-from cluster.workers.executor import make_executor
+from cluster.workers.executor import make_executor, with_model_here
 from engine.config import EngineConfig
 from engine.frontend.async_engine import AsyncEngine
 from engine.outputs import RequestOutput
@@ -32,6 +32,11 @@ class Replica:
         self._traces = Traces(self.engine, name, telemetry)
         self.requests = Requests(self.engine, self.condition, self._traces)
         self._loop = asyncio.get_running_loop()
+
+    @classmethod
+    async def make(cls, config: EngineConfig, name: str, telemetry: Telemetry) -> "Replica":
+        """With what it reads of the model on this node. Raises InvalidConfig."""
+        return cls(await asyncio.to_thread(with_model_here, config, logger.info), name, telemetry)
 
     async def start(self) -> None:
         """Load the tokenizer and the model, and start the workers."""

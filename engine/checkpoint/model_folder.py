@@ -2,36 +2,34 @@
 what it is and what to do.
 """
 
-import re
 from pathlib import Path
 
+from engine.config import is_hub_name, local_path
 from engine.errors import InvalidConfig
 
-_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _GGUF = b"GGUF"  # the beginning of such a file
 
 
 def check_model_folder(model: str) -> None:
-    """Raises InvalidConfig if `model` is a file, or a name of the Hugging Face hub; a folder's
-    contents are not checked.
+    """Raises InvalidConfig if `model` is a file, or looks like a name of the Hugging Face hub; a
+    folder's contents are not checked.
     """
     path = Path(model)
     if path.is_file():
         raise InvalidConfig(_of_a_file(path))
-    if _HUB_NAME.fullmatch(model) and not path.parent.exists():
-        name = path.name
+    if is_hub_name(model) and not path.exists():
         raise InvalidConfig(
-            f"there is no folder {model}, and models are not fetched from the Hugging Face hub; get it with "
-            f"`hf download {model} --local-dir {name}`, and name the folder: {name}"
+            f"there is no folder {model}; if the model of the Hugging Face hub is meant, name it hf://{model}, since "
+            f"there is a folder {path.parent} here"
         )
 
 
 def resolve_model(model: str) -> str:
-    """The path as other processes can find it, from any working folder; unchanged if it does not
-    exist.
+    """The path, which may be given as file://, as other processes can find it, from any working
+    folder; as it was if it does not exist.
     """
-    path = Path(model)
-    return str(path.resolve()) if path.exists() else model
+    path = Path(local_path(model))
+    return str(path.resolve()) if path.exists() else local_path(model)
 
 
 def _of_a_file(path: Path) -> str:

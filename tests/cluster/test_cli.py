@@ -46,12 +46,6 @@ def test_a_model_that_is_a_file(
         assert said.startswith(f"squadron {command[0]}: " + line.format(file=file))
 
 
-def test_a_model_of_the_hub(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("plan", "serve"):
-        line = fails(capsys, command, "Qwen/Qwen2.5-0.5B-Instruct")
-        assert "`hf download Qwen/Qwen2.5-0.5B-Instruct --local-dir Qwen2.5-0.5B-Instruct`" in line
-
-
 def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").mkdir()
     assert fails(capsys, "plan", str(tmp_path)).endswith(f"{tmp_path}/config.json cannot be read: Is a directory")

@@ -17,6 +17,7 @@ from cluster.checkpoint.manifest import (
     write_manifest,
 )
 from cluster.checkpoint.spec import read_spec
+from cluster.download.models import folder_of
 from cluster.progress import progress
 from engine.checkpoint.manifest import MANIFEST_FILE, Manifest
 from engine.checkpoint.model_config import ModelConfig
@@ -30,12 +31,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("manifest", _make, f"write {MANIFEST_FILE}, with which every later start verifies what it loads"),
     ):
         action = actions.add_parser(name, help=text, description=text)
-        action.add_argument("folder", type=Path, metavar="PATH", help="a folder in Hugging Face layout")
+        action.add_argument("model", metavar="MODEL", help="a folder in Hugging Face layout, or a name, as for serve")
         action.set_defaults(run=run)
 
 
 def _verify(options: argparse.Namespace) -> None:
-    folder: Path = options.folder
+    folder = folder_of(options.model)
     _check(folder)
     manifest = Manifest.load(str(folder))
     if manifest is None:
@@ -50,7 +51,7 @@ def _verify(options: argparse.Namespace) -> None:
 
 
 def _make(options: argparse.Namespace) -> None:
-    folder: Path = options.folder
+    folder = folder_of(options.model)
     _check(folder)
     if not os.access(folder, os.W_OK):  # before reading the whole checkpoint
         raise InvalidConfig(f"{folder / MANIFEST_FILE} cannot be written: no permission to write to the folder")

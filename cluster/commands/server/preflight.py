@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from cluster.api.edge.hosts import check_open
 from cluster.api.keys.key_ring import API_KEY_VARIABLE, KeyRing, given_keys
 from cluster.certificate import CertificateFiles, given_files
-from cluster.checkpoint.plan import make_plan
 from cluster.checkpoint.size import Plan
 from cluster.commands.server.server_options import ServerOptions
+from cluster.download.models import fetched, planned
 from cluster.launch.machine import check_machine, check_port
 from cluster.launch.room import divide
 from engine.checkpoint.embedding import embedding_of
@@ -25,10 +25,10 @@ class Start:
 
 
 def prepare(config: EngineConfig, server: ServerOptions) -> Start:
-    """Prints how the cores are divided, if they are. Takes the API key out of the environment,
-    which Ray's processes inherit. Raises InvalidConfig.
+    """Prints how the cores are divided, if they are. A model that is to be fetched is, last of all.
+    Takes the API key out of the environment, which Ray's processes inherit. Raises InvalidConfig.
     """
-    plan = make_plan(config)
+    config, plan = planned(config)
     embedding_of(config)
     api_keys = given_keys(server.api_key, server.api_key_file)
     has_keys = bool(KeyRing(api_keys, server.api_key_file))
@@ -42,6 +42,8 @@ def prepare(config: EngineConfig, server: ServerOptions) -> Start:
     check_port(server.host, server.port)
     if computes_on_cpu:
         config = _leave_room(config, plan, server)
+    if is_here:  # otherwise each node that has ranks fetches it
+        config = fetched(config)
     return Start(config, api_keys, certificate)
 
 

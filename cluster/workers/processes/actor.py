@@ -6,6 +6,7 @@ from typing import Any
 
 import ray
 
+from cluster.download.models import fetched
 from cluster.memory import available_memory
 from cluster.sockets.listener import connect
 from cluster.workers.processes.line import hold_line
@@ -86,11 +87,11 @@ class WorkerActor(LookoutActor):
         return available_memory()
 
     def offer(self, config: EngineConfig) -> Offer:
-        """What it can compute with; once it has a seat, only the seat's level. Raises
-        InvalidConfig.
+        """What it can compute with; once it has a seat, only the seat's level. The model is on this
+        node then. Raises InvalidConfig.
         """
         if self._offer is None:
-            self._offer = self._offers.offer(config)
+            self._offer = self._offers.offer(fetched(config))  # here, and not while the ranks wait for each other
         return self._offer
 
     def take_seat(self, config: EngineConfig, seat: Seat) -> Loaded:
@@ -99,6 +100,7 @@ class WorkerActor(LookoutActor):
         """
         store = self._store if seat.rank == 0 else self._ranks.join_store(seat.store_host, seat.store_port)
         self._epoch = seat.epoch
+        config = fetched(config)
         if self._worker is not None:
             self._worker.rejoin(store, seat.host)
         else:

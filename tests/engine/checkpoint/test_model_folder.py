@@ -23,12 +23,11 @@ def test_files_are_refused_by_what_they_are(tmp_path: Path, name: str, content: 
         check_model_folder(str(tmp_path / name))
 
 
-def test_a_name_of_the_hub_is_told_how_to_fetch_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_hides_a_name_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidConfig, match=r"hf download Qwen/Qwen3-0\.6B --local-dir Qwen3-0\.6B"):
-        check_model_folder("Qwen/Qwen3-0.6B")
     (tmp_path / "Qwen").mkdir()
-    check_model_folder("Qwen/Qwen3-0.6B")  # a folder that is not there yet, as another error will say
+    with pytest.raises(InvalidConfig, match=r"name it hf://Qwen/Qwen3-0\.6B, since there is a folder Qwen here"):
+        check_model_folder("Qwen/Qwen3-0.6B")
     check_model_folder(str(tmp_path))
 
 
@@ -37,3 +36,5 @@ def test_a_folder_is_found_by_processes_in_other_folders(tmp_path: Path, monkeyp
     (tmp_path / "model").mkdir()
     assert resolve_model("model") == str(tmp_path / "model")
     assert resolve_model("elsewhere") == "elsewhere"
+    assert resolve_model((tmp_path / "model").as_uri()) == str(tmp_path / "model")
+    assert resolve_model("s3://bucket/model") == "s3://bucket/model"

@@ -1,0 +1,1 @@
+"""Models by name: fetched from the Hugging Face hub or an object store, once on each node."""

@@ -1,0 +1,171 @@
+"""The Hugging Face hub. Listing, revisions, tokens, addresses and the cache are huggingface_hub's;
+the transfer is ours, because huggingface_hub's starts over after a kill.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+from huggingface_hub import HfApi, constants, get_token, hf_hub_download, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub.utils import _headers, _http
+
+from cluster.download.store import Interrupted, RemoteFile, Unreachable
+from engine.config import is_hub_name
+from engine.errors import InvalidConfig, in_a_line
+
+MAIN = "main"
+PIECE_BYTES = 1 << 20
+TIMEOUT = httpx2.Timeout(30.0)  # without a byte
+_PASSING = (408, 429, 500, 502, 503, 504)  # statuses that another attempt may not meet
+
+
+class Hub:
+    """One model at one commit: a `Store`, in huggingface_hub's cache."""
+
+    def __init__(self, repo: str, commit: str, cache: str | None) -> None:
+        self.title = f"{repo} at {commit[:12]}"
+        self._repo, self._commit = repo, commit
+        self._cache = cache_of(cache)
+
+    def files(self) -> tuple[RemoteFile, ...]:
+        with _explained(self._repo, self._commit, self._cache):
+            info = _api().model_info(self._repo, revision=self._commit, files_metadata=True)
+        return tuple(
+            RemoteFile(
+                sibling.rfilename,
+                sibling.size or 0,
+                sibling.lfs.sha256 if sibling.lfs is not None else str(sibling.blob_id),
+                f"sha256:{sibling.lfs.sha256}" if sibling.lfs is not None else f"git-sha1:{sibling.blob_id}",
+            )
+            for sibling in info.siblings or ()
+        )
+
+    def pieces(self, file: RemoteFile, start: int, stop: int) -> Iterator[bytes]:
+        url = hf_hub_url(self._repo, file.name, revision=self._commit, endpoint=endpoint())
+        asked = _headers.build_hf_headers() | {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        with (
+            _explained(self._repo, self._commit, self._cache, is_transfer=True),
+            _http.get_session().stream("GET", url, headers=asked, follow_redirects=True, timeout=TIMEOUT) as response,
+        ):
+            if response.status_code >= 400:
+                response.read()
+            _http.hf_raise_for_status(response)
+            surplus = 0 if response.status_code == 206 else start  # a server may ignore the range
+            left = stop - start
+            for piece in response.iter_bytes(PIECE_BYTES):
+                kept = piece[surplus : surplus + left]
+                surplus -= min(surplus, len(piece))
+                left -= len(kept)
+                yield kept
+
+    def place(self, file: RemoteFile) -> Path:
+        return self._root / "blobs" / file.etag
+
+    def folder(self, files: tuple[RemoteFile, ...]) -> Path:
+        """Has huggingface_hub enter the files in its cache; their bytes are there."""
+        with _explained(self._repo, self._commit, self._cache):
+            for file in files:
+                hf_hub_download(
+                    self._repo, file.name, revision=self._commit, cache_dir=self._cache, endpoint=endpoint()
+                )
+        return self._snapshot
+
+    def cached(self) -> Path | None:
+        return self._snapshot if self._snapshot.is_dir() else None
+
+    @property
+    def _root(self) -> Path:
+        return Path(self._cache) / repo_folder_name(repo_id=self._repo, repo_type="model")
+
+    @property
+    def _snapshot(self) -> Path:
+        return self._root / "snapshots" / self._commit
+
+
+def pin(repo: str, revision: str | None, cache: str | None) -> tuple[str, str | None]:
+    """The commit that a revision (a branch, a tag or a commit; None: main) is now; and, if the hub
+    cannot be asked and the cache knows the commit, why. Raises InvalidConfig.
+    """
+    if not is_hub_name(repo):
+        raise InvalidConfig(f"model=hf://{repo} is no name of the hub, which are ORGANISATION/MODEL")
+    where, wanted = cache_of(cache), revision or MAIN
+    try:
+        with _explained(repo, wanted, where):
+            info = _api().model_info(repo, revision=wanted)
+    except Unreachable as error:
+        known = try_to_load_from_cache(repo, "config.json", cache_dir=where, revision=wanted)
+        if not isinstance(known, str):
+            raise
+        return Path(known).parent.name, str(error)
+    return str(info.sha), None
+
+
+def remember(repo: str, revision: str | None, commit: str, cache: str | None) -> None:
+    """Note in the cache which commit the revision is, for when the hub cannot be asked."""
+    wanted = revision or MAIN
+    if wanted != commit:
+        path = Path(cache_of(cache)) / repo_folder_name(repo_id=repo, repo_type="model") / "refs" / wanted
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(commit)
+
+
+def cache_of(download_dir: str | None) -> str:
+    return str(Path(download_dir or constants.HF_HUB_CACHE).expanduser().absolute())
+
+
+def endpoint() -> str:
+    return os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+
+
+def _api() -> HfApi:
+    return HfApi(endpoint=endpoint(), library_name="squadron")
+
+
+@contextlib.contextmanager
+def _explained(repo: str, revision: str, cache: str, *, is_transfer: bool = False) -> Iterator[None]:
+    """Raises what huggingface_hub raises as InvalidConfig that says what to do; a transfer's
+    passing failures as Interrupted.
+    """
+    try:
+        yield
+    except OfflineModeIsEnabled:
+        raise Unreachable(
+            f"HF_HUB_OFFLINE is set, and {repo} (revision {revision}) is not in the cache {cache}; fetch it once "
+            "without HF_HUB_OFFLINE, or name a folder"
+        ) from None
+    except GatedRepoError:
+        has_none = "no token is set" if get_token() is None else "the token that is set has no access"
+        raise InvalidConfig(
+            f"{repo} is gated, and {has_none}: ask for access at {endpoint()}/{repo}, then log in by `hf auth login` "
+            "or set HF_TOKEN, on every node"
+        ) from None
+    except RevisionNotFoundError:
+        raise InvalidConfig(f"{repo} has no revision {revision!r}; its branches and tags are at {endpoint()}") from None
+    except RepositoryNotFoundError:
+        raise InvalidConfig(
+            f"{endpoint()} has no model {repo}, or it is private: check the name, or log in by `hf auth login` or set "
+            "HF_TOKEN, on every node"
+        ) from None
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        if is_transfer and status in _PASSING:
+            raise Interrupted(in_a_line(error)) from None
+        told = Unreachable if status in _PASSING else InvalidConfig
+        raise told(f"{endpoint()} answers {status} when asked for {repo}: {in_a_line(error)}") from None
+    except (httpx2.HTTPError, ConnectionError) as error:
+        if is_transfer:
+            raise Interrupted(in_a_line(error)) from None
+        raise Unreachable(
+            f"{endpoint()} cannot be reached ({in_a_line(error)}), and {repo} (revision {revision}) is not in the "
+            f"cache {cache}; set HF_ENDPOINT to a mirror, or name a folder"
+        ) from None

@@ -1,0 +1,89 @@
+"""A model by its name, as a folder of this node. The process that is asked first resolves the name
+and its revision, once; every other process fetches the same, on its own node.
+"""
+
+from pathlib import Path
+
+from cluster.checkpoint.plan import make_plan
+from cluster.checkpoint.size import Plan
+from cluster.download.node_lock import Tell, node_lock, say
+from cluster.download.outline import make_outline
+from cluster.download.records import Records
+from cluster.download.store import Unreachable
+from cluster.download.stores import open_store, pin, remember
+from cluster.download.whole import cached, fetch
+from engine.config import EngineConfig, remote_name
+from engine.errors import InvalidConfig
+
+
+def outlined(config: EngineConfig, tell: Tell = say) -> EngineConfig:
+    """`model` is a folder that holds everything but perhaps the weights' numbers; for plans.
+    Unchanged if `model` was a folder already. Raises InvalidConfig.
+    """
+    config = pinned(config, tell)
+    if config.source is None:
+        return config
+    records, has_weights = Records(config.download_dir), config.load_format != "dummy"
+    folder = records.folder(config.source, has_weights) or records.outline(config.source, has_weights)
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        store = open_store(config.source, config.download_dir)
+        try:
+            make_outline(store, folder, has_weights=has_weights)
+        except Unreachable as error:
+            folder = cached(store, has_weights, error, tell)
+    return config.model_copy(update={"model": str(folder)})
+
+
+def fetched(config: EngineConfig, tell: Tell = say) -> EngineConfig:
+    """`model` is a folder that holds the whole model (of dummy weights, all but the weights). It
+    is fetched unless it is here; one process of a node does so, the others wait. Unchanged if
+    `model` was a folder already. Raises InvalidConfig.
+    """
+    config = pinned(config, tell)
+    if config.source is None:
+        return config
+    records, has_weights = Records(config.download_dir), config.load_format != "dummy"
+    folder = records.folder(config.source, has_weights)
+    if folder is None:
+        with node_lock(records.lock(config.source), config.source, tell):
+            folder = records.folder(config.source, has_weights) or _fetch(config, config.source, records, tell)
+    return config.model_copy(update={"model": str(folder)})
+
+
+def pinned(config: EngineConfig, tell: Tell = say) -> EngineConfig:
+    """`source` says what every node has to fetch, revision and all. Unchanged if that is done, or
+    if `model` is a folder. Raises InvalidConfig.
+    """
+    name = remote_name(config.model)
+    if name is None and config.revision is not None and config.source is None:
+        raise InvalidConfig(f"revision={config.revision} is of a model of the hub, and {config.model} is a folder")
+    if name is None or config.source is not None:
+        return config
+    source, why_old = pin(name, config.revision, config.download_dir)
+    if why_old is not None:
+        tell(f"{why_old}. What the cache has is taken: {source}")
+    return config.model_copy(update={"source": source, "served_model_name": config.model_name})
+
+
+def planned(config: EngineConfig) -> tuple[EngineConfig, Plan]:
+    """`outlined`, with its plan. Raises InvalidConfig."""
+    config = outlined(config)
+    return config, make_plan(config)
+
+
+def folder_of(model: str) -> Path:
+    """Of the whole model, on this node. Raises InvalidConfig."""
+    return Path(fetched(EngineConfig.create(model=model)).model)
+
+
+def _fetch(config: EngineConfig, source: str, records: Records, tell: Tell) -> Path:
+    """Under the node's lock."""
+    store, has_weights = open_store(source, config.download_dir), config.load_format != "dummy"
+    try:
+        folder, files = fetch(store, has_weights, tell)
+    except Unreachable as error:
+        return cached(store, has_weights, error, tell)
+    records.enter(source, has_weights, folder, files)
+    remember(source, config.revision, config.download_dir)
+    return folder

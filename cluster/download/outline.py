@@ -1,0 +1,79 @@
+"""A model without its numbers: small files, and weight files of the right size that hold only their
+headers. Plans need no more, so an impossible configuration is refused before weights are fetched.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cluster.checkpoint.files import LENGTH_BYTES, MAX_HEADER_BYTES
+from cluster.download.choice import small_files, weight_files
+from cluster.download.store import Interrupted, RemoteFile, Store
+from cluster.download.transfer import MAX_ATTEMPTS, NUM_THREADS, has_digest
+from engine.errors import InvalidConfig
+from parallel.spec.stored import INDEX_FILE
+
+FIRST_BYTES = 1 << 18  # most headers are shorter
+
+Write = Callable[[Store, RemoteFile, Path], None]
+
+
+def make_outline(store: Store, folder: Path, *, has_weights: bool) -> None:
+    """In a new folder. Raises InvalidConfig."""
+    files = store.files()
+    making = folder.with_name(f"{folder.name}.{os.getpid()}")
+    shutil.rmtree(making, ignore_errors=True)
+    try:
+        _each(_write_whole, store, small_files(files, store.title), making)
+        if has_weights:
+            index = making / INDEX_FILE
+            weights = weight_files(files, index.read_bytes() if index.exists() else None, store.title)
+            _each(_write_header, store, weights, making)
+        if not folder.exists():
+            os.replace(making, folder)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
+def _each(write: Write, store: Store, files: tuple[RemoteFile, ...], folder: Path) -> None:
+    for file in files:
+        (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(NUM_THREADS, "outline") as pool:
+        for call in [pool.submit(write, store, file, folder / file.name) for file in files]:
+            call.result()
+
+
+def _write_whole(store: Store, file: RemoteFile, path: Path) -> None:
+    path.write_bytes(_read(store, file, 0, file.size))
+    if not has_digest(path, file):
+        raise InvalidConfig(f"{store.title}: what came of {file.name} has not the digest {file.digest}; try again")
+
+
+def _write_header(store: Store, file: RemoteFile, path: Path) -> None:
+    """What is behind the header is a hole, which takes no room."""
+    start = _read(store, file, 0, min(FIRST_BYTES, file.size))
+    length = LENGTH_BYTES + int.from_bytes(start[:LENGTH_BYTES], "little")
+    stop = min(length, file.size, LENGTH_BYTES + MAX_HEADER_BYTES)  # plans refuse what is longer
+    if stop > len(start):
+        start += _read(store, file, len(start), stop)
+    with path.open("wb") as out:
+        out.write(start[:stop])
+        out.truncate(file.size)
+
+
+def _read(store: Store, file: RemoteFile, start: int, stop: int) -> bytes:
+    """The bytes from `start` to `stop`; raises InvalidConfig if they do not come."""
+    data, reason = b"", ""
+    for _ in range(MAX_ATTEMPTS if stop > start else 0):
+        try:
+            for piece in store.pieces(file, start + len(data), stop):
+                data += piece
+        except Interrupted as error:
+            reason = f": {error}"
+        if len(data) == stop - start:
+            return data
+    if stop > start:
+        raise InvalidConfig(f"{store.title}: {file.name} has {len(data)} of {stop - start} bytes{reason}")
+    return data

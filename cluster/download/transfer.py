@@ -1,0 +1,126 @@
+"""Fetches files of a store to this node: several at once, resumed where they broke off, verified,
+and not begun if they would not fit.
+"""
+
+import errno
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cluster.download.store import Interrupted, RemoteFile, Store
+from cluster.memory import human
+from engine.errors import InvalidConfig
+
+NUM_THREADS = 8
+MAX_ATTEMPTS = 6  # consecutive ones without a byte
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 30.0
+PARTIAL = ".incomplete"
+_READ_BYTES = 1 << 20
+
+Progress = Callable[[int], object]  # called, from several threads, with numbers of bytes
+
+
+def missing(store: Store, files: Sequence[RemoteFile]) -> list[RemoteFile]:
+    """Those that are not in their places, each once."""
+    by_place = {store.place(file): file for file in files}
+    return [file for place, file in by_place.items() if not (place.is_file() and place.stat().st_size == file.size)]
+
+
+def bytes_left(store: Store, files: Sequence[RemoteFile]) -> int:
+    """Of those in `missing`, without what an earlier transfer left."""
+    return sum(max(file.size - _size(_partial(store.place(file))), 0) for file in missing(store, files))
+
+
+def check_room(store: Store, files: Sequence[RemoteFile]) -> None:
+    """Raises InvalidConfig if the disk has less room than the files still take."""
+    absent = missing(store, files)
+    if not absent:
+        return
+    folder = store.place(absent[0]).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    needed, free = bytes_left(store, files), shutil.disk_usage(folder).free
+    if needed > free:
+        raise InvalidConfig(_no_room(store, folder, needed, free))
+
+
+def transfer(store: Store, files: Sequence[RemoteFile], progress: Progress) -> None:
+    """Bring what is missing to its place. Raises InvalidConfig."""
+    with ThreadPoolExecutor(NUM_THREADS, "download") as pool:
+        calls = [pool.submit(_bring, store, file, progress) for file in missing(store, files)]
+        try:
+            for call in calls:
+                call.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _bring(store: Store, file: RemoteFile, progress: Progress) -> None:
+    place = store.place(file)
+    partial = _partial(place)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    if _size(partial) > file.size:
+        partial.unlink()
+    try:
+        _receive(store, file, partial, progress)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        needed, free = bytes_left(store, [file]), shutil.disk_usage(partial.parent).free
+        raise InvalidConfig(_no_room(store, partial.parent, needed, free)) from None
+    if not has_digest(partial, file):
+        partial.unlink()
+        raise InvalidConfig(f"{store.title}: what came of {file.name} has not the digest {file.digest}; try again")
+    os.replace(partial, place)
+
+
+def _receive(store: Store, file: RemoteFile, partial: Path, progress: Progress) -> None:
+    attempts = 0
+    while (start := _size(partial)) < file.size or not partial.exists():
+        reason = f"it sent {start} of {file.size} bytes"
+        try:
+            with partial.open("ab") as out:
+                for piece in store.pieces(file, start, file.size) if file.size else ():
+                    out.write(piece)
+                    progress(len(piece))
+        except Interrupted as error:
+            reason = str(error)
+        attempts = 0 if _size(partial) > start else attempts + 1
+        if attempts >= MAX_ATTEMPTS:
+            raise InvalidConfig(f"{store.title}: {file.name} cannot be fetched whole: {reason}; start again to go on")
+        if attempts:
+            time.sleep(min(FIRST_WAIT_SECONDS * 2 ** (attempts - 1), LONGEST_WAIT_SECONDS))
+
+
+def has_digest(path: Path, file: RemoteFile) -> bool:
+    """Whether the file's bytes are those that the store promised, as far as it did."""
+    kind, _, expected = (file.digest or "").partition(":")
+    if not expected:
+        return _size(path) == file.size
+    # Not for security: the store chose it, to tell damage.
+    digest = hashlib.new("sha1" if kind == "git-sha1" else kind, usedforsecurity=False)
+    if kind == "git-sha1":
+        digest.update(b"blob %d\0" % _size(path))
+    with path.open("rb") as opened:
+        while piece := opened.read(_READ_BYTES):
+            digest.update(piece)
+    return digest.hexdigest() == expected
+
+
+def _partial(place: Path) -> Path:
+    return place.with_name(place.name + PARTIAL)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _no_room(store: Store, folder: Path, needed: int, free: int) -> str:
+    return (
+        f"{store.title} takes {human(needed)} more in {folder}, and {human(free)} are free there; download_dir names "
+        "another folder"
+    )

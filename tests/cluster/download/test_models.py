@@ -1,0 +1,300 @@
+"""Models of a hub by their names: what is fetched, once a node, and what goes wrong with it. The
+hub is a server of HTTP in this process; the client is huggingface_hub.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.checkpoint.plan import make_plan
+from cluster.download.models import fetched, outlined, pinned
+from cluster.download.transfer import PARTIAL
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig
+from tests.cluster.download.conftest import DEMO, NAME
+from tests.cluster.download.hub_server import SmallHub
+
+ROOT = Path(__file__).resolve().parents[3]
+WEIGHTS = "model.safetensors"
+READ = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+LOOKS = "import sys; from cluster.download.models import fetched; from engine.config import EngineConfig; "
+FETCH = LOOKS + "print(fetched(EngineConfig.create(model=sys.argv[1], download_dir=sys.argv[2])).model)"
+
+
+def elsewhere(config: EngineConfig, tmp_path: Path) -> EngineConfig:
+    """The configuration as another node has it."""
+    return config.model_copy(update={"download_dir": str(tmp_path / "other")})
+
+
+def run(code: str, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=60)
+
+
+def test_a_model_by_its_name(hub: SmallHub, config: EngineConfig) -> None:
+    found = fetched(config)
+    assert {path.name for path in Path(found.model).iterdir()} == {*READ, WEIGHTS}
+    assert all((Path(found.model) / name).read_bytes() == (DEMO / name).read_bytes() for name in {*READ, WEIGHTS})
+    assert (found.model_name, found.source) == (NAME, f"hf://{NAME}@{hub.repos[NAME].commits['main']}")
+    num_requests = len(hub.requests)
+    assert fetched(found) == found == fetched(pinned(config).model_copy(update={"source": found.source}))
+    assert len(hub.requests) == num_requests + 1  # what main is now
+
+
+def test_nothing_is_fetched_that_could_run(hub: SmallHub, config: EngineConfig) -> None:
+    code, pickle = {"modeling_evil.py": b"import os"}, {"pytorch_model.bin": b"\x80\x04", "optimizer.pt": b"\x80\x04"}
+    hub.add(NAME, DEMO, **code, **pickle, **{"onnx/model.onnx": b"x", "additional_chat_templates/tool_use.jinja": b"t"})
+    folder = Path(fetched(config).model)
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert names == {*READ, WEIGHTS, "additional_chat_templates/tool_use.jinja"}
+
+
+def test_all_nodes_fetch_the_commit_that_the_first_one_found(
+    hub: SmallHub, config: EngineConfig, tmp_path: Path
+) -> None:
+    first = pinned(config)
+    hub.add(NAME, DEMO, **{"generation_config.json": b'{"temperature": 0.5}'})
+    there = fetched(elsewhere(first, tmp_path))
+    assert there.source == first.source
+    assert (Path(there.model) / "generation_config.json").read_bytes() == (DEMO / "generation_config.json").read_bytes()
+    assert fetched(config).source != first.source
+
+
+def test_a_branch_is_a_revision(hub: SmallHub, config: EngineConfig) -> None:
+    branch = hub.repos[NAME].push({"config.json": b"{}", WEIGHTS: (DEMO / WEIGHTS).read_bytes()}, "v1")
+    found = fetched(config.model_copy(update={"revision": "v1"}))
+    assert found.source == f"hf://{NAME}@{branch}"
+    assert (Path(found.model) / "config.json").read_bytes() == b"{}"
+
+
+def test_a_plan_needs_the_headers_only(hub: SmallHub, config: EngineConfig) -> None:
+    found = outlined(config)
+    local = config.model_copy(update={"model": str(DEMO)})
+    assert make_plan(found) == make_plan(local)
+    assert hub.sent[WEIGHTS] == 1 << 18
+    num_requests = len(hub.requests)
+    assert outlined(found) == found
+    assert len(hub.requests) == num_requests
+
+
+def test_dummy_weights_are_not_fetched(hub: SmallHub, config: EngineConfig) -> None:
+    found = fetched(config.model_copy(update={"load_format": "dummy"}))
+    assert {path.name for path in Path(found.model).iterdir()} == READ
+    assert {path.name for path in Path(outlined(found).model).iterdir()} == READ
+    assert WEIGHTS in {path.name for path in Path(fetched(config).model).iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("name", "refusal", "said"),
+    [
+        ("squadron/nothing", None, "has no model squadron/nothing, or it is private: check the name, or log in"),
+        (NAME, (403, "GatedRepo"), "is gated, and no token is set: ask for access at "),
+        (NAME, (403, ""), "answers 403 when asked for squadron/demo"),
+        (NAME, (503, ""), "answers 503 when asked for squadron/demo"),
+    ],
+)
+def test_a_refusal_says_what_to_do(
+    hub: SmallHub, config: EngineConfig, name: str, refusal: tuple[int, str] | None, said: str
+) -> None:
+    hub.refusal = refusal
+    with pytest.raises(InvalidConfig) as caught:
+        outlined(config.model_copy(update={"model": name}))
+    assert said in str(caught.value)
+
+
+def test_a_token_opens_a_gated_model(hub: SmallHub, config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.refusal, hub.token = (403, "GatedRepo"), "hf_right"
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(InvalidConfig, match="gated, and the token that is set has no access") as caught:
+        fetched(config)
+    assert "hf_wrong" not in str(caught.value)
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    assert (Path(fetched(config).model) / WEIGHTS).exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"revision": "v9"}, "squadron/demo has no revision 'v9'"),
+        ({"model": "hf://nothing"}, "hf://nothing is no name of the hub, which are ORGANISATION/MODEL"),
+        ({"model": "s3://bucket/model", "revision": "v9"}, "s3:// has no revisions"),
+        ({"model": str(DEMO), "revision": "v9"}, "is a folder"),
+        ({"model": "nosuch://bucket/model"}, "there are hf://, s3://, gs:// and file://"),
+    ],
+)
+def test_names_that_cannot_be(hub: SmallHub, config: EngineConfig, changes: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        outlined(config.model_copy(update=changes))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        ({"README.md": b"a data set"}, "has no config.json, so it is no model in Hugging Face layout; it has README"),
+        ({"config.json": b"{}", "pytorch_model.bin": b""}, "pytorch_model.bin is a pickle, which could run code"),
+        ({"config.json": b"{}", "model.safetensors.index.json": b"[]"}, "has no weight_map"),
+        (
+            {"config.json": b"{}", "model.safetensors.index.json": b'{"weight_map": {"a": "../../x.safetensors"}}'},
+            "names ../../x.safetensors, which is not there",
+        ),
+    ],
+)
+def test_what_is_no_model(hub: SmallHub, config: EngineConfig, contents: dict[str, bytes], said: str) -> None:
+    hub.repos[NAME].push(contents)
+    for locate in (outlined, fetched):
+        with pytest.raises(InvalidConfig) as caught:
+            locate(config)
+        assert said in str(caught.value)
+
+
+def test_shards_are_those_of_the_index(hub: SmallHub, config: EngineConfig) -> None:
+    shard = (DEMO / WEIGHTS).read_bytes()
+    index = {"weight_map": {"a": "model-00001-of-00001.safetensors"}}
+    small = {name: (DEMO / name).read_bytes() for name in READ}
+    of_others = {"consolidated.safetensors": b"another layout", "model-00002-of-00001.safetensors": b""}
+    weights = {"model-00001-of-00001.safetensors": shard, "model.safetensors.index.json": json.dumps(index).encode()}
+    hub.repos[NAME].push(small | of_others | weights)
+    assert {path.name for path in Path(fetched(config).model).iterdir()} == {*READ, *weights}
+
+
+@pytest.mark.parametrize("ignores_ranges", [False, True])
+def test_a_transfer_goes_on_where_it_broke_off(hub: SmallHub, config: EngineConfig, ignores_ranges: bool) -> None:
+    hub.cut_after, hub.ignores_ranges = 5 << 20, ignores_ranges
+    if ignores_ranges:  # each answer begins at the first byte
+        partial = next(iter(_partials(hub, config)))
+        partial.parent.mkdir(parents=True)
+        partial.write_bytes((DEMO / WEIGHTS).read_bytes()[: 4 << 20])
+        hub.cut_after = None
+    assert (Path(fetched(config).model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+    starts = [start for name, start in hub.ranges if name == WEIGHTS]
+    assert starts == ([0] if ignores_ranges else [0, 5 << 20])
+
+
+def _partials(hub: SmallHub, config: EngineConfig) -> Iterator[Path]:
+    """Where transfers leave what they have of the weights."""
+    digest = hashlib.sha256((DEMO / WEIGHTS).read_bytes()).hexdigest()
+    yield Path(str(config.download_dir)) / "models--squadron--demo" / "blobs" / (digest + PARTIAL)
+
+
+def test_a_file_that_stays_short(hub: SmallHub, config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.download.transfer.FIRST_WAIT_SECONDS", 0.0)
+    hub.lacking = 100
+    with pytest.raises(InvalidConfig, match=r"cannot be fetched whole: it sent \d+ of \d+ bytes"):
+        fetched(config)
+
+
+def test_damage_on_the_way_is_seen(hub: SmallHub, config: EngineConfig) -> None:
+    hub.damage = lambda data: data[:-1] + b"\0" if len(data) > 1 << 20 else data
+    with pytest.raises(InvalidConfig, match=r"what came of model\.safetensors has not the digest sha256:"):
+        fetched(config)
+    hub.damage = bytes
+    assert (Path(fetched(config).model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+
+
+def test_a_killed_process_loses_nothing_that_came(hub: SmallHub, config: EngineConfig) -> None:
+    hub.halt_after = 5 << 20
+    command = [sys.executable, "-c", FETCH, NAME, str(config.download_dir)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        assert hub.has_halted.wait(60)
+        (partial,) = _partials(hub, config)
+        while partial.stat().st_size < 4 << 20:  # what was sent last may be on its way
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    hub.halt_after = None
+    hub.go_on.set()
+    assert (Path(fetched(config).model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+    starts = [start for name, start in hub.ranges if name == WEIGHTS]
+    assert starts[0] == 0 and starts[1] >= 4 << 20
+
+
+def test_others_of_the_node_wait_and_say_so(hub: SmallHub, config: EngineConfig) -> None:
+    hub.halt_after = 1 << 20
+    config = pinned(config)
+    found: list[EngineConfig] = []
+    first = threading.Thread(target=lambda: found.append(fetched(config)))
+    first.start()
+    assert hub.has_halted.wait(60)
+    lines: list[str] = []
+
+    def told(line: str) -> None:
+        lines.append(line)
+        hub.go_on.set()
+
+    found.append(fetched(config, told))
+    first.join()
+    assert lines == [f"Waiting for process {os.getpid()}, which fetches {config.source}"]
+    assert found[0] == found[1]
+    assert [start for name, start in hub.ranges if name == WEIGHTS] == [0]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True).returncode:
+        pytest.skip("file systems can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_disk_that_is_too_small(hub: SmallHub, config: EngineConfig, small_disk: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"takes 6\.\d+ MiB more in .*disk.* free there; download_dir names"):
+        fetched(config.model_copy(update={"download_dir": str(small_disk)}))
+    assert WEIGHTS not in hub.sent
+
+
+def test_a_disk_that_fills_meanwhile(
+    hub: SmallHub, config: EngineConfig, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room was there when it was looked for."""
+    monkeypatch.setattr("cluster.download.whole.check_room", lambda store, files: None)
+    with pytest.raises(InvalidConfig, match=r"more in .*disk.* free there"):
+        fetched(config.model_copy(update={"download_dir": str(small_disk)}))
+
+
+def test_offline(hub: SmallHub, config: EngineConfig) -> None:
+    absent = run(FETCH, NAME, str(config.download_dir), HF_HUB_OFFLINE="1")
+    assert "HF_HUB_OFFLINE is set, and squadron/demo (revision main) is not in the cache" in absent.stderr
+    folder = fetched(config).model
+    num_requests = len(hub.requests)
+    present = run(FETCH, NAME, str(config.download_dir), HF_HUB_OFFLINE="1")
+    assert present.stdout.strip() == folder
+    assert len(hub.requests) == num_requests
+
+
+def test_a_hub_that_cannot_be_reached(hub: SmallHub, config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = fetched(config)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    lines: list[str] = []
+    assert fetched(config, lines.append) == found
+    assert "cannot be reached" in lines[0] and "What the cache has is taken: hf://squadron/demo@" in lines[0]
+    with pytest.raises(InvalidConfig, match=r"cannot be reached .*set HF_ENDPOINT to a mirror, or name a folder"):
+        fetched(config.model_copy(update={"model": "squadron/other"}))
+
+
+def test_what_another_program_fetched_is_found_offline(
+    hub: SmallHub, config: EngineConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And nothing that it fetched in part."""
+    found = fetched(config)
+    for record in (tmp_path / "node" / ".squadron" / "fetched").iterdir():
+        record.unlink()
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    lines: list[str] = []
+    assert fetched(config, lines.append).model == found.model
+    assert "are whole by their headers" in lines[1]
+    os.truncate(Path(found.model) / WEIGHTS, 1 << 20)
+    with pytest.raises(InvalidConfig, match="cannot be reached"):
+        fetched(config, lines.append)

@@ -1,0 +1,62 @@
+"""A model without its numbers, from a store that breaks off."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.download.outline import make_outline
+from cluster.download.store import Interrupted, RemoteFile
+from engine.errors import InvalidConfig
+
+HEADER = json.dumps({"a": {"dtype": "F32", "shape": [250_000], "data_offsets": [0, 1_000_000]}}).encode()
+WEIGHTS = len(HEADER).to_bytes(8, "little") + HEADER + bytes(range(1, 251)) * 4000
+
+
+class Shelf:
+    """A store that gives at most `most` bytes a call, and says then that it broke off."""
+
+    title = "shelf"
+
+    def __init__(self, contents: dict[str, bytes], most: int = 1 << 30) -> None:
+        self._contents = contents
+        self._most = most
+        self.num_read = 0
+
+    def files(self) -> tuple[RemoteFile, ...]:
+        return tuple(RemoteFile(name, len(data), "etag", None) for name, data in self._contents.items())
+
+    def pieces(self, file: RemoteFile, start: int, stop: int) -> Iterator[bytes]:
+        piece = self._contents[file.name][start : min(stop, start + self._most)]
+        self.num_read += len(piece)
+        yield piece
+        if start + len(piece) < stop:
+            raise Interrupted("the line is dead")
+
+    def place(self, file: RemoteFile) -> Path:
+        raise AssertionError
+
+    def folder(self, files: tuple[RemoteFile, ...]) -> Path:
+        raise AssertionError
+
+    def cached(self) -> Path | None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("most", [1 << 30, 150_000])
+def test_weights_have_their_size_and_only_their_header(tmp_path: Path, most: int) -> None:
+    store = Shelf({"config.json": b"{}", "model.safetensors": WEIGHTS, "code.py": b"x"}, most)
+    make_outline(store, tmp_path / "outline", has_weights=True)
+    weights = tmp_path / "outline" / "model.safetensors"
+    assert weights.stat().st_size == len(WEIGHTS)
+    found = weights.read_bytes()
+    assert found.startswith(WEIGHTS[: 8 + len(HEADER)]) and not any(found[8 + len(HEADER) :])
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["config.json", "model.safetensors", "outline"]
+    assert store.num_read < len(WEIGHTS) / 3
+
+
+def test_what_does_not_come_is_an_error_and_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"shelf: config.json has 0 of 2 bytes: the line is dead"):
+        make_outline(Shelf({"config.json": b"{}"}, 0), tmp_path / "outline", has_weights=False)
+    assert list(tmp_path.iterdir()) == []
