@@ -40,6 +40,10 @@ class EngineConfig(BaseModel):
     exact: bool = True  # false: use cuBLAS on GPUs, whose last bits depend on the other rows
     kv_cache_dtype: Literal["auto", "fp8_e4m3"] = "auto"  # auto: the model's; fp8 halves the cache, on GPUs only
     enforce_eager: bool = False  # true: no CUDA graphs (on the CPU: no tapes) for decode steps
+    enable_lora: bool = False  # whether requests may have low-rank adapters
+    max_loras: int = Field(8, ge=1)  # different adapters in one step
+    max_lora_rank: int = Field(64, ge=1, le=256)
+    max_cpu_loras: int | None = Field(None, ge=1)  # that a rank keeps ready; None: max_loras
     seed: int = 0  # of dummy weights and of the seeds drawn for requests without one
     tensor_parallel_size: int = Field(1, ge=1)
     pipeline_parallel_size: int = Field(1, ge=1)
@@ -83,6 +87,11 @@ class EngineConfig(BaseModel):
                 f"max_num_batched_tokens={config.max_num_batched_tokens} is below max_num_seqs={config.max_num_seqs}: "
                 "a step could not give each running sequence a token"
             )
+        if config.max_cpu_loras is not None and config.max_cpu_loras < config.max_loras:
+            raise InvalidConfig(
+                f"max_cpu_loras={config.max_cpu_loras} is below max_loras={config.max_loras}: a step's adapters must "
+                "be kept for it"
+            )
         return config
 
     @property
@@ -91,6 +100,11 @@ class EngineConfig(BaseModel):
         fewer would not be faster.
         """
         return 32 if self.device == "cpu" else 256
+
+    @property
+    def num_kept_adapters(self) -> int:
+        """That a rank keeps at most."""
+        return (self.max_cpu_loras or self.max_loras) if self.enable_lora else 0
 
     @property
     def world_size(self) -> int:

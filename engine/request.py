@@ -69,6 +69,16 @@ NO_KEY = Share()
 
 
 @dataclass(frozen=True, slots=True)
+class Adapter:
+    """A low-rank adapter of the model: its name is for people, its digest says which one it is."""
+
+    name: str
+    folder: str  # in PEFT's layout; every node has it there
+    digest: str  # of its files, in hexadecimal: `parallel.spec.adapter`
+    rank: int  # of its linear with the highest
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """Pickled between processes: plain values only."""
 
@@ -77,6 +87,7 @@ class Request:
     params: SamplingParams
     _: KW_ONLY
     pooling: Pooling | None = None  # asked for instead of tokens
+    adapter: Adapter | None = None  # that its tokens are computed with
     priority: int = 0  # lower is served first if scheduling_policy is "priority"
     cache_salt: str | None = None  # only requests of the same salt share cached prefixes
     share: Share = NO_KEY

@@ -8,6 +8,7 @@ import numpy as np
 from engine.sampling_columns import SamplingColumns
 
 NO_RANGES = np.empty((0, 2), np.int32)
+NO_RUNS = np.empty((0, 3), np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,10 @@ class ExecuteModelRequest:
     awaits_masks: bool = False  # its `StepMasks` follow, for which sampling waits
     # Token rows [first, end) whose hidden states are summed.
     pooled_ranges: np.ndarray = field(default_factory=lambda: NO_RANGES)  # [P, 2] int32
+    # Token rows [first, end) have the adapter of that number below; ascending, others have none.
+    adapter_runs: np.ndarray = field(default_factory=lambda: NO_RUNS)  # [N, 3] int32
+    adapter_digests: list[str] = field(default_factory=list)
+    adapter_folders: list[str] = field(default_factory=list)  # where workers find those that they lack
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 sizes.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from ops.interface import Weight, check_shape
+from ops.interface import AdapterPart, Weight, check_shape
 
 NUM_LEAVES = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -89,6 +91,15 @@ def check_gate_up(weight: Weight) -> None:
     check_weight(weight)
     if weight.shape[0] % 2:
         raise ValueError(f"weight has {weight.shape[0]} rows; gate and up have as many each")
+
+
+def adapter_sizes(parts: Sequence[AdapterPart], num_outputs: int, num_inputs: int, dtype: torch.dtype) -> None:
+    """Of make_adapter."""
+    if not parts:
+        raise ValueError("an adapter has one part or more")
+    for part in parts:
+        check_shape("down", part.down, (None, num_inputs), dtype)
+        check_shape("up", part.up, (len(range(num_outputs)[part.outputs]), part.down.shape[0]), dtype)
 
 
 def check_leaves(weight: Weight, num_leaves: int) -> None:

@@ -1,6 +1,6 @@
 """What every backend of ops computes: names, shapes, dtypes."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -33,6 +33,30 @@ class AttentionMetadata:
     slot_mapping: Tensor  # [T] int32: block_id * block_size + offset
     max_query_len: int
     max_context_len: int
+
+
+# A low-rank adapter of one weight, in a backend's own layout; made by make_adapter.
+PreparedAdapter = Any
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterPart:
+    """An adapter of one of the linears that are merged in a weight: W becomes W + scale * up @
+    down.
+    """
+
+    down: Tensor  # [r, in] dtype
+    up: Tensor  # [outputs, r] dtype
+    outputs: slice  # of the weight; those of two parts do not overlap
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """Which rows of a step have adapters, and the adapters of one weight."""
+
+    runs: Tensor  # [N, 3] int32 on the host: rows first to end have the adapter in a slot; ascending, not overlapping
+    slots: Sequence[PreparedAdapter | None]  # not all None: leave the weight as it is
 
 
 class Ops(Protocol):
@@ -83,6 +107,24 @@ class Ops(Protocol):
     def linear_tree(self, x: Tensor, weight: Prepared) -> Tensor:
         """x [T, in] dtype -> [T, out] float32: the leaves' float32 products, added pairwise as a
         balanced binary tree.
+        """
+
+    def make_adapter(self, parts: Sequence[AdapterPart], weight: Prepared) -> PreparedAdapter:
+        """Of a weight of prepare_linear, prepare_gate_up (gate's outputs first) or
+        prepare_tree_linear.
+        """
+
+    def adapted_linear(self, x: Tensor, weight: Prepared, bias: Tensor | None, adapted: Adapted) -> Tensor:
+        """As linear; rows that have an adapter get up @ (scale * down @ x) added in float32, before
+        the one cast. What stands in the brackets is a float32 sum that is cast to dtype.
+        """
+
+    def adapted_gate_up_silu(self, x: Tensor, weight: Prepared, adapted: Adapted) -> Tensor:
+        """As gate_up_silu; gate's and up's products are those of adapted_linear."""
+
+    def adapted_linear_tree(self, x: Tensor, weight: Prepared, adapted: Adapted) -> Tensor:
+        """As linear_tree; a leaf's product has up @ (scale * down @ x) of that leaf's inputs, so
+        that the tree adds up the whole.
         """
 
     def silu_and_mul(self, x: Tensor) -> Tensor:

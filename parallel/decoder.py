@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ops.interface import AttentionMetadata, Ops
+from parallel.adapters.adapter import Factors, ShardAdapter, StepAdapters
 from parallel.embedding import ParallelLMHead, VocabParallelEmbedding
 from parallel.errors import UnsupportedModel
 from parallel.groups.group import Group
@@ -76,6 +77,13 @@ class Decoder:
             else:
                 self.head.load(weights, EMBEDDING if self.config.has_tied_embeddings else HEAD)
 
+    def load_adapter(self, factors: dict[str, Factors]) -> ShardAdapter:
+        """This rank's part of an adapter, whose tensors are those of `parallel.spec.adapter`."""
+        adapter = ShardAdapter()
+        for index, layer in zip(self.layer_ids, self.layers, strict=True):
+            layer.load_adapter(factors, f"model.layers.{index}", adapter)
+        return adapter
+
     def forward(
         self,
         input_ids: Tensor | None,
@@ -83,19 +91,21 @@ class Decoder:
         positions: Tensor,
         kv_caches: list[tuple[Tensor, Tensor]],
         metadata: AttentionMetadata,
+        adapters: StepAdapters | None = None,
     ) -> Tensor:
         """The residual stream [T, D] dtype after this stage's layers.
 
         input_ids [T] int32 on the first stage, unless they are embedded already; else residual [T,
         D] dtype of the stage before, or the embeddings, which is written to. positions [T] int32;
         kv_caches: keys and values of each of this stage's layers.
+        adapters: those of the rows that have one.
         """
         if residual is None:
             assert self.stage.is_first and input_ids is not None
             residual = self.embedding(input_ids)
         update = None
         for layer, kv_cache in zip(self.layers, kv_caches, strict=True):
-            update = layer(update, residual, positions, self.cos_sin, kv_cache, metadata)
+            update = layer(update, residual, positions, self.cos_sin, kv_cache, metadata, adapters)
         assert update is not None, "a stage has at least one layer"
         self.ops.add(update, residual)
         return residual

@@ -13,5 +13,11 @@ class InvalidCheckpoint(ValueError):
     """A weight file is missing or damaged, or its tensors do not match config.json."""
 
 
+class InvalidAdapter(ValueError):
+    """An adapter's files are missing or damaged, do not fit the model, or ask for what is not
+    computed.
+    """
+
+
 class GroupError(RuntimeError):
     """A collective failed: another rank died, or did not answer within the time limit."""

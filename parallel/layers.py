@@ -1,8 +1,11 @@
 """The layers between the cuts: RMS norm, a decoder layer."""
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 from ops.interface import AttentionMetadata, Ops
+from parallel.adapters.adapter import Factors, ShardAdapter, StepAdapters
 from parallel.attention import Attention, QKNorm
 from parallel.groups.group import Group
 from parallel.linear import QKVParallelLinear, RowParallelLinear
@@ -65,6 +68,12 @@ class DecoderLayer:
         self.post_norm.load(weights, f"{prefix}.post_attention_layernorm")
         self.mlp.load(weights, f"{prefix}.mlp")
 
+    def load_adapter(self, factors: Mapping[str, Factors], prefix: str, adapter: ShardAdapter) -> None:
+        """Add to `adapter` what there is of this layer's linears."""
+        self.qkv.load_adapter(factors, f"{prefix}.self_attn", adapter)
+        self.output.load_adapter(factors, f"{prefix}.self_attn.o_proj", adapter)
+        self.mlp.load_adapter(factors, f"{prefix}.mlp", adapter)
+
     def __call__(
         self,
         update: Tensor | None,
@@ -73,11 +82,14 @@ class DecoderLayer:
         cos_sin: Tensor,
         kv_cache: tuple[Tensor, Tensor],
         metadata: AttentionMetadata,
+        adapters: StepAdapters | None = None,
     ) -> Tensor:
         """update [T, D] float32 of the layer before, not yet in residual [T, D] dtype; returns this
         layer's.
         """
         normed = self.input_norm(residual) if update is None else self.input_norm.add(update, residual)
-        qkv = self.qkv(normed) if self.qk_norm is None else self.qk_norm(self.qkv(normed))
+        qkv = self.qkv(normed, adapters)
+        if self.qk_norm is not None:
+            qkv = self.qk_norm(qkv)
         attended = self.attention(qkv, positions, cos_sin, kv_cache, metadata)
-        return self.mlp(self.post_norm.add(self.output(attended), residual))
+        return self.mlp(self.post_norm.add(self.output(attended, adapters), residual), adapters)

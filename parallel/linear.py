@@ -2,13 +2,14 @@
 are added.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from ops.interface import Ops
 from ops.published import PublishedWeight, cat
+from parallel.adapters.adapter import Factors, ShardAdapter, StepAdapters, parts_of
 from parallel.errors import InvalidCheckpoint
 from parallel.groups.group import Group
 from parallel.weights import Weights
@@ -52,9 +53,17 @@ class ColumnParallelLinear:
         biases = [weights.read(f"{prefix}.{name}.bias", part) for name, part in self.parts.items() if self.has_bias]
         self.bias = torch.cat(biases) if self.has_bias else None
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def load_adapter(self, factors: Mapping[str, Factors], prefix: str, adapter: ShardAdapter) -> None:
+        """Add to `adapter` what there is of these linears."""
+        if parts := parts_of(factors, prefix, self.parts):
+            adapter.add(self, self.ops.make_adapter(parts, self.weight))
+
+    def __call__(self, x: Tensor, adapters: StepAdapters | None = None) -> Tensor:
         """x [T, in] dtype -> [T, this rank's outputs] dtype."""
-        return self.ops.linear(x, self.weight, self.bias)
+        adapted = None if adapters is None else adapters.of(self)
+        if adapted is None:
+            return self.ops.linear(x, self.weight, self.bias)
+        return self.ops.adapted_linear(x, self.weight, self.bias, adapted)
 
 
 class QKVParallelLinear(ColumnParallelLinear):
@@ -87,9 +96,17 @@ class MergedColumnParallelLinear:
         rows = [weights.linear(f"{prefix}.{name}", self.part) for name in ("gate_proj", "up_proj")]
         self.weight = self.ops.prepare_gate_up(merged(rows, prefix))
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def load_adapter(self, factors: Mapping[str, Factors], prefix: str, adapter: ShardAdapter) -> None:
+        """As `ColumnParallelLinear.load_adapter`."""
+        if parts := parts_of(factors, prefix, {"gate_proj": self.part, "up_proj": self.part}):
+            adapter.add(self, self.ops.make_adapter(parts, self.weight))
+
+    def __call__(self, x: Tensor, adapters: StepAdapters | None = None) -> Tensor:
         """x [T, D] dtype -> silu(gate) * up, [T, this rank's share of I] dtype."""
-        return self.ops.gate_up_silu(x, self.weight)
+        adapted = None if adapters is None else adapters.of(self)
+        if adapted is None:
+            return self.ops.gate_up_silu(x, self.weight)
+        return self.ops.adapted_gate_up_silu(x, self.weight, adapted)
 
 
 class RowParallelLinear:
@@ -112,6 +129,15 @@ class RowParallelLinear:
         weight = weights.linear(name, slice(None), self.part)
         self.weight = self.ops.prepare_tree_linear(weight, self.num_leaves)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def load_adapter(self, factors: Mapping[str, Factors], name: str, adapter: ShardAdapter) -> None:
+        """As `ColumnParallelLinear.load_adapter`."""
+        if (found := factors.get(name)) is not None:
+            part = found.part(slice(None), self.part, slice(0, found.up.shape[0]))
+            adapter.add(self, self.ops.make_adapter([part], self.weight))
+
+    def __call__(self, x: Tensor, adapters: StepAdapters | None = None) -> Tensor:
         """x [T, this rank's inputs] dtype -> [T, out] float32, the sum over all ranks."""
-        return self.group.all_reduce(self.ops.linear_tree(x, self.weight))
+        adapted = None if adapters is None else adapters.of(self)
+        if adapted is None:
+            return self.group.all_reduce(self.ops.linear_tree(x, self.weight))
+        return self.group.all_reduce(self.ops.adapted_linear_tree(x, self.weight, adapted))

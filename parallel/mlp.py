@@ -1,8 +1,11 @@
 """The gated MLP: silu(gate) * up, then down, cut by the columns between."""
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 from ops.interface import Ops
+from parallel.adapters.adapter import Factors, ShardAdapter, StepAdapters
 from parallel.groups.group import Group
 from parallel.linear import MergedColumnParallelLinear, RowParallelLinear
 from parallel.weights import Weights
@@ -21,6 +24,11 @@ class GatedMLP:
         self.gate_up.load(weights, prefix)
         self.down.load(weights, f"{prefix}.down_proj")
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def load_adapter(self, factors: Mapping[str, Factors], prefix: str, adapter: ShardAdapter) -> None:
+        """Add to `adapter` what there is of these linears."""
+        self.gate_up.load_adapter(factors, prefix, adapter)
+        self.down.load_adapter(factors, f"{prefix}.down_proj", adapter)
+
+    def __call__(self, x: Tensor, adapters: StepAdapters | None = None) -> Tensor:
         """x [T, D] dtype -> [T, D] float32, the sum over all ranks."""
-        return self.down(self.gate_up(x))
+        return self.down(self.gate_up(x, adapters), adapters)

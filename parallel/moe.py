@@ -7,12 +7,13 @@ they are added in order of id, leaves are added in one balanced binary tree, of 
 the subtree that it has and `all_reduce` the rest. A layer exchanges as much as a dense one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
 from ops.interface import Ops
 from ops.published import PublishedWeight
+from parallel.adapters.adapter import Factors, ShardAdapter, StepAdapters
 from parallel.groups.group import Group
 from parallel.linear import merged, share
 from parallel.mlp import GatedMLP
@@ -59,7 +60,10 @@ class MoE:
             )
             yield merged((gate, up), f"{prefix}.{index}"), down
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def load_adapter(self, factors: Mapping[str, Factors], prefix: str, adapter: ShardAdapter) -> None:
+        """Experts have no adapters: `parallel.spec.adapter` refuses those."""
+
+    def __call__(self, x: Tensor, adapters: StepAdapters | None = None) -> Tensor:
         """x [T, D] dtype -> [T, D] float32, the sum over all ranks."""
         logits = self.ops.linear_float32(x, self.router)
         ids, probabilities = self.ops.route(logits, self.shape.num_chosen, self.shape.normalizes)

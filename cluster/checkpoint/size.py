@@ -28,14 +28,17 @@ class Plan:
     weight_bytes: int  # of the stage with the most
     cache_bytes_per_token: int
     cache_bytes: int  # as configured, or the CPU's default
+    adapter_bytes: int = 0  # of as many adapters as a rank keeps, of the highest rank there may be
 
     def __str__(self) -> str:
         ranks = self.tensor_parallel_size * self.pipeline_parallel_size
         sequence = self.cache_bytes_per_token * self.max_model_len
+        adapters = (f"adapters a rank       {human(self.adapter_bytes)}",) if self.adapter_bytes else ()
         return "\n".join(
             (
                 f"ranks                 {ranks} (TP={self.tensor_parallel_size} × PP={self.pipeline_parallel_size})",
                 f"weights a rank        {human(self.weight_bytes)}",
+                *adapters,
                 f"cache a token, a rank {human(self.cache_bytes_per_token)}",
                 f"longest sequence      {self.max_model_len} tokens, {human(sequence)} of cache a rank",
             )
@@ -58,6 +61,7 @@ def size_up(config: EngineConfig) -> Plan:
         weight_bytes=_weight_bytes(config, spec, dtype),
         cache_bytes_per_token=cache_bytes_per_token,
         cache_bytes=_cache_bytes(config, max_model_len, cache_bytes_per_token * config.block_size),
+        adapter_bytes=_adapter_bytes(config, spec, dtype),
     )
 
 
@@ -98,6 +102,20 @@ def _published_bytes(scheme: Scheme) -> float:
     or fewer. What is stored as it is counts alike.
     """
     return scheme.bits / 8 + 6 / min(scheme.group_size or _LONGEST_RUN, _LONGEST_RUN)
+
+
+def _adapter_bytes(config: EngineConfig, spec: DecoderConfig, dtype: str) -> int:
+    """Each linear of a dense layer has one matrix of its inputs and one of its outputs; a rank has
+    its share of one of the two, and the other whole.
+    """
+    layer, tp = spec.layer, config.tensor_parallel_size
+    heads, kv_heads = (count * layer.head_dim for count in (layer.num_heads, layer.num_kv_heads))
+    hidden, inner = layer.hidden_size, 0 if spec.moe else layer.intermediate_size
+    cut = 2 * heads + 2 * kv_heads + 3 * inner
+    whole = 4 * hidden + (3 * hidden if inner else 0)
+    num_layers = max(len(layers) for layers in spec.stages(config.pipeline_parallel_size))
+    of_one = config.max_lora_rank * num_layers * (math.ceil(cut / tp) + whole) * _DTYPE_BYTES[dtype]
+    return config.num_kept_adapters * of_one
 
 
 def _layer_weights(spec: DecoderConfig, index: int, tp: int) -> int:

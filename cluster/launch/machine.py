@@ -41,8 +41,8 @@ def check_machine(config: EngineConfig, plan: Plan, num_engines: int = 1) -> Nee
         raise InvalidConfig("quantization=fp8 is not computed on CPU; int8 or int4 would work")
     if config.device == "cuda" or (config.device == "auto" and there >= wanted):
         return None
-    need = Need(wanted, wanted * (plan.weight_bytes + plan.cache_bytes), available_memory())
-    check_memory("this machine", wanted, plan.weight_bytes, plan.cache_bytes, need.available)
+    need = Need(wanted, wanted * (plan.weight_bytes + plan.cache_bytes + plan.adapter_bytes), available_memory())
+    check_memory("this machine", wanted, plan.weight_bytes, plan.cache_bytes + plan.adapter_bytes, need.available)
     return need
 
 

@@ -13,7 +13,7 @@ def check_nodes(config: EngineConfig, nodes: Sequence[str], available: Sequence[
     plan = size_up(config)
     room = dict(zip(nodes, available, strict=True))
     for node, num_ranks in Counter(nodes).items():
-        check_memory(f"node {node}", num_ranks, plan.weight_bytes, plan.cache_bytes, room[node])
+        check_memory(f"node {node}", num_ranks, plan.weight_bytes, plan.cache_bytes + plan.adapter_bytes, room[node])
 
 
 def bytes_per_block(config: EngineConfig) -> int:

@@ -85,7 +85,7 @@ class Admission:
             stop_token_ids=stop_token_ids(params, self.limits.eos_token_ids),
             metrics=RequestMetrics(arrival.time, phase_start=arrival.time),
             prompt_logprobs_sent=any(request.resume.output_ids),
-            prefix_salt=_salt(request.cache_salt) if self._shares_prefixes else None,
+            prefix_salt=_salt(request) if self._shares_prefixes else None,
             bad_words_ids=self._bad_words(params.bad_words),
             eos_token_ids=self.limits.eos_token_ids,
             history_matters=params.history_matters,
@@ -135,5 +135,9 @@ def _sequences(arrival: Arrival, count: int) -> list[Sequence]:
     return [Sequence(choice, [*prompt, *output], len(prompt)) for choice, output in enumerate(outputs)]
 
 
-def _salt(salt: str | None) -> bytes:
-    return hashlib.blake2b(salt.encode(), digest_size=16).digest() if salt else b""
+def _salt(request: Request) -> bytes:
+    """Keys and values depend on the adapter."""
+    salt, adapter = request.cache_salt or "", request.adapter
+    if adapter is None:
+        return hashlib.blake2b(salt.encode(), digest_size=16).digest() if salt else b""
+    return hashlib.blake2b(salt.encode(), digest_size=16, key=bytes.fromhex(adapter.digest)).digest()

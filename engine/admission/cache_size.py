@@ -39,6 +39,7 @@ class CacheSize:
             self._config.max_num_seqs,
             self._model.vocab_size,
             self._model.eos_token_ids,
+            self._config.max_lora_rank if self._config.enable_lora else 0,
         )
 
     def empty_blocks(self, capacity: Capacity) -> BlockManager:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engine.errors import NO_TOKEN_LEFT, InvalidRequest
 from engine.grammars.interface import Constraint, Matcher
 from engine.output.beam_search import num_candidates
-from engine.request import Request
+from engine.request import Adapter, Request
 from engine.sampling_params import SamplingParams
 from engine.scheduling.bans import nothing_left
 from engine.scheduling.thinking import ThinkingBudget
@@ -23,6 +23,7 @@ class Limits:
     max_num_seqs: int
     vocab_size: int
     eos_token_ids: tuple[int, ...]
+    max_lora_rank: int = 0  # 0: there are no adapters
 
 
 def check_request(request: Request, prompt_token_ids: list[int], limits: Limits) -> int:
@@ -42,6 +43,7 @@ def check_request(request: Request, prompt_token_ids: list[int], limits: Limits)
     _check_ids("stop_token_ids", params.stop_token_ids, limits.vocab_size)
     if request.pooling is not None:
         _check_ids("token_ids", request.pooling.token_ids, limits.vocab_size)
+    _check_adapter(request.adapter, limits)
     _check_anything_is_left(params, limits)
     _check_num_logprobs(params, limits)
     room = limits.max_model_len - num_prompt
@@ -110,6 +112,16 @@ def _check_ids(name: str, ids: Seq[int], vocab_size: int) -> None:
     bad = next((token_id for token_id in ids if not 0 <= token_id < vocab_size), None)
     if bad is not None:
         raise InvalidRequest(f"{name}: token id {bad} is outside the vocabulary of {vocab_size}", param=name)
+
+
+def _check_adapter(adapter: Adapter | None, limits: Limits) -> None:
+    if adapter is None or adapter.rank <= limits.max_lora_rank:
+        return
+    if not limits.max_lora_rank:
+        raise InvalidRequest(f"adapter {adapter.name}: this engine was started without enable_lora", param="model")
+    raise InvalidRequest(
+        f"adapter {adapter.name} has rank {adapter.rank}, and max_lora_rank is {limits.max_lora_rank}", param="model"
+    )
 
 
 def _check_anything_is_left(params: SamplingParams, limits: Limits) -> None:

@@ -6,9 +6,10 @@ import numpy as np
 
 from engine.batch.masks import awaits_masks
 from engine.batch.sampling_rows import SampledRow, sampling_columns
+from engine.request import Adapter
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
-from engine.step import NO_RANGES, ExecuteModelRequest
+from engine.step import NO_RANGES, NO_RUNS, ExecuteModelRequest
 
 
 def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> ExecuteModelRequest:
@@ -32,6 +33,7 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     slot_mapping = block_tables[owner, positions // size] * size + positions % size
     input_ids, carried = _input_ids(scheduled)
     sampled_rows, rows_sampled = _sampled_rows(scheduled, query_starts)
+    adapter_runs, adapters = _adapter_runs(scheduled, query_starts)
     return ExecuteModelRequest(
         epoch=epoch,
         step=plan.step,
@@ -50,6 +52,9 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         blocks_to_copy=_pairs(plan.blocks_to_copy),
         awaits_masks=awaits_masks(plan),
         pooled_ranges=_pooled_ranges(scheduled, query_starts),
+        adapter_runs=adapter_runs,
+        adapter_digests=[adapter.digest for adapter in adapters],
+        adapter_folders=[adapter.folder for adapter in adapters],
     )
 
 
@@ -97,6 +102,27 @@ def _pooled_ranges(scheduled: list[ScheduledSequence], query_starts: np.ndarray)
         return NO_RANGES
     ends = zip(scheduled, query_starts[1:].tolist(), strict=True)
     return _pairs([(end - entry.num_pooled, end) for entry, end in ends if entry.num_pooled])
+
+
+def _adapter_runs(scheduled: list[ScheduledSequence], query_starts: np.ndarray) -> tuple[np.ndarray, list[Adapter]]:
+    """Neighbouring sequences with the same adapter are one run."""
+    if not any([entry.group.request.adapter for entry in scheduled]):
+        return NO_RUNS, []
+    adapters: dict[str, Adapter] = {}
+    numbers: dict[str, int] = {}
+    runs: list[list[int]] = []
+    for index, entry in enumerate(scheduled):
+        adapter = entry.group.request.adapter
+        if adapter is None:
+            continue
+        adapters.setdefault(adapter.digest, adapter)
+        number = numbers.setdefault(adapter.digest, len(numbers))
+        first, end = query_starts[index : index + 2].tolist()
+        if runs and runs[-1][1:] == [first, number]:
+            runs[-1][1] = end
+        else:
+            runs.append([first, end, number])
+    return np.array(runs, np.int32), list(adapters.values())
 
 
 def _pairs(pairs: list[tuple[int, int]]) -> np.ndarray:

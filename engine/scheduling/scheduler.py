@@ -38,6 +38,7 @@ class Scheduler:
         self.budget = TokenBudget(self.queues, step_limits(config, executor))
         self.preemption = Preemption(self.queues, PreemptionCosts(swap_seconds_per_block))
         self.watermark = config.watermark
+        self._max_loras = config.max_loras
         self.step = 0
         self._shares = waiting.shares
 
@@ -84,7 +85,7 @@ class Scheduler:
     def _swap_in(self, plan: SchedulerOutputs) -> None:
         for lane in list(self.queues.swapped):
             needed = self.blocks.num_blocks_to_swap_in(lane.seqs, lane.group.prefix_salt)
-            if needed > self._num_admissible_blocks() or not self.budget.has_places(lane):
+            if needed > self._num_admissible_blocks() or not self._has_places(lane):
                 if not self.queues.running and not any(seq.num_pending for seq in lane.seqs):
                     plan.outgrown.append(lane)
                 return
@@ -98,7 +99,7 @@ class Scheduler:
                 continue
             if any(seq.num_pending for seq in lane.seqs):
                 return  # preempted while in flight: its last token is not known yet
-            if not self.budget.has_places(lane) or self.budget.prompt_tokens_left(plan) <= 0:
+            if not self._has_places(lane) or self.budget.prompt_tokens_left(plan) <= 0:
                 return
             lengths = [self.blocks.num_blocks(seq.num_tokens) for seq in lane.seqs]
             if sum(lengths) > self.blocks.device.num_usable or max(lengths) > self.blocks.max_blocks:
@@ -110,6 +111,16 @@ class Scheduler:
             self.queues.run(lane)
             plan.admitted.append(lane.group)
             self._schedule_newcomer(lane, plan)
+
+    def _has_places(self, lane: Lane) -> bool:
+        """Also for its adapter: those of the running lanes are all that a step may have."""
+        adapter = lane.group.request.adapter
+        if adapter is not None:
+            others = [other.group.request.adapter for other in self.queues.running]
+            digests = {other.digest for other in others if other is not None}
+            if adapter.digest not in digests and len(digests) >= self._max_loras:
+                return False
+        return self.budget.has_places(lane)
 
     def _num_admissible_blocks(self) -> int:
         """Blocks that new lanes may take: all but the watermark, which is reserved for running

@@ -32,6 +32,8 @@ def load_model(config: EngineConfig, model_config: ModelConfig, ranks: Ranks, de
 def _build(config: EngineConfig, model_config: ModelConfig, ranks: Ranks, device: torch.device) -> Decoder:
     """Without weights."""
     backend = ops.select(config.ops_backend, device, config.quantization, exact=config.exact)
+    if config.enable_lora and backend.NAME.startswith("triton"):
+        raise InvalidConfig(f"enable_lora: the {backend.NAME} backend computes no adapters; device=cpu would work")
     dtype = getattr(torch, model_config.torch_dtype if config.dtype == "auto" else config.dtype)
     if dtype is torch.float16 and backend.NAME == "cpu":
         raise InvalidConfig(

@@ -28,14 +28,16 @@ class ModelRunner:
         *,
         device: Device,
         speaks: bool,
+        num_kept_adapters: int = 0,
     ) -> None:
+        """`num_kept_adapters`: at most; 0: no row may have one."""
         self._model = model
         self._device = device
         self._stage = model.stage
         self._speaks = speaks
         self._mover = BlockMover(cache, model.ops, device)
         self._inputs = Inputs(model)
-        self._layers = Layers(model, cache)
+        self._layers = Layers(model, cache, num_kept_adapters)
         self._sampler = RowSampler(model, speaks=speaks)
 
     def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:

@@ -32,7 +32,8 @@ class Shard:
     def make_runner(self, num_gpu_blocks: int, num_cpu_blocks: int) -> ModelRunner:
         """With an empty cache of so many blocks. Raises torch.OutOfMemoryError."""
         cache = make_cache(self.cache_shape, num_gpu_blocks, num_cpu_blocks, self.device)
-        return ModelRunner(self.model, cache, device=self.device, speaks=self.ranks.speaks)
+        speaks, num_kept = self.ranks.speaks, self.config.num_kept_adapters
+        return ModelRunner(self.model, cache, device=self.device, speaks=speaks, num_kept_adapters=num_kept)
 
     def use_graphs(self, runner: ModelRunner) -> None:
         """Have decode steps run as graphs, unless something is against it."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ops.interface import AttentionMetadata
+from parallel.adapters.adapter import StepAdapters
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +16,4 @@ class StepTensors:
     residual: Tensor | None  # [T, D] dtype of the stage before, elsewhere; is written to
     positions: Tensor  # [T] int32
     metadata: AttentionMetadata
+    adapters: StepAdapters | None = None  # if any row has one

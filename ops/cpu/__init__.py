@@ -13,6 +13,7 @@ from ops.cpu.attention.rotary import rotary_and_cache
 from ops.cpu.library import KernelsUnavailable, isa, unavailable_reason
 from ops.cpu.logits.mask import apply_mask
 from ops.cpu.logits.sampling import sample, token_logprobs
+from ops.cpu.matmul.adapter import adapted_gate_up_silu, adapted_linear, adapted_linear_tree, make_adapter
 from ops.cpu.matmul.linear import (
     embedding,
     gate_up_silu,
@@ -50,6 +51,9 @@ __all__ = [
     "PUBLISHED",
     "QUANTIZATIONS",
     "KernelsUnavailable",
+    "adapted_gate_up_silu",
+    "adapted_linear",
+    "adapted_linear_tree",
     "add",
     "add_gated",
     "add_rms_norm",
@@ -62,6 +66,7 @@ __all__ = [
     "linear",
     "linear_float32",
     "linear_tree",
+    "make_adapter",
     "paged_attention",
     "prepare_embedding",
     "prepare_experts",

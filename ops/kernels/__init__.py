@@ -13,11 +13,15 @@ from ops.kernels.logits.logprobs import token_logprobs
 from ops.kernels.logits.penalties import apply_penalties
 from ops.kernels.logits.sampling import sample
 from ops.kernels.matmul.linear import (
+    adapted_gate_up_silu,
+    adapted_linear,
+    adapted_linear_tree,
     embedding,
     gate_up_silu,
     linear,
     linear_float32,
     linear_tree,
+    make_adapter,
     prepare_embedding,
     prepare_gate_up,
     prepare_linear,
@@ -39,6 +43,9 @@ __all__ = [
     "NAME",
     "PUBLISHED",
     "QUANTIZATIONS",
+    "adapted_gate_up_silu",
+    "adapted_linear",
+    "adapted_linear_tree",
     "add",
     "add_gated",
     "add_rms_norm",
@@ -51,6 +58,7 @@ __all__ = [
     "linear",
     "linear_float32",
     "linear_tree",
+    "make_adapter",
     "paged_attention",
     "prepare_embedding",
     "prepare_experts",

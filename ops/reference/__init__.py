@@ -13,6 +13,7 @@ from ops.reference.logits.logprobs import token_logprobs
 from ops.reference.logits.mask import apply_mask
 from ops.reference.logits.penalties import apply_penalties
 from ops.reference.logits.sampling import sample
+from ops.reference.matmul.adapter import adapted_gate_up_silu, adapted_linear, adapted_linear_tree, make_adapter
 from ops.reference.matmul.linear import (
     embedding,
     linear,
@@ -36,6 +37,9 @@ __all__ = [
     "NAME",
     "PUBLISHED",
     "QUANTIZATIONS",
+    "adapted_gate_up_silu",
+    "adapted_linear",
+    "adapted_linear_tree",
     "add",
     "add_gated",
     "add_rms_norm",
@@ -48,6 +52,7 @@ __all__ = [
     "linear",
     "linear_float32",
     "linear_tree",
+    "make_adapter",
     "paged_attention",
     "prepare_embedding",
     "prepare_experts",

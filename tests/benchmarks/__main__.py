@@ -39,6 +39,7 @@ MODULES: dict[str, tuple[str, list[str], list[str]]] = {
     "driver": ("bench_driver", [], ["--steps", "20"]),
     "deltas": ("bench_deltas", [], ["--steps", "20"]),
     "channel": ("bench_step_channel", [], ["--steps", "200"]),
+    "adapters": ("bench_adapters", [], ["--repeats", "20"]),
     "gateway": ("bench_gateway", [], ["--tokens", "20"]),
     "gateways": ("gateway.scaling", [], ["--tokens", "20"]),
     "http": ("http.bench", [], ["--requests", "128", "--output-len", "16", "--repeats", "1"]),

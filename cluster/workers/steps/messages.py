@@ -1,10 +1,10 @@
 """The messages of the step channel, and their wire format: a msgpack header, then the arrays' bytes
 as they are.
 
-Any dataclass of ints, strings, bools, numpy arrays and such dataclasses can be a message. The
-header is [class name, the dtype codes of its arrays, their shapes, its other fields]. `StepDone`,
-the most frequent answer, is only its numbers after a header of length 0. Nothing on the wire is
-ever executed.
+Any dataclass of ints, strings, bools, lists of them, numpy arrays and such dataclasses can be a
+message. The header is [class name, the dtype codes of its arrays, their shapes, its other fields].
+`StepDone`, the most frequent answer, is only its numbers after a header of length 0. Nothing on the
+wire is ever executed.
 
 Every rank of a node reads a header per step, with cold caches: hence one flat loop.
 """
@@ -13,7 +13,7 @@ import dataclasses
 import struct
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
-from typing import Any, cast
+from typing import Any, cast, get_origin
 
 import msgspec
 import numpy as np
@@ -92,7 +92,7 @@ class _Layout:
             if dataclasses.is_dataclass(part.type):
                 self._add(part.type, f"{prefix}{part.name}.")
             else:
-                self._types.append(part.type)
+                self._types.append(get_origin(part.type) or part.type)
                 self._paths.append(prefix + part.name)
         self._folds.append((start, start + count, kind))
         return count

@@ -5,6 +5,7 @@ from functools import partial
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
+from engine.worker.adapters.kept import Adapters
 from engine.worker.cache.kv_cache import KVCache
 from engine.worker.device.device import Capture
 from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs
@@ -17,9 +18,10 @@ from parallel.decoder import Decoder
 class Layers:
     """Of one rank, on one cache."""
 
-    def __init__(self, model: Decoder, cache: KVCache) -> None:
+    def __init__(self, model: Decoder, cache: KVCache, num_kept_adapters: int) -> None:
         self._model = model
         self._cache = cache
+        self._adapters = Adapters(model, num_kept_adapters)
         self._hidden_size = model.config.layer.hidden_size
         self.graphs: DecodeGraphs | None = None
 
@@ -53,19 +55,24 @@ class Layers:
         )
 
     def run(self, request: ExecuteModelRequest, inputs: Inputs) -> Tensor:
-        """The residual stream [T, D] after this stage, which the next one has been sent."""
+        """The residual stream [T, D] after this stage, which the next one has been sent. A step
+        with adapters is launched one by one. Raises InvalidAdapter.
+        """
         stage, dtype = self._model.stage, self._model.dtype
+        adapters = self._adapters.of(request)
         received = None if stage.is_first else stage.recv(len(request.input_ids), self._hidden_size, dtype)
-        if self.graphs is not None and self.graphs.takes(request):
+        if adapters is None and self.graphs is not None and self.graphs.takes(request):
             residual = self.graphs.run(request, lambda input_ids: inputs.fill_carried(request, input_ids), received)
             if not stage.is_last:
                 residual = residual.clone()  # the next step may begin before it has been sent
         else:
-            residual = _forward(self._model, self._cache, inputs.step_tensors(request, received))
+            residual = _forward(self._model, self._cache, inputs.step_tensors(request, received, adapters))
         if not stage.is_last:
             stage.send(residual)
         return residual
 
 
 def _forward(model: Decoder, cache: KVCache, tensors: StepTensors) -> Tensor:
-    return model.forward(tensors.input_ids, tensors.residual, tensors.positions, cache.device, tensors.metadata)
+    return model.forward(
+        tensors.input_ids, tensors.residual, tensors.positions, cache.device, tensors.metadata, tensors.adapters
+    )

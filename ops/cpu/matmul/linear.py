@@ -88,8 +88,12 @@ def embedding(ids: Tensor, weight: PackedWeight) -> Tensor:
     return result[:, : weight.in_features].contiguous() if weight.padding else result
 
 
-def multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int, dtype: torch.dtype) -> Tensor:
-    """x [T, in] dtype -> [T, out], of the kernel's kind of output."""
+def multiply(
+    x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int, dtype: torch.dtype, adapted: int | None = None
+) -> Tensor:
+    """x [T, in] dtype -> [T, out], of the kernel's kind of output. adapted: the address of a step's
+    AdaptedRows.
+    """
     if (output == SILU_MUL) != bool(weight.description.gated):
         raise ValueError("a weight of prepare_gate_up is for gate_up_silu, and no other is")
     num_rows, _ = sizes("x", x, 2)
@@ -108,6 +112,7 @@ def multiply(x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int, 
         result.data_ptr(),
         output,
         torch.get_num_threads(),
+        adapted,
     )
     return result
 

@@ -8,6 +8,7 @@
 #define SQUADRON_API extern "C" __attribute__((visibility("default")))
 
 namespace squadron {
+struct AdaptedRows;
 struct PackedWeight;
 struct TapeCall;
 class SharedMemory;
@@ -42,9 +43,17 @@ SQUADRON_API void squadron_gather(const void* x, const int32_t* order, void* out
 // --- linear.cpp --------------------------------------------------------------------------------------------------------
 
 // x [rows, in_features] dtype; bias [out_features] dtype or null. output 0: out [rows, out_features] dtype;
-// 1: float32; 2: silu(gate) * up of a gated weight, dtype.
+// 1: float32; 2: silu(gate) * up of a gated weight, dtype. adapted: null, or what squadron_adapter_down was given.
 SQUADRON_API void squadron_linear(const squadron::PackedWeight* weight, const void* x, int64_t rows, const void* bias,
-                                  void* out, int32_t output, int32_t threads);
+                                  void* out, int32_t output, int32_t threads, const squadron::AdaptedRows* adapted = nullptr);
+
+// --- adapter.cpp -------------------------------------------------------------------------------------------------------
+
+// Columns of a vector: so many outputs lie together in an adapter's B.
+SQUADRON_API int32_t squadron_lanes();
+
+// adapted.inner <- scale * A x of the rows that have an adapter; x [rows, in_features] dtype of the linear.
+SQUADRON_API void squadron_adapter_down(const squadron::AdaptedRows* adapted, const void* x, int32_t dtype, int32_t threads);
 
 // --- int8_linear.cpp ---------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "adapter.h"
 #include "api.h"
 #include "finish.h"
 #include "linear.h"
@@ -28,6 +29,7 @@ struct Linear {
     const T* x;
     int64_t rows;
     Result<T> result;
+    const AdaptedRows* adapted;  // or null
 
     const char* panel_data(int64_t panel) const { return (const char*)weight.data + panel * weight.panel_bytes(); }
     // Of a leaf: what one step over k takes is tile.h's, or a pair of codes.
@@ -114,6 +116,7 @@ void Linear<T>::sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_un
     for (int64_t leaf = 0; leaf < weight.leaves; leaf++, unpacked += unpacked_bytes, ahead.data += steps() * ahead.step_bytes) {
         const T* a = x + tile.begin * weight.in_features + leaf * length;
         multiply(a, tile_rows, leaf, panel_data(panel) + weight.leaf_offset(leaf), unpacked, is_unpacked, sums[depth], ahead);
+        if (adapted != nullptr) add_adapters<T>(*adapted, weight.leaves, leaf, panel, tile.begin, tile.end, sums[depth]);
         close_subtrees(sums, leaf, tile_rows, depth);
     }
     if (piece.may_write()) result.finish(weight, sums[0], panel, tile);
@@ -156,10 +159,10 @@ void run(const Linear<T>& linear, int threads) {
 using namespace squadron;
 
 SQUADRON_API void squadron_linear(const PackedWeight* weight, const void* x, int64_t rows, const void* bias, void* out,
-                                  int32_t output, int32_t threads) {
+                                  int32_t output, int32_t threads, const AdaptedRows* adapted) {
     if (rows == 0) return;
     with_dtype(weight->dtype, [&](auto type) {
         using T = decltype(type);
-        run(Linear<T>{*weight, (const T*)x, rows, {(const T*)bias, out, (Output)output}}, threads);
+        run(Linear<T>{*weight, (const T*)x, rows, {(const T*)bias, out, (Output)output}, adapted}, threads);
     });
 }

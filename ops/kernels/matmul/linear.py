@@ -4,7 +4,9 @@
 leaves as a balanced tree.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ops.checks import check_gate_up, check_leaves
-from ops.interface import Quantization, check_shape
+from ops.interface import Adapted, AdapterPart, Quantization, check_shape
 from ops.kernels.matmul.products import products
 from ops.kernels.matmul.quantization import QuantizedWeight, Weight, operands, rows_of, store
 
@@ -195,3 +197,23 @@ def linear_options(dtype: torch.dtype, kind: str, num_rows: int, is_gated: bool)
         return {"OUTS": 64 if is_gated else 128, "ROWS": 128, "INPUTS": inputs, "STAGES": 3, "num_warps": 8}
     rows = max(16, triton.next_power_of_2(num_rows))
     return {"OUTS": 64, "ROWS": rows, "INPUTS": inputs, "STAGES": 4 if is_gated else 6, "num_warps": 4}
+
+
+def make_adapter(parts: Sequence[AdapterPart], weight: Weight) -> NoReturn:
+    """Raises ValueError."""
+    raise ValueError("the triton backend computes no adapters")
+
+
+def adapted_linear(x: Tensor, weight: Weight, bias: Tensor | None, adapted: Adapted) -> NoReturn:
+    """Is given no adapter."""
+    raise AssertionError("there is no adapter that make_adapter has made")
+
+
+def adapted_gate_up_silu(x: Tensor, weight: Weight, adapted: Adapted) -> NoReturn:
+    """Is given no adapter."""
+    raise AssertionError("there is no adapter that make_adapter has made")
+
+
+def adapted_linear_tree(x: Tensor, weight: Weight, adapted: Adapted) -> NoReturn:
+    """Is given no adapter."""
+    raise AssertionError("there is no adapter that make_adapter has made")

@@ -1,0 +1,62 @@
+"""Low-rank adapters of a rank's shard: those of a step, by its rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from ops.interface import Adapted, AdapterPart
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """Of one of the model's linears: W becomes W + scale * up @ down."""
+
+    down: Tensor  # [r, in]
+    up: Tensor  # [out, r]
+    scale: float
+
+    def part(self, outputs: slice, inputs: slice, place: slice) -> AdapterPart:
+        """Of these outputs, which lie at `place` in a rank's weight, and of these inputs."""
+        return AdapterPart(self.down[:, inputs].contiguous(), self.up[outputs].contiguous(), place, self.scale)
+
+
+@dataclass(slots=True)
+class ShardAdapter:
+    """An adapter, as a rank computes it: what each of its linears adds. It leaves the others as
+    they are.
+    """
+
+    linears: dict[int, Any] = field(default_factory=dict)  # a backend's `PreparedAdapter`, by the linear's id
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(prepared.num_bytes for prepared in self.linears.values())
+
+    def add(self, linear: object, prepared: Any) -> None:
+        self.linears[id(linear)] = prepared
+
+
+@dataclass(frozen=True, slots=True)
+class StepAdapters:
+    """Which adapter each row of a step has."""
+
+    runs: Tensor  # [N, 3] int32 on the host: rows first to end have the adapter of that number; ascending
+    adapters: Sequence[ShardAdapter]
+
+    def of(self, linear: object) -> Adapted | None:
+        """None if none of them changes this one."""
+        slots = [adapter.linears.get(id(linear)) for adapter in self.adapters]
+        return None if all(each is None for each in slots) else Adapted(self.runs, slots)
+
+
+def parts_of(factors: Mapping[str, Factors], prefix: str, outputs: Mapping[str, slice]) -> list[AdapterPart]:
+    """Of linears that are merged in one weight, in this order; `outputs`: this rank's of each."""
+    parts, start = [], 0
+    for name, part in outputs.items():
+        place = slice(start, start + part.stop - part.start)
+        start = place.stop
+        if (found := factors.get(f"{prefix}.{name}")) is not None:
+            parts.append(found.part(part, slice(None), place))
+    return parts
