@@ -45,7 +45,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "telemetry": (),
         "workers": ("checkpoint", "download"),
         "replica": ("download", "telemetry", "workers"),
-        "gateway": ("api", "metrics", "replica", "telemetry", "workers"),
+        "gateway": ("api", "checkpoint", "metrics", "replica", "telemetry", "workers"),
         "batch": ("api",),  # a client of applications, by their handles or by HTTP
         "ingress": ("api",),
         "launch": ("api", "checkpoint", "download", "gateway", "ingress", "replica", "telemetry", "workers"),
@@ -89,7 +89,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "http": ("ask", "gateway"),
         "options": (),
         "stores": ("options", "streams"),
-        "served": ("engines", "monitoring", "options", "peers"),  # a model
+        "adapters": (),
+        "served": ("adapters", "engines", "monitoring", "options", "peers"),  # a model
         "parts": ("http", "options", "served", "stores"),
         "deployment": ("handle", "options", "parts"),
     },

@@ -11,7 +11,7 @@ from cluster.api.requests.body import Bodies
 from cluster.api.responses.resuming.streams import StreamStore
 from cluster.api.routes import about, batch, debug, generation, health, incoming, metrics, models, outgoing, pooled
 from cluster.api.routes.dialects import messages, responses, tokens
-from cluster.api.service import Batches, Service
+from cluster.api.service import AdapterLoader, Batches, Service
 from cluster.metrics.counters import Counters
 
 
@@ -25,13 +25,14 @@ def build(
     bodies: Bodies | None = None,
     counters: Counters | None = None,
     batches: Batches | None = None,
+    loader: AdapterLoader | None = None,
 ) -> FastAPI:
     """The application that answers with what `service` generates.
 
     With `streams` clients may resume broken streams (`resume`), with `kept` go on from stored
     responses. `bodies` overrides the default limits. Answers are counted in `counters`. With
-    `batches` clients may keep files and have them answered. Its `state.early` are its
-    `EarlyRefusals`.
+    `batches` clients may keep files and have them answered, with a `loader` load adapters. Its
+    `state.early` are its `EarlyRefusals`.
     """
     options = options or HttpOptions()
     bodies = bodies or Bodies()
@@ -43,14 +44,18 @@ def build(
     messages.add_routes(app.router, service, model, inward, outward)
     responses.add_routes(app.router, model, inward, outward, kept)
     tokens.add_routes(app.router, service, model, inward)
-    models.add_routes(app.router, model)
+    models.add_routes(app.router, model, loader, bodies)
     health.add_routes(app.router, service)
     debug.add_routes(app.router, service)
     metrics.add_routes(app.router, service)
     if batches is not None:
         batch.add_routes(app.router, batches, bodies)
     about.add_routes(
-        app.router, needs_key=bool(options.api_keys), has_streams=streams is not None, has_batches=batches is not None
+        app.router,
+        needs_key=bool(options.api_keys),
+        has_streams=streams is not None,
+        has_batches=batches is not None,
+        has_loader=loader is not None,
     )
     app.state.early = guard(app, service, model, options, counters or Counters({}))
     return app

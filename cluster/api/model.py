@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cluster.api.adapters import Adapters
 from cluster.api.answers.form import ToolFormat
 from engine.pooling import Embedding, Pooling
+from engine.request import Adapter
 from engine.text.text_limit import TextLimit
 
 
@@ -22,3 +24,8 @@ class Model:
     embedding: Embedding = field(default_factory=Embedding)  # how it makes them
     judging: Pooling | None = None  # what says how well a document fits; None: it cannot tell
     text_limit: TextLimit | None = None  # of a prompt; None: only the engine can tell what fits
+    adapters: Adapters = field(default_factory=Adapters)  # that requests name in its place
+
+    def adapter(self, name: str | None) -> Adapter | None:
+        """Of that name; None if it is the model itself, or no model here."""
+        return self.adapters.find(name)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from cluster.api.edge.hosts import ANY
+from cluster.api.edge.hosts import ANY, AllowedHosts
+from cluster.api.edge.origins import check_origins
 from cluster.api.keys.key_ring import KeyRing
 
 
@@ -17,3 +18,9 @@ class HttpOptions:
     insecure_no_key: bool = False  # may listen beyond loopback without keys
     open_metrics: bool = False  # any client may read /metrics
     strict_fields: bool = False  # unknown fields are rejected; otherwise they are ignored, and the answer says so
+
+
+def check_hosts_and_origins(allowed_hosts: tuple[str, ...], allowed_origins: tuple[str, ...]) -> None:
+    """Raises InvalidConfig naming the first that cannot be."""
+    AllowedHosts(allowed_hosts)
+    check_origins(allowed_origins)

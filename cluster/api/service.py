@@ -66,6 +66,18 @@ class Service(Protocol):
         """
 
 
+class AdapterLoader(Protocol):
+    """Changes which adapters requests may name."""
+
+    async def load(self, name: str, path: str, *, in_place: bool) -> None:
+        """From a folder. Every rank of every engine has computed with it when this returns, and
+        every gateway takes it. Raises InvalidRequest, Unavailable.
+        """
+
+    async def unload(self, name: str) -> None:
+        """Requests that have it go on. Raises ApiError."""
+
+
 class Batches(Protocol):
     """Keeps files, and has them answered. Methods block, and raise ApiError or OSError."""
 

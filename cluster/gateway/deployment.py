@@ -26,7 +26,7 @@ class GatewayDeployment:
     ) -> None:
         self._stop_signal = StopSignal()
         self._owner = owner
-        self._parts = await start_parts(engines, options)
+        self._parts = await start_parts(engines, owner, options)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return self._parts.make_app()
@@ -79,6 +79,11 @@ class GatewayDeployment:
     async def why_here(self, request_id: str) -> dict[str, float] | None:
         """What this gateway knows, and none asks on."""
         return await self._parts.served.gateway.why_here(request_id)
+
+    async def look_for_adapters_here(self) -> None:
+        """See `AdapterLoading.look`."""
+        if self._parts.served.loading is not None:
+            await self._parts.served.loading.look()
 
     async def exchange_here(self, ledger: Ledger) -> Ledger:
         """What this gateway knows of all figures, for what another one does."""

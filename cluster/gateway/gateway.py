@@ -1,6 +1,6 @@
 """The gateway's work: sends requests to engine replicas, and retries if a replica is lost."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from typing import Any
 
 from cluster.api.service import Shortcut
@@ -12,7 +12,7 @@ from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import Engines
 from engine.admission.queue_limits import Load
 from engine.outputs import RequestOutput, Tokens
-from engine.request import NO_KEY, Request, Share
+from engine.request import NO_KEY, Adapter, Request, Share
 
 
 class Gateway:
@@ -100,6 +100,14 @@ class Gateway:
     async def deep_health(self) -> list[str]:
         """As `health`, having had every replica generate a token."""
         return await self.health() or await self._engines.probe()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it beside, until it ends or the gateway is closed."""
+        self._connections.spawn(work)
+
+    async def try_adapter(self, adapter: Adapter) -> list[str]:
+        """Have every replica generate a token with it; what went wrong, a line each."""
+        return await self._engines.probe(adapter)
 
     async def engines(self) -> list[dict[str, Any]]:
         """Each replica's last report, a fifth of a second old at most."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from cluster.api.options import HttpOptions
+from cluster.checkpoint.loadable import NO_LORA, Lora
 from cluster.telemetry.tracing import NO_TELEMETRY, Telemetry
 
 
@@ -17,5 +18,6 @@ class GatewayOptions:
     stream_resume: bool  # whether clients may resume broken streams
     stored_response_seconds: float  # that a response is stored; 0: none is
     files_path: str | None = None  # of files and batches; None: there are none
+    lora: Lora = NO_LORA
     http: HttpOptions = field(default_factory=HttpOptions)
     telemetry: Telemetry = NO_TELEMETRY

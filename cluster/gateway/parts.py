@@ -10,6 +10,7 @@ from cluster.gateway.http import Http
 from cluster.gateway.options import GatewayOptions
 from cluster.gateway.served import Served
 from cluster.gateway.stores import Stores
+from cluster.owner import Owner
 from cluster.replica.serve_process import enter_replica
 
 
@@ -30,6 +31,7 @@ class Parts(NamedTuple):
             kept=self.stores.responses,
             counters=self.served.observers.figures.counters,
             batches=self.stores.batches,
+            loader=self.served.loading,
         )
         # A collection that looks through all modules, too, holds every stream up for a tenth of a
         # second.
@@ -38,12 +40,12 @@ class Parts(NamedTuple):
         return app
 
 
-async def start_parts(engines: DeploymentHandle[Any], options: GatewayOptions) -> Parts:
+async def start_parts(engines: DeploymentHandle[Any], owner: Owner, options: GatewayOptions) -> Parts:
     """Wait for an engine, and take requests from then on. Raises as `Http.check`."""
     process = enter_replica()
     http = Http(options.http, options.patience)
     await http.check()
-    served = await Served.make(engines, options, process)
+    served = await Served.make(engines, owner, options, process)
     stores = Stores.configured(options, engines.app_name)
     inner_app = http.make_inner_app(served.gateway, served.model, kept=stores.responses)
     await http.start()

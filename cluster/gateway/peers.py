@@ -22,6 +22,10 @@ class PeerGateway(Gateway):
         """End the request on whichever gateway it is."""
         await _all_gateways().broadcast("abort_here", request_id).results_async()
 
+    async def look_for_adapters(self) -> None:
+        """Have every gateway learn what was loaded and unloaded on this one."""
+        await ask_those_that_answer(_all_gateways(), "look_for_adapters_here")
+
     async def why(self, request_id: str) -> dict[str, float] | None:
         seconds = await self.why_here(request_id)
         if seconds is not None:
@@ -35,7 +39,7 @@ class PeerGateway(Gateway):
 
     async def start(self, host: str) -> None:
         await super().start(host)
-        self._connections.spawn(export_figures(self.figures))
+        self.spawn(export_figures(self.figures))
 
     async def metrics(self) -> bytes:
         await self._ask_for_figures()

@@ -30,7 +30,7 @@ def build_app(args: dict[str, Any]) -> serve.Application:
     check_packages()
     config = read_app_config(args)
     engine_config, _ = planned(config.engine_config())
-    gateway_options = config.gateway_options(engine_config.model_name)
+    gateway_options = config.gateway_options(engine_config)
     return serve.deployment(
         serve.ingress()(GatewayDeployment),
         num_replicas=config.num_gateways,

@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cluster.api.edge.hosts import ANY, AllowedHosts, check_open
-from cluster.api.edge.origins import check_origins
+from cluster.api.edge.hosts import ANY, check_open
 from cluster.api.keys.key_ring import KeyRing
-from cluster.api.options import HttpOptions
+from cluster.api.options import HttpOptions, check_hosts_and_origins
+from cluster.checkpoint.loadable import read_lora
 from cluster.gateway.options import GatewayOptions
 from cluster.launch.packages import ROOT, check_files_path
 from cluster.logs import LogFormat
@@ -41,6 +41,8 @@ class AppConfig(BaseModel):
     open_metrics: bool = False  # whether any client may read /metrics; otherwise as /debug
     insecure_no_key: bool = False  # whether it may listen beyond loopback without keys
     files_path: str | None = None  # folder, here or in an object store, of files and batches; None: there are none
+    lora_modules: tuple[str, ...] = ()  # NAME=FOLDER of adapters that requests may name as their model
+    lora_roots: tuple[str, ...] = ()  # folders below which adapters may be loaded while the server runs
     api_key_file: str | None = None  # more of them, with limits; read again whenever it changes
 
     @property
@@ -55,10 +57,11 @@ class AppConfig(BaseModel):
             engine["model"] = str(path) if path.parent.exists() else engine["model"]
         return EngineConfig.create(**engine)
 
-    def gateway_options(self, model_name: str) -> GatewayOptions:
-        """Raises InvalidConfig; see `check`."""
+    def gateway_options(self, engine: EngineConfig) -> GatewayOptions:
+        """Raises InvalidConfig; see `check` and `read_lora`."""
         return GatewayOptions(
-            model_name=model_name,
+            model_name=engine.model_name,
+            lora=read_lora(self.lora_modules, self.lora_roots, engine),
             max_attempts=self.max_attempts,
             patience=self.patience,
             max_queue_seconds=self.max_queue_seconds,
@@ -84,8 +87,7 @@ class AppConfig(BaseModel):
         api_keys = KeyRing(self.api_keys, self.api_key_file)
         if api_keys and self.insecure_no_key:
             check_open("", has_keys=True, insecure_no_key=True)
-        AllowedHosts(self.allowed_hosts)
-        check_origins(self.allowed_origins)
+        check_hosts_and_origins(self.allowed_hosts, self.allowed_origins)
         if self.files_path is not None:
             check_files_path(self.files_path)
         check_endpoint(self.otlp_traces_endpoint)

@@ -5,7 +5,7 @@ from typing import Any
 
 from engine.errors import SquadronError
 from engine.frontend.async_engine import AsyncEngine
-from engine.request import Request
+from engine.request import Adapter, Request
 from engine.sampling_params import SamplingParams
 from engine.text.judging import judging
 
@@ -20,11 +20,11 @@ class Answers:
         """The engine's `EngineStats`."""
         return asdict(self._engine.observer.stats())
 
-    async def probe(self) -> str | None:
-        """Generate a token, by every rank; what went wrong, a line."""
+    async def probe(self, adapter: Adapter | None = None) -> str | None:
+        """Generate a token, by every rank, with an adapter or without; what went wrong, a line."""
         params = SamplingParams(max_tokens=1, temperature=0, ignore_eos=True)
         try:
-            async for output in self._engine.generate(Request("probe", [0], params)):
+            async for output in self._engine.generate(Request("probe", [0], params, adapter=adapter)):
                 if output.error is not None:
                     return output.error
         except SquadronError as error:

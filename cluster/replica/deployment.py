@@ -12,7 +12,7 @@ from cluster.telemetry.tracing import NO_TELEMETRY, Telemetry
 from engine.config import EngineConfig
 from engine.outputs import Tokens
 from engine.records.recorder import Event
-from engine.request import Request
+from engine.request import Adapter, Request
 
 END_SECONDS = 10.0  # for a replica to end once it has handed back its requests
 
@@ -57,9 +57,9 @@ class EngineDeployment:
         """The replica's name, and what happened to it last."""
         return self._replica.name, self._replica.engine.observer.events()
 
-    async def probe(self) -> str | None:
+    async def probe(self, adapter: Adapter | None = None) -> str | None:
         """See `Answers.probe`."""
-        return await self._replica.answers.probe()
+        return await self._replica.answers.probe(adapter)
 
     async def trace(self) -> dict[str, Any]:
         """The last steps as a Chrome trace."""

@@ -21,6 +21,7 @@ from cluster.launch.serving import serving
 from cluster.llm import LLM
 from cluster.sockets import LOOPBACK
 from engine.sampling_params import SamplingParams
+from tests.adapters import demo_shapes, save_adapter
 from tests.cluster.telemetry.receiver import Receiver, receiving
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
@@ -68,12 +69,21 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """With a receiver of its spans, and a folder for files and batches."""
+    """With a receiver of its spans, a folder for files and batches, and an adapter, harbour, in a
+    folder from which others may be loaded.
+    """
     port = free_port()
     # Room for a second engine: one that is told to end serves until the next one is ready.
     with receiving() as receiver, ray_cluster(num_workers=12) as ray:
-        args = {"engine": ENGINE, "otlp_traces_endpoint": receiver.url, "collect_detailed_traces": "all"}
+        args: dict[str, Any] = {
+            "engine": ENGINE | {"enable_lora": True},
+            "otlp_traces_endpoint": receiver.url,
+            "collect_detailed_traces": "all",
+        }
         args["files_path"] = str(tmp_path_factory.mktemp("files"))
+        adapters = tmp_path_factory.mktemp("adapters")
+        harbour = save_adapter(adapters / "harbour", demo_shapes(), rank=8, seed=1)
+        args |= {"lora_modules": [f"harbour={harbour.folder}"], "lora_roots": [str(adapters)]}
         with serving(build_app(args), host=LOOPBACK, port=port) as running:
             yield Server(port, ray, running.gateways, args, receiver)
 

@@ -65,7 +65,7 @@ async def test_sixteen_streams_of_different_lengths(server: Server, reference: R
 
 def test_completions_and_models(server: Server) -> None:
     client = server.client()
-    assert [model.id for model in client.models.list()] == ["demo"]
+    assert [model.id for model in client.models.list()] == ["demo", "harbour"]
     answer = client.completions.create(
         model="demo", prompt="once", max_tokens=5, temperature=0, extra_body={"ignore_eos": True}
     )

@@ -22,7 +22,7 @@ from cluster.launch.app import APP_NAME, build_app
 from cluster.serve_status import running_replicas
 from tests.end_to_end.chaos.processes import ENGINE as ENGINE_PROCESS
 from tests.end_to_end.chaos.processes import GATEWAY, PROXY, find, is_alive
-from tests.end_to_end.conftest import ENGINE, LOOPBACK, Server
+from tests.end_to_end.conftest import LOOPBACK, Server
 
 DEADLINE_SECONDS = 90.0
 BODY = {
@@ -124,7 +124,7 @@ def test_a_frozen_engine_replica_is_replaced(server: Server, undisturbed: Any) -
 
 def test_streams_outlive_an_update_of_everything(server: Server, undisturbed: Any) -> None:
     """New engines, new gateways; a stream stays on the gateway that it is on."""
-    application = build_app({"engine": ENGINE | {"max_num_seqs": 128}})
+    application = build_app(server.args | {"engine": server.args["engine"] | {"max_num_seqs": 128}})
     assert said_by(server, lambda: serve.run(application, name=APP_NAME, route_prefix="/")) == undisturbed
     wait_until_healthy(server)
 

@@ -250,6 +250,16 @@ def one_model(asker: Asker) -> Iterator[Said]:
     yield asker.error("GET", "/v1/models/other")
 
 
+def adapter(verb: str) -> Walk:
+    """Their answers are a line of text."""
+
+    def walk(asker: Asker) -> Iterator[Said]:
+        yield asker.error("POST", f"/v1/{verb}_lora_adapter", json={"lora_name": "none", "lora_path": "/none"})
+        yield asker.error("POST", f"/v1/{verb}_lora_adapter", json={})
+
+    return walk
+
+
 def upload(asker: Asker) -> dict[str, Any]:
     body = {"model": "demo", "prompt": "one", "max_tokens": 2}
     line = {"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": body}
@@ -353,6 +363,7 @@ WALKS: dict[tuple[str, str], Walk] = {
     ("/detokenize", "post"): pairs("/detokenize", {"tokens": [1, 2]}),
     ("/v1/models", "get"): models,
     ("/v1/models/{model_id}", "get"): one_model,
+    **{(f"/v1/{verb}_lora_adapter", "post"): adapter(verb) for verb in ("load", "unload")},
     ("/v1/files", "post"): new_file,
     ("/v1/files", "get"): files,
     ("/v1/files/{file_id}", "get"): one_file,

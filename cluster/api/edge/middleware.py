@@ -4,6 +4,7 @@ import re
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cluster.api.adapters import ADAPTER_PATHS
 from cluster.api.edge.hosts import ANY, AllowedHosts, is_loopback
 from cluster.api.errors import ApiError, error_response
 from cluster.api.keys.key import Key
@@ -25,7 +26,7 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9._:=|+-]")  # unsafe in a request's id, which
 
 class Edge:
     """ASGI middleware. Without keys none is needed, and only clients on this machine may use
-    /debug/ and /metrics; with `open_metrics` everybody may read the latter.
+    /debug/ and /metrics, and change adapters; with `open_metrics` any client may read /metrics.
     """
 
     def __init__(
@@ -78,8 +79,12 @@ class Edge:
         if path in self._open_paths:
             return None
         if self._keys:
-            return self._key(headers)
-        is_inner = path.startswith(DEBUG_PATHS) or path == METRICS_PATH
+            key = self._key(headers)
+            if path in ADAPTER_PATHS and not key.loads_adapters:
+                message = f"The API key {key.name!r} may not do this: its entry in the key file has no loads_adapters"
+                raise ApiError(403, message, code="key_not_allowed")
+            return key
+        is_inner = path.startswith(DEBUG_PATHS) or path == METRICS_PATH or path in ADAPTER_PATHS
         if is_inner and not _is_local(scope, headers):
             message = "Without an API key, this is only for clients on the server's own machine"
             raise ApiError(403, message, code="key_or_loopback_needed")

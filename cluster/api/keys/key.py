@@ -20,6 +20,7 @@ class Key:
     max_concurrency: int | None = None  # HTTP requests that are answered at once
     priority: int = 0  # the most urgent that its requests may have
     weight: float = 1.0  # see `engine.request.Share`
+    loads_adapters: bool = False  # whether it may load and unload adapters
     cache_namespace: str | None = None  # keys of the same one share cached prefixes; None: this key alone
 
     @property

@@ -12,7 +12,7 @@ from cluster.api.keys.limits import Caller, Turn
 from cluster.api.requests.protocol import GenerationRequest, HandleRequest, StreamOptions
 from cluster.api.requests.validate import Unknown, warning_header, warnings
 from engine.admission.queue_limits import Load
-from engine.request import Prompt, Request
+from engine.request import Adapter, Prompt, Request
 from engine.sampling_params import SamplingParams
 
 TRACE_HEADERS = ("traceparent", "tracestate")
@@ -45,6 +45,11 @@ class Call:
     @property
     def params(self) -> SamplingParams:
         return self.requests[0].params
+
+    def model(self, base: str) -> str:
+        """What its answer names as its model: the adapter, or `base` if it has none."""
+        adapter = self.requests[0].adapter
+        return base if adapter is None else adapter.name
 
     def sent_by(self, caller: Caller) -> "Call":
         """The call as one of the caller's key; raises ApiError if that has not enough tokens left
@@ -103,6 +108,7 @@ def make_call(
     asked: GenerationRequest,
     prompts: Sequence[Prompt],
     params: SamplingParams,
+    adapter: Adapter | None,
     *,
     echo: bool = False,
     echoed: str = "",
@@ -116,7 +122,7 @@ def make_call(
         kind=kind,
         id=call_id,
         requests=tuple(
-            make_request(asked, *each, params, max_prompt_tokens) for each in zip(ids, prompts, strict=True)
+            make_request(asked, *each, params, adapter, max_prompt_tokens) for each in zip(ids, prompts, strict=True)
         ),
         stream=bool(asked.stream),
         include_usage=bool(options.include_usage),
@@ -134,6 +140,7 @@ def make_request(
     request_id: str,
     prompt: Prompt,
     params: SamplingParams,
+    adapter: Adapter | None,
     max_prompt_tokens: int | None = None,
     trace_headers: Mapping[str, str] | None = None,
 ) -> Request:
@@ -142,6 +149,7 @@ def make_request(
         request_id,
         prompt,
         params,
+        adapter=adapter,
         priority=asked.priority or 0,
         cache_salt=asked.cache_salt,
         timeout=asked.timeout,

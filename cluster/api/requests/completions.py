@@ -39,7 +39,8 @@ def completion_call(request: CompletionRequest, model: Model) -> Call:
         logprobs=request.logprobs,
         prompt_logprobs=of_prompt,
     )
-    return make_call("cmpl", request, prompts, params, echo=bool(request.echo), max_prompt_tokens=kept)
+    adapter = model.adapter(request.model)
+    return make_call("cmpl", request, prompts, params, adapter, echo=bool(request.echo), max_prompt_tokens=kept)
 
 
 def _prompts(request: CompletionRequest) -> list[str | list[int]]:

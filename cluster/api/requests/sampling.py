@@ -45,9 +45,17 @@ def given(request: GenerationRequest, model: Model) -> dict[str, Any]:
 
 def check_model(name: str | None, model: Model) -> None:
     """Raises ApiError if the request names another model."""
-    if name is not None and name != model.name:
-        message = f"There is no model {as_brief_json(name)} here; {as_brief_json(model.name)} is"
+    if name is not None and name != model.name and model.adapter(name) is None:
+        names = _names(model)
+        there = f"{as_brief_json(model.name)} is"
+        if len(names) > 1:
+            there = f"there are {', '.join(map(as_brief_json, names))}"
+        message = f"There is no model {as_brief_json(name)} here; {there}"
         raise ApiError(404, message, code="model_not_found", param="model")
+
+
+def _names(model: Model) -> list[str]:
+    return [model.name, *(adapter.name for adapter in model.adapters)]
 
 
 def check_counts(body: dict[str, Any], model: Model) -> None:

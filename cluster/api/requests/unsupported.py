@@ -52,7 +52,7 @@ class Unsupported(BaseModel):
     kv_transfer_params: Annotated[Any, Inert(why=_PREFILL)] = None
     ec_transfer_params: Annotated[Any, Inert(why=_PREFILL)] = None
     vllm_xargs: Annotated[Any, Inert({}, why="It is for extensions of vLLM")] = None
-    lora_path: Annotated[Any, Inert(why="There are no adapters")] = None
+    lora_path: Annotated[Any, Inert(why="An adapter is named as the model")] = None
 
 
 class UnsupportedInChat(Unsupported):

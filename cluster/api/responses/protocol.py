@@ -169,7 +169,7 @@ class ModelCard(Struct, frozen=True):
     max_model_len: int
     object: Literal["model"] = "model"
     owned_by: str = "squadron"
-    parent: None = None
+    parent: str | None = None  # of an adapter: the model
     permission: tuple[()] = ()
 
 

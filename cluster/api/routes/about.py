@@ -9,10 +9,11 @@ from cluster.api.routes.openapi import describe
 from cluster.version import VERSION
 
 
-def add_routes(router: APIRouter, *, needs_key: bool, has_streams: bool, has_batches: bool) -> None:
-    """`has_streams`: broken streams can be resumed; `has_batches`: there are files and batches."""
+def add_routes(router: APIRouter, *, needs_key: bool, has_streams: bool, has_batches: bool, has_loader: bool) -> None:
+    """`has_streams`: broken streams can be resumed; `has_batches`: there are files and batches;
+    `has_loader`: adapters can be loaded."""
     document = msgspec.json.encode(
-        describe(VERSION, needs_key=needs_key, has_streams=has_streams, has_batches=has_batches)
+        describe(VERSION, needs_key=needs_key, has_streams=has_streams, has_batches=has_batches, has_loader=has_loader)
     )
 
     @router.api_route("/version", methods=READ)

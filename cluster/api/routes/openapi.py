@@ -12,9 +12,11 @@ from cluster.api.requests.protocol import ChatRequest, CompletionRequest
 from cluster.api.responses import protocol
 from cluster.api.responses.pooled.protocol import EmbeddingList, Ranking, ScoreList
 from cluster.api.routes.batch.batches import BatchRequest
+from cluster.api.routes.models.adapters import LoadAdapterRequest, UnloadAdapterRequest
 
 REQUESTS = (
     *(ChatRequest, CompletionRequest, EmbeddingRequest, RerankRequest, ScoreRequest, BatchRequest),
+    *(LoadAdapterRequest, UnloadAdapterRequest),
     *types.REQUESTS,
 )
 ANSWERS = (
@@ -64,9 +66,11 @@ _LAST_EVENT_ID = {
 }
 
 
-def describe(version: str, *, needs_key: bool, has_streams: bool, has_batches: bool) -> dict[str, Any]:
+def describe(
+    version: str, *, needs_key: bool, has_streams: bool, has_batches: bool, has_loader: bool
+) -> dict[str, Any]:
     """An OpenAPI 3.1 document; `has_streams`: broken streams can be resumed; `has_batches`: there
-    are files and batches.
+    are files and batches; `has_loader`: adapters can be loaded.
     """
     _, requests = models_json_schema(
         [(kind, "validation") for kind in REQUESTS], ref_template=_REFERENCE.format("{model}")
@@ -101,9 +105,7 @@ def describe(version: str, *, needs_key: bool, has_streams: bool, has_batches: b
     if has_streams:
         for route in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"):
             paths[route]["post"]["parameters"] = [_LAST_EVENT_ID]
-    if has_batches:
-        paths |= _batch_paths()
-    security: list[dict[str, list[str]]] = [{"key": []}] if needs_key else []
+    paths |= (_batch_paths() if has_batches else {}) | (_adapter_paths() if has_loader else {})
     return {
         "openapi": "3.1.0",
         "info": {"title": "Squadron", "version": version},
@@ -112,7 +114,7 @@ def describe(version: str, *, needs_key: bool, has_streams: bool, has_batches: b
             "schemas": requests["$defs"] | responses | _EVENTS | {"Error": _ERROR, "MessagesError": _MESSAGES_ERROR},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
-        "security": security,
+        "security": [{"key": list[str]()}] if needs_key else [],
     }
 
 
@@ -139,6 +141,17 @@ def _batch_paths() -> dict[str, Any]:
         "/v1/batches": {"post": batch | asked, "get": page},
         "/v1/batches/{batch_id}": {"get": batch | one_batch},
         "/v1/batches/{batch_id}/cancel": {"post": batch | one_batch},
+    }
+
+
+def _adapter_paths() -> dict[str, Any]:
+    """Of adapters that come and go."""
+    done = _operation({"text/plain": {"schema": {"type": "string"}}})
+    return {
+        f"/v1/{verb}_lora_adapter": {
+            "post": done | {"requestBody": {"required": True, "content": _json(_reference(request))}}
+        }
+        for verb, request in (("load", "LoadAdapterRequest"), ("unload", "UnloadAdapterRequest"))
     }
 
 

@@ -92,6 +92,16 @@ class ServerOptions(BaseModel):
         description="folder for /v1/files and /v1/batches, on every node the same: a path or s3://bucket/folder "
         "(default: there are no such routes)",
     )
+    lora_modules: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
+        (),
+        description="adapters in PEFT's layout that requests may name as their model, with --enable-lora: the name and "
+        "the folder of each (default: none)",
+    )
+    lora_roots: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
+        (),
+        description="folders below which /v1/load_lora_adapter may load adapters, on every node the same "
+        "(default: none, and there is no such route)",
+    )
     otlp_traces_endpoint: str | None = Field(
         None,
         description="URL that OpenTelemetry spans of requests are sent to, by OTLP over HTTP, such as "
@@ -136,6 +146,8 @@ class ServerOptions(BaseModel):
             "stored_response_seconds": self.stored_response_seconds,
             "strict_fields": self.strict_fields,
             "files_path": _absolute(self.files_path),
+            "lora_modules": tuple(map(_absolute_module, self.lora_modules)),
+            "lora_roots": tuple(str(Path(root).absolute()) for root in self.lora_roots),
             "otlp_traces_endpoint": self.otlp_traces_endpoint,
             "collect_detailed_traces": self.collect_detailed_traces,
             "log_format": self.log_format,
@@ -152,6 +164,11 @@ class ServerOptions(BaseModel):
 def _absolute(place: str | None) -> str | None:
     """Gateways have working folders of their own."""
     return place if place is None or "://" in place else str(Path(place).absolute())
+
+
+def _absolute_module(module: str) -> str:
+    name, equals, folder = module.partition("=")
+    return f"{name}={Path(folder).absolute()}" if equals and folder else module
 
 
 # What argparse is told of each option beside its name and description.
@@ -174,6 +191,8 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "stored_response_seconds": {"type": float, "metavar": "S"},
     "strict_fields": {"action": "store_true"},
     "files_path": {"metavar": "DIR"},
+    "lora_modules": {"nargs": "+", "metavar": "NAME=FOLDER"},
+    "lora_roots": {"nargs": "+", "metavar": "FOLDER"},
     "otlp_traces_endpoint": {"metavar": "URL"},
     "collect_detailed_traces": {"choices": ("all",)},
     "log_format": {"choices": get_args(LogFormat)},

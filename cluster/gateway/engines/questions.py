@@ -9,6 +9,7 @@ from ray.serve.handle import DeploymentHandle
 from cluster.api.errors import Unavailable
 from cluster.replica.calls.lost import EngineLost
 from cluster.workers.ray_errors import reason_of
+from engine.request import Adapter
 
 ANSWER_SECONDS = 10.0
 HURRIED_SECONDS = 1.0
@@ -58,10 +59,14 @@ async def ask_those_that_answer(
     return [answer for answer in answers if not isinstance(answer, Exception)]
 
 
-async def probe_all(engines: DeploymentHandle[Any]) -> list[str]:
-    """Have every engine replica generate a token; what went wrong, a line each."""
+async def probe_all(engines: DeploymentHandle[Any], adapter: Adapter | None = None) -> list[str]:
+    """Have every engine replica generate a token, with an adapter or without; what went wrong, a
+    line each.
+    """
     try:
-        answers = await engines.broadcast("probe").results_async(timeout_s=PROBE_SECONDS, return_exceptions=True)
+        answers = await engines.broadcast("probe", adapter).results_async(
+            timeout_s=PROBE_SECONDS, return_exceptions=True
+        )
     except (RayServeException, TimeoutError):
         return [f"not every engine replica gave a token within {PROBE_SECONDS:.0f} s"]
     return [str(answer) for answer in answers if answer is not None] if answers else ["no engine replica is there"]

@@ -13,7 +13,7 @@ from cluster.gateway.engines.reach import BLIND_SECONDS, INTRODUCTION_SECONDS
 from cluster.gateway.engines.serve_call import LeavingCall, ServeCall
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.serve_status import ServeStatus, kill_replica, running_replicas
-from engine.request import Request
+from engine.request import Adapter, Request
 
 logger = logging.getLogger("squadron.gateway")
 
@@ -76,8 +76,8 @@ class ServeEngines:
     async def kill(self, replica: str) -> None:
         await asyncio.to_thread(kill_replica, replica)
 
-    async def probe(self) -> list[str]:
-        return await probe_all(self._engines)
+    async def probe(self, adapter: Adapter | None = None) -> list[str]:
+        return await probe_all(self._engines, adapter)
 
     async def ask_any(self, question: str, *args: Any) -> Any:
         return await ask_any(self._engines, question, *args)

@@ -38,7 +38,8 @@ def read(request: Any, request_id: str, model: Model, *, streams: bool) -> Reque
     sampling = SamplingParams(**params)
     kept = max_prompt_tokens(asked.truncate_prompt_tokens, sampling.max_tokens, model)
     prompt = _prompt(asked, model, reasons=sampling.structured_outputs is None)
-    return make_request(asked, request_id, prompt, sampling, kept, trace_context(asked.trace_headers))
+    adapter, headers = model.adapter(asked.model), trace_context(asked.trace_headers)
+    return make_request(asked, request_id, prompt, sampling, adapter, kept, headers)
 
 
 def _as_json(value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, Self
 from cluster.replica.calls.lost import EngineFull, EngineRefused, OtherArithmetic, RequestMoved
 from cluster.replica.delta_channel.messages import GatewayAddress
 from engine.errors import FingerprintChanged, InputProcessingError, InvalidRequest, Overloaded, SquadronError
-from engine.request import Request
+from engine.request import Adapter, Request
 
 
 class EngineStopping(SquadronError):
@@ -103,8 +103,10 @@ class Engines(Protocol):
     async def kill(self, replica: str) -> None:
         """End the process of a replica that is silent; of no effect if it has gone."""
 
-    async def probe(self) -> list[str]:
-        """Have every replica generate a token; what went wrong, a line each."""
+    async def probe(self, adapter: Adapter | None = None) -> list[str]:
+        """Have every replica generate a token, with an adapter or without; what went wrong, a line
+        each.
+        """
 
     async def ask_any(self, question: str, *args: Any) -> Any:
         """What one replica answers to a question of `EngineDeployment` (`tokenize`), once there is

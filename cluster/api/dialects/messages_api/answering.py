@@ -39,7 +39,7 @@ async def message_result(call: Call, model: Model, updates: Updates) -> bytes:
     stop = _stop(choice)
     answer = MessageAnswer(
         call.id,
-        model.name,
+        call.model(model.name),
         blocks.all(),
         usage,
         stop.stop_reason,
@@ -81,7 +81,9 @@ def _written(events: list[Event]) -> bytes:
 
 def _start(call: Call, model: Model, choice: OneChoice) -> MessageStart:
     usage, fingerprint = _of_message(_usage(choice, 0)), choice.tally.fingerprint
-    return MessageStart(MessageAnswer(call.id, model.name, [], usage, None, None, system_fingerprint=fingerprint))
+    return MessageStart(
+        MessageAnswer(call.id, call.model(model.name), [], usage, None, None, system_fingerprint=fingerprint)
+    )
 
 
 def _usage(choice: OneChoice, num_output_tokens: int) -> MessagesUsage:

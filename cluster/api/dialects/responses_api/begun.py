@@ -13,7 +13,7 @@ def begun(asked: ResponsesRequest, call: Call, model: Model, *, is_stored: bool)
     return ResponseAnswer(
         call.id,
         call.created,
-        model.name,
+        call.model(model.name),
         "in_progress",
         [],
         instructions=asked.instructions,

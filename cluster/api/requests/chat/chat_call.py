@@ -32,7 +32,10 @@ def chat_call(request: ChatRequest, model: Model) -> Call:
     )
     prompt = conversation(request, request.messages, model, reasons=params.structured_outputs is None)
     form = _form(request, prompt, model, reasons=params.structured_outputs is None)
-    return make_call("chatcmpl", request, [prompt], params, echoed=_echoed(request), form=form, max_prompt_tokens=kept)
+    adapter = model.adapter(request.model)
+    return make_call(
+        "chatcmpl", request, [prompt], params, adapter, echoed=_echoed(request), form=form, max_prompt_tokens=kept
+    )
 
 
 def _max_tokens(request: ChatRequest) -> int | None:

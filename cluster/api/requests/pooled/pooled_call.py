@@ -39,6 +39,7 @@ def pooled_call(
             prompt,
             NO_TOKENS,
             pooling=pooling,
+            adapter=model.adapter(asked.model),
             priority=asked.priority or 0,
             cache_salt=asked.cache_salt,
             timeout=asked.timeout,

@@ -12,12 +12,11 @@ from cluster.api.requests.body import Bodies
 from cluster.api.requests.parse import parse_object
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 from cluster.api.routes.answer import READ
-from cluster.api.routes.batch.shared import answer, owner_of, page
+from cluster.api.routes.batch.shared import NOT_ASKED, answer, owner_of, page
 from cluster.api.service import Batches
 
 DEFAULT_PAGE = 20
 MAX_METADATA = 16
-NOT_ASKED = ("/v1/files", "/v1/batches")
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 Value = Annotated[str, Field(max_length=512)]
 

@@ -7,6 +7,7 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
+from cluster.api.adapters import ADAPTER_PATHS
 from cluster.api.batches import Batch, FileObject, Owner, Page
 from cluster.api.errors import ApiError
 from cluster.api.keys.limits import caller_of
@@ -14,6 +15,7 @@ from cluster.api.routes.answer import json_response
 
 EVERYBODY = Owner("everybody", None)
 MAX_PAGE = 10_000
+NOT_ASKED = ("/v1/files", "/v1/batches", *ADAPTER_PATHS)  # by the lines of a batch
 
 
 def owner_of(request: Request) -> Owner:

@@ -13,13 +13,20 @@ from cluster.api.routes.answer import READ, json_response
 
 
 def add_routes(router: APIRouter, model: Model) -> None:
-    card = ModelCard(model.name, int(time.time()), model.name, model.max_model_len)
+    now = int(time.time())
+
+    def cards() -> dict[str, ModelCard]:
+        found = {model.name: ModelCard(model.name, now, model.name, model.max_model_len)}
+        for adapter in model.adapters:
+            found[adapter.name] = ModelCard(adapter.name, now, adapter.folder, model.max_model_len, parent=model.name)
+        return found
 
     @router.api_route("/v1/models", methods=READ)
     async def models() -> Response:
-        return json_response(msgspec.json.encode(ModelList([card])))
+        return json_response(msgspec.json.encode(ModelList(list(cards().values()))))
 
     @router.api_route("/v1/models/{model_id:path}", methods=READ)
     async def one_model(request: Request) -> Response:
-        check_model(request.path_params["model_id"], model)
-        return json_response(msgspec.json.encode(card))
+        model_id = request.path_params["model_id"]
+        check_model(model_id, model)
+        return json_response(msgspec.json.encode(cards()[model_id]))

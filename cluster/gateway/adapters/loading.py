@@ -1,0 +1,91 @@
+"""Adapters that are loaded and unloaded while the server runs.
+
+Requests carry their adapter, and a rank reads those that it lacks. So an unloaded one stays with
+the requests that have it, and a process that starts later needs to be told nothing.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from cluster.api.adapters import Adapters
+from cluster.api.errors import ApiError, Unavailable
+from cluster.api.requests.fields import as_brief_json
+from cluster.checkpoint.loadable import Loadable
+from cluster.gateway.adapters.store import AdapterStore
+from engine.errors import InvalidConfig, InvalidRequest, in_a_line
+from engine.request import Adapter
+
+logger = logging.getLogger("squadron.gateway")
+
+LOOK_SECONDS = 5.0  # between two looks at the store: a gateway may have missed what another one said
+RETRY_AFTER = 5.0  # seconds
+
+
+class AdapterLoading:
+    """An `AdapterLoader`: one gateway's."""
+
+    def __init__(
+        self,
+        adapters: Adapters,
+        loadable: Loadable,
+        store: AdapterStore,
+        probe: Callable[[Adapter], Awaitable[list[str]]],
+        tell: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`probe` has every rank of every engine replica compute with an adapter, and returns what
+        went wrong; `tell` has all gateways `look`.
+        """
+        self._adapters = adapters
+        self._loadable = loadable
+        self._store = store
+        self._probe = probe
+        self._tell = tell
+        self._turn = asyncio.Lock()
+
+    async def load(self, name: str, path: str, *, in_place: bool) -> None:
+        async with self._turn:
+            await self.look()
+            self._check_name(name, in_place=in_place)
+            try:
+                adapter = await asyncio.to_thread(self._loadable.read, name, path)
+            except InvalidConfig as error:
+                raise InvalidRequest(in_a_line(error), param="lora_path") from None
+            if problems := await self._probe(adapter):
+                message = f"Not every engine replica could load {as_brief_json(name)}: {'; '.join(problems)}"
+                raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER)
+            await self._change(name, adapter)
+        logger.info("adapter %s is loaded from %s", name, adapter.folder)
+
+    async def unload(self, name: str) -> None:
+        async with self._turn:
+            await self.look()
+            if self._adapters.find(name) is None:
+                message = f"There is no adapter {as_brief_json(name)} here"
+                raise ApiError(404, message, code="adapter_not_found", param="lora_name")
+            await self._change(name, None)
+        logger.info("adapter %s is unloaded", name)
+
+    async def look(self) -> None:
+        """Learn what was loaded and unloaded on other gateways. Raises Unavailable."""
+        self._adapters.change(await self._store.read())
+
+    async def keep_looking(self) -> None:
+        """For as long as the gateway lives."""
+        while True:
+            with contextlib.suppress(Unavailable):
+                await self.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _check_name(self, name: str, *, in_place: bool) -> None:
+        if name in self._loadable.taken:
+            raise InvalidRequest(f"{as_brief_json(name)} is the name of a model", param="lora_name")
+        if self._adapters.find(name) is not None and not in_place:
+            message = f"The adapter {as_brief_json(name)} is loaded already; load_inplace replaces it"
+            raise InvalidRequest(message, param="lora_name", code="adapter_exists")
+
+    async def _change(self, name: str, adapter: Adapter | None) -> None:
+        await self._store.put(name, adapter)
+        await self.look()
+        await self._tell()

@@ -1,0 +1,68 @@
+"""Where gateways find which adapters were loaded and unloaded: in Ray's own store on the head,
+which outlives each of them.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+from ray.exceptions import RayError
+from ray.experimental import internal_kv
+
+from cluster.api.errors import Unavailable
+from cluster.owner import Owner
+from engine.request import Adapter
+
+NAMESPACE = b"squadron-adapters"
+RETRY_AFTER = 5.0  # seconds
+
+
+class AdapterStore(Protocol):
+    """What was done last to each name since the application was started; None: it was unloaded."""
+
+    async def put(self, name: str, adapter: Adapter | None) -> None:
+        """Raises Unavailable."""
+
+    async def read(self) -> dict[str, Adapter | None]:
+        """Raises Unavailable."""
+
+
+class RayAdapterStore:
+    """An application's."""
+
+    def __init__(self, app_name: str, owner: Owner, model: str) -> None:
+        """`owner`: of the application, so that the next one of its name begins anew; `model`: the
+        name of the one that the adapters are of.
+        """
+        run = hashlib.sha256(owner.token.encode()).hexdigest()[:16]
+        self._prefix = f"{app_name}/{run}/{model}/".encode()
+
+    async def put(self, name: str, adapter: Adapter | None) -> None:
+        key, value = self._prefix + name.encode(), msgspec.json.encode(adapter)
+        with _answering():
+            await asyncio.to_thread(internal_kv._internal_kv_put, key, value, True, namespace=NAMESPACE)
+
+    async def read(self) -> dict[str, Adapter | None]:
+        with _answering():
+            return await asyncio.to_thread(self._read)
+
+    def _read(self) -> dict[str, Adapter | None]:
+        found = dict[str, Adapter | None]()
+        for key in internal_kv._internal_kv_list(self._prefix, namespace=NAMESPACE):
+            value = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
+            if value is not None:
+                found[key.removeprefix(self._prefix).decode()] = msgspec.json.decode(value, type=Adapter | None)
+        return found
+
+
+@contextlib.contextmanager
+def _answering() -> Iterator[None]:
+    """Raises Unavailable where Ray does not answer."""
+    try:
+        yield
+    except (RayError, OSError):
+        message = "Ray's head, which knows the adapters, does not answer now"
+        raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER) from None

@@ -1,0 +1,82 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from cluster.checkpoint.adapters import read_adapters
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig
+from engine.request import Adapter
+from parallel.spec.adapter import CONFIG_FILE, WEIGHTS_FILE
+from tests.adapters import demo_shapes, save_adapter
+from tests.engine.support.workloads import DEMO
+from tests.parallel.published.packers import awq
+
+SHAPES = demo_shapes()
+CONFIG = EngineConfig.create(model=DEMO, enable_lora=True, max_lora_rank=16)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Adapter:
+    return save_adapter(tmp_path / "harbour", SHAPES, rank=8, dtype=torch.bfloat16)
+
+
+def test_adapters_are_read_by_name(saved: Adapter) -> None:
+    assert read_adapters([f"harbour={saved.folder}"], CONFIG) == (saved,)
+    assert read_adapters([], EngineConfig.create(model=DEMO)) == ()
+    weights = Path(saved.folder) / WEIGHTS_FILE
+    weights.write_bytes(weights.read_bytes()[:-2] + b"\x00\x3f")
+    (changed,) = read_adapters([f"harbour={saved.folder}"], CONFIG)
+    assert changed.digest != saved.digest
+
+
+@pytest.mark.parametrize("module", ["harbour", "harbour=", "=folder"])
+def test_a_module_is_a_name_and_a_folder(module: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"lora_modules='{module}': an adapter is given as NAME=FOLDER"):
+        read_adapters([module], CONFIG)
+
+
+def test_adapters_need_a_switch_and_names_of_their_own(saved: Adapter) -> None:
+    with pytest.raises(InvalidConfig, match="lora_modules are given, and enable_lora is not"):
+        read_adapters([f"harbour={saved.folder}"], EngineConfig.create(model=DEMO))
+    for modules in ([f"a={saved.folder}"] * 2, [f"demo={saved.folder}"]):
+        with pytest.raises(InvalidConfig, match="is another model's already"):
+            read_adapters(modules, CONFIG)
+
+
+def test_a_model_that_was_published_quantized_has_none(saved: Adapter, tmp_path: Path) -> None:
+    hf_config = json.loads((Path(DEMO) / "config.json").read_text(encoding="utf-8"))
+    hf_config["quantization_config"] = awq(64).config
+    (tmp_path / "config.json").write_text(json.dumps(hf_config))
+    config = EngineConfig.create(model=str(tmp_path), enable_lora=True)
+    with pytest.raises(InvalidConfig, match="adapters of a model that was published as awq 4-bit are not computed"):
+        read_adapters([f"harbour={saved.folder}"], config)
+
+
+def test_what_cannot_be_served_is_refused_before_anything_starts(saved: Adapter, tmp_path: Path) -> None:
+    def refusal() -> str:
+        with pytest.raises(InvalidConfig) as caught:
+            read_adapters([f"harbour={saved.folder}"], CONFIG)
+        return str(caught.value)
+
+    folder = Path(saved.folder)
+    save_adapter(folder, SHAPES, rank=32)
+    assert "adapter harbour has rank 32, and max_lora_rank is 16; raise it to 32" in refusal()
+    save_adapter(folder, SHAPES, changes={"use_dora": True})
+    assert "DoRA" in refusal()
+    save_adapter(folder, SHAPES)
+    tensors = load_file(folder / WEIGHTS_FILE)
+    name = next(iter(tensors))
+    save_file(tensors | {name: torch.full_like(tensors[name], float("nan"))}, folder / WEIGHTS_FILE)
+    assert f"tensor {name} holds NaN or infinity" in refusal()
+    save_file({name: tensor.int() for name, tensor in tensors.items()}, folder / WEIGHTS_FILE)
+    assert "is I32; adapters may be F32, F16, BF16" in refusal()
+    (folder / WEIGHTS_FILE).write_bytes(b"\1\0\0\0\0\0\0\0{")
+    assert "is damaged: its header is not JSON" in refusal()
+    (folder / CONFIG_FILE).write_text(json.dumps([]))
+    save_file(tensors, folder / WEIGHTS_FILE)
+    assert "holds list, not an object" in refusal()
+    (folder / CONFIG_FILE).unlink()
+    assert f"{folder / CONFIG_FILE} cannot be read: No such file" in refusal()

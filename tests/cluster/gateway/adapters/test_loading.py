@@ -1,0 +1,220 @@
+"""Adapters that come and go: by the HTTP routes, on two gateways that share a store."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cluster.api.adapters import Adapters
+from cluster.api.app import build
+from cluster.api.keys.key_ring import KeyRing
+from cluster.api.model import Model
+from cluster.api.options import HttpOptions
+from cluster.checkpoint.loadable import Loadable
+from cluster.gateway.adapters.loading import AdapterLoading
+from engine.config import EngineConfig
+from engine.request import Adapter
+from parallel.spec.adapter import WEIGHTS_FILE
+from tests.adapters import demo_shapes, save_adapter
+from tests.cluster.api.scripted import ScriptedService, listening
+from tests.engine.support.workloads import DEMO
+
+LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+MESSAGES = [{"role": "user", "content": "Hello?"}]
+
+
+class Store(dict[str, Adapter | None]):
+    """An `AdapterStore` of this process."""
+
+    async def put(self, name: str, adapter: Adapter | None) -> None:
+        self[name] = adapter
+
+    async def read(self) -> dict[str, Adapter | None]:
+        return dict(self)
+
+
+class Gateways:
+    """Two of one application. Engine replicas say `problems` of the next adapters."""
+
+    def __init__(self, root: Path, given: Adapter, stack: ExitStack, options: HttpOptions) -> None:
+        config = EngineConfig.create(model=DEMO, enable_lora=True, max_lora_rank=16)
+        loadable = Loadable.configured([str(root)], config)
+        assert loadable is not None
+        store, self.loadings, self.clients = Store(), [], []
+        self.service = ScriptedService()
+        self.problems: list[str] = []
+        self.tried: list[Adapter] = []
+        for _ in range(2):
+            adapters = Adapters([given])
+            loading = AdapterLoading(adapters, loadable, store, self.probe, self.tell)
+            model = Model(name="demo", max_model_len=64, vocab_size=1000, adapters=adapters)
+            port = stack.enter_context(listening(build(self.service, model, options, loader=loading)))
+            self.loadings.append(loading)
+            self.clients.append(stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}")))
+
+    async def probe(self, adapter: Adapter) -> list[str]:
+        self.tried.append(adapter)
+        return self.problems
+
+    async def tell(self) -> None:
+        for loading in self.loadings:
+            await loading.look()
+
+    def names(self) -> list[list[str]]:
+        return [[card["id"] for card in client.get("/v1/models").json()["data"]] for client in self.clients]
+
+    def adapter_of(self, gateway: int, name: str) -> Adapter | None:
+        """That a request gets which names it."""
+        body = {"model": name, "messages": MESSAGES}
+        assert self.clients[gateway].post("/v1/chat/completions", json=body).json()["model"] == name
+        return self.service.generated[-1].adapter
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def given(root: Path) -> Adapter:
+    return save_adapter(root / "harbour", demo_shapes(), seed=1)
+
+
+@pytest.fixture
+def gateways(root: Path, given: Adapter) -> Iterator[Gateways]:
+    with ExitStack() as stack:
+        yield Gateways(root, given, stack, HttpOptions())
+
+
+def refused(answer: httpx.Response) -> tuple[int, str, str]:
+    error = answer.json()["error"]
+    return answer.status_code, error["code"], error["message"]
+
+
+def test_every_gateway_takes_what_one_has_loaded(gateways: Gateways, root: Path, given: Adapter) -> None:
+    quay = save_adapter(root / "quay", demo_shapes(), seed=2)
+    one, two = gateways.clients
+    answer = one.post(LOAD, json={"lora_name": "quay", "lora_path": quay.folder})
+    assert (answer.status_code, answer.text) == (200, "Success: LoRA adapter 'quay' added successfully.")
+    assert gateways.tried == [quay]
+    assert gateways.names() == [["demo", "harbour", "quay"]] * 2
+    assert gateways.adapter_of(1, "quay") == quay
+    answer = two.post(UNLOAD, json={"lora_name": "quay"})
+    assert (answer.status_code, answer.text) == (200, "Success: LoRA adapter 'quay' removed successfully.")
+    two.post(UNLOAD, json={"lora_name": "harbour", "lora_int_id": 1}).raise_for_status()
+    assert gateways.names() == [["demo"]] * 2
+    body = {"model": "harbour", "messages": MESSAGES}
+    assert refused(one.post("/v1/chat/completions", json=body))[:2] == (404, "model_not_found")
+    assert refused(one.post(UNLOAD, json={"lora_name": "quay"}))[:2] == (404, "adapter_not_found")
+    one.post(LOAD, json={"lora_name": "harbour", "lora_path": given.folder}).raise_for_status()
+    assert gateways.adapter_of(1, "harbour") == given
+
+
+def test_a_name_is_replaced_only_if_that_is_asked_for(gateways: Gateways, root: Path, given: Adapter) -> None:
+    body: dict[str, Any] = {"lora_name": "harbour", "lora_path": given.folder}
+    changed = save_adapter(root / "harbour", demo_shapes(), seed=3)
+    (client, _) = gateways.clients
+    assert refused(client.post(LOAD, json=body))[:2] == (400, "adapter_exists")
+    assert gateways.adapter_of(0, "harbour") == given
+    client.post(LOAD, json=body | {"load_inplace": True}).raise_for_status()
+    assert gateways.adapter_of(1, "harbour") == changed != given
+    status, _, message = refused(client.post(LOAD, json=body | {"lora_name": "demo"}))
+    assert (status, message) == (400, '"demo" is the name of a model')
+
+
+def test_only_folders_below_the_roots_are_read(gateways: Gateways, root: Path, tmp_path: Path) -> None:
+    outside = Path(save_adapter(tmp_path / "outside", demo_shapes()).folder)
+    (root / "link").symlink_to(outside)
+    inside = Path(save_adapter(root / "inside", demo_shapes()).folder)
+    (inside / WEIGHTS_FILE).unlink()
+    (inside / WEIGHTS_FILE).symlink_to(outside / WEIGHTS_FILE)
+    for path in (outside, root / "link", root / ".." / "outside", inside, Path("/etc"), Path("/proc/self/root")):
+        answer = gateways.clients[0].post(LOAD, json={"lora_name": "bad", "lora_path": str(path)})
+        status, _, message = refused(answer)
+        assert status == 400, message
+        assert "is outside the folders of --lora-roots" in message
+        assert str(root) in message
+    good = root / "good"
+    good.symlink_to(shutil.copytree(outside, root / "deep" / "copy"))
+    gateways.clients[0].post(LOAD, json={"lora_name": "good", "lora_path": str(good)}).raise_for_status()
+    adapter = gateways.adapter_of(0, "good")
+    assert adapter is not None
+    assert adapter.folder == str(root / "deep" / "copy")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"lora_path": "/x"}, "'lora_name' is required"),
+        ({"lora_name": "a"}, "'lora_path' is required"),
+        ({"lora_name": "a b", "lora_path": "/x"}, "Invalid 'lora_name'"),
+        ({"lora_name": "a", "lora_path": "quay"}, "is not an absolute path"),
+        ({"lora_name": "a", "lora_path": "/x\0"}, "is not an absolute path"),
+        ({"lora_name": "a", "lora_path": "{root}/none"}, "cannot be read: No such file"),
+        ({"lora_name": "a", "lora_path": "{root}/dora"}, "DoRA"),
+        ({"lora_name": "a", "lora_path": "{root}/large"}, "has rank 32, and max_lora_rank is 16"),
+        ({"lora_name": "a", "lora_path": "/x", "load_in_place": True}, "did you mean 'load_inplace'?"),
+    ],
+)
+def test_bad_requests_change_nothing(gateways: Gateways, root: Path, body: dict[str, Any], words: str) -> None:
+    save_adapter(root / "dora", demo_shapes(), changes={"use_dora": True})
+    save_adapter(root / "large", demo_shapes(), rank=32)
+    if "lora_path" in body:
+        body = body | {"lora_path": body["lora_path"].replace("{root}", str(root))}
+    status, _, message = refused(gateways.clients[0].post(LOAD, json=body))
+    assert status == 400
+    assert words in message
+    assert gateways.tried == []
+    assert gateways.names() == [["demo", "harbour"]] * 2
+
+
+def test_an_adapter_that_a_replica_cannot_load_is_not_taken(gateways: Gateways, given: Adapter) -> None:
+    gateways.problems = ["engine-2: quay/adapter_config.json cannot be read"]
+    answer = gateways.clients[0].post(LOAD, json={"lora_name": "quay", "lora_path": given.folder})
+    status, code, message = refused(answer)
+    assert (status, code) == (503, "not_ready")
+    assert gateways.problems[0] in message
+    assert gateways.names() == [["demo", "harbour"]] * 2
+
+
+async def test_a_gateway_that_heard_nothing_looks_by_itself(root: Path, given: Adapter) -> None:
+    loadable = Loadable.configured([str(root)], EngineConfig.create(model=DEMO, enable_lora=True))
+    assert loadable is not None
+
+    async def nothing(*_: object) -> list[str]:
+        return []
+
+    async def none_told() -> None: ...
+
+    store, late = Store(), Adapters()
+    await AdapterLoading(Adapters(), loadable, store, nothing, none_told).load("quay", given.folder, in_place=False)
+    looking = asyncio.create_task(AdapterLoading(late, loadable, store, nothing, none_told).keep_looking())
+    async with asyncio.timeout(10):
+        while late.find("quay") is None:
+            await asyncio.sleep(0)
+    looking.cancel()
+
+
+def test_a_key_needs_its_permission(root: Path, given: Adapter, tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    file.write_text("keys: [{name: operator, key: one, loads_adapters: true}, {name: client, key: two}]")
+    with ExitStack() as stack:
+        gateways = Gateways(root, given, stack, HttpOptions(api_keys=KeyRing(file=str(file))))
+        client, body = gateways.clients[0], {"lora_name": "quay", "lora_path": given.folder}
+        answers = {
+            key: client.post(LOAD, json=body, headers={"authorization": f"Bearer {key}"}) for key in ("three", "two")
+        }
+        assert refused(answers["three"])[:2] == (401, "invalid_api_key")
+        assert refused(answers["two"])[:2] == (403, "key_not_allowed")
+        assert gateways.tried == []
+        client.post(LOAD, json=body, headers={"authorization": "Bearer one"}).raise_for_status()
+
+
+def test_without_keys_only_this_machine_may(gateways: Gateways) -> None:
+    answer = gateways.clients[0].post(UNLOAD, json={"lora_name": "harbour"}, headers={"x-forwarded-for": "192.0.2.1"})
+    assert refused(answer)[:2] == (403, "key_or_loopback_needed")
