@@ -101,13 +101,11 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "requests": ("connection", "keys"),
         "responses": ("connection", "requests"),
         "dialects": ("requests", "responses"),  # other APIs, by way of chat's requests and deltas
-        "routes": ("connection", "dialects", "early", "keys", "requests", "responses"),
+        "routes": ("connection", "dialects", "keys", "requests", "responses"),
         "options": ("edge", "keys"),
-        "early": ("edge",),
-        "guards": ("early", "edge", "keys", "options"),
-        "app": ("dialects", "edge", "guards", "options", "requests", "responses", "routes"),
-        "listening": ("edge",),
-        "proxy": ("edge", "listening"),
+        "front": ("edge", "keys", "options"),
+        "app": ("dialects", "edge", "front", "options", "requests", "responses", "routes"),
+        "proxy": ("edge", "front"),
     },
 }
 # Where torch would cost the driver seconds and memory: it plans from these.

@@ -4,7 +4,7 @@ from fastapi import FastAPI
 
 from cluster.api.dialects.responses_api.store import ResponseStore
 from cluster.api.errors import HANDLERS
-from cluster.api.guards import guard
+from cluster.api.front.guards import guard
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies

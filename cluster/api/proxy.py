@@ -12,7 +12,7 @@ from cluster.api.edge.connection import Connection
 from cluster.api.edge.lost_gateway import LostGateways
 from cluster.api.edge.proxied import SET_UP, ProxyEdge
 from cluster.api.edge.server import ProxyServer
-from cluster.api.listening import NODE_ADDRESS, is_gateway, told_patience
+from cluster.api.front.listening import NODE_ADDRESS, is_gateway, told_patience
 from cluster.certificate import told_files
 from cluster.logs import write_one_line_each
 
@@ -36,7 +36,8 @@ def set_up() -> list[Middleware]:
     """
     write_one_line_each()
     uvicorn.Server = ProxyServer  # type: ignore[misc]
-    uvicorn.protocols.http.auto.AutoHTTPProtocol = Connection
+    if not is_gateway():  # which has its own, see `cluster.gateway.http`
+        uvicorn.protocols.http.auto.AutoHTTPProtocol = Connection
     ProxyServer.is_behind_haproxy = RAY_SERVE_ENABLE_HA_PROXY
     if RAY_SERVE_ENABLE_HA_PROXY:
         ProxyServer.address = os.environ.get(NODE_ADDRESS, "")

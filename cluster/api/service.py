@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import IO, Any, Protocol
 
 from cluster.api.batches import Batch, FileObject, Owner
-from engine.admission.queue_limits import Load
+from engine.admission.queue_limits import NOTHING, Load
 from engine.outputs import RequestOutput, Tokens
 from engine.request import NO_KEY, Request, Share
 
@@ -37,10 +37,19 @@ class Service(Protocol):
     async def detokenize(self, token_ids: list[int]) -> str:
         """The text of all of them; raises as `tokenize`."""
 
-    def check_room(self, more: Load, seconds: float | None = None, share: Share = NO_KEY) -> None:
-        """Raises Overloaded if `more` has no room beside what waits already, or would wait for more
-        than `seconds`; ApiError if too much of what waits is of its key. To be asked before a
-        request is read, and again before `generate`.
+    def check_room(
+        self,
+        more: Load,
+        seconds: float | None = None,
+        share: Share = NO_KEY,
+        arriving: Load = NOTHING,
+        *,
+        is_let_in: bool = False,
+    ) -> None:
+        """Raises Overloaded if `more` has no room beside what waits already and what is `arriving`,
+        or would wait for more than `seconds`; ApiError if too much of what waits is of its key. To
+        be asked before a request is read, and again before `generate`, when it `is_let_in`: that
+        the queue takes longer now than its limit is no reason any more.
         """
 
     async def health(self) -> list[str]:

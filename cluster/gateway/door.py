@@ -45,23 +45,32 @@ class Door:
         self._last: _Fill | None = None  # while no engine is connected, that of the last ones counts
         self._drain = _DrainRate()
 
-    def check_room(self, more: Load, seconds: float | None, share: Share = NO_KEY) -> None:
+    def check_room(
+        self,
+        more: Load,
+        seconds: float | None,
+        share: Share = NO_KEY,
+        arriving: Load = NOTHING,
+        *,
+        is_let_in: bool = False,
+    ) -> None:
         """See `Service.check_room`."""
         fill = self._fill()
         if fill is None:
             return
-        own = self._journals.waiting.load
-        wait = self._drain.seconds_for(self._num_queued(fill))
+        own = self._journals.waiting.load + arriving
+        wait = self._drain.seconds_for(self._num_queued(fill, own))
         if wait is not None and wait > (seconds or math.inf):
             raise Overloaded(f"the queue takes about {wait:.0f} s, and timeout={seconds:g}", retry_after=wait)
-        if wait is not None and wait > (self._max_queue_seconds or math.inf):
+        if wait is not None and wait > (self._max_queue_seconds or math.inf) and not is_let_in:
             limit = f"max_queue_seconds={self._max_queue_seconds:g}"
             raise Overloaded(f"the queue takes about {wait:.0f} s, and {limit}", retry_after=wait)
         waiting = Load(*map(max, fill.waiting, own))
         try:
             check_room(fill.room, waiting, more)
-            if self._journals and len(self._journals) + more.num_requests > fill.capacity:
-                raise Overloaded(f"{len(self._journals)} requests are being answered or wait (max_num_queued_reqs)")
+            num_open = len(self._journals) + arriving.num_requests
+            if num_open and num_open + more.num_requests > fill.capacity:
+                raise Overloaded(f"{num_open:.0f} requests are being answered or wait (max_num_queued_reqs)")
         except Overloaded as error:
             error.retry_after = wait
             raise
@@ -80,15 +89,15 @@ class Door:
 
     def look(self) -> None:
         """Measure how fast the queue drains. To be called about once a second."""
-        fill, reports = self._fill(), self._reports()
+        fill, reports, own = self._fill(), self._reports(), self._journals.waiting.load
         finished = {report.replica: report.stats.num_requests_finished for report in reports}
         if any(report.problem is not None for report in reports):
             finished = {}  # what ends meanwhile tells nothing of later
-        self._drain.look(finished, time.monotonic(), is_queueing=fill is not None and self._num_queued(fill) > 0)
+        self._drain.look(finished, time.monotonic(), is_queueing=fill is not None and self._num_queued(fill, own) > 0)
 
-    def _num_queued(self, fill: _Fill) -> float:
-        """Requests that no place is free for."""
-        return max(fill.waiting.num_requests, self._journals.waiting.load.num_requests - fill.free.num_requests)
+    def _num_queued(self, fill: _Fill, own: Load) -> float:
+        """Requests that no place is free for; `own`: what waits of this gateway."""
+        return max(fill.waiting.num_requests, own.num_requests - fill.free.num_requests)
 
     def _fill(self) -> _Fill | None:
         """None before the first report."""

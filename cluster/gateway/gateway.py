@@ -10,7 +10,7 @@ from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.requests.attempts import AttemptLimits, Attempts
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import Engines
-from engine.admission.queue_limits import Load
+from engine.admission.queue_limits import NOTHING, Load
 from engine.outputs import RequestOutput, Tokens
 from engine.request import NO_KEY, Adapter, Request, Share
 
@@ -53,9 +53,17 @@ class Gateway:
         await self._journals.drain(grace)
         await self._observers.flush()
 
-    def check_room(self, more: Load, seconds: float | None = None, share: Share = NO_KEY) -> None:
+    def check_room(
+        self,
+        more: Load,
+        seconds: float | None = None,
+        share: Share = NO_KEY,
+        arriving: Load = NOTHING,
+        *,
+        is_let_in: bool = False,
+    ) -> None:
         """See `Service`."""
-        self._door.check_room(more, seconds, share)
+        self._door.check_room(more, seconds, share, arriving, is_let_in=is_let_in)
 
     async def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
         """See `Service`. Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while

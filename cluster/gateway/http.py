@@ -6,10 +6,10 @@ import uvicorn.protocols.http.auto
 from fastapi import FastAPI
 
 from cluster.api.app import build
-from cluster.api.early import GatewayConnection
 from cluster.api.edge.lost_gateway import TellTaken
 from cluster.api.edge.proxied import BareProxyWarning
-from cluster.api.listening import check_ingress, tell_patience
+from cluster.api.front.gateway_connection import GatewayConnection
+from cluster.api.front.listening import check_ingress, tell_patience
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
 from cluster.gateway.ask import ask

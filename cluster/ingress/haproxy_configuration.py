@@ -4,11 +4,13 @@ Serve's listens on every network interface for its own purposes, answers errors 
 waits indefinitely for the head of a request.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from cluster.ingress.answer import Answer
+from cluster.ingress.full_queue_rules import RULES
 
 CERTIFICATE = "certificate.pem"  # beside the configuration: it and its key, as HAProxy wants them
 FRONTEND = "http_frontend"
@@ -19,33 +21,6 @@ _DROPPED_SECTIONS = ("frontend prometheus", "listen stats", "backend default_bac
 # Splicing is for large answers, and takes a third of the files that a process may open.
 _DROPPED_LINES = ("log ", "option httplog", "option log-health-checks", "option splice-", "errorfile ")
 _LOCAL_SERVER = re.compile(r"(server \S+ )(?:127\.0\.0\.1|::1):")  # as Serve writes one of the same node
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An error, in the form of the gateway's (`cluster.api.errors`); `message` without quotes."""
-
-    status: str
-    code: str
-    message: str
-    retry_after: int | None = None  # seconds
-
-    @property
-    def body(self) -> str:
-        kind = "server_error" if self.status.startswith("5") else "invalid_request_error"
-        error = {"message": self.message, "type": kind, "param": None, "code": self.code}
-        return json.dumps({"error": error}, separators=(",", ":"))
-
-    def rule(self) -> str:
-        """For `http-request`."""
-        more = "" if self.retry_after is None else f" hdr retry-after {self.retry_after}"
-        return f"http-request return status {self.status[:3]} content-type application/json string '{self.body}'{more}"
-
-    def file(self) -> str:
-        """For `errorfile`."""
-        head = [f"HTTP/1.1 {self.status}", "content-type: application/json", f"content-length: {len(self.body)}"]
-        head += ["connection: close", *([] if self.retry_after is None else [f"retry-after: {self.retry_after}"])]
-        return "\r\n".join([*head, "", self.body])
 
 
 _LOST = Answer(
@@ -84,6 +59,7 @@ _MORE: dict[str, list[str]] = {
         f"{_CONNECT.rule()} if METH_CONNECT",
         f"{_NOT_FOUND.rule()} if {{ path_end -i /-/routes }}",
         "http-request del-header upgrade",  # an offer, which a server may ignore
+        *RULES,
     ],
 }
 

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from cluster.api.early import estimated_load, may_be_refused
+from cluster.api.arrivals import estimated_load, is_let_in, may_be_refused
 from cluster.api.keys.limits import caller_of
 from cluster.api.model import Model
 from cluster.api.requests.body import Bodies
@@ -50,7 +50,7 @@ class Incoming:
     async def read(self, request: Request, read: Read) -> Call:
         """What `read` makes of the body; raises ApiError, InvalidRequest, Overloaded."""
         is_new = may_be_refused(request.headers)
-        if is_new:
+        if is_new and not is_let_in():
             self._service.check_room(estimated_load(request.headers, self._model.max_model_len))
         timeout = timeout_of(request.headers)
         call = traced(await self._bodies.read(request, read), request.headers)
@@ -60,5 +60,5 @@ class Incoming:
         if caller is not None:
             call = call.sent_by(caller)
         if is_new:
-            self._service.check_room(call.load, call.timeout, call.requests[0].share)
+            self._service.check_room(call.load, call.timeout, call.requests[0].share, is_let_in=True)
         return call

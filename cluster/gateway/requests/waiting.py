@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from cluster.api.arrivals import arrived
 from engine.admission.queue_limits import NOTHING, Load
 from engine.request import Request
 
@@ -15,6 +16,7 @@ class Waiting:
         self.num_of: Counter[str | None] = Counter()  # by API key
 
     def add(self, request: Request) -> None:
+        arrived()
         self._loads[request.id] = load = Load(1, request.estimated_tokens)
         self.load += load
         self.num_of[request.share.key] += 1

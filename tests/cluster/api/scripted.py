@@ -21,7 +21,7 @@ from cluster.api.requests.body import Bodies
 from cluster.api.responses.resuming.streams import StreamStore
 from cluster.api.service import Shortcut
 from cluster.metrics.counters import Counters
-from engine.admission.queue_limits import Load
+from engine.admission.queue_limits import NOTHING, Load
 from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, Logprob, RequestOutput, Tokens
 from engine.request import NO_KEY, ChatPrompt, Prompt, Request, Share
@@ -64,7 +64,10 @@ class ScriptedService:
         self.generated: list[Request] = []
         self.problems: list[str] = []
         self.asked_room: list[tuple[Load, float | None]] = []
+        self.arriving: list[Load] = []  # at each such question
+        self.let_in: list[bool] = []  # at each such question
         self.is_full = False
+        self.least_full = 0.0  # tokens of a prompt, from which on `is_full` counts
         self.num_by_shortcut = 0  # deltas
 
     async def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
@@ -100,9 +103,19 @@ class ScriptedService:
     async def detokenize(self, token_ids: list[int]) -> str:
         return "".join(f"<{token_id}>" for token_id in token_ids)
 
-    def check_room(self, more: Load, seconds: float | None = None, share: Share = NO_KEY) -> None:
+    def check_room(
+        self,
+        more: Load,
+        seconds: float | None = None,
+        share: Share = NO_KEY,
+        arriving: Load = NOTHING,
+        *,
+        is_let_in: bool = False,
+    ) -> None:
+        self.let_in.append(is_let_in)
         self.asked_room.append((more, seconds))
-        if self.is_full:
+        self.arriving.append(arriving)
+        if self.is_full and more.num_tokens >= self.least_full:
             raise Overloaded("full", retry_after=7)
 
     async def health(self) -> list[str]:

@@ -1,6 +1,6 @@
 """Who may come in, by what the engines report and by what the gateway knows itself."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -47,6 +47,13 @@ class Engines:
 
 def request(num_tokens: int = 10, resume: Resume = Resume()) -> Request:  # noqa: B008  # frozen
     return Request("r", [1] * num_tokens, SamplingParams(), resume=resume)
+
+
+def test_what_arrives_counts_as_what_waits() -> None:
+    door = Engines(report()).door  # two places are free, and three may wait
+    for num, is_open in ((4, True), (5, False)):
+        with nullcontext() if is_open else pytest.raises(Overloaded, match=r"5 requests wait already"):
+            door.check_room(ONE, None, arriving=Load(num, 10 * num))
 
 
 def test_before_the_first_report_everybody_may_come_in() -> None:
@@ -133,6 +140,7 @@ def test_who_would_wait_for_too_long_is_refused(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(Overloaded, match="max_queue_seconds") as raised:
         engines.door.check_room(ONE, None)
     assert raised.value.retry_after == pytest.approx(2 / 5)
+    engines.door.check_room(ONE, None, is_let_in=True)
     engines.reports = [full(num_requests_waiting=1, num_requests_finished=50)]
     assert engines.is_open()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.api import listening
+from cluster.api.front import listening
 from cluster.ingress import haproxy, node
 from cluster.ingress.environment import ENVIRONMENT, PROGRAM
 from engine.errors import InvalidConfig

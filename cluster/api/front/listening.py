@@ -1,4 +1,4 @@
-"""What listens before the gateways, as their processes and those of proxies are told."""
+"""What gateways and proxies are told of the server that listens in front of them."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ _logger = logging.getLogger("ray.serve")
 
 async def check_ingress(*, has_keys: bool, insecure_no_key: bool) -> None:
     """Log what listens, as this gateway's process was told, and otherwise why it is not HAProxy.
-    Raises InvalidConfig if it listens beyond loopback, and nobody said that all may come.
+    Raises InvalidConfig if it listens beyond loopback without keys and without insecure_no_key.
     """
     wish = os.environ.get("RAY_SERVE_ENABLE_HA_PROXY")
     why_not = "" if wish == "0" else ", not HAProxy: Ray was started without it (see configs/cluster/README.md)"

@@ -1,13 +1,13 @@
-"""What stands before the routes: checks of hosts and keys, and counts of answers."""
+"""Puts checks of hosts and keys, and counts of answers, in front of the routes."""
 
 from typing import Any
 
 from fastapi import FastAPI
 
-from cluster.api.early import EarlyRefusals, answer
 from cluster.api.edge.counting import Counting
 from cluster.api.edge.middleware import Edge
 from cluster.api.edge.origins import allow_origins
+from cluster.api.front.early import EarlyRefusals, answer
 from cluster.api.keys.limits import KeyLimits
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
@@ -29,4 +29,4 @@ def guard(app: FastAPI, service: Service, model: Model, options: HttpOptions, co
     app.add_middleware(Edge, **edge)
     allow_origins(app, options.allowed_origins)
     app.add_middleware(Counting, **counting)
-    return EarlyRefusals(service, model, Counting(Edge(answer, **edge), **counting))
+    return EarlyRefusals(service, model.max_model_len, Counting(Edge(answer, **edge), **counting), counters)

@@ -1,0 +1,1 @@
+"""Checks and counts in front of the routes."""

@@ -1,0 +1,79 @@
+"""A full server's refusals, before anything else is done for a request: what Serve and FastAPI do
+for one costs many times as much, and most of what comes in an overload is refused.
+"""
+
+from ray.serve._private.http_util import RequestIdMiddleware
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cluster.api.arrivals import ANY, Arrivals, estimated_load, may_be_refused
+from cluster.api.edge.proxied import ProxyEdge
+from cluster.api.errors import OVERLOAD_RETRY_AFTER, ApiError, as_api_error, error_response
+from cluster.api.service import Service
+from cluster.full_queue import PATHS, REFUSED, full_headers, num_refused
+from cluster.metrics.counters import OTHER, Counters
+from engine.errors import Overloaded
+
+_ERROR = "squadron.overloaded"  # among a scope's `extensions`
+
+
+class EarlyRefusals:
+    """Of one gateway. What is not refused is looked at again by the application, and so is what
+    comes from a browser's page, which may need headers of the application's.
+    """
+
+    def __init__(self, service: Service, max_model_len: int, guarded: ASGIApp, counters: Counters) -> None:
+        """`guarded`: `answer`, behind all that the application is behind. `counters` are told what
+        HAProxy has refused.
+        """
+        self._service = service
+        self._max_model_len = max_model_len
+        self._counters = counters
+        self._arrivals = Arrivals()
+        self._refuse = ProxyEdge(RequestIdMiddleware(guarded))  # as Serve puts them before the application
+
+    async def __call__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        if not _is_asked(scope):
+            await app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        self._count(headers)
+        if not may_be_refused(headers):
+            await app(scope, receive, send)
+            return
+        load = estimated_load(headers, self._max_model_len)
+        try:
+            if "origin" not in headers:
+                self._service.check_room(load, arriving=self._arrivals.load)
+        except Overloaded as error:
+            scope = {**scope, "extensions": {**scope.get("extensions", {}), _ERROR: self._refusal(error)}}
+            await self._refuse(scope, receive, send)
+        else:
+            with self._arrivals.one(load):
+                await app(scope, receive, send)
+
+    def _count(self, headers: Headers) -> None:
+        if num := num_refused(headers.get(REFUSED, "")):
+            self._counters.count("squadron:refused_requests", "server_overloaded", by=num)
+            self._counters.count("squadron:http_requests", OTHER, "POST", "503", by=num)
+
+    def _refusal(self, error: Overloaded) -> ApiError:
+        """With what HAProxy takes out of its headers."""
+        refusal = as_api_error(error)
+        try:
+            self._service.check_room(ANY, arriving=self._arrivals.load)
+        except Overloaded:
+            refusal.headers |= full_headers(error.retry_after or OVERLOAD_RETRY_AFTER)
+        return refusal
+
+
+def _is_asked(scope: Scope) -> bool:
+    """Whether it is of what is refused if nothing has room."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return False
+    return scope["path"].removeprefix(scope.get("root_path", "")) in PATHS
+
+
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse, as the scope says."""
+    await error_response(scope["extensions"][_ERROR])(scope, receive, send)
