@@ -18,6 +18,7 @@ from engine.errors import InvalidConfig
 
 ACCEPT_SECONDS = 0.3  # for a connection to be established, once begun
 LINGER_SECONDS = 1.0
+ACCEPTS = 32  # connections in one turn of the event loop
 _SO_ATTACH_FILTER = 26  # Linux: which packets a socket takes
 # A program of the kernel's packet filter: byte 13 of a TCP header has the flags; take the packet if
 # ACK is among them, which all but the first of a connection have.
@@ -47,6 +48,9 @@ class ProxyServer(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         if self.address and sockets:
             sockets = [_moved(listener, self.address) for listener in sockets]
+        # uvloop accepts one connection of a socket in a turn. A busy loop's turns take tens of
+        # milliseconds, so that refusals, which are quick, would wait for seconds to be asked for.
+        sockets = [copy for listener in sockets or [] for copy in _copies(listener)] or None
         if self.certificate is None:
             await super().serve(sockets)
             return
@@ -74,6 +78,11 @@ class ProxyServer(uvicorn.Server):
     async def linger(self) -> None:
         """Wait for requests of connected clients."""
         await asyncio.sleep(LINGER_SECONDS)
+
+
+def _copies(listener: socket.socket) -> list[socket.socket]:
+    """ACCEPTS descriptors of the same socket, with `listener` among them."""
+    return [listener, *(listener.dup() for _ in range(ACCEPTS - 1))]
 
 
 def _moved(listener: socket.socket, address: str) -> socket.socket:

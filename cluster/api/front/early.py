@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cluster.api.arrivals import ANY, Arrivals, estimated_load, may_be_refused
 from cluster.api.edge.proxied import ProxyEdge
 from cluster.api.errors import OVERLOAD_RETRY_AFTER, ApiError, as_api_error, error_response
+from cluster.api.front.one_a_turn import OneATurn
 from cluster.api.service import Service
 from cluster.full_queue import PATHS, REFUSED, full_headers, num_refused
 from cluster.metrics.counters import OTHER, Counters
@@ -30,6 +31,7 @@ class EarlyRefusals:
         self._max_model_len = max_model_len
         self._counters = counters
         self._arrivals = Arrivals()
+        self._turns = OneATurn()
         self._refuse = ProxyEdge(RequestIdMiddleware(guarded))  # as Serve puts them before the application
 
     async def __call__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,6 +52,7 @@ class EarlyRefusals:
             await self._refuse(scope, receive, send)
         else:
             with self._arrivals.one(load):
+                await self._turns.wait()
                 await app(scope, receive, send)
 
     def _count(self, headers: Headers) -> None:

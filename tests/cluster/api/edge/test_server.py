@@ -7,16 +7,18 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import uvicorn
+import uvloop
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.edge.connection import Connection
 from cluster.api.edge.proxied import ProxyEdge
-from cluster.api.edge.server import ProxyServer, are_servers_closed, close_servers
+from cluster.api.edge.server import ACCEPTS, ProxyServer, are_servers_closed, close_servers
 
 HEAD = b"POST /%b HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbody"
 SECONDS = 30.0
+MANY = 320  # connections
 
 
 class Slow:
@@ -98,11 +100,39 @@ async def test_a_server_listens_on_the_nodes_address_alone(app: Slow) -> None:
     task = asyncio.create_task(server.serve([listener]))
     while not server.started:
         await asyncio.sleep(0)
-    (listening,) = [each.getsockname() for one in server.servers for each in one.sockets]
+    listening = {each.getsockname() for one in server.servers for each in one.sockets}
     server.should_exit = True
     await task
     ProxyServer.in_this_process.remove(server)
-    assert listening == ("127.0.0.9", port)
+    assert listening == {("127.0.0.9", port)}
+
+
+def test_a_busy_loop_accepts_many_connections_in_a_turn(app: Slow) -> None:
+    """uvloop by itself accepts one: what waits then grows with each request that keeps it busy."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=MANY)
+    address = listener.getsockname()
+    server = NodeServer(uvicorn.Config(app, http=Connection, lifespan="off", log_level="critical"))
+    server.address = ""
+
+    async def count_turns() -> int:
+        task = asyncio.create_task(server.serve([listener]))
+        while not server.started:
+            await asyncio.sleep(0)
+        # They are established by the kernel, while the loop is busy here.
+        connections = [connect(address[1]) for _ in range(MANY)]
+        num_turns = 0
+        while len(server.server_state.connections) < MANY:
+            await asyncio.sleep(0)
+            num_turns += 1
+        for connection in connections:
+            connection.close()
+        server.should_exit = True
+        await task
+        ProxyServer.in_this_process.remove(server)
+        return num_turns
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(count_turns()) <= MANY // ACCEPTS + 5
 
 
 def test_a_server_that_is_closed_answers_who_is_connected(app: Slow, server: LingeringServer) -> None:
