@@ -38,6 +38,17 @@ def test_tests_for_gpus_are_found() -> None:
     assert "test_swaps_in_a_stream_of_their_own_leave_the_caches_as_swaps_at_once" in run("--collect-only")
 
 
+def test_the_plug_ins_of_the_suite_are_no_error_where_they_are_installed() -> None:
+    command = [sys.executable, "-m", "pytest", "-c", "tests/gpu.ini", "--rootdir=.", "-q", "-p", "no:cacheprovider"]
+    child = subprocess.run(
+        [*command, "--collect-only", "-m", "not gpu", "tests/ops/kernels/test_device.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert child.returncode == 0, child.stdout[-2_000:] + child.stderr[-2_000:]
+
+
 def test_a_worker_runs() -> None:
     chunks = "tests/engine/worker/test_worker.py::test_chunks_and_neighbours_change_no_token"
     assert "1 passed" in run("-m", "not gpu", chunks)

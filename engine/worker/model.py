@@ -7,7 +7,7 @@ from engine.checkpoint.manifest import Manifest
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
-from engine.worker.device.out_of_memory import out_of_memory_advice
+from engine.worker.device.errors import out_of_memory_advice
 from engine.worker.ranks import Ranks
 from ops.interface import Ops
 from parallel.decoder import Decoder

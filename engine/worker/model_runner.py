@@ -48,6 +48,12 @@ class ModelRunner:
         if self._stage.is_last:
             self._sampler.use_graphs(capture, max_num_seqs=max_num_seqs)
 
+    def capture_graphs(self) -> None:
+        """All there can be, before the first request; every rank must, in inference mode."""
+        for graphs in (self._layers.graphs, self._sampler.graphs):
+            if graphs is not None:
+                graphs.capture_all()
+
     def use_tapes(self, capture: Capture, *, max_model_len: int) -> None:
         """See `Layers.use_tapes`."""
         self._layers.use_tapes(capture, max_model_len=max_model_len)

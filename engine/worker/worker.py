@@ -8,7 +8,7 @@ from engine.config import EngineConfig
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest, LateMasks, none_follow
 from engine.worker.cache.room import CacheRoom
-from engine.worker.device.out_of_memory import out_of_memory_advice
+from engine.worker.device.errors import has_failed, out_of_memory_advice
 from engine.worker.loading import load
 from engine.worker.model_runner import ModelRunner
 from engine.worker.pending import PendingStep
@@ -62,6 +62,9 @@ class Worker:
         with out_of_memory_advice("the cache was made", "lower gpu_memory_utilization or kv_cache_memory_bytes"):
             self._runner = self._shard.make_runner(num_gpu_blocks, num_cpu_blocks)
         self._shard.use_graphs(self._runner)
+        if self._shard.device.graphs_hold_torch:
+            with torch.inference_mode():
+                self._runner.capture_graphs()
         num_moved = min(16, num_gpu_blocks, num_cpu_blocks)
         return self._runner.measure_swap(num_moved) / num_moved if num_moved else 0.0
 
@@ -125,4 +128,4 @@ class Worker:
 
     def is_beyond_repair(self, error: Exception) -> bool:
         """Whether the device has failed: then no later step can succeed in this process."""
-        return isinstance(error, torch.AcceleratorError) and not isinstance(error, torch.OutOfMemoryError)
+        return has_failed(error)

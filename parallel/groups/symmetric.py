@@ -16,7 +16,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import Store, _SymmetricMemory
+from torch._C._distributed_c10d import (
+    ProcessGroup,
+    Store,
+    _register_process_group,
+    _SymmetricMemory,
+    _unregister_process_group,
+)
 
 from parallel.groups.meeting import Meeting
 
@@ -141,12 +147,12 @@ def _map(
     `meeting` does.
     """
     kernels = importlib.import_module("ops.kernels.all_reduce")
-    name = f"squadron.{next(_names)}"  # of this process only; ranks find each other through the store
+    name: Any = f"squadron.{next(_names)}"  # of this process only; ranks find each other through the store
     num_words = kernels.buffer_size(size, CAPACITY_BYTES // 4)
     os.environ.setdefault(*HIDDEN_DEVICES)
     rendezvous_store = RendezvousStore(meeting, store)
+    group = make_known(name, rank, size, rendezvous_store)
     try:
-        _SymmetricMemory.set_group_info(name, rank, size, rendezvous_store)
         buffer = _SymmetricMemory.empty_strided_p2p((num_words,), (1,), torch.float32, device, name)
         buffer.zero_()
         torch.cuda.synchronize(device)
@@ -154,6 +160,19 @@ def _map(
         handle: Any = _SymmetricMemory.rendezvous(buffer, name)
     except RuntimeError as error:
         return None, str(error).splitlines()[0]
+    finally:
+        _unregister_process_group(name)
     peers = torch.tensor([pointer + handle.offset for pointer in handle.buffer_ptrs], dtype=torch.int64, device=device)
     stopped = torch.zeros(1, dtype=torch.int32).pin_memory()
-    return SymmetricMemory(rank, peers, stopped, timeout, (buffer, handle, rendezvous_store)), ""
+    return SymmetricMemory(rank, peers, stopped, timeout, (buffer, handle, rendezvous_store, group)), ""
+
+
+def make_known(name: Any, rank: int, size: int, store: Store) -> ProcessGroup:
+    """Have torch's rendezvous find ranks and store by the name: since torch 2.11 in a process group
+    of that name, which needs no backend, before that in what is said of it. torch does not keep the
+    group.
+    """
+    _SymmetricMemory.set_group_info(name, rank, size, store)
+    group = ProcessGroup(store, rank, size)
+    _register_process_group(name, group)
+    return group

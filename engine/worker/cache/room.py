@@ -12,7 +12,7 @@ from engine.step import ExecuteModelRequest
 from engine.worker.cache.trial_steps import decode_request, prefill_request
 from engine.worker.cache.warm_up import warm_up
 from engine.worker.device.device import Memory
-from engine.worker.device.out_of_memory import out_of_memory_advice
+from engine.worker.device.errors import out_of_memory_advice
 from engine.worker.graphs.graphs import BYTES_PER_GRAPH, batch_sizes, context_limits
 from engine.worker.model_runner import ModelRunner
 from engine.worker.shard import Shard

@@ -22,6 +22,13 @@ def decode_request(max_num_seqs: int, max_model_len: int) -> ExecuteModelRequest
     return _profiling_request([1] * max_num_seqs, [max_model_len] * max_num_seqs, max_num_seqs)
 
 
+def mixed_request(num_seqs: int, max_model_len: int) -> ExecuteModelRequest:
+    """A step of a token for each of so many sequences, which are as long as they may be, but two
+    for the last; all in block 1.
+    """
+    return _profiling_request([1] * (num_seqs - 1) + [2], [max_model_len] * num_seqs, num_seqs)
+
+
 def _profiling_request(query_lens: list[int], lengths: list[int], num_sampled: int) -> ExecuteModelRequest:
     context_lens = np.array(lengths, np.int32)
     query_starts = np.concatenate(([0], np.cumsum(query_lens))).astype(np.int32)

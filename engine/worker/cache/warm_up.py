@@ -4,11 +4,13 @@ step would seem to hang.
 
 import torch
 
-from engine.worker.cache.trial_steps import decode_request, prefill_request
+from engine.worker.cache.trial_steps import decode_request, mixed_request, prefill_request
 from engine.worker.model_runner import ModelRunner
 
 # Rows of a step for which products have a tile of their own; more than these have the largest one.
 ROWS = (1, 32, 64, 65)
+# Sequences of a step, above which attention is compiled anew: it counts them as a power of two.
+SEQUENCES = 128
 LONGEST = 1024  # tokens: contexts of several splits, whose results are folded
 
 
@@ -22,3 +24,15 @@ def warm_up(runner: ModelRunner, *, max_num_seqs: int, max_num_batched_tokens: i
             runner.launch(decode_request(num_rows, longest)).result()
         for num_rows in sorted(prefills):
             runner.launch(prefill_request(num_rows, max_num_seqs, longest)).result()
+        for num_seqs in _numbers_of_sequences(min(max_num_seqs, max_num_batched_tokens - 1)):
+            runner.launch(mixed_request(num_seqs, longest)).result()
+
+
+def _numbers_of_sequences(most: int) -> list[int]:
+    """One for each that attention is compiled for, beyond the least, up to `most`."""
+    numbers = []
+    above = SEQUENCES
+    while above < most:
+        numbers.append(min(2 * above, most))
+        above *= 2
+    return numbers

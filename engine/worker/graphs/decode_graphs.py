@@ -82,6 +82,14 @@ class DecodeGraphs:
         """Whether there is a graph for such a step, or can be."""
         return is_decode(request) and len(request.input_ids) <= self._sizes[-1]
 
+    def capture_all(self) -> None:
+        """Now, so that no step is held up by it; every rank must call it. No step may be under way,
+        and nothing of the cache may be needed but its blocks other than the null block.
+        """
+        self._clear()
+        keys = [(size, limit) for limit in reversed(self._limits) for size in reversed(self._sizes)]
+        self._graphs.capture_all(keys, self._compute_of, "decode steps")
+
     def run(self, request: ExecuteModelRequest, fill_ids: Callable[[Tensor], None], received: Tensor | None) -> Tensor:
         """The residual stream [T, D] after this stage, which is the next step's to overwrite: for
         later work of this stream.

@@ -1,7 +1,8 @@
 """Graphs by number of rows; each replaces many launches by one."""
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 
 from torch import Tensor
 
@@ -10,6 +11,7 @@ from engine.worker.device.device import Capture, Replay
 logger = logging.getLogger("squadron.worker")
 
 SHORTEST_CONTEXT = 512
+SECONDS_BETWEEN_REPORTS = 2.0
 BYTES_PER_GRAPH = 2 << 20  # what the driver keeps of each, beside its memory pool: an estimate, not measured
 
 
@@ -59,6 +61,18 @@ class Graphs:
             if each not in self._replays:
                 self._replays[each] = self._make(each, compute_of(*each))
         return self._replays[key]
+
+    def capture_all(
+        self, keys: Iterable[tuple[int, ...]], compute_of: Callable[..., Callable[[], Tensor]], name: str
+    ) -> None:
+        """Capture each, and tell the log now and then how far it is; name: what is captured."""
+        missing = [key for key in keys if key not in self._replays]
+        told = time.monotonic()
+        for number, key in enumerate(missing, start=1):
+            self.of(key, compute_of)
+            if number == len(missing) or time.monotonic() - told > SECONDS_BETWEEN_REPORTS:
+                told = time.monotonic()
+                logger.info("captured %d of %d graphs of %s", number, len(missing), name)
 
     def _make(self, key: tuple[int, ...], compute: Callable[[], Tensor]) -> Replay:
         # For what a capture needs to be there. Ranks exchange in it: out of memory here is the

@@ -56,6 +56,10 @@ class SampleGraphs:
         """Whether there is a graph for such rows, or can be: the same on every rank."""
         return 0 < len(columns.seed) <= self._sizes[-1] and is_plain(columns)
 
+    def capture_all(self) -> None:
+        """As `DecodeGraphs.capture_all`."""
+        self._graphs.capture_all([(size,) for size in reversed(self._sizes)], self._compute_of, "sampling")
+
     def run(self, residual: Tensor, columns: SamplingColumns) -> Sampled:
         """residual [R, D] dtype of the sampled rows; what comes back is the caller's to keep."""
         num_rows = len(residual)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from engine.worker.device.errors import has_failed
 from tests.benchmarks.gpu.case import QUICK, SIZES, Make, Sizes
 from tests.benchmarks.gpu.cases import cases
 from tests.benchmarks.gpu.timing import Device, measure_device, seconds
@@ -151,7 +152,7 @@ def main() -> int:
         except Exception as error:
             failure, figures = error, {"failed": f"{type(error).__name__}: {error}".splitlines()[0], **_named(measure)}
         print(json.dumps(figures), flush=True)
-        if isinstance(failure, torch.AcceleratorError) and not isinstance(failure, torch.OutOfMemoryError):
+        if failure is not None and has_failed(failure):
             return DEVICE_FAILED
     return 0
 

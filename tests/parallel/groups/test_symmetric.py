@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import _resolve_process_group, _unregister_process_group
 
 from ops.tree import add_tree
 from parallel.errors import GroupError
@@ -65,6 +66,31 @@ def test_a_process_that_has_met_others_before_finds_a_new_one() -> None:
 
         for heard, _ in pool.map(meet, range(2)):
             assert heard == [b"\xff\x00", b"\xff\x01"]
+
+
+def test_torch_finds_the_ranks_by_the_name_of_a_process_group_while_they_meet() -> None:
+    """As its rendezvous does since 2.11."""
+    shared = dist.HashStore()
+    store = symmetric.RendezvousStore(shared, shared)  # whoever waits must keep it: torch keeps what C++ has of it
+    made = symmetric.make_known("squadron.test", 1, 2, store)
+    try:
+        group = _resolve_process_group("squadron.test")
+        assert group is made
+        assert (group.rank(), group.size()) == (1, 2)
+        group.get_group_store().set("Memory/6/1", "here")
+        assert shared.get("Memory/0/1") == b"here"
+    finally:
+        _unregister_process_group("squadron.test")
+
+
+def test_a_rank_that_cannot_map_leaves_no_name_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr(symmetric, "_names", iter(["left"]))
+    shared = dist.HashStore()
+    memory, reason = symmetric._map(0, 2, shared, shared, CPU, TIMEOUT)
+    assert (memory, bool(reason)) == (None, True)
+    with pytest.raises(RuntimeError, match="registered under the name"):
+        _resolve_process_group("squadron.left")
 
 
 def test_a_rank_that_waits_for_one_that_does_not_come_is_got_out() -> None:

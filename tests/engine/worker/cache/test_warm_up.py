@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from engine.step import ExecuteModelRequest
-from engine.worker.cache.warm_up import warm_up
+from engine.worker.cache.warm_up import SEQUENCES, warm_up
 
 pytest.importorskip("triton")
+import triton
+
+from ops.kernels.attention.items import LEAST_SEQUENCES
 from ops.kernels.matmul.linear import linear_options
 
 
@@ -28,6 +31,24 @@ class Recorder:
 
 def tiles(num_rows: set[int]) -> set[str]:
     return {str(linear_options(torch.bfloat16, "plain", rows, False)) for rows in num_rows}
+
+
+def sequences(num_sequences: set[int]) -> set[int]:
+    """For which attention is compiled."""
+    return {max(LEAST_SEQUENCES, triton.next_power_of_2(number)) for number in num_sequences}
+
+
+@pytest.mark.parametrize(("max_num_seqs", "max_num_batched_tokens"), [(1, 64), (129, 129), (1000, 2048), (1024, 1024)])
+def test_every_number_of_sequences_is_tried_beside_a_prompt(max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    runner = Recorder()
+    warm_up(runner, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, max_model_len=4096)
+    beside_prompts = {
+        len(each.context_lens) for each in runner.requests if len(each.input_ids) > len(each.context_lens)
+    }
+    assert max(len(each.input_ids) for each in runner.requests) <= max_num_batched_tokens
+    possible = set(range(1, min(max_num_seqs, max_num_batched_tokens - 1) + 1))
+    assert sequences(beside_prompts) == sequences(possible)
+    assert SEQUENCES == LEAST_SEQUENCES
 
 
 @pytest.mark.parametrize("max_num_seqs", [1, 40, 256])

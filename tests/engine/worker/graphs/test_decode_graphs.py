@@ -18,6 +18,7 @@ from engine.config import EngineConfig
 from engine.outputs import SamplerOutput
 from engine.sampling_columns import SamplingColumns
 from engine.step import ExecuteModelRequest
+from engine.worker.device.cpu import CpuDevice
 from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs, is_decode
 from engine.worker.step_tensors import StepTensors
 from engine.worker.worker import Worker
@@ -254,6 +255,36 @@ def test_graphs_end_with_the_groups_that_they_hold() -> None:
     worker.rejoin(None, "127.0.0.1")
     assert num_captured(worker) == 0
     assert bits(decode(worker, 3, 2, num_in_flight=1)) == expected
+
+
+class CapturingCpu(CpuDevice):
+    """Whose graphs hold what torch computes, as a GPU's do."""
+
+    graphs_hold_torch = True
+
+    def capture(self) -> Recompute:
+        return Recompute()
+
+
+def test_where_graphs_hold_all_they_are_captured_with_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the first step of their size, which would wait for it, nor by what comes after a
+    failure, which is waited for.
+    """
+    worker = new_runner("as they come")
+    expected = bits(decode(worker, 3, 6, num_in_flight=1, with_logprobs=False))
+    config = worker._shard.config.model_copy(update={"max_num_seqs": MAX_NUM_SEQS})
+    monkeypatch.setattr(worker, "_shard", replace(worker._shard, device=CapturingCpu(), config=config))
+    worker.initialize_cache(1 + BLOCKS_EACH * MAX_NUM_SEQS, 0)
+    num_graphs = 5 * 2  # 1, 2, 4, 8 and 11 rows; contexts of 512 and 600
+    assert num_captured(worker) == num_graphs
+    assert worker._runner is not None
+    sampling = worker._runner._sampler.graphs
+    assert sampling is not None
+    assert sampling.num_captured == 5
+    assert bits(decode(worker, 3, 6, num_in_flight=1, with_logprobs=False)) == expected
+    assert (num_captured(worker), sampling.num_captured) == (num_graphs, 5)
+    worker.rejoin(None, "127.0.0.1")
+    assert num_captured(worker) == 0
 
 
 @pytest.mark.parametrize("how", ["graphs", "tapes"])

@@ -1,5 +1,6 @@
 """Graphs by the number of rows that they are for."""
 
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -38,6 +39,15 @@ def test_the_largest_is_captured_first_and_each_once() -> None:
         assert len(graphs.of((count,), rows)()) == count
     assert captured == [8, 2, 4]
     assert graphs.num_captured == 3
+
+
+def test_all_are_captured_at_once_and_the_log_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "squadron.worker")
+    graphs = Graphs(lambda compute: compute, before=((8,),))
+    graphs.of((4,), rows)
+    graphs.capture_all([(8,), (4,), (2,), (1,)], rows, "rows")
+    assert graphs.num_captured == 4
+    assert caplog.messages[-1] == "captured 2 of 2 graphs of rows"
 
 
 def test_what_cannot_be_captured_is_computed_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
