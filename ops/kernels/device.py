@@ -8,7 +8,9 @@ from ops import FLOAT8_CAPABILITY
 
 # Triton's interpreter runs programs one after the other, on CPU tensors.
 NUM_INTERPRETED_PROGRAMS = 3
-INTERPRETED_CAPABILITY = (9, 0)
+HOPPER = 9  # H100 and H200, by the first number of their capability
+RTX_50 = 12  # Blackwell without tensor memory: what its products read and write is in registers
+INTERPRETED_CAPABILITY = (HOPPER, 0)
 
 
 @cache

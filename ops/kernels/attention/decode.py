@@ -8,8 +8,12 @@ import triton.language as tl
 
 from ops.kernels.attention.items import MOST_KEPT, find, query_lens
 from ops.kernels.attention.softmax import SPLIT, attend_split, combine
+from ops.kernels.device import HOPPER, RTX_50
 
 TENSOR_CORE_ROWS = 64  # the width of Hopper's tensor cores
+WHOLE_TILES = (9, 10)  # capabilities whose tensor cores read both factors from shared memory, which is 227 KiB there
+FOUR_PROGRAMS = {"maxnreg": 128}  # of 128 threads a processor has registers for four
+LEAN = {(64, 7, 2)}  # head size, heads to a key-value head, those: were seen to need no more; others spill a few
 ALL_REGISTERS = {"maxnreg": 255}  # otherwise ptxas spills a few registers to run more programs at once
 
 
@@ -135,7 +139,9 @@ def fold_kernel(
     tl.store(output + cells, (acc / total[:, None]).to(output.dtype.element_ty), mask=is_head[:, None])
 
 
-def decode_options(dtype: torch.dtype, head_dim: int, group: int, compute: tuple[int, int]) -> dict[str, int]:
+def decode_options(
+    dtype: torch.dtype, head_dim: int, group: int, compute: tuple[int, int], num_kv_heads: int, num_sequences: int
+) -> dict[str, int]:
     """Rows of a product, keys a tile, tiles under way, warps: the largest that need no more
     registers than there are.
 
@@ -145,8 +151,16 @@ def decode_options(dtype: torch.dtype, head_dim: int, group: int, compute: tuple
         rows = max(16, triton.next_power_of_2(group))
         return {"ROWS": rows, "TILE": 16, "STAGES": 1, "num_warps": 4, **ALL_REGISTERS}
     options = {"ROWS": TENSOR_CORE_ROWS, "num_warps": 4}
-    if compute >= (9, 0):
-        return options | {"TILE": 32 if dtype == torch.float8_e4m3fn and head_dim > 64 else 64, "STAGES": 3}
+    if compute[0] in WHOLE_TILES:
+        options |= {"TILE": 32 if dtype == torch.float8_e4m3fn and head_dim > 64 else 64, "STAGES": 3}
+        is_lean = (head_dim, group, num_kv_heads) in LEAN and dtype != torch.float8_e4m3fn
+        fits = is_lean and num_sequences <= MOST_KEPT.value and compute[0] == HOPPER
+        return options | FOUR_PROGRAMS if fits else options
     if head_dim <= 64:
-        return options | {"TILE": 32, "STAGES": 3}
-    return options | {"TILE": 16, "STAGES": 2, **ALL_REGISTERS}
+        return options | {"TILE": 32, "STAGES": 3} | (ALL_REGISTERS if compute[0] == RTX_50 else {})
+    return options | {"TILE": 16, "STAGES": 1 if compute[0] == RTX_50 else 2, **ALL_REGISTERS}
+
+
+def programs_of_a_processor(head_dim: int) -> int:
+    """That decode launches for each of the device's processors."""
+    return 2 if head_dim > 64 else 4

@@ -14,7 +14,13 @@ import triton
 from torch import Tensor
 
 from ops.interface import AttentionMetadata, check_shape
-from ops.kernels.attention.decode import TENSOR_CORE_ROWS, decode_kernel, decode_options, fold_kernel
+from ops.kernels.attention.decode import (
+    TENSOR_CORE_ROWS,
+    decode_kernel,
+    decode_options,
+    fold_kernel,
+    programs_of_a_processor,
+)
 from ops.kernels.attention.items import LEAST_SEQUENCES
 from ops.kernels.attention.prefill import prefill_kernel, prefill_options
 from ops.kernels.attention.softmax import SPLIT
@@ -47,7 +53,7 @@ def paged_attention(
         "SEQUENCES": max(LEAST_SEQUENCES, triton.next_power_of_2(num_sequences)),
         "FLOAT8": key_cache.dtype == torch.float8_e4m3fn,
     }
-    options = decode_options(key_cache.dtype, head_dim, group, capability(query.device))
+    options = decode_options(key_cache.dtype, head_dim, group, capability(query.device), num_kv_heads, num_sequences)
     tensors = metadata.query_starts, metadata.context_lens, metadata.block_tables
     sizes = num_sequences, metadata.block_tables.shape[1]
     log2_scale = scale * math.log2(math.e)
@@ -57,7 +63,7 @@ def paged_attention(
         )
     max_splits = -(-metadata.max_context_len // SPLIT.value)
     splits = _split_buffers(query, num_sequences, max_splits)
-    num_programs = num_processors(query.device) * (2 if head_dim > 64 else 4)
+    num_programs = num_processors(query.device) * programs_of_a_processor(head_dim)
     decode_kernel[(num_programs,)](
         query, key_cache, value_cache, output, *splits, *tensors, *sizes, max_splits, log2_scale, **constants, **options
     )

@@ -5,6 +5,7 @@ splits of its keys in order.
 import triton
 import triton.language as tl
 
+from ops.kernels.attention.decode import FOUR_PROGRAMS
 from ops.kernels.attention.items import MOST_KEPT, find, query_lens
 from ops.kernels.attention.softmax import SPLIT, attend_split, combine
 
@@ -97,4 +98,7 @@ def prefill_options(decode: dict[str, int]) -> dict[str, int]:
     """As for decode, with twice the rows and warps: a warp has as many rows as there, so no bit
     changes.
     """
-    return decode | {"ROWS": 2 * decode["ROWS"], "num_warps": 2 * decode["num_warps"]}
+    options = decode | {"ROWS": 2 * decode["ROWS"], "num_warps": 2 * decode["num_warps"]}
+    if options.get("maxnreg") == FOUR_PROGRAMS["maxnreg"]:  # here a processor runs one
+        del options["maxnreg"]
+    return options

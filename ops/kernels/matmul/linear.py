@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ops.checks import check_gate_up, check_leaves
 from ops.interface import Adapted, AdapterPart, Quantization, check_shape
+from ops.kernels.device import HOPPER, capability
 from ops.kernels.matmul.products import products
 from ops.kernels.matmul.quantization import QuantizedWeight, Weight, operands, rows_of, store
 
@@ -134,7 +134,11 @@ def linear_float32(x: Tensor, weight: Weight) -> Tensor:
 def embedding(ids: Tensor, weight: Weight) -> Tensor:
     """Rows ids [T] int32 of weight [rows, D] -> [T, D] float32."""
     check_shape("ids", ids, (None,), torch.int32)
-    return rows_of(weight, ids) if isinstance(weight, QuantizedWeight) else F.embedding(ids, weight).float()
+    return (
+        rows_of(weight, ids)
+        if isinstance(weight, QuantizedWeight)
+        else torch.nn.functional.embedding(ids, weight).float()
+    )
 
 
 def gate_up_silu(x: Tensor, weight: Weight) -> Tensor:
@@ -173,7 +177,7 @@ def _multiply(
     output = x.new_empty((num_leaves, x.shape[0], num_out), dtype=dtype)
     if output.numel():
         x, x_scales, codes, scales, kind = operands(x, weight, num_leaves)
-        options = linear_options(weight.dtype, kind, x.shape[0], is_gated)
+        options = linear_options(weight.dtype, kind, x.shape[0], is_gated, capability(x.device))
         num_tiles = triton.cdiv(num_out, options["OUTS"]) * triton.cdiv(x.shape[0], options["ROWS"])
         linear_kernel[(num_tiles, num_leaves)](
             x, x_scales, codes, scales, bias, output, x.shape[0],
@@ -183,16 +187,21 @@ def _multiply(
     return output
 
 
-def linear_options(dtype: torch.dtype, kind: str, num_rows: int, is_gated: bool) -> dict[str, int]:
+def linear_options(
+    dtype: torch.dtype, kind: str, num_rows: int, is_gated: bool, compute: tuple[int, int]
+) -> dict[str, int]:
     """The tile for so many rows. OUTS is what Hopper's tensor cores take at once, or twice that;
     ROWS may be any width.
 
     INPUTS, which a program multiplies at once (of integers always a group), are as many for any
-    number of rows.
+    number of rows. compute: the device's capability.
     """
     if dtype == torch.float32 and kind != "fp8":
         return {"OUTS": 64, "ROWS": 16, "INPUTS": 32, "STAGES": 2, "num_warps": 4}
     inputs = 128 if kind == "fp8" else 64
+    if num_rows > 64 and is_gated and kind == "plain" and compute[0] == HOPPER:
+        # Both halves' sums, each 64 × 128, are one warp group's: two would split them into 64 × 64.
+        return {"OUTS": 64, "ROWS": 128, "INPUTS": inputs, "STAGES": 3, "num_warps": 4}
     if num_rows > 64:
         return {"OUTS": 64 if is_gated else 128, "ROWS": 128, "INPUTS": inputs, "STAGES": 3, "num_warps": 8}
     rows = max(16, triton.next_power_of_2(num_rows))

@@ -1,7 +1,7 @@
 """Compiles every kernel for GPUs that are not here, as the launchers would, and prints what each
 needs of one.
 
-python -m tests.ops.kernels.compiled [80 | 90]
+python -m tests.ops.kernels.compiled [80 | 89 | 90 | 100 | 120]
 
 The launchers are called with tensors of the `meta` device; what they would launch is compiled for
 the architecture and not run. So the constants and types are those in use. Needs Triton alone: its
@@ -31,6 +31,7 @@ from ops.kernels.all_reduce import all_reduce
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MAX_SHARED = {80: 163 << 10, 90: 227 << 10}  # bytes a program may have
+SHARED = MAX_SHARED | {89: 99 << 10, 100: 227 << 10, 120: 99 << 10}  # the command compiles for all
 BF16, FP16, FP32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
 FLOAT8_KERNELS = {"encode_kernel"}  # for compute capability 8.9 and later
 SMALL, LARGE = (
@@ -55,7 +56,13 @@ class Compiled:
 
 
 def compile_all(arch: int, *, every: bool) -> Iterator[Compiled]:
-    """arch: 80 or 90. One architecture a process: what is known of the device is kept."""
+    """arch: one of SHARED. One architecture a process: what is known of the device is kept."""
+    for case, kernel in compile_calls(arch, cases(arch, every=every)):
+        yield measure(case, kernel)
+
+
+def compile_calls(arch: int, calls: Iterator[str]) -> Iterator[tuple[str, Any]]:
+    """What `calls` launches, compiled and not run: its name for it, and Triton's kernel."""
     driver.set_active(
         SimpleNamespace(
             get_current_device=lambda: 0,
@@ -73,8 +80,8 @@ def compile_all(arch: int, *, every: bool) -> Iterator[Compiled]:
 
     jit.JITFunction.run = compile_only
     try:
-        for case in cases(arch, every=every):
-            yield from [measure(case, each) for each in launched]
+        for case in calls:
+            yield from [(case, each) for each in launched]
             launched.clear()
     finally:
         jit.JITFunction.run = run
@@ -232,7 +239,8 @@ def measure(case: str, kernel: Any) -> Compiled:
         code = run_tool("nvdisasm", "-c", file.name)
     registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", usage).groups()
     products = re.findall(
-        r"(wgmma)\.mma_async\S*?\.(m64)n\d+(k\d+\.\S+)|(mma)\.sync\.aligned\.(\w+)(\.\S+)", kernel.asm["ptx"]
+        r"(wgmma)\.mma_async\S*?\.(m64)n\d+(k\d+\.\S+)|(mma)\.sync\.aligned\.(\w+)(\.\S+)|(tcgen05)\.mma\.\S*(kind::\w+)",
+        kernel.asm["ptx"],
     )
     return Compiled(
         case=case,
@@ -250,21 +258,28 @@ def run_tool(name: str, *arguments: str) -> str:
 
 
 def main() -> None:
-    for arch in [int(argument) for argument in sys.argv[1:]] or [90, 80]:
-        if len(sys.argv) == 2:
-            print_table(arch)
-        else:
-            subprocess.run([sys.executable, "-m", "tests.ops.kernels.compiled", str(arch)], check=True)
+    if len(sys.argv) == 2:
+        sys.exit(print_table(int(sys.argv[1])))
+    statuses = [
+        subprocess.run([sys.executable, "-m", "tests.ops.kernels.compiled", str(arch)]).returncode
+        for arch in [int(argument) for argument in sys.argv[1:]] or sorted(SHARED)
+    ]
+    sys.exit(max(statuses))
 
 
-def print_table(arch: int) -> None:
+def print_table(arch: int) -> int:
+    """1 if anything is kept outside of registers, or shared memory does not suffice."""
     print(f"sm_{arch}, Triton {triton.__version__}")
     print(
         f"{'case':<30} {'kernel':<20} {'registers':>9} {'spills':>6} {'stack':>5} {'shared':>7}  products", flush=True
     )
+    bad = 0
     for each in compile_all(arch, every=True):
+        bad += each.spills + each.stack > 0 or each.shared > SHARED[arch]
         numbers = f"{each.registers:>9} {each.spills:>6} {each.stack:>5} {each.shared:>7}"
         print(f"{each.case:<30} {each.kernel:<20} {numbers}  {', '.join(sorted(each.products))}", flush=True)
+    print(f"sm_{arch}: {bad} kernels that spill or want too much shared memory")
+    return min(bad, 1)
 
 
 if __name__ == "__main__":

@@ -26,14 +26,15 @@ def print_compiled(arch: int) -> None:
         print(json.dumps(asdict(each) | {"products": sorted(each.products)}))
 
 
-def start(arch: int) -> subprocess.Popen[str]:
-    """A process of its own: interpreted or not is settled when kernels are imported, and one
+def compiled_for(arch: int) -> list[Compiled]:
+    """By a process of its own: interpreted or not is settled when kernels are imported, and one
     architecture a process.
     """
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(arch)], env=environment, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", CHILD, str(arch)]
+    child = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=600, check=True)
+    lines = [json.loads(line) for line in child.stdout.splitlines()]
+    return [Compiled(**line | {"products": frozenset(line["products"])}) for line in lines]
 
 
 def kind_of(case: str) -> str:
@@ -41,23 +42,19 @@ def kind_of(case: str) -> str:
     return next((kind for kind in ("int8", "int4", "fp8") if case.endswith(kind)), "")
 
 
-def test_nothing_spills_and_each_row_meets_the_same_instruction() -> None:
-    children = {arch: start(arch) for arch in MAX_SHARED}
-    outputs = {arch: child.communicate(timeout=600)[0] for arch, child in children.items()}
-    for arch, output in outputs.items():
-        assert children[arch].returncode == 0
-        lines = [json.loads(line) for line in output.splitlines()]
-        compiled = [Compiled(**line | {"products": frozenset(line["products"])}) for line in lines]
-        assert {each.kernel for each in compiled} == (KERNELS if arch >= 89 else KERNELS - FLOAT8_KERNELS)
-        for each in compiled:
-            assert (each.spills, each.stack) == (0, 0), each
-            assert each.shared <= MAX_SHARED[arch], each
-        # A row's bits can be the same alone and among thousands only if both meet one kind of
-        # instruction.
-        for kind in ("", "int8", "int4", "fp8"):
-            linears = [each for each in compiled if each.kernel == "linear_kernel" and kind_of(each.case) == kind]
-            assert len({each.products for each in linears}) == (0 if kind == "fp8" and arch < 89 else 1), kind
-        for case in {each.case for each in compiled if each.case.startswith("attention")}:
-            steps = {each.kernel: each.products for each in compiled if each.case == case}
-            assert steps["decode_kernel"] == steps["prefill_kernel"]
-            assert bool(steps["decode_kernel"]) == ("fp32" not in case), case  # which tensor cores do not multiply
+@pytest.mark.parametrize("arch", [pytest.param(80, marks=pytest.mark.long), 90])
+def test_nothing_spills_and_each_row_meets_the_same_instruction(arch: int) -> None:
+    compiled = compiled_for(arch)
+    assert {each.kernel for each in compiled} == (KERNELS if arch >= 89 else KERNELS - FLOAT8_KERNELS)
+    for each in compiled:
+        assert (each.spills, each.stack) == (0, 0), each
+        assert each.shared <= MAX_SHARED[arch], each
+    # A row's bits can be the same alone and among thousands only if both meet one kind of
+    # instruction.
+    for kind in ("", "int8", "int4", "fp8"):
+        linears = [each for each in compiled if each.kernel == "linear_kernel" and kind_of(each.case) == kind]
+        assert len({each.products for each in linears}) == (0 if kind == "fp8" and arch < 89 else 1), kind
+    for case in {each.case for each in compiled if each.case.startswith("attention")}:
+        steps = {each.kernel: each.products for each in compiled if each.case == case}
+        assert steps["decode_kernel"] == steps["prefill_kernel"]
+        assert bool(steps["decode_kernel"]) == ("fp32" not in case), case  # which tensor cores do not multiply

@@ -30,7 +30,7 @@ class Recorder:
 
 
 def tiles(num_rows: set[int]) -> set[str]:
-    return {str(linear_options(torch.bfloat16, "plain", rows, False)) for rows in num_rows}
+    return {str(linear_options(torch.bfloat16, "plain", rows, False, (9, 0))) for rows in num_rows}
 
 
 def sequences(num_sequences: set[int]) -> set[int]:
