@@ -3,10 +3,12 @@ tests.benchmarks.gpu`.
 
 From a checkout, with torch, Triton, tokenizers and jinja2 installed; takes less than ten minutes on
 a GPU. `--device cpu --quick` rehearses it in tiny sizes: with TRITON_INTERPRET=1 on the kernels
-themselves, else on the reference. Figures of a rehearsal mean nothing.
+themselves, else on the reference. Figures of a rehearsal mean nothing. `--estimate` needs no GPU:
+it prints what steps would take on one, by a model of each kernel's cost.
 """
 
 import argparse
+import importlib
 import json
 import platform
 import subprocess
@@ -19,6 +21,7 @@ from typing import Any
 import torch
 
 from tests.benchmarks.gpu.children import run_part
+from tests.benchmarks.gpu.estimate.gpus import GPUS
 from tests.benchmarks.gpu.parts import TOLERANCE, parts
 from tests.benchmarks.gpu.table import line, table
 
@@ -28,6 +31,10 @@ LEAST_SECONDS = 5  # a part that has less left is not begun
 
 def main() -> int:
     options = parse()
+    if options.estimate:
+        estimates = importlib.import_module("tests.benchmarks.gpu.estimate.steps")
+        print(*estimates.lines(options.shape, options.gpu, options.batch, options.context), sep="\n")
+        return 0
     deadline = time.monotonic() + 60 * options.minutes
     device = torch.device(options.device)
     report: dict[str, Any] = {"environment": environment(device), "quick": options.quick, "parts": {}, "failed": {}}
@@ -66,7 +73,18 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=9.0, help="for all of it; what is left then is not measured")
     parser.add_argument("--parts", nargs="+", default=[""], help="how the names of those to be measured begin")
     parser.add_argument("--output", type=Path, default=Path("bench-gpu.json"), help="a file for the figures")
+    parser.add_argument(
+        "--estimate", action="store_true", help="no GPU: what steps would take on one, kernel by kernel"
+    )
+    parser.add_argument("--gpu", choices=GPUS, default="h200", help="of estimates")
+    parser.add_argument(
+        "--shape", nargs="+", default=["0.5b", "7b"], help="of estimates: 0.5b, 7b or folders with a config.json"
+    )
+    parser.add_argument("--batch", nargs="+", type=int, default=[1, 64, 256], help="of estimates")
+    parser.add_argument("--context", type=int, default=1024, help="of estimates: tokens of each sequence")
     options = parser.parse_args()
+    if options.estimate:
+        return options
     if options.device == "cpu" and not options.quick:
         parser.error("--device cpu is for rehearsals: give --quick too")
     if options.device == "cuda" and not torch.cuda.is_available():

@@ -8,6 +8,7 @@ everything measured.
 import argparse
 import importlib
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ Figures = dict[str, Any]
 DEVICE_FAILED = 3  # exit status: what was asked for after the last line is still to be measured
 TOLERANCE = 1e-2  # of the largest value: bfloat16's own step is 4e-3; of tokens, how many may differ
 REPEATS = 20
+COMPILING = 100  # seconds in which a process that finds nothing compiled has its kernels: fifty, two seconds each
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +42,36 @@ class Part:
 def parts(device: torch.device, quick: bool) -> list[Part]:
     """In the order of their worth: the last ones are left out where time runs short."""
     return [
+        *([Part("tests", COMPILING + 140, _tests)] if device.type == "cuda" else []),
         Part("device before", 60, _device),
-        Part("engine exact", 180, partial(_engine, True)),
-        Part("engine fast", 120, partial(_engine, False)),
+        Part("engine exact", COMPILING + 120, partial(_engine, True)),
+        Part("engine fast", COMPILING + 60, partial(_engine, False)),
         *(
-            Part(f"kernels {size} {name}", 180, partial(_kernels, name, size))
+            Part(f"kernels {size} {name}", COMPILING + 90, partial(_kernels, name, size))
             for size in (QUICK if quick else SIZES)
             for name in _backends(device)
         ),
-        Part("two ranks", 60, _two_ranks),
-        Part("all-reduce", 60, _all_reduce),
+        Part("two ranks", COMPILING + 40, _two_ranks),
+        Part("all-reduce", COMPILING + 30, _all_reduce),
         Part("device after", 30, _device),
     ]
+
+
+def _tests(device: torch.device, quick: bool) -> Iterator[Callable[[], Figures]]:
+    """Those for GPUs: what is measured of wrong results means nothing."""
+
+    def run() -> Figures:
+        command = [sys.executable, "-m", "pytest", "-c", "tests/gpu.ini", "--rootdir=.", "-q", "-p", "no:cacheprovider"]
+        child = subprocess.run(command, capture_output=True, text=True)
+        lines = child.stdout.strip().splitlines()
+        figures: Figures = {"tests": lines[-1] if lines else child.stderr[-200:]}
+        if child.returncode:
+            figures["failed"] = (
+                "; ".join(line for line in lines if line.startswith(("FAILED", "ERROR"))) or figures["tests"]
+            )
+        return figures
+
+    yield run
 
 
 def _device(device: torch.device, quick: bool) -> Iterator[Callable[[], Figures]]:

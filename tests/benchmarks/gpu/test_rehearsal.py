@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tests.benchmarks.gpu.all_reduce import NUM_BYTES
 from tests.benchmarks.gpu.children import run_part
 from tests.benchmarks.gpu.engine import LONGEST, requests
+from tests.benchmarks.gpu.parts import COMPILING, parts
 
 # What every process begins with: no jinja2, which the engine imports, and a kernel that breaks the
 # device.
@@ -75,6 +78,13 @@ def test_what_there_is_no_time_for_is_told(tmp_path: Path) -> None:
     assert printed.splitlines()[-1] == "FAILED device after: no time was left"
     figures, failure = run_part("engine exact", "cpu", True, 0.5, lambda _: None)
     assert (figures, failure) == ([], "took longer than 0.5 s")
+
+
+def test_every_part_that_has_kernels_has_time_to_compile_them() -> None:
+    """Two ranks each compile what an engine does."""
+    for part in parts(torch.device("cpu"), False):
+        assert part.seconds >= (COMPILING + 30 if not part.name.startswith("device") else 30)
+    assert COMPILING == 100
 
 
 def test_the_requests_are_nano_vllms() -> None:

@@ -1,0 +1,124 @@
+"""Seconds of a launch: what it moves and multiplies at the rates of the device, as far as its
+programs fill that, and what each launch costs besides.
+
+Few programs cannot ask for as many bytes at once as the memory takes to answer: then their latency
+sets the rate. The constants are estimates; a run on a device shows where they err.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from tests.benchmarks.gpu.estimate.gpus import Gpu
+from tests.benchmarks.gpu.estimate.launches import Launch
+
+GAP = 1.5e-6  # seconds between two kernels of a graph, of which the second waits for the first
+LATENCY = 0.8e-6  # of a read of memory
+RAMP = 2 * LATENCY  # an address is read, then what lies there; the last results are written
+PASS = 0.75e-6  # of one program over a chunk of a row, with sums over all its threads
+ASKED = 8 << 10  # bytes that a program of a simple kernel has on their way
+SIMPLE_RESIDENT = 8  # of its programs, on a processor
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a launch's work follows from beside its arguments."""
+
+    rows: int
+    context: int
+    draws: bool = False  # whether rows have top_k and top_p
+    is_prefill: bool = False  # rows are those of one prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    num_bytes: float
+    num_operations: float = 0.0
+    programs: int = 0  # that have work
+    asked: int = ASKED  # bytes that one has on their way
+    resident: int = SIMPLE_RESIDENT  # of them, on a processor
+    passes: int = 0  # one after the other
+
+
+def seconds(launch: Launch, step: Step, gpu: Gpu) -> float:
+    cost = cost_of(launch, step, gpu)
+    programs = max(cost.programs, 1)
+    at_once = min(programs, gpu.processors * cost.resident)
+    moving = cost.num_bytes / min(gpu.bytes_per_s, at_once * cost.asked / LATENCY)
+    waves = programs / (gpu.processors * cost.resident)
+    filled = waves / math.ceil(waves) if waves > 1 else min(1.0, programs / gpu.processors)
+    multiplying = cost.num_operations / (gpu.operations_per_s * filled)
+    return GAP + RAMP + max(moving, multiplying) + cost.passes * PASS
+
+
+def cost_of(launch: Launch, step: Step, gpu: Gpu) -> Cost:
+    values = launch.values
+    if step.is_prefill and launch.kernel in ("decode_kernel", "fold_kernel"):
+        return Cost(0.0, programs=launch.programs)
+    if launch.kernel == "linear_kernel":
+        return _linear(launch, gpu)
+    if launch.kernel in ("decode_kernel", "prefill_kernel"):
+        return _attention(launch, step, gpu)
+    if launch.kernel in ("top_k_kernel", "top_p_kernel", "keep_kernel"):
+        return _threshold(launch, step)
+    if launch.kernel == "torch embedding":
+        return Cost(2 * _num_bytes(values["tensors"][-1:]), programs=gpu.processors)
+    if launch.kernel.startswith("torch"):
+        return Cost(_num_bytes(values["tensors"]), programs=SIMPLE_RESIDENT * gpu.processors)
+    if launch.kernel == "rotary_kernel":
+        return Cost(3 * _num_bytes([values["qkv"]]) if "qkv" in values else 0.0, programs=launch.programs)
+    if launch.kernel == "fold_kernel":
+        splits = math.ceil(step.context / 512)
+        return Cost(
+            4.0 * step.rows * splits * values["KV_HEADS"] * values["GROUP"] * values["HEAD_DIM"],
+            programs=launch.programs,
+        )
+    return Cost(_num_bytes([each for each in values.values() if isinstance(each, Tensor)]), programs=launch.programs)
+
+
+def _linear(launch: Launch, gpu: Gpu) -> Cost:
+    values = launch.values
+    x, weight, output = values["x"], values["weight"], values["output"]
+    halves = 2 if values["GATED"] else 1
+    num_inputs = values["NUM_LEAVES"] * values["LEAF"]
+    tile = (values["OUTS"] + values["ROWS"]) * values["INPUTS"] * weight.element_size()
+    asked = (
+        (values["STAGES"] - 1) * (values["OUTS"] * halves + values["ROWS"]) * values["INPUTS"] * weight.element_size()
+    )
+    resident = max(1, min(gpu.shared // (values["STAGES"] * tile * halves + 1024), 16 // values["num_warps"]))
+    return Cost(
+        _num_bytes([x, weight, output]),
+        2.0 * x.shape[0] * values["NUM_OUT"] * halves * num_inputs,
+        launch.programs,
+        asked,
+        resident,
+    )
+
+
+def _attention(launch: Launch, step: Step, gpu: Gpu) -> Cost:
+    values = launch.values
+    keys, query = values["keys"], values["query"]
+    heads, head_dim = values["KV_HEADS"], values["HEAD_DIM"]
+    asked = max(1, values["STAGES"] - 1) * 2 * values["TILE"] * head_dim * keys.element_size()
+    if launch.kernel == "decode_kernel":
+        num_bytes = 2 * step.rows * step.context * heads * head_dim * keys.element_size() + 2 * _num_bytes([query])
+        items = step.rows * heads * math.ceil(step.context / 512)
+        operations = 4.0 * values["ROWS"] * step.rows * heads * step.context * head_dim
+        return Cost(num_bytes, operations, min(items, launch.programs), asked, launch.programs // gpu.processors)
+    pairs = step.rows * (step.context + 1) / 2
+    return Cost(3 * _num_bytes([query]), 4.0 * pairs * query.shape[1] * head_dim, launch.programs, asked, 1)
+
+
+def _threshold(launch: Launch, step: Step) -> Cost:
+    """A program a row that goes over it again and again; rows that ask for nothing end at once."""
+    if not step.draws or launch.kernel == "keep_kernel":
+        return Cost(0.0, programs=launch.programs)
+    sizes: dict[str, Any] = launch.values
+    chunks = sizes["NUM_CHUNKS"] if "NUM_CHUNKS" in sizes else math.ceil(sizes["VOCAB"] / sizes["CHUNK"])
+    return Cost(0.0, programs=launch.programs, passes=(17 if launch.kernel == "top_p_kernel" else 16) * chunks)
+
+
+def _num_bytes(tensors: list[Tensor]) -> float:
+    return float(sum(each.numel() * each.element_size() for each in tensors))

@@ -1,0 +1,140 @@
+"""Steps of models, estimated launch by launch: `python -m tests.benchmarks.gpu --estimate`."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.worker.head.sampler import DRAW, choose
+from ops import kernels
+from ops.interface import AttentionMetadata
+from parallel.decoder import Decoder
+from parallel.groups.group import SingleGroup
+from parallel.groups.pipeline import Stage
+from parallel.spec import read
+from tests.benchmarks.gpu.estimate.costs import Step, seconds
+from tests.benchmarks.gpu.estimate.gpus import GPUS, Gpu
+from tests.benchmarks.gpu.estimate.launches import Launch, recording
+
+META = torch.device("meta")
+COMMON = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "max_position_embeddings": 32768,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "dtype": "bfloat16",
+}
+_NAMES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "vocab_size",
+)
+SHAPES = {
+    "0.5b": COMMON | dict(zip(_NAMES, (896, 24, 14, 2, 4864, 151936), strict=True)) | {"tie_word_embeddings": True},
+    "7b": COMMON | dict(zip(_NAMES, (3584, 28, 28, 4, 18944, 152064), strict=True)) | {"tie_word_embeddings": False},
+}
+
+
+class _Shapes:
+    """Weights without memory."""
+
+    def __init__(self, shapes: Any) -> None:
+        self._shapes = shapes
+
+    def read(self, name: str, rows: slice, columns: slice | None = None) -> Tensor:
+        whole = torch.empty(self._shapes[name], dtype=torch.bfloat16, device=META)
+        return whole[rows] if columns is None else whole[rows, columns]
+
+    def linear(self, name: str, rows: slice, columns: slice | None = None) -> Tensor:
+        return self.read(f"{name}.weight", rows, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    launches: int
+    seconds: float
+    floor: float  # bytes of weights and cache, or operations, at the device's rates
+    by_kernel: dict[str, float]  # seconds
+
+
+def make_model(hf_config: dict[str, Any]) -> Decoder:
+    """On `meta`. Raises UnsupportedModel."""
+    config = read(hf_config)
+    model = Decoder(config, ops=kernels, tp=SingleGroup(), stage=Stage(0, 1, None), dtype=torch.bfloat16, device=META)
+    weights: Any = _Shapes(config.shapes())
+    model._load(weights)
+    return model
+
+
+def estimate(model: Decoder, step: Step, gpu: Gpu) -> Estimate:
+    """A step of as many sequences with one row each, or of a prompt of so many rows."""
+    num_sequences, query_len = (1, step.rows) if step.is_prefill else (step.rows, 1)
+    rows = _ints(step.rows)
+    metadata = AttentionMetadata(
+        _ints(num_sequences + 1),
+        _ints(num_sequences),
+        _ints(num_sequences, -(-step.context // 16)),
+        rows,
+        max_query_len=query_len,
+        max_context_len=step.context,
+    )
+    cache = torch.empty(64, model.num_kv_heads, 16, model.head_dim, dtype=torch.bfloat16, device=META)
+    with torch.inference_mode(), recording(gpu) as launches:
+        residual = model.forward(rows, None, rows, [(cache, cache)] * model.num_layers, metadata)
+        choose(model.logits(residual[:num_sequences]), _wanted(num_sequences), kernels)
+    taken: Counter[str] = Counter()
+    for launch in launches:
+        taken[launch.kernel] += seconds(launch, step, gpu)
+    return Estimate(len(launches), taken.total(), _floor(model, launches, step, gpu), dict(taken.most_common()))
+
+
+def _floor(model: Decoder, launches: list[Launch], step: Step, gpu: Gpu) -> float:
+    weights = [launch.values for launch in launches if launch.kernel == "linear_kernel"]
+    num_bytes = float(sum(each["weight"].nbytes for each in weights))
+    if not step.is_prefill:
+        num_bytes += 4.0 * step.rows * step.context * model.num_layers * model.num_kv_heads * model.head_dim
+    operations = sum(2.0 * each["x"].shape[0] * each["weight"].numel() for each in weights)
+    return max(num_bytes / gpu.bytes_per_s, operations / gpu.operations_per_s)
+
+
+def _wanted(num_rows: int) -> dict[str, Tensor]:
+    floats = {"temperature", "top_p", "min_p"}
+    return {
+        name: torch.empty(
+            num_rows,
+            dtype=torch.float32 if name in floats else torch.int64 if name == "seed" else torch.int32,
+            device=META,
+        )
+        for name in DRAW
+    }
+
+
+def _ints(*sizes: int) -> Tensor:
+    return torch.empty(sizes, dtype=torch.int32, device=META)
+
+
+def lines(shapes: list[str], gpu_name: str, batches: list[int], context: int) -> Iterator[str]:
+    """A table. shapes: of SHAPES, or folders with a config.json."""
+    gpu = GPUS[gpu_name]
+    yield f"{gpu_name}, bf16, context {context}: estimated from what kernels move and multiply, not measured"
+    yield f"{'step':<28}{'launches':>9}{'ms':>9}{'floor':>9}{'times':>7}  most of it, ms"
+    for shape in shapes:
+        hf_config = SHAPES[shape] if shape in SHAPES else json.loads((Path(shape) / "config.json").read_text())
+        model = make_model(hf_config)
+        steps = {f"batch {batch}": Step(batch, context) for batch in batches}
+        steps["batch 64, top-k, top-p"] = Step(64, context, draws=True)
+        steps["prompt 2048"] = Step(2048, 2048, is_prefill=True)
+        for name, step in steps.items():
+            each = estimate(model, step, gpu)
+            most = ", ".join(f"{kernel} {1e3 * taken:.2f}" for kernel, taken in list(each.by_kernel.items())[:4])
+            times = each.seconds / each.floor
+            name = f"{Path(shape).name} {name}"
+            yield f"{name:<28}{each.launches:>9}{1e3 * each.seconds:>9.2f}{1e3 * each.floor:>9.2f}{times:>7.2f}  {most}"

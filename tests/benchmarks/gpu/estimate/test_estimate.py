@@ -1,0 +1,68 @@
+"""Estimates of steps: each launch is counted, and few programs, passes and waves cost what they
+should.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+from ops.kernels.device import num_processors
+from tests.benchmarks.gpu.estimate.costs import GAP, PASS, RAMP, Step, seconds
+from tests.benchmarks.gpu.estimate.gpus import GPUS
+from tests.benchmarks.gpu.estimate.launches import Launch, recording
+from tests.benchmarks.gpu.estimate.steps import SHAPES, estimate, lines, make_model
+from tests.ops.kernels.where import IS_INTERPRETED
+
+pytestmark = pytest.mark.skipif(IS_INTERPRETED, reason="interpreted kernels are launched otherwise")
+H200 = GPUS["h200"]
+DEMO = Path(__file__).resolve().parents[4] / "configs" / "demo"
+
+
+def test_a_step_is_the_launches_of_its_layers() -> None:
+    model = make_model(SHAPES["0.5b"])
+    with torch.inference_mode():
+        each = estimate(model, Step(1, 1024), H200)
+    assert each.launches > 24 * 10
+    assert each.seconds == pytest.approx(sum(each.by_kernel.values()))
+    # 494 million weights of two bytes, those of the embedding as the head.
+    assert each.floor == pytest.approx(2 * 494e6 / H200.bytes_per_s, rel=0.02)
+    assert each.seconds > each.launches * (GAP + RAMP) > each.floor
+
+
+def test_it_is_slower_where_memory_is_and_with_more_to_do() -> None:
+    model = make_model(SHAPES["7b"])
+    taken = {name: estimate(model, Step(64, 1024), gpu).seconds for name, gpu in GPUS.items()}
+    assert taken["b200"] < taken["h200"] < taken["a100"] < taken["l40s"]
+    plain, drawn = (estimate(model, Step(64, 1024, draws=draws), H200) for draws in (False, True))
+    chunks = 38  # of 4,096 logits
+    assert drawn.seconds - plain.seconds == pytest.approx((16 + 17) * chunks * PASS)
+    assert estimate(model, Step(64, 8192), H200).seconds > plain.seconds
+    prompt = estimate(model, Step(2048, 2048, is_prefill=True), H200)
+    assert 1 < prompt.seconds / prompt.floor < 3
+
+
+def test_few_programs_do_not_reach_the_memorys_rate() -> None:
+    x = torch.empty(1 << 24, dtype=torch.uint8, device="meta")
+    few, many = (seconds(Launch("add_kernel", programs, {"x": x}), Step(1, 1), H200) for programs in (8, 4096))
+    assert few > 10 * many
+    assert many == pytest.approx(GAP + RAMP + (1 << 24) / H200.bytes_per_s)
+
+
+def test_nothing_is_left_of_a_gpu_that_was_not_there() -> None:
+    with recording(GPUS["l40s"]) as launches:
+        assert num_processors(torch.device("meta")) == 142
+        torch.empty(3, device="meta").add(1)
+    assert [launch.kernel for launch in launches] == ["torch add"]
+    with recording(H200):
+        assert num_processors(torch.device("meta")) == 132
+
+
+def test_the_table_takes_any_checkpoint() -> None:
+    table = list(lines([str(DEMO)], "a100", [1, 4], 64))
+    assert [line.split("  ")[0] for line in table[2:5]] == [
+        "demo batch 1",
+        "demo batch 4",
+        "demo batch 64, top-k, top-p",
+    ]
