@@ -14,8 +14,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 DEMO = Path(__file__).parent.parent / "configs" / "demo"
 sys.path.insert(0, str(DEMO))  # a folder of scripts that import each other by name, not a package
 
-from data import held_out_records, training_conversations  # noqa: E402
+from data import Conversation, held_out_records, text, training_conversations  # noqa: E402
 from evaluate import answer, read_held_out, report  # noqa: E402
+from tasks.tools import TOOLS  # noqa: E402
 from tokenizer import train_tokenizer  # noqa: E402
 from train import CYCLES, HELD_OUT_PER_TASK, SEED, encode, model_config  # noqa: E402
 
@@ -48,7 +49,7 @@ def test_held_out_questions_are_not_in_the_training_stream(cycle):
     series = {asked for asked in held_out if len(asked) > 1}
     assert len(lone) >= 500 and series
     for conversation in islice(training_conversations(SEED, cycle), 10_000):
-        asked = questions(conversation)
+        asked = questions(conversation.messages)
         assert lone.isdisjoint(asked)
         for length in {len(each) for each in series}:
             runs = {asked[start : start + length] for start in range(len(asked) - length + 1)}
@@ -56,10 +57,10 @@ def test_held_out_questions_are_not_in_the_training_stream(cycle):
 
 
 def test_the_tokenizer_is_what_the_script_makes(tokenizer):
-    text = 'Spell "banana", 1234 in JSON: こんにちは 👩‍🚀\n'
-    ids = tokenizer.encode(text)
-    assert ids == train_tokenizer(SEED).encode(text)
-    assert tokenizer.decode(ids) == text
+    sample = 'Spell "banana", 1234 in JSON: こんにちは 👩‍🚀\n'
+    ids = tokenizer.encode(sample)
+    assert ids == train_tokenizer(SEED).encode(sample)
+    assert tokenizer.decode(ids) == sample
     assert len(tokenizer.encode("assistant")) == 1
     assert tokenizer.tokenize('"banana" 42') == ['"', *"banana", '"', "Ġ", "4", "2"]
     assert len(tokenizer.encode("ね")) == 3 and len(tokenizer.encode("🐟")) == 4
@@ -73,14 +74,29 @@ def test_the_chat_template_renders_roles_and_the_training_format(tokenizer):
     )
     conversation = [*messages, {"role": "assistant", "content": "Hello!"}]
     whole = tokenizer.apply_chat_template(conversation, tokenize=False)
-    ids, weights = encode(tokenizer, conversation)
+    ids, weights = encode(tokenizer, Conversation(conversation))
     assert ids == tokenizer.encode(whole)
     learned = [token for token, weight in zip(ids, weights, strict=True) if weight]
     assert tokenizer.decode(learned) == "Hello!<|im_end|>"
 
 
+def test_calls_are_learned_and_their_results_are_not(tokenizer):
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}
+    messages = [
+        {"role": "user", "content": "1+2"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "3"},
+        {"role": "assistant", "content": "1 + 2 is 3."},
+    ]
+    tools = [TOOLS["add"]]
+    ids, weights = encode(tokenizer, Conversation(messages, tools))
+    assert ids == tokenizer.encode(tokenizer.apply_chat_template(messages, tools=tools, tokenize=False))
+    learned = [token for token, weight in zip(ids, weights, strict=True) if weight]
+    assert tokenizer.decode(learned) == f"{text(messages[1])}<|im_end|>1 + 2 is 3.<|im_end|>"
+
+
 def test_the_chat_template_shows_tools_and_calls(tokenizer):
-    tools = [{"type": "function", "function": {"name": "now"}}]
+    tools = [{"type": "function", "function": {"name": "now"}}, TOOLS["add"]]
     call = {"type": "function", "function": {"name": "now", "arguments": {}}}
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -90,7 +106,7 @@ def test_the_chat_template_shows_tools_and_calls(tokenizer):
     ]
     prompt = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
     assert prompt == (
-        '<|im_start|>system\nBe brief.\n\nTools:\n{"type": "function", "function": {"name": "now"}}\n'
+        "<|im_start|>system\nBe brief.\n\nTools:\nnow()\nadd(a, b)\n"
         'To call one, answer\n<tool_call>\n{"name": NAME, "arguments": OBJECT}\n</tool_call><|im_end|>\n'
         "<|im_start|>user\nTime?<|im_end|>\n"
         '<|im_start|>assistant\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call><|im_end|>\n'
@@ -118,8 +134,7 @@ def test_held_out_questions_are_answered(tokenizer):
     records = read_held_out(DEMO / "heldout.jsonl")[::10]
     assert len(records) >= 60
     model = AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32).eval()
-    answers = answer(model, tokenizer, [record["messages"] for record in records])
-    assert report(records, answers) >= 0.95
+    assert report(records, answer(model, tokenizer, records)) >= 0.95
 
 
 def questions(messages: list[dict]) -> tuple[str, ...]:

@@ -41,29 +41,43 @@ def evaluate(folder: Path, dtype: torch.dtype) -> float:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     records = read_held_out(folder / "heldout.jsonl")
-    return report(records, answer(model, tokenizer, [record["messages"] for record in records]))
+    return report(records, answer(model, tokenizer, records))
 
 
 def evaluate_squadron(folder: Path, dtype: str, quantization: str | None) -> float:
     """The same of Squadron's engine, computing in `dtype` with weights in it or quantized."""
     records = read_held_out(folder / "heldout.jsonl")
+    params = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
+    answers = [""] * len(records)
     with LLM(str(folder), dtype=dtype, quantization=quantization, device="cpu") as llm:
-        params = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS)
-        outputs = llm.chat([record["messages"] for record in records], params)
-    return report(records, [output.outputs[0].text for output in outputs])
+        for tools, indices in by_tools(records):
+            outputs = llm.chat([records[index]["messages"] for index in indices], params, tools=tools)
+            for index, output in zip(indices, outputs, strict=True):
+                answers[index] = output.outputs[0].text
+    return report(records, answers)
+
+
+def by_tools(records: list[dict]) -> list[tuple[list[dict] | None, list[int]]]:
+    """The indices of the records that have the same tools."""
+    found: dict[str, list[int]] = {}
+    for index, record in enumerate(records):
+        found.setdefault(json.dumps(record.get("tools")), []).append(index)
+    return [(json.loads(tools), indices) for tools, indices in found.items()]
 
 
 def read_held_out(path: Path) -> list[dict]:
-    """Records of {"task", "messages", "answer"}."""
+    """Records of {"task", "messages", "answer"}, and "tools" where there are some."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @torch.inference_mode()
-def answer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, conversations: list[list[dict]]) -> list[str]:
-    """Greedy answers, in the order of the conversations."""
+def answer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, records: list[dict]) -> list[str]:
+    """Greedy answers, in the order of the records."""
     prompts = [
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        for messages in conversations
+        tokenizer.apply_chat_template(
+            record["messages"], tools=record.get("tools"), add_generation_prompt=True, tokenize=False
+        )
+        for record in records
     ]
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
     answers = [""] * len(prompts)

@@ -17,13 +17,17 @@ SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 WORD = re.compile(r" [A-Z]*[a-z]+| [A-Z]+|[A-Z][a-z]+")
 SPACE = "\u0120"  # how byte-level BPE spells a space
 
-# The model has not learned to call tools; a call can be forced (`tool_choice`).
+# A tool is shown by its name and its parameters' names: its schema would be more than a hundred
+# tokens, most of them single letters.
 CHAT_TEMPLATE = """\
 {%- if tools -%}
 {{- '<|im_start|>system\\n' -}}
 {%- if messages[0]['role'] == 'system' -%}{{- messages[0]['content'] + '\\n\\n' -}}{%- endif -%}
 {{- 'Tools:\\n' -}}
-{%- for tool in tools -%}{{- (tool | tojson) + '\\n' -}}{%- endfor -%}
+{%- for tool in tools -%}
+{%- set properties = (tool['function']['parameters'] or {})['properties'] or {} -%}
+{{- tool['function']['name'] + '(' + (properties | join(', ')) + ')\\n' -}}
+{%- endfor -%}
 {{- 'To call one, answer\\n<tool_call>\\n{"name": NAME, "arguments": OBJECT}\\n</tool_call><|im_end|>\\n' -}}
 {%- endif -%}
 {%- set rest = messages[1:] if tools and messages[0]['role'] == 'system' else messages -%}
@@ -52,7 +56,7 @@ def train_tokenizer(seed: int, num_conversations: int = 5000) -> Qwen2Tokenizer:
     conversations = islice(training_conversations(seed), num_conversations)
     alphabet = sorted(ByteLevel.alphabet())
     prefixes = frequent_prefixes(
-        (message["content"] for conversation in conversations for message in conversation),
+        (message["content"] for conversation in conversations for message in conversation.messages),
         VOCAB_SIZE - len(alphabet) - len(ROLES) - len(SPECIAL_TOKENS),
     )
     entries = [*alphabet, *prefixes, *ROLES, *SPECIAL_TOKENS]

@@ -4,6 +4,7 @@ Hugging Face layout.
 
 import argparse
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from data import held_out_records, training_conversations
+from data import Conversation, held_out_records, training_conversations
 from evaluate import evaluate
 from tokenizer import VOCAB_SIZE, train_tokenizer
 from torch.nn.functional import cross_entropy
@@ -35,7 +36,14 @@ class Cycle:
     descent: float  # the share of its steps in which it falls to zero
 
 
-CYCLES = (Cycle(num_steps=1500, peak=1.0, descent=0.4), Cycle(num_steps=1200, peak=0.5, descent=1.0))
+CYCLES = (
+    Cycle(num_steps=1500, peak=1.0, descent=0.4),
+    Cycle(num_steps=1200, peak=0.5, descent=1.0),
+    Cycle(num_steps=340, peak=0.4, descent=220 / 340),
+    Cycle(num_steps=275, peak=0.25, descent=0.75),
+    Cycle(num_steps=400, peak=0.15, descent=0.9),
+)
+MESSAGE = re.compile(r"(<\|im_start\|>(\w+)\n)(.*?<\|im_end\|>)(\n)", re.DOTALL)  # of a rendered conversation
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class Batch:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="the folder to write the checkpoint to")
+    parser.add_argument("--after", type=Path, help="begin with the last cycle, and with the weights of this folder")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -58,9 +67,13 @@ def main() -> None:
 
     tokenizer = train_tokenizer(SEED)
     model = Qwen2ForCausalLM(model_config(tokenizer))
+    cycles = list(enumerate(CYCLES))
+    if arguments.after is not None:
+        model.load_state_dict(Qwen2ForCausalLM.from_pretrained(arguments.after, dtype=torch.float32).state_dict())
+        cycles = cycles[-1:]
     print(f"{model.num_parameters():,} parameters", flush=True)
     model.model.compile()  # two to three times as fast: most of the time goes to small element-wise operations
-    for index, cycle in enumerate(CYCLES):
+    for index, cycle in cycles:
         train(model, batches(tokenizer, index), cycle)
         model.to(torch.bfloat16).to(torch.float32)  # what is saved is what was trained
     model.to(torch.bfloat16)
@@ -90,7 +103,7 @@ def model_config(tokenizer: Qwen2Tokenizer) -> Qwen2Config:
     )
 
 
-def encode(tokenizer: Qwen2Tokenizer, conversation: list[dict[str, str]]) -> tuple[list[int], list[float]]:
+def encode(tokenizer: Qwen2Tokenizer, conversation: Conversation) -> tuple[list[int], list[float]]:
     """Token ids of a conversation and the weights of their losses.
 
     Only the answers with their <|im_end|> are learned. An answer of n tokens weighs sqrt(n), not n,
@@ -98,13 +111,13 @@ def encode(tokenizer: Qwen2Tokenizer, conversation: list[dict[str, str]]) -> tup
     """
     ids: list[int] = []
     weights: list[float] = []
-    for message in conversation:
-        head = tokenizer.encode(f"<|im_start|>{message['role']}\n")
-        body = tokenizer.encode(f"{message['content']}<|im_end|>")
-        tail = tokenizer.encode("\n")
-        weight = len(body) ** -0.5 if message["role"] == "assistant" else 0.0
-        ids += head + body + tail
-        weights += [0.0] * len(head) + [weight] * len(body) + [0.0] * len(tail)
+    messages, tools = conversation
+    rendered = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
+    for head, role, body, tail in MESSAGE.findall(rendered):
+        parts = [tokenizer.encode(part) for part in (head, body, tail)]
+        weight = len(parts[1]) ** -0.5 if role == "assistant" else 0.0
+        ids += [token_id for part in parts for token_id in part]
+        weights += [0.0] * len(parts[0]) + [weight] * len(parts[1]) + [0.0] * len(parts[2])
     return ids, weights
 
 

@@ -63,6 +63,7 @@ CAPITALS = {
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 MONTHS = "January February March April May June July August September October November December".split()
 NUMBER_WORDS = "zero one two three four five six seven eight nine ten".split()
+SKIES = "sunny cloudy rainy windy foggy snowy".split()
 COLORS = "red blue green yellow black white orange purple brown pink".split()
 
 HELLO = {

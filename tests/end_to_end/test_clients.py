@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import jsonschema
 import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
@@ -74,49 +73,47 @@ def test_langchain_chats(chat: ChatOpenAI) -> None:
 
 
 def test_langchain_calls_a_tool_and_goes_on_with_its_result(chat: ChatOpenAI) -> None:
-    able = chat.bind_tools([add], tool_choice="add")
-    asked = HumanMessage("What is 7 + 5?")
+    able = chat.bind_tools([add])
+    asked = HumanMessage("What is 57 + 68?")
     answer = able.invoke([asked])
     first, *rest = able.stream([asked])
     streamed = first
     for chunk in rest:
         streamed += chunk
     for told in (answer, streamed):
-        [call] = told.tool_calls
-        assert call["name"] == "add" and {type(value) for value in call["args"].values()} == {int}
-    assert streamed.tool_calls[0]["args"] == answer.tool_calls[0]["args"]
+        assert [(call["name"], call["args"]) for call in told.tool_calls] == [("add", {"a": 57, "b": 68})]
     result = add.invoke(answer.tool_calls[0])
-    assert isinstance(chat.invoke([asked, answer, result]).content, str)
+    assert able.invoke([asked, answer, result]).content == "The sum is 125."
+    assert able.invoke('Spell "cat".').content == "c-a-t"
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
 def test_langchain_gets_a_structured_answer(chat: ChatOpenAI, method: Any) -> None:
     got = chat.with_structured_output(Person, method=method).invoke(TOLD)
     assert isinstance(got, Person)
+    assert method == "function_calling" or got == Person(name="Ada", age=36)
 
 
 @needs_litellm
 def test_litellm_chats_calls_and_fills_a_schema(server: Server) -> None:
-    named = {"type": "function", "function": {"name": "add"}}
-    asked = {"messages": [{"role": "user", "content": "What is 7 + 5?"}], "tools": [ADD], "tool_choice": named}
+    asked = {"messages": [{"role": "user", "content": "What is 57 + 68?"}], "temperature": 0, "tools": [ADD]}
     form = {"type": "json_schema", "json_schema": {"name": "person", "schema": Person.model_json_schema()}}
     chat, streamed, call, streamed_call, person = litellm(
         server.url,
         "demo",
         {"messages": [{"role": "user", "content": "What is 17 + 25?"}], "temperature": 0},
         {"messages": [{"role": "user", "content": "Count from 3 to 9."}], "temperature": 0, "stream": True},
-        asked | {"seed": 1},
-        asked | {"seed": 1, "stream": True},
+        asked,
+        asked | {"stream": True},
         {"messages": [{"role": "user", "content": TOLD}], "temperature": 0, "response_format": form},
     )
     assert (chat["message"]["content"], chat["finish_reason"]) == ("42", "stop")
     assert streamed["message"]["content"] == "3, 4, 5, 6, 7, 8, 9"
     for told in (call, streamed_call):
         [made] = told["message"]["tool_calls"]
-        assert told["finish_reason"] == "tool_calls" and made["function"]["name"] == "add"
-        jsonschema.validate(json.loads(made["function"]["arguments"]), SCHEMA)
-    assert streamed_call["message"]["tool_calls"][0]["function"] == call["message"]["tool_calls"][0]["function"]
-    assert Person.model_validate_json(person["message"]["content"])
+        assert told["finish_reason"] == "tool_calls"
+        assert (made["function"]["name"], json.loads(made["function"]["arguments"])) == ("add", {"a": 57, "b": 68})
+    assert json.loads(person["message"]["content"]) == {"name": "Ada", "age": 36}
 
 
 @needs_litellm

@@ -111,6 +111,7 @@ def test_a_disconnect_frees_the_blocks(server: Server) -> None:
         "messages": messages("What is 3 + 4?"),
         "max_tokens": 1900,
         "ignore_eos": True,
+        "skip_special_tokens": False,  # after its answer the model may go on with these alone
         "stream": True,
     }
     with socket.create_connection((LOOPBACK, server.port), timeout=30) as connection:

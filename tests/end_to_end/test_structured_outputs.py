@@ -34,6 +34,11 @@ class Person(pydantic.BaseModel):
     pets: list[Pet] = pydantic.Field(max_length=3)
 
 
+class Home(pydantic.BaseModel):
+    name: str
+    city: str
+
+
 # Long enough to be interrupted.
 LONG = {
     "type": "array",
@@ -57,6 +62,14 @@ def test_parse_returns_the_clients_own_model(server: Server) -> None:
         )
         assert isinstance(answer.choices[0].message.parsed, Person)
         assert answer.choices[0].finish_reason == "stop"
+
+
+def test_what_was_told_is_in_the_answer_with_a_schema_and_without(server: Server) -> None:
+    told = 'Ada is 36 years old, lives in Paris and likes blue. Answer in JSON: {"name": string, "city": string}'
+    asked: dict[str, Any] = {"model": "demo", "messages": [{"role": "user", "content": told}], "temperature": 0}
+    completions = server.client().chat.completions
+    for answer in (completions.create(**asked), completions.parse(**asked, response_format=Home)):
+        assert Home.model_validate_json(answer.choices[0].message.content) == Home(name="Ada", city="Paris")
 
 
 @pytest.mark.parametrize(
