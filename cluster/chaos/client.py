@@ -33,6 +33,7 @@ class Stream:
     error: str | None = None  # a connection's exception, an error answer, or an error event
     last_event_id: str | None = None  # if events have ids
     num_resumed: int = 0
+    previous_id: str | None = None  # of the response that this one goes on from
 
     @property
     def is_silently_cut(self) -> bool:
@@ -89,11 +90,21 @@ class ChaosClient:
         except (KeyError, IndexError, TypeError):
             raise InvalidConfig(f"{self._url}/v1/models lists no models") from None
 
+    async def first_adapter(self) -> str:
+        """The name of the first adapter that the server lists; empty if there is none."""
+        listed = await self.get("/v1/models")
+        return next((str(card["id"]) for card in listed["data"] if card.get("parent") is not None), "")
+
     async def stream(self, request: ChaosRequest, *, drop_after: int | None = None) -> Stream:
         """Send the request once and read to the end; or break the connection off after so many
         bytes.
         """
         stream = Stream(request, sent=time.monotonic())
+        if request.first is not None:
+            stream.previous_id = await self._ask_first(stream, request.first)
+            if stream.previous_id is None:
+                stream.ended = time.monotonic()
+                return stream
         await self._ask(stream, drop_after)
         broken = time.monotonic()
         while self._resumes and stream.error and stream.last_event_id and time.monotonic() < broken + RESUME_SECONDS:
@@ -104,12 +115,26 @@ class ChaosClient:
         stream.ended = time.monotonic()
         return stream
 
+    async def _ask_first(self, stream: Stream, body: dict[str, Any]) -> str | None:
+        """The id of the answer; None, and the stream has the error, if there is none."""
+        try:
+            async with self._session.post(self._url + stream.request.path, json=body) as response:
+                stream.status = response.status
+                if response.status == 200:
+                    return str((await response.json())["id"])
+                stream.error = f"{response.status}: {(await response.text())[:SHOWN_BODY]}"
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            stream.error = in_a_line(error)
+        return None
+
     async def _ask(self, stream: Stream, drop_after: int | None) -> None:
         """Read what the stream does not have yet: everything, or what follows the last event."""
-        body = msgspec.json.encode(stream.request.body)
+        body = stream.request.body
+        if stream.previous_id is not None:
+            body = body | {"previous_response_id": stream.previous_id}
         headers = {} if stream.last_event_id is None else {"Last-Event-ID": stream.last_event_id}
         try:
-            async with self._session.post(self._url + stream.request.path, data=body, headers=headers) as response:
+            async with self._session.post(self._url + stream.request.path, json=body, headers=headers) as response:
                 stream.status = response.status
                 stream.retry_after = response.headers.get("retry-after")
                 if response.status != 200:
@@ -172,7 +197,8 @@ async def _read(response: aiohttp.ClientResponse, stream: Stream, drop_after: in
 
 
 def _take(event: dict[str, Any], stream: Stream, now: float) -> None:
-    if event.get("error") is not None:
-        stream.error = f"in the stream: {str(event['error'].get('message'))[:SHOWN_BODY]}"
+    error = event.get("error") or (event.get("response") or {}).get("error")
+    if error is not None:
+        stream.error = f"in the stream: {str(error.get('message'))[:SHOWN_BODY]}"
     elif stream.transcript.take(event):
         stream.arrivals.append(now)

@@ -66,9 +66,10 @@ def run(options: argparse.Namespace) -> None:
 async def _run(options: argparse.Namespace) -> Report:
     async with ChaosClient(options.base_url, api_key=options.api_key) as client:
         model = options.model or await client.first_model()
-        kinds = await answerable_kinds(client, model)
+        adapter = await client.first_adapter()
+        kinds = await answerable_kinds(client, model, adapter)
         requests = make_requests(
-            options.streams, model=model, max_tokens=options.max_tokens, seed=options.seed, kinds=kinds
+            options.streams, model=model, adapter=adapter, max_tokens=options.max_tokens, seed=options.seed, kinds=kinds
         )
         expected = await undisturbed(client, requests, options.concurrency)
         if options.fault_command is not None:

@@ -108,6 +108,8 @@ class Report:
             {
                 "request": stream.request.index,
                 "kind": stream.request.kind,
+                "sent": round(stream.sent - start, 3),  # seconds
+                "first": round(stream.arrivals[0] - start, 3) if stream.arrivals else None,
                 "sha256": stream.transcript.digest(),
                 "expected": self.expected[stream.request.index].digest(),
                 "problems": sorted(found),

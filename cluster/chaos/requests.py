@@ -7,95 +7,60 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-KINDS = ("greedy", "seeded", "stop", "penalties", "choices", "logprobs", "chat", "schema", "ids", "tools", "embeddings")
+from cluster.chaos import bodies
+
+BASIC = ("greedy", "seeded", "stop", "penalties", "choices", "logprobs", "chat", "schema", "ids", "tools", "embeddings")
+# Some need what a model may not have: see `cluster.chaos.run.answerable_kinds`.
+KINDS = (
+    *BASIC,
+    *("object", "regex", "grammar", "tags", "auto", "named", "thinking", "responses", "follow-up", "messages"),
+    *("rerank", "score", "adapter"),
+)
 WORDS = (
     "rain harbour seven lantern under march copper the river counts slow engine glass north of winter paper bird "
     "quiet field before light and stone they carry morning away from old tower green little bridge"
 ).split()
-NOTES = {
-    "type": "array",
-    "items": {"type": "string", "pattern": "^[a-z]{2,9}$"},
-    "minItems": 50,
-}
-SCHEMA = {"type": "object", "properties": {"notes": NOTES}, "required": ["notes"], "additionalProperties": False}
-TOOLS: dict[str, Any] = {
-    "tools": [{"type": "function", "function": {"name": "write_down", "parameters": SCHEMA}}],
-    "tool_choice": "required",
-    "parallel_tool_calls": False,
-}
 
 
 @dataclass(frozen=True, slots=True)
 class ChaosRequest:
-    """`body` is JSON for POST `path`; a stream with usage at its end, but for embeddings."""
+    """`body` is JSON for POST `path`; a stream with usage at its end, where the route has any.
+    `first`: a body for the same path, of a request before it, whose answer this one goes on from.
+    """
 
     index: int
     kind: str
     path: str
     body: dict[str, Any]
+    first: dict[str, Any] | None = None
 
 
 def make_requests(
-    num: int, *, model: str, max_tokens: int, seed: int = 0, kinds: Sequence[str] = KINDS
+    num: int, *, model: str, max_tokens: int, adapter: str = "", seed: int = 0, kinds: Sequence[str] = BASIC
 ) -> list[ChaosRequest]:
-    """Kinds take turns; answers have full length, unless a stop string ends them in their second
-    half, or a call of a tool is complete.
+    """`adapter` is the model of the kind of that name. Kinds take turns; answers have full length,
+    unless a stop string ends them in their second half, or a call of a tool or a form is complete.
     """
     generator = random.Random(seed)
-    return [_make(index, kinds[index % len(kinds)], model, max_tokens, generator) for index in range(num)]
+    models = {"adapter": adapter}
+    taken = [kinds[index % len(kinds)] for index in range(num)]
+    return [_make(index, kind, models.get(kind, model), max_tokens, generator) for index, kind in enumerate(taken)]
 
 
 def _make(index: int, kind: str, model: str, max_tokens: int, generator: random.Random) -> ChaosRequest:
     text = " ".join(generator.choice(WORDS) for _ in range(generator.randint(4, 40)))
-    if kind == "embeddings":
-        return ChaosRequest(index, kind, "/v1/embeddings", {"model": model, "input": [text * 8, text]})
-    body: dict[str, Any] = {
-        "model": model,
-        "max_tokens": max_tokens,
-        "ignore_eos": True,
-        "temperature": 1.0,
-        "seed": generator.randrange(1 << 31),
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    if kind in ("chat", "tools"):
-        body |= {"messages": [{"role": "user", "content": text}], "logprobs": True, "top_logprobs": 2}
-        body |= TOOLS if kind == "tools" else {}
-        return ChaosRequest(index, kind, "/v1/chat/completions", body)
-    return ChaosRequest(index, kind, "/v1/completions", body | {"prompt": text} | _of_kind(kind, max_tokens))
-
-
-def _of_kind(kind: str, max_tokens: int) -> dict[str, Any]:
-    match kind:
-        case "greedy":
-            return {"temperature": 0}
-        case "stop":
-            return {"stop": ["e ", " t"], "min_tokens": max_tokens // 2}
-        case "penalties":
-            return {"presence_penalty": 0.7, "frequency_penalty": 0.4, "repetition_penalty": 1.1}
-        case "choices":
-            return {"n": 2, "logprobs": 0}
-        case "logprobs":
-            return {"logprobs": 3, "top_p": 0.9}
-        case "schema":
-            wanted = {"name": "cargo", "schema": _list_of(max_tokens), "strict": True}
-            return {"response_format": {"type": "json_schema", "json_schema": wanted}, "logprobs": 0}
-        case "ids":
-            usage = {"include_usage": True, "continuous_usage_stats": True}
-            return {"return_token_ids": True, "truncate_prompt_tokens": 8, "stream_options": usage}
-    return {"logprobs": 0, "top_k": 50}
-
-
-def _list_of(length: int) -> dict[str, Any]:
-    """The schema of a list so long that an answer of as many tokens does not come to its end."""
-    thing = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "maxLength": 9},
-            "kind": {"enum": ["stone", "paper", "bird"]},
-            "count": {"type": "integer", "minimum": 0, "maximum": 999},
-        },
-        "required": ["name", "kind", "count"],
-        "additionalProperties": False,
-    }
-    return {"type": "array", "items": thing, "minItems": length}
+    if kind in bodies.POOLED:
+        path, body = bodies.POOLED[kind](text)
+        return ChaosRequest(index, kind, path, {"model": model} | body)
+    drawn = {"model": model, "temperature": 1.0, "seed": generator.randrange(1 << 31), "ignore_eos": True}
+    if kind == "messages":
+        return ChaosRequest(index, kind, "/v1/messages", drawn | bodies.message(text, max_tokens))
+    if kind in ("responses", "follow-up"):
+        first = drawn | bodies.response(text, 16, stream=False) if kind == "follow-up" else None
+        body = drawn | bodies.response(text, max_tokens, calls=first is None)
+        return ChaosRequest(index, kind, "/v1/responses", body, first)
+    drawn |= {"max_tokens": max_tokens, "stream": True, "stream_options": {"include_usage": True}}
+    if kind in bodies.CHATS:
+        drawn |= {"messages": [{"role": "user", "content": text}], "logprobs": True, "top_logprobs": 2}
+        return ChaosRequest(index, kind, "/v1/chat/completions", drawn | bodies.CHATS[kind])
+    return ChaosRequest(index, kind, "/v1/completions", drawn | {"prompt": text} | bodies.completion(kind, max_tokens))

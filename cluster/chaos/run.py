@@ -4,19 +4,25 @@ import asyncio
 
 from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.report import Fault
-from cluster.chaos.requests import KINDS, ChaosRequest, make_requests
+from cluster.chaos.requests import BASIC, KINDS, ChaosRequest, make_requests
 from cluster.chaos.transcript import Transcript
 from cluster.progress import progress
 from engine.errors import InvalidConfig
 
 TICK_SECONDS = 0.5
+REFUSED = (400, 404)  # statuses; the latter where responses are not stored
+ANY_MODELS = frozenset(BASIC) - {"tools"}
 
 
-async def answerable_kinds(client: ChaosClient, model: str) -> tuple[str, ...]:
-    """The kinds of requests but for calls of tools, if the model's chat template has none."""
-    (request,) = make_requests(1, model=model, max_tokens=1, kinds=("tools",))
-    stream = await client.stream(request)
-    return KINDS if stream.status != 400 else tuple(kind for kind in KINDS if kind != "tools")
+async def answerable_kinds(client: ChaosClient, model: str, adapter: str) -> tuple[str, ...]:
+    """The kinds of requests but for those that the model cannot answer: its chat template has no
+    tools, its tokenizer no marks of reasoning, or no "yes" and "no", or it has no adapter.
+    """
+    requests = make_requests(len(KINDS), model=model, adapter=adapter, max_tokens=32, kinds=KINDS)
+    asked = [request for request in requests if request.kind not in ANY_MODELS]
+    streams = await asyncio.gather(*map(client.stream, asked))
+    refused = {stream.request.kind for stream in streams if stream.status in REFUSED}
+    return tuple(kind for kind in KINDS if kind not in refused)
 
 
 async def undisturbed(client: ChaosClient, requests: list[ChaosRequest], concurrency: int) -> dict[int, Transcript]:

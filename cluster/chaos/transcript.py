@@ -5,6 +5,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from cluster.chaos.dialects import as_completion
+
 
 @dataclass(slots=True)
 class Choice:
@@ -37,13 +39,14 @@ class Transcript:
         )
 
     def take(self, event: dict[str, Any]) -> bool:
-        """Add a chunk of a stream of completions or chat completions, or a complete answer, also of
-        embeddings; returns whether it had a part of an answer.
+        """Add an event of a stream, or a complete answer, of any route; returns whether it had a
+        part of an answer.
         """
+        event = as_completion(event)
         usage = event.get("usage")
         if usage is not None:
             self.usage = usage["prompt_tokens"], usage.get("completion_tokens", 0)
-        parts = event["choices"] if "choices" in event else [_vector(item) for item in event["data"]]
+        parts = event["choices"]
         for part in parts:
             choice = self.choices.setdefault(part["index"], Choice())
             choice.text += _text(part)
@@ -62,21 +65,17 @@ class Transcript:
         return hashlib.sha256(json.dumps([choices, self.usage]).encode()).hexdigest()
 
 
-def _vector(item: dict[str, Any]) -> dict[str, Any]:
-    """An embedding as a choice: each number's bits are a token."""
-    numbers = " ".join(float(number).hex() for number in item["embedding"])
-    return {"index": item["index"], "text": numbers, "finish_reason": "stop"}
-
-
 def _text(part: dict[str, Any]) -> str:
     """Of a completion, of a chat's delta, or of its message, with its calls of tools."""
     if "text" in part:
         return str(part["text"])
-    told = part["message"] if "message" in part else part["delta"]
+    told = part["message"] if "message" in part else part.get("delta", {})
     calls = [call["function"] for call in told.get("tool_calls") or ()]
     # A call's name comes once, before its arguments.
-    return (told.get("content") or "") + "".join(
-        (f"[{call['name']}]" if call.get("name") else "") + (call.get("arguments") or "") for call in calls
+    return (
+        (told.get("reasoning") or "")
+        + (told.get("content") or "")
+        + "".join((f"[{call['name']}]" if call.get("name") else "") + (call.get("arguments") or "") for call in calls)
     )
 
 

@@ -23,10 +23,12 @@ from cluster.sockets import LOOPBACK
 from engine.sampling_params import SamplingParams
 from tests.adapters import demo_shapes, save_adapter
 from tests.cluster.telemetry.receiver import Receiver, receiving
+from tests.engine.support.able import able_tokenizer
 
 DEMO = Path(__file__).resolve().parents[2] / "configs" / "demo"
 ENGINE = {
     "model": str(DEMO),
+    "tokenizer": able_tokenizer(),
     "tensor_parallel_size": 2,
     "pipeline_parallel_size": 2,
     "device": "cpu",

@@ -13,7 +13,7 @@ import openai
 import pytest
 from openai.types import Batch
 
-from tests.end_to_end.chaos.processes import GATEWAY, find
+from tests.end_to_end.chaos.processes import ENGINE, GATEWAY, SERVING, find
 from tests.end_to_end.conftest import Reference, Server
 from tests.end_to_end.test_run_batch import chat, completion
 
@@ -100,16 +100,18 @@ def test_a_batch(server: Server, reference: Reference, questions: list[str]) -> 
     assert batch.id in [each.id for each in client.batches.list(limit=2)]
 
 
-def test_a_batch_outlives_its_driver_and_a_gateway(server: Server) -> None:
+def test_a_batch_outlives_all_that_runs_it(server: Server) -> None:
     client = server.client()
     lines: list[dict[str, Any] | str] = [completion(number, max_tokens=8 + number % 40) for number in range(256)]
     batch = create(client, lines)
     batch = wait(client, batch, lambda found: bool(found.request_counts and found.request_counts.completed))
     assert batch.status == "in_progress"
-    for title in ("ray::Driver", "ray::Supervisor", GATEWAY):
-        (pid,) = find(title)
-        os.kill(pid, signal.SIGKILL)
+    for title in (SERVING, "ray::Driver", "ray::Supervisor", GATEWAY):
+        os.kill(find(title)[0], signal.SIGKILL)
     patient = client.with_options(max_retries=8)
+    so_far = batch.request_counts.completed if batch.request_counts else 0
+    batch = wait(patient, batch, lambda found: bool(found.request_counts and found.request_counts.completed > so_far))
+    os.kill(find(ENGINE)[0], signal.SIGKILL)
     batch = wait(patient, batch, has_ended)
     assert batch.status == "completed" and batch.request_counts is not None
     assert (batch.request_counts.completed, batch.request_counts.failed) == (256, 0)
@@ -117,6 +119,9 @@ def test_a_batch_outlives_its_driver_and_a_gateway(server: Server) -> None:
     assert [answer["custom_id"] for answer in answers] == [f"line-{number}" for number in range(256)]
     lengths = [answer["response"]["body"]["usage"]["completion_tokens"] for answer in answers]
     assert lengths == [8 + number % 40 for number in range(256)]
+    for number in (0, 100, 255):
+        alone = patient.post("/completions", body=completion(number, max_tokens=8 + number % 40)["body"], cast_to=dict)
+        assert answers[number]["response"]["body"]["choices"] == alone["choices"]
 
 
 def test_a_cancelled_batch_keeps_what_was_answered(server: Server) -> None:

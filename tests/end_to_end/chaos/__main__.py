@@ -47,6 +47,7 @@ SCENARIOS: dict[str, Callable[[Options], Report]] = {
     "T11": ends.terminate,
     "T12-row": poison.poison_rows,
     "T12-step": poison.poison_steps,
+    "T12-form": poison.poison_forms,
     "T12-process": poison.poison_processes,
     "T14": rude.be_rude,
     "T16": drops.drop_clients,

@@ -2,8 +2,12 @@
 process.
 """
 
+import atexit
 import contextlib
+import functools
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +21,9 @@ from cluster.launch.packages import ROOT
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.launch.serving import serving
 from cluster.sockets import LOOPBACK
+from tests.adapters import demo_shapes, save_adapter
 from tests.end_to_end.conftest import free_port
+from tests.engine.support.able import able_tokenizer
 
 DEMO = ROOT / "configs" / "demo"
 FOUR_RANKS = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
@@ -36,12 +42,23 @@ class App:
 
 
 def app_args(engine: dict[str, Any], *, recovers: bool, **more: Any) -> dict[str, Any]:
-    """For build_app: the demo checkpoint; `recovers`: with no restart and one attempt a fault costs
-    what it costs.
+    """For build_app: the demo checkpoint, which thinks and judges, and an adapter of it.
+    `recovers`: with no restart and one attempt a fault costs what it costs.
     """
-    given = {"model": str(DEMO), "device": "cpu", "kv_cache_memory_bytes": 64 << 20}
+    given = {"model": str(DEMO), "tokenizer": able_tokenizer(), "device": "cpu", "kv_cache_memory_bytes": 64 << 20}
     given["max_restarts"] = MANY if recovers else 0
-    return {"engine": given | engine, "max_attempts": MANY if recovers else 1} | more
+    given["enable_lora"] = True
+    args = {"engine": given | engine, "max_attempts": MANY if recovers else 1}
+    return args | {"lora_modules": [f"harbour={adapter_folder()}"]} | more
+
+
+@functools.cache
+def adapter_folder() -> str:
+    """An adapter, which is removed as this process ends."""
+    folder = tempfile.mkdtemp(prefix="harbour-")
+    atexit.register(shutil.rmtree, folder)
+    save_adapter(Path(folder), demo_shapes(), rank=8, seed=1)
+    return folder
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import asyncio
 
 from cluster.chaos.report import Fault, Report
 from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, running
-from tests.end_to_end.chaos.options import Options
+from tests.end_to_end.chaos.options import QUICK_STREAMS, Options
 from tests.end_to_end.chaos.processes import CONTROLLER, ENGINE, GATEWAY, PROXY, SERVING
 from tests.end_to_end.chaos.run import Load, disturbed, kill_every
 
@@ -14,7 +14,7 @@ def kill_workers(options: Options) -> Report:
     death delays nobody.
     """
     num_faults = options.pick(options.faults, 8, 2)
-    load = Load(options.pick(options.streams, 500, 20), seed=options.seed)
+    load = Load(options.pick(options.streams, 500, QUICK_STREAMS), seed=options.seed)
     deliver = kill_every(options.interval or 5.0, SERVING, num_faults, seed=options.seed)
     with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
         return asyncio.run(disturbed("T1", app.url, load, num_faults=num_faults, deliver=deliver))
@@ -25,7 +25,7 @@ def kill_engines(options: Options) -> Report:
     try again.
     """
     num_faults = options.pick(options.faults, 5, 1)
-    load = Load(options.pick(options.streams, 200, 20), seed=options.seed)
+    load = Load(options.pick(options.streams, 200, QUICK_STREAMS), seed=options.seed)
     deliver = kill_every(options.interval or (3.0 if options.quick else 10.0), ENGINE, num_faults, seed=options.seed)
     with running(app_args({}, recovers=options.recovers, num_engines=2)) as app:
         return asyncio.run(disturbed("T4-two", app.url, load, num_faults=num_faults, deliver=deliver))
@@ -36,7 +36,7 @@ def kill_only_engine(options: Options) -> Report:
     place.
     """
     num_faults = options.pick(options.faults, 3, 1)
-    load = Load(options.pick(options.streams, 100, 20), seed=options.seed)
+    load = Load(options.pick(options.streams, 100, QUICK_STREAMS), seed=options.seed)
     deliver = kill_every(options.interval or 30.0, ENGINE, num_faults, seed=options.seed)
     with running(app_args({}, recovers=options.recovers)) as app:
         return asyncio.run(disturbed("T4-one", app.url, load, num_faults=num_faults, deliver=deliver))
@@ -47,7 +47,7 @@ def kill_controllers(options: Options) -> Report:
     replaced by the next.
     """
     num_faults = options.pick(options.faults, 3, 1)
-    load = Load(options.pick(options.streams, 100, 20), seed=options.seed)
+    load = Load(options.pick(options.streams, 100, QUICK_STREAMS), seed=options.seed)
     seconds = options.interval or 10.0
     kill_controllers = kill_every(seconds, CONTROLLER, num_faults, seed=options.seed)
     kill_engine = kill_every(seconds, ENGINE, 1, seed=options.seed)
@@ -65,7 +65,7 @@ def kill_gateways(options: Options) -> Report:
     if it were whole.
     """
     num_faults = options.pick(options.faults, 3, 1)
-    load = Load(options.pick(options.streams, 100, 20), concurrency=32, seed=options.seed)
+    load = Load(options.pick(options.streams, 100, QUICK_STREAMS), concurrency=32, seed=options.seed)
     deliver = kill_every(options.interval or 5.0, GATEWAY, num_faults, seed=options.seed)
     args = app_args({}, recovers=options.recovers, num_gateways=2)
     with running(args) as app:
@@ -93,7 +93,7 @@ def kill_proxy(options: Options) -> Report:
 
 
 def _resumed(name: str, victims: str, options: Options, *, num_faults: int, interval: float) -> Report:
-    load = Load(options.pick(options.streams, 100, 20), concurrency=32, seed=options.seed, resumes=True)
+    load = Load(options.pick(options.streams, 100, QUICK_STREAMS), concurrency=32, seed=options.seed, resumes=True)
     seconds = options.interval or (5.0 if options.quick else interval)
     deliver = kill_every(seconds, victims, num_faults, seed=options.seed)
     args = app_args({}, recovers=options.recovers, num_gateways=2, stream_resume=True)

@@ -1,30 +1,30 @@
 """The memory of a server's processes, watched while something is done to it."""
 
 import asyncio
-from types import TracebackType
-from typing import Self
+import os
 
-from tests.end_to_end.chaos.processes import ENGINE, GATEWAY, PROXY, find, usage
+from tests.end_to_end.chaos.processes import ENGINE, GATEWAY, PROXY, descendants, title_of, usage
+from tests.end_to_end.chaos.watcher import Watcher
 
 MEMORY_OF = {"gateway": GATEWAY, "proxy": PROXY, "engine": ENGINE}
 LOOK_SECONDS = 1.0
 
 
-class WatchedMemory:
+class WatchedMemory(Watcher):
     """Anonymous memory in MiB of each kind of process: at the begin, at most, and at the end."""
 
     def __init__(self) -> None:
         self._seen: list[dict[str, int]] = []
 
-    async def __aenter__(self) -> Self:
+    async def begin(self) -> None:
         self._seen.append(await asyncio.to_thread(_memory))
-        self._watching = asyncio.create_task(self._watch())
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._watching.cancel()
+    async def watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._seen.append(await asyncio.to_thread(_memory))
+
+    async def end(self) -> None:
         self._seen.append(await asyncio.to_thread(_memory))
 
     @property
@@ -40,12 +40,10 @@ class WatchedMemory:
     def _most(self, name: str) -> int:
         return max(each[name] for each in self._seen)
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self._seen.append(await asyncio.to_thread(_memory))
-
 
 def _memory() -> dict[str, int]:
-    found = {name: [usage(pid) for pid in find(title)] for name, title in MEMORY_OF.items()}
+    titles = [(pid, title_of(pid)) for pid in descendants(os.getpid())]
+    found = {
+        name: [usage(pid) for pid, title in titles if title.startswith(start)] for name, start in MEMORY_OF.items()
+    }
     return {name: sum(each.memory_bytes for each in taken if each) >> 20 for name, taken in found.items()}

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+from cluster.chaos.requests import KINDS
 from cluster.ingress.choice import DEFAULT_WISH, Wish
+
+QUICK_STREAMS = len(KINDS)  # one of each kind
 
 
 @dataclass(frozen=True, slots=True)

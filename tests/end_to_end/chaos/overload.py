@@ -17,6 +17,7 @@ from cluster.chaos.requests import ChaosRequest, make_requests
 from cluster.chaos.run import undisturbed
 from cluster.chaos.transcript import Transcript
 from tests.end_to_end.chaos.app import app_args, running
+from tests.end_to_end.chaos.effort import Effort
 from tests.end_to_end.chaos.memory import WatchedMemory
 from tests.end_to_end.chaos.options import Options
 
@@ -25,6 +26,7 @@ NUM_CLIENTS = 64  # each asks again when it is answered: the peak
 MAX_TOKENS = 64
 TIMES_PEAK = 10
 MAX_RATE = 300.0  # requests a second
+QUEUE_SECONDS = 3.0  # `max_queue_seconds`: what waits in the end is what a short request waits for then
 # After so long a client leaves: at least, and in times of what an answer takes at the peak.
 LEAVE_SECONDS, LEAVE_TIMES = 20.0, 6.0
 CANARY_TOKENS = 8
@@ -55,6 +57,8 @@ class _Run:
     num_unanswered: int = 0  # canaries
     seconds_back: float | None = None
     memory: str = ""  # MiB before, at most, after
+    shares: str = ""  # of a processor
+    lag: str = ""  # ms, of the client
     most_waiting: int = 0  # requests, as the engine told
     most_over: int = 0  # requests that the engine held beyond its places and its queue's limit
 
@@ -67,7 +71,7 @@ def overload(options: Options) -> Report:
     """
     seconds = options.seconds or (15.0 if options.quick else 60.0)
     num_requests = options.pick(options.streams, NUM_DIFFERENT, 64)
-    with running(app_args({}, recovers=options.recovers), options.ingress) as app:
+    with running(app_args({}, recovers=options.recovers, max_queue_seconds=QUEUE_SECONDS), options.ingress) as app:
         run = asyncio.run(_send(app.url, num_requests, seconds, options.seed))
     answers = [stream for stream in run.streams if not _is_refused(stream)]
     report = Report("T18", 0, [], answers, run.expected)
@@ -86,11 +90,13 @@ async def _send(url: str, num_requests: int, seconds: float, seed: int) -> _Run:
         run.leave_seconds = max(LEAVE_SECONDS, LEAVE_TIMES * NUM_CLIENTS / run.peak[0])
         run.idle = statistics.median([await _canary(run) or run.leave_seconds for _ in range(NUM_IDLE_CANARIES)])
         async with WatchedMemory() as memory, _watched_queue(run):
-            clients = await _send_too_much(run, seconds)
+            async with Effort() as effort:
+                clients = await _send_too_much(run, seconds)
             await _until_normal(run)
         await asyncio.gather(*clients, return_exceptions=True)
         run.num_left = len(clients) - len(run.streams)
         run.memory = memory.summary
+        run.shares, run.lag = effort.shares, effort.lag
         return run
 
 
@@ -218,6 +224,8 @@ def _judge(report: Report, run: _Run) -> None:
         "a canary, s": f"{run.idle:.2f} before; {_summary(run.canaries)}; {run.num_unanswered} unanswered",
         "as before after, s": "never" if run.seconds_back is None else round(run.seconds_back, 1),
         "memory, MiB": run.memory,
+        "processor time": run.shares,
+        "the client's lag, ms": run.lag,
     }
     if run.seconds_back is None:
         report.unmet.append(f"a short request took longer than before for {BACK_SECONDS:.0f} s")

@@ -12,8 +12,9 @@ from cluster.chaos.requests import ChaosRequest
 from tests.end_to_end.chaos.app import FOUR_RANKS, app_args, injected, running
 from tests.end_to_end.chaos.freezes import num_recoveries
 from tests.end_to_end.chaos.injected.sitecustomize import EXIT, RAISE
-from tests.end_to_end.chaos.options import Options
+from tests.end_to_end.chaos.options import QUICK_STREAMS, Options
 from tests.end_to_end.chaos.run import Deliver, Load, disturbed
+from tests.end_to_end.fuzz.forms import hostile
 
 NEIGHBOURS = 63
 MAX_RESTARTS = 2  # that a request which kills processes may cost
@@ -43,8 +44,55 @@ def poison_processes(options: Options) -> Report:
     return _poison("T12-process", {"prompt": [40, *3 * EXIT, 41]}, 1, MAX_RESTARTS, options)
 
 
+def poison_forms(options: Options) -> Report:
+    """T12: forms and tools that take long, are deep, wide or impossible, beside 63 others: each is
+    answered or refused, nothing restarts.
+    """
+    bodies = [_asked(form) for form in hostile()]
+    bodies += [_asked(_tool(form["guided_json"])) for form in hostile() if isinstance(form.get("guided_json"), dict)]
+    bodies = bodies[:: 6 if options.quick else 1]
+    load = Load(options.pick(options.streams, NEIGHBOURS, QUICK_STREAMS), seed=options.seed)
+    with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
+        deliver = _send_forms(app.url, bodies)
+        report = asyncio.run(disturbed("T12-form", app.url, load, num_faults=len(bodies), deliver=deliver))
+        report.figures["restarts"] = restarts = num_recoveries(app)
+    if restarts:
+        report.unmet.append(f"{len(bodies)} forms cost {restarts} restarts")
+    return report
+
+
+def _asked(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "Hello?"}], "max_tokens": 8, "temperature": 0} | fields
+
+
+def _tool(schema: dict[str, Any]) -> dict[str, Any]:
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    return {"tools": [tool], "tool_choice": "required"}
+
+
+def _send_forms(url: str, bodies: list[dict[str, Any]]) -> Deliver:
+    """Two at a time. One counts as delivered when it was answered, or refused as a bad request."""
+
+    async def deliver(faults: list[Fault]) -> None:
+        waiting = iter(bodies)
+
+        async def work() -> None:
+            for body in waiting:
+                sent = ChaosRequest(-1, "form", "/v1/chat/completions", body)
+                stream = await client.stream(sent)
+                if stream.status in (200, 400):
+                    what = f"form: {stream.error or 'answered'}"
+                    faults.append(Fault(what, stream.sent, interrupts=False))
+
+        async with ChaosClient(url) as client, asyncio.TaskGroup() as tasks:
+            tasks.create_task(work())
+            tasks.create_task(work())
+
+    return deliver
+
+
 def _poison(name: str, body: dict[str, Any], num_faults: int, max_restarts: int, options: Options) -> Report:
-    load = Load(options.pick(options.streams, NEIGHBOURS, 20), seed=options.seed)
+    load = Load(options.pick(options.streams, NEIGHBOURS, QUICK_STREAMS), seed=options.seed)
     with injected(INJECTED), running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
         deliver = _send(app.url, body, num_faults)
         report = asyncio.run(disturbed(name, app.url, load, num_faults=num_faults, deliver=deliver))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.report import Fault, Report
 from cluster.chaos.requests import make_requests
-from cluster.chaos.run import show, undisturbed
+from cluster.chaos.run import answerable_kinds, show, undisturbed
 from tests.end_to_end.chaos.processes import find, send
 
 PATIENCE_SECONDS = 60.0  # for a process to kill
@@ -40,9 +40,11 @@ async def disturbed(
 ) -> Report:
     """Streams are sent until all have been and `deliver` has returned."""
     async with ChaosClient(url, silence_seconds=load.silence_seconds, resumes=load.resumes) as client:
-        requests = make_requests(
-            load.num_streams, model=await client.first_model(), max_tokens=load.max_tokens, seed=load.seed
-        )
+        model = await client.first_model()
+        adapter = await client.first_adapter()
+        kinds = await answerable_kinds(client, model, adapter)
+        sizes = {"max_tokens": load.max_tokens, "seed": load.seed}
+        requests = make_requests(load.num_streams, model=model, adapter=adapter, kinds=kinds, **sizes)
         expected = await undisturbed(client, requests, load.concurrency)
         faults: list[Fault] = []
         streams: list[Stream] = []
@@ -60,7 +62,8 @@ async def disturbed(
             await client.send_all(requests, concurrency=load.concurrency, streams=streams, stop=delivered)
             done.set()
         report = Report(name, num_faults, faults, streams, expected, tolerated)
-        waits = [stream.arrivals[0] - stream.sent for stream in streams if stream.arrivals]
+        streamed = [stream for stream in streams if stream.arrivals and stream.request.body.get("stream")]
+        waits = [stream.arrivals[0] - stream.sent for stream in streamed]
         report.figures["first tokens, s"] = (
             f"p50 {statistics.median(waits):.2f}, max {max(waits):.2f}" if waits else "-"
         )

@@ -49,7 +49,8 @@ async def _send(url: str, num_slow: int, options: Options) -> Report:
     async with ChaosClient(url) as client:
         model = await client.first_model()
         others = make_requests(NUM_OTHERS, model=model, max_tokens=OTHERS_TOKENS, seed=options.seed)
-        heavy = [_heavy(request) for request in make_requests(num_slow, model=model, max_tokens=SLOW_TOKENS, seed=1)]
+        plain = make_requests(num_slow, model=model, max_tokens=SLOW_TOKENS, seed=1, kinds=("seeded",))
+        heavy = [_heavy(request) for request in plain]
         expected = await undisturbed(client, others, NUM_OTHERS)
         fast = [asyncio.create_task(client.stream(request)) for request in heavy]
         before = await _ask(client, others)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cluster.chaos.requests import KINDS
 from cluster.launch.packages import ROOT
 
 TIMEOUT_SECONDS = 400
@@ -28,7 +29,7 @@ def run(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
 @pytest.mark.parametrize(
     ("scenario", "num_faults"),
     [
-        pytest.param("T1", 2, id="workers"),
+        pytest.param("T1", 2, id="workers", marks=pytest.mark.long),  # else: tests/end_to_end/test_chaos_command.py
         pytest.param("T4-two", 1, id="engine", marks=pytest.mark.long),
         pytest.param("T6-worker", 1, id="frozen worker", marks=pytest.mark.long),
     ],
@@ -38,7 +39,7 @@ def test_nothing_is_lost_doubled_or_changed(tmp_path: Path, scenario: str, num_f
     assert status == 0, printed
     assert results["passed"]
     assert len(results["faults"]) == num_faults
-    assert len(results["streams"]) >= 20
+    assert {stream["kind"] for stream in results["streams"]} == set(KINDS)
     assert set(results["counts"].values()) == {0}
     assert all(stream["sha256"] == stream["expected"] for stream in results["streams"])
 
@@ -57,6 +58,13 @@ def test_an_engine_that_holds_the_interpreters_lock_is_not_lost(tmp_path: Path) 
     assert status == 0, printed
     assert len(results["faults"]) == 1 and set(results["counts"].values()) == {0}
     assert all(stream["sha256"] == stream["expected"] for stream in results["streams"])
+
+
+@pytest.mark.long
+def test_hostile_forms_harm_nobody(tmp_path: Path) -> None:
+    status, results, printed = run(tmp_path, "T12-form")
+    assert status == 0, printed
+    assert set(results["counts"].values()) == {0} and results["figures"]["restarts"] == 0
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ from ray import serve
 from cluster.chaos.report import Fault, Report
 from cluster.launch.app import APP_NAME, build_app
 from tests.end_to_end.chaos.app import app_args, running
-from tests.end_to_end.chaos.options import Options
+from tests.end_to_end.chaos.options import QUICK_STREAMS, Options
 from tests.end_to_end.chaos.run import Deliver, Load, disturbed
 
 LONG_TOKENS = 1500
@@ -28,7 +28,7 @@ def update(options: Options) -> Report:
         "rolling update": args | {"engine": args["engine"] | {"max_num_seqs": 128}},
     }
     tokens = SHORT_TOKENS if options.quick else LONG_TOKENS
-    load = Load(options.pick(options.streams, 32, 8), concurrency=8, max_tokens=tokens, seed=options.seed)
+    load = Load(options.pick(options.streams, 32, QUICK_STREAMS), concurrency=8, max_tokens=tokens, seed=options.seed)
     with running(args) as app:
         deliver = _apply(steps, options.interval or 5.0)
         return asyncio.run(disturbed("T10", app.url, load, num_faults=len(steps), deliver=deliver))

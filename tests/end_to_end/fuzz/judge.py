@@ -1,6 +1,7 @@
 """What a server may answer."""
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +40,7 @@ REASONS: dict[str, set[str | None] | None] = {
         *("top_logprobs", "stream_options", "best_of", "min_tokens", "max_completion_tokens"),  # without another field
         *("messages", "tools"),  # JSON in JSON; schemas and names
         *("tool_choice", "continue_final_message"),  # without tools, without such a message
+        "text_1",  # not as many texts as text_2
         *("input", "tokens"),  # ids beyond the vocabulary, JSON in JSON
         *("thinking", "chat_template_kwargs", "add_generation_prompt"),  # beside another field
         *WITHOUT_BEAMS,
@@ -103,9 +105,14 @@ class Judge:
             f"{self.num_inputs} inputs; statuses {statuses}",
             f"slowest first byte {self.slowest:.2f} s",
             f"refused though the document allows it: {reasons or 'nothing'}",
-            *self.failures[:20],
+            *self._different()[:20],
             f"{len(self.failures)} failures",
         ]
+
+    def _different(self) -> list[str]:
+        """The first failure of each kind: alike but for numbers."""
+        by_kind = {re.sub(r"\d+", "N", failure.split("\n")[0]): failure for failure in reversed(self.failures)}
+        return list(reversed(by_kind.values()))
 
 
 def read_error(body: bytes) -> dict[str, Any] | None:
