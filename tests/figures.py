@@ -29,32 +29,40 @@ def main(folder: Path) -> None:
     imports = {name: num_imports(tree) for name, tree in named.items()}
     sizes = {str(path.relative_to(folder)): len(text.splitlines()) for path, text in files.items()}
     comments = sum(num_comments(text) for text in files.values())
-    floors = [path for path in folder.rglob("*") if path.is_dir() and path.relative_to(folder).parts[0] in PACKAGES]
-    rooms = {str(path.relative_to(folder)): len(list(path.glob("*.py"))) for path in floors}
     print(f"files                     {len(files)}, of {len(lines)} lines, median {median(sizes.values()):.0f}")
     print(f"comments a hundred lines  {100 * comments / len(lines):.1f}")
     print(f"lines over {LONG_LINE} columns    {sum(len(line) > LONG_LINE for line in lines)}")
     print(f"functions over {LONG_FUNCTION} lines   {most(lengths, LONG_FUNCTION)}")
     print(f"functions nested over {DEEP}   {most(depths, DEEP)}")
     print(f"modules with over {MANY_IMPORTS} imports  {most(imports, MANY_IMPORTS)}")
-    print(f"folders with over {CROWDED} files    {most(rooms, CROWDED)}")
+    print(f"folders with over {CROWDED} files    {most(folders(folder), CROWDED)}")
     print(f"longest files             {most(sizes, 250)}")
     print(f"files that name cache_salt  {len(files_that_name('cache_salt', folder))}")
     print_untested(folder)
 
 
 def print_untested(folder: Path) -> None:
-    """Modules whose test cannot be found by its name, and of these the ones that no test names
-    either: those are tested through what uses them, if at all.
+    named = modules_without_tests(folder, by_import=False)
+    print(f"modules that run something            {len(running_modules(folder))}")
+    print(f"  without a test of their name        {by_package(named, folder)}")
+    print(f"  of these, that no test imports      {by_package(modules_without_tests(folder), folder)}")
+
+
+def modules_without_tests(folder: Path, *, by_import: bool = True) -> list[Path]:
+    """Those whose test cannot be found by its name and, with `by_import`, that no test imports
+    either: these are tested through what uses them, if at all.
     """
-    modules = [path for path in sources(folder) if path.name != "__init__.py" and runs(ast.parse(path.read_text()))]
-    unnamed = [path for path in modules if not any(path.exists() for path in tests_of(path, folder))]
-    tests = [ast.parse(path.read_text()) for path in (folder / "tests").rglob("*.py")]
+    unnamed = [path for path in running_modules(folder) if not any(path.exists() for path in tests_of(path, folder))]
+    if not by_import:
+        return unnamed
+    tests = [ast.parse(path.read_text(encoding="utf-8")) for path in (folder / "tests").rglob("*.py")]
     known = {name for tree in tests for name in imported(tree)}
-    unknown = [path for path in unnamed if ".".join(path.relative_to(folder).with_suffix("").parts) not in known]
-    print(f"modules that run something            {len(modules)}")
-    print(f"  without a test of their name        {by_package(unnamed, folder)}")
-    print(f"  of these, that no test imports      {by_package(unknown, folder)}")
+    return [path for path in unnamed if ".".join(path.relative_to(folder).with_suffix("").parts) not in known]
+
+
+def running_modules(folder: Path) -> list[Path]:
+    found = [path for path in sources(folder) if path.name != "__init__.py"]
+    return [path for path in found if runs(ast.parse(path.read_text(encoding="utf-8")))]
 
 
 def tests_of(path: Path, folder: Path) -> list[Path]:
@@ -97,6 +105,12 @@ def by_package(paths: list[Path], folder: Path) -> str:
 
 def sources(folder: Path) -> list[Path]:
     return [path for package in PACKAGES for path in (folder / package).rglob("*.py")]
+
+
+def folders(root: Path) -> dict[str, int]:
+    """How many modules are in each folder of the packages, not counting those in folders of it."""
+    found = [path.parent for path in sources(root)]
+    return {path.relative_to(root).as_posix(): found.count(path) for path in found}
 
 
 def functions(trees: dict[str, ast.Module]) -> dict[str, Function]:

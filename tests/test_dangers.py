@@ -50,11 +50,10 @@ def dangers(source: str) -> Iterator[str]:
                     yield f"{called}({keyword.arg})"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_from_outside_is_executed(path: Path) -> None:
-    name = str(path.relative_to(ROOT))
-    found = {danger for danger in dangers(path.read_text(encoding="utf-8")) if (name, danger) not in ALLOWED}
-    assert not found
+def test_nothing_from_outside_is_executed() -> None:
+    sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
+    found = {(path, danger) for path, source in sources.items() for danger in dangers(source)}
+    assert found == ALLOWED
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,16 @@
 waits for its device.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.sampling_columns import SamplingColumns
 from engine.worker.device.cuda import CudaCapture
 from ops import kernels
 from tests.engine.worker.recompute import Recompute
+from tests.engine.worker.round_trips import refusing_round_trips
 from tests.engine.worker.steps import Part, floats, ints, make_step, pairs
 from tests.engine.worker.tiny import MAX_MODEL_LEN, Shape, decode_carrying, execute_on, generate, make_runner
 from tests.ops.kernels.where import DEVICE, IS_INTERPRETED, MARKS
@@ -34,8 +32,6 @@ if not IS_INTERPRETED:
         Shape(64, torch.bfloat16, torch.bfloat16, num_experts=4, quantization="fp8"),
     ]
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
-# Operations whose result the host has to wait for.
-ROUND_TRIPS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal", "is_nonzero"}
 
 
 @shapes
@@ -61,33 +57,6 @@ def test_every_batch_size_has_the_bits_it_has_without_graphs() -> None:
     assert [decode_carrying(runner, prompts[:count], 8) for count in range(1, 18)] == expected
     assert runner._layers.graphs is not None
     assert runner._layers.graphs.num_captured == 6  # 1, 2, 4, 8, 16 and 17 rows
-
-
-class NoRoundTrips(TorchDispatchMode):
-    """Refuses the operations of torch that make the host wait, or the shape of whose result depends
-    on values.
-    """
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        assert name not in ROUND_TRIPS, f"{name} waits for the device"
-        if name in ("index", "index_put", "index_put_"):
-            masks = [index for index in args[1] if index is not None and index.dtype == torch.bool]
-            assert not masks, f"{name} by a mask waits for the device"
-        return func(*args, **(kwargs or {}))
-
-
-@contextmanager
-def refusing_round_trips() -> Iterator[None]:
-    if IS_INTERPRETED:
-        with NoRoundTrips():
-            yield
-        return
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def hard_step(step: int) -> Any:
@@ -121,7 +90,7 @@ def hard_step(step: int) -> Any:
 def test_a_round_trip_is_noticed() -> None:
     values = torch.ones(3, device=DEVICE)
     for wait in (lambda: bool(values.all()), lambda: values.nonzero(), lambda: values[values > 0]):
-        with refusing_round_trips(), pytest.raises((AssertionError, RuntimeError)):
+        with refusing_round_trips(DEVICE), pytest.raises((AssertionError, RuntimeError)):
             wait()
 
 
@@ -135,7 +104,7 @@ def test_no_step_waits_for_the_device(shape: Shape) -> None:
     decode = make_step(2, [Part([5, 6, 7, 8], 3, [1]), Part([9, 9], 1, [2])])
     with torch.inference_mode():
         expected = [runner.launch(step).result() for step in (first, hard_step(1), decode)]
-        with refusing_round_trips():
+        with refusing_round_trips(DEVICE):
             pending = [runner.launch(step) for step in (first, hard_step(1), decode)]
         outputs = [step.result() for step in pending]
     for output, other in zip(outputs, expected, strict=True):
