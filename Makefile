@@ -5,15 +5,19 @@ TRITON := 3.6.0
 PYTHON := $(shell for python in python3 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$python && break; done)
 BIN := $(VENV)/bin
-STAMP := $(VENV)/installed-$(firstword $(shell cat pyproject.toml constraints.txt | sha256sum))
+HASH := $(firstword $(shell cat pyproject.toml constraints.txt | sha256sum))
+STAMP := $(VENV)/installed-$(HASH)
+SERVING := $(VENV)/serving-$(HASH)
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .PHONY: demo test check bench test-gpu bench-gpu
 
-demo: $(STAMP)
+# It needs nothing of what tests and checks need.
+demo: $(or $(wildcard $(STAMP)),$(SERVING))
 	@$(BIN)/squadron demo $(ARGS)
 
 test: $(STAMP) $(VENV)/has-triton
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -p tests.lanes -m "not gpu and not ray_up and not wheel and not long" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 3 --dist loadscope -p tests.lanes -m "not gpu and not ray_up and not wheel and not long" $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check .
@@ -34,17 +38,18 @@ bench-gpu: $(STAMP) $(VENV)/has-triton
 
 # Anew whenever pyproject.toml or constraints.txt has changed. A machine with GPUs that has a torch of its own gives it to the venv:
 # `make VENV_OPTIONS=--system-site-packages test-gpu`.
-$(STAMP):
+$(STAMP): EXTRAS := [dev]
+$(STAMP) $(SERVING):
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo "Squadron needs Python 3.11 or 3.12, and found neither"; exit 1; }
 	@test -x $(BIN)/python || { echo "Making $(VENV) with $(PYTHON) ..."; $(PYTHON) -m venv $(VENV_OPTIONS) $(VENV); }
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "Installing torch, about half a minute ..."; \
-		$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt torch; }
+		$(PIP) --constraint constraints.txt torch; }
 	@echo "Installing Squadron and its dependencies, about a minute ..."
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@rm -f $(VENV)/installed-* && touch $@
+	@$(PIP) --constraint constraints.txt --editable '.$(EXTRAS)'
+	@rm -f $(filter-out $(STAMP) $(SERVING),$(wildcard $(VENV)/installed-* $(VENV)/serving-*)) && touch $@
 
 # A torch for CUDA has brought its own; one for CPUs has none, and the kernels are interpreted and compiled all the same.
 $(VENV)/has-triton: $(STAMP)
 	@$(BIN)/python -c 'import triton' 2>/dev/null || { echo "Installing triton $(TRITON), about half a minute ..."; \
-		$(BIN)/python -m pip install -qq --disable-pip-version-check triton==$(TRITON); }
+		$(PIP) triton==$(TRITON); }
 	@touch $@

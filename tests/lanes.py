@@ -1,44 +1,90 @@
-"""How `make test` deals tests out to its processes: `-n 2 --dist loadgroup -p tests.lanes`.
+"""How `make test` deals tests out to its processes: `-n 3 --dist loadscope -p tests.lanes`.
 
-What starts Ray waits more than it computes: one process takes that, the other computes, and who is
-through with its own kind helps. What is started for several tests is started once: a file is taken
-whole by one process, and so are all tests of one `xdist_group` (`tests/conftest.py`). Each process
-keeps to the order of files: the shared server lasts until its process ends, and a process has one
-Ray, so those who start another in it come before.
+What starts Ray waits more than it computes: two processes take that, the third one computes, and
+who is through with its own kinds helps. A file is taken whole by one process: what several tests
+need is started once. The shared server is started once for many files, in the process that begins
+with them; another one starts a server of its own only while many of them are left. A process has
+one Ray, and the shared server's lasts until the process ends: it takes nothing afterwards that
+starts Ray in the process, or counts on a process without it.
 """
+
+import re
+from functools import cache
+from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-from tests.conftest import WAITING
-
-COMPUTES = "gw0"
-# First, so that nobody is left alone with one of them at the end; none is cut into parts.
+ROOT = Path(__file__).resolve().parents[1]
+# Files, or the beginnings of their names: their tests start Ray in their own process, or count on
+# one without it.
+HERE = (
+    "tests/cluster/workers/",
+    "tests/cluster/launch/",
+    "tests/cluster/gateway/streams/test_stream_store",
+    "tests/cluster/checkpoint/test_manifest",
+    "tests/end_to_end/levels/",
+)
+# Those whose tests start it in processes of their own.
+ELSEWHERE = ("tests/end_to_end/", "tests/cluster/metrics/test_ray_export")
+# First of their kind, so that nobody is left alone with one of them at the end.
 LONG = (
     "tests/ops/test_interpreted.py",
     "tests/engine/worker/test_interpreted.py",
     "tests/ops/kernels/test_compiled.py",
+    "tests/end_to_end/test_command.py",
 )
+# What each process takes, in this order; those that are not named do as the last one.
+LANES = {
+    "gw0": ("computing", "elsewhere", "here", "server"),
+    "gw1": ("server", "elsewhere", "computing"),
+    "gw2": ("here", "elsewhere", "server", "computing"),
+}
+MANY = 4  # files with tests of the server, for which another one is worth its start
 
 
-class Lanes(LoadGroupScheduling):
-    """Tests in units, and units in two lanes."""
+@cache
+def kind(file: str) -> str:
+    """What its tests start; "server": they have the fixture of tests/end_to_end."""
+    if file.startswith(HERE):
+        return "here"
+    if not file.startswith(ELSEWHERE):
+        return "computing"
+    return "server" if re.search(r"\bserver: Server\b", (ROOT / file).read_text(encoding="utf-8")) else "elsewhere"
+
+
+class Lanes(LoadScopeScheduling):
+    """Tests in files, and files in lanes."""
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False  # it would sort by numbers of tests
+        self._have_server: set[str] = set()  # processes
 
     def _split_scope(self, nodeid: str) -> str:
-        group = str(super()._split_scope(nodeid))
-        return nodeid.partition("::")[0] if group == nodeid else group
+        return nodeid.partition("::")[0]
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        waits = node.gateway.id != COMPUTES
-        units = sorted(self.workqueue, key=lambda unit: (unit.startswith(WAITING) != waits, unit not in LONG))
-        self.workqueue.move_to_end(units[0], last=False)
+        file = self._next(node.gateway.id)
+        if file is None:
+            node.shutdown()
+            return
+        if kind(file) == "server":
+            self._have_server.add(node.gateway.id)
+        self.workqueue.move_to_end(file, last=False)
         super()._assign_work_unit(node)
+
+    def _next(self, process: str) -> str | None:
+        """The file that a process takes next, if there is one for it."""
+        order = LANES.get(process, LANES["gw2"])
+        num_left = sum(kind(file) == "server" for file in self.workqueue)
+        others = self._have_server & {node.gateway.id for node in self.nodes} - {process}
+        if others and process not in self._have_server and num_left < MANY:
+            order = tuple(each for each in order if each != "server")
+        files = [file for file in self.workqueue if kind(file) in order]
+        return min(files, key=lambda file: (order.index(kind(file)), file not in LONG), default=None)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
