@@ -24,7 +24,7 @@ def session_client(session_server: Running) -> Iterator[openai.OpenAI]:
 
 
 @pytest.fixture(scope="session")
-def http(session_server: Running) -> Iterator[httpx.Client]:
+def session_http(session_server: Running) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=session_server.url, timeout=60) as client:
         yield client
 
@@ -42,3 +42,8 @@ def server(session_server: Running) -> Running:
 @pytest.fixture
 def client(server: Running, session_client: openai.OpenAI) -> openai.OpenAI:
     return session_client
+
+
+@pytest.fixture
+def http(server: Running, session_http: httpx.Client) -> httpx.Client:
+    return session_http

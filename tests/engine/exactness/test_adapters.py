@@ -99,5 +99,6 @@ def test_what_is_cached_is_of_one_adapter(adapters: list[Adapter | None]) -> Non
     (prompt,) = held_out_prompts(1)
     prompt = prompt * 4
     expected = [run([prompt], [adapter])[0][0] for adapter in adapters]
+    assert len({str(answer) for answer in expected}) > 2, "these adapters change too little to show anything"
     tokens, _ = run([prompt] * 8, adapters, max_num_seqs=2, max_loras=1)
     assert tokens == expected + expected

@@ -24,8 +24,8 @@ from tests.cluster.api.test_fuzz import FIELDS, values
 
 
 @pytest.fixture(scope="module")
-def document(http: httpx.Client) -> dict[str, Any]:
-    return http.get("/openapi.json").json()
+def document(session_http: httpx.Client) -> dict[str, Any]:
+    return session_http.get("/openapi.json").json()
 
 
 def test_every_route_is_described(document: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ def worker() -> Worker:
 
 def adapters_of(worker: Worker, folder: Path) -> list[Adapter]:
     shapes = worker._shard.model.config.shapes()
-    return [save_adapter(folder / name, shapes, seed=seed, size=2.0) for seed, name in enumerate("abc")]
+    return [save_adapter(folder / name, shapes, seed=seed) for seed, name in enumerate("abc")]
 
 
 def kept(worker: Worker) -> list[str]:
