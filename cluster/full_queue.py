@@ -2,17 +2,21 @@
 neither send nor see.
 
 Of ten times the requests that can be answered nine are refused, and a gateway's refusal takes ten
-times the work of HAProxy's. So a gateway that refuses a request because nothing has room says for
-how long HAProxy may refuse others itself, without asking; what it has refused it tells with the
-next request that it lets through.
+times the work of HAProxy's. So a gateway whose queue is nearly full says in each of its answers how
+many more requests HAProxy may let in until it is told again; HAProxy refuses the others. What it
+has refused it tells with the next request that it lets through.
 """
 
-FULL_MS = "squadron-full-ms"  # in a refusal: so many milliseconds HAProxy refuses
+import math
+
+ROOM = "squadron-room"  # in an answer: requests that HAProxy may let in until the next one
 WAIT = "squadron-wait"  # beside it: seconds in which the queue is expected to drain
 REFUSED = "squadron-refused"  # in a request: how many HAProxy has refused since the last one
-MIN_FULL_MS, MAX_FULL_MS = 50, 500
-QUEUES_PER_FULL = 20  # a full queue loses at most this part of itself before a request may enter again
+# If no answer has come for so long, HAProxy lets in whatever comes: the next refusal tells it more.
+TOLD_MS = 2000
+ANY_ROOM = 1_000_000_000
 MAX_WAIT = 60  # seconds; HAProxy tells clients up to twice as much
+
 
 # What is refused if nothing has room; a POST each.
 PATHS = (
@@ -27,10 +31,17 @@ PATHS = (
 )
 
 
-def full_headers(seconds: float) -> dict[str, str]:
-    """Of a refusal, if the queue drains in so many seconds."""
-    milliseconds = min(MAX_FULL_MS, max(MIN_FULL_MS, int(seconds * 1000 / QUEUES_PER_FULL)))
-    return {FULL_MS: str(milliseconds), WAIT: str(min(MAX_WAIT, max(1, round(seconds))))}
+def room_headers(room: tuple[float, float] | None) -> dict[str, str]:
+    """Of an answer, from the requests that have room, and the seconds in which the queue is
+    expected to drain (`Room`); None: there is more room than anybody needs to know of.
+
+    Half of the room is told: what HAProxy has let in meanwhile has not arrived yet.
+    """
+    if room is None:
+        return {ROOM: str(ANY_ROOM), WAIT: "1"}
+    num_requests, seconds = room
+    num_told = min(ANY_ROOM, max(0, math.ceil(num_requests / 2)))
+    return {ROOM: str(num_told), WAIT: str(min(MAX_WAIT, max(1, round(seconds))))}
 
 
 def num_refused(value: str) -> int:

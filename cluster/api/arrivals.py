@@ -12,7 +12,6 @@ from starlette.datastructures import Headers
 from engine.admission.queue_limits import NOTHING, Load
 from engine.request import BYTES_PER_TOKEN
 
-ANY = Load(1, 0)  # if this has no room, no request has
 MAX_DIGITS = 18  # of a length; Python reads no number of thousands of digits
 
 

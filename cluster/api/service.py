@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import IO, Any, Protocol
 
 from cluster.api.batches import Batch, FileObject, Owner
-from engine.admission.queue_limits import NOTHING, Load
+from engine.admission.queue_limits import NOTHING, Load, Room
 from engine.outputs import RequestOutput, Tokens
 from engine.request import NO_KEY, Request, Share
 
@@ -51,6 +51,9 @@ class Service(Protocol):
         be asked before a request is read, and again before `generate`, when it `is_let_in`: that
         the queue takes longer now than its limit is no reason any more.
         """
+
+    def room(self, arriving: Load) -> Room | None:
+        """That is left beside what is `arriving`; None if the queue is far from full."""
 
     async def health(self) -> list[str]:
         """Problems, one line each; empty if requests can be answered."""

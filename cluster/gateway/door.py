@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from cluster.api.errors import ApiError
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.delta_channel.messages import EngineReport
-from engine.admission.queue_limits import NOTHING, Load, check_room
+from engine.admission.queue_limits import NOTHING, Load, Room, check_room
 from engine.errors import Overloaded
 from engine.request import NO_KEY, Share
 
@@ -22,6 +22,7 @@ MEASURED_LOOKS = 10  # over about so many of them the drain rate is an average
 WAITING_PER_ROOM = 4  # of one key's requests; alone it fills four fifths of the queue
 RETRY_AFTER = 2.0  # seconds, where nothing is measured yet
 LEAST_FINISHED = 4.0  # requests, for a rate to be known
+TOLD_PART = 0.75  # of the queue: if less of it is free, HAProxy is told how much is
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class _Fill:
     waiting: Load
     free: Load  # places and cache that nothing waits for
     room: Load  # for what waits, the free places counted in
+    max_waiting: float  # requests
     capacity: float  # requests that the engines hold, running and waiting
 
 
@@ -67,7 +69,8 @@ class Door:
             raise Overloaded(f"the queue takes about {wait:.0f} s, and {limit}", retry_after=wait)
         waiting = Load(*map(max, fill.waiting, own))
         try:
-            check_room(fill.room, waiting, more)
+            # Some of its own may have the places by now that were free when they were let in.
+            check_room(fill.room, fill.waiting if is_let_in else waiting, more)
             num_open = len(self._journals) + arriving.num_requests
             if num_open and num_open + more.num_requests > fill.capacity:
                 raise Overloaded(f"{num_open:.0f} requests are being answered or wait (max_num_queued_reqs)")
@@ -76,6 +79,26 @@ class Door:
             raise
         if share.key is not None:
             self._check_share(more, share, fill.room.num_requests - waiting.num_requests, wait)
+
+    def room(self, arriving: Load) -> Room | None:
+        """See `Service`."""
+        fill = self._fill()
+        if fill is None:
+            return None
+        own = self._journals.waiting.load + arriving
+        waiting = Load(*map(max, fill.waiting, own))
+        num_open = len(self._journals) + arriving.num_requests
+        room, most = min(fill.room.num_requests - waiting.num_requests, fill.capacity - num_open), fill.max_waiting
+        if waiting.num_tokens:
+            left = (fill.room.num_tokens - waiting.num_tokens) / waiting.num_tokens
+            room = min(room, left * waiting.num_requests)
+        num_queued, seconds = self._num_queued(fill, own), self._drain.seconds_for(1)
+        if seconds and self._max_queue_seconds:
+            most_in_time = self._max_queue_seconds / seconds
+            room, most = min(room, most_in_time - num_queued), min(most, most_in_time)
+        if math.isinf(room) or room > most * TOLD_PART:
+            return None
+        return Room(room, RETRY_AFTER if seconds is None else seconds * num_queued)
 
     def _check_share(self, more: Load, share: Share, room: float, wait: float | None) -> None:
         """Limits a key's waiting requests in proportion to the room that is left, so that no key
@@ -112,6 +135,7 @@ class Door:
                 ),
                 free,
                 sum((limits.max_waiting for limits, _ in limited), free),
+                sum(limits.max_waiting.num_requests for limits, _ in limited),
                 sum(limits.num_places + limits.max_waiting.num_requests for limits, _ in limited),
             )
         return self._last

@@ -10,7 +10,7 @@ from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.requests.attempts import AttemptLimits, Attempts
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import Engines
-from engine.admission.queue_limits import NOTHING, Load
+from engine.admission.queue_limits import NOTHING, Load, Room
 from engine.outputs import RequestOutput, Tokens
 from engine.request import NO_KEY, Adapter, Request, Share
 
@@ -64,6 +64,10 @@ class Gateway:
     ) -> None:
         """See `Service`."""
         self._door.check_room(more, seconds, share, arriving, is_let_in=is_let_in)
+
+    def room(self, arriving: Load) -> Room | None:
+        """See `Service`."""
+        return self._door.room(arriving)
 
     async def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
         """See `Service`. Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while

@@ -2,10 +2,10 @@
 library alone, see `haproxy`.
 """
 
-from cluster.full_queue import FULL_MS, MAX_FULL_MS, PATHS, REFUSED, WAIT
+from cluster.full_queue import PATHS, REFUSED, ROOM, TOLD_MS, WAIT
 from cluster.ingress.answer import Answer
 
-_UNTIL, _WAIT = "proc.squadron_full_until", "proc.squadron_wait"  # variables of the process
+_ROOM, _WAIT, _TOLD_AT = "proc.squadron_room", "proc.squadron_wait", "proc.squadron_told_at"  # variables of the process
 # As the gateways spread it: once to twice the time, rounded up.
 _RETRY_AFTER = f"%[rand(101),add(100),mul({_WAIT}),add(99),div(100)]"
 FULL = Answer(
@@ -14,26 +14,32 @@ FULL = Answer(
     "As many requests wait as the server lets wait (max_num_queued_reqs, max_queue_seconds)",
     _RETRY_AFTER,
 )
-# What `cluster.api.front.early` leaves to the application is not refused here either. The count of
-# refusals is in a table, whose counters are exact whichever thread counts.
-_IS_REFUSED = "if METH_POST is_asked !is_let_in is_full { sc0_inc_gpc0 gt 0 }"
+# What `cluster.api.front.early` leaves to the application is not refused here either. The counts of
+# refusals (gpc0) and of what was let in since an answer told the room (gpc1) are in a table, whose
+# counters are exact whichever thread counts.
+_IS_REFUSED = "if METH_POST is_asked !is_let_in is_told is_used_up { sc0_inc_gpc0 gt 0 }"
+# Not what another application says, below a path of its own.
+_IS_ANSWER = f"if {{ res.hdr({ROOM}) -m found }} {{ var(txn.squadron_now) -m found }}"
 RULES = [
-    "stick-table type integer size 1 store gpc0",
+    "stick-table type integer size 1 store gpc0,gpc1",
     f"acl is_asked path {' '.join(PATHS)}",
     "acl is_let_in req.hdr(last-event-id) -m found",
     "acl is_let_in req.hdr(origin) -m found",
-    # A clock that is set back makes nothing full for longer.
-    f"acl is_full var(txn.squadron_full_ms) -m int 1:{MAX_FULL_MS}",
+    # Not if the clock is set back.
+    f"acl is_told var(txn.squadron_told_ms) -m int 0:{TOLD_MS}",
+    f"acl is_used_up sc0_get_gpc1,sub({_ROOM}) -m int ge 0",
     "http-request track-sc0 int(1) if is_asked",
     "http-request set-var(txn.squadron_now) date(0,ms) if is_asked",
-    f"http-request set-var(txn.squadron_full_ms) var({_UNTIL}),sub(txn.squadron_now) if is_asked",
+    f"http-request set-var(txn.squadron_told_ms) var(txn.squadron_now),sub({_TOLD_AT}) if is_asked",
     f"{FULL.rule(FULL.anthropic_body)} {_IS_REFUSED.replace('is_asked', '{ path /v1/messages }')}",
     f"{FULL.rule()} {_IS_REFUSED}",
+    "http-request sc-inc-gpc1(0) if METH_POST is_asked",
     f"http-request del-header {REFUSED}",
     f"http-request set-header {REFUSED} %[sc0_clr_gpc0] if is_asked {{ sc0_get_gpc0 gt 0 }}",
-    f"http-response set-var(txn.squadron_full_ms) res.hdr({FULL_MS}),add(0) if {{ res.hdr({FULL_MS}) -m found }}",
-    f"http-response set-var({_WAIT}) res.hdr({WAIT}),add(0) if {{ res.hdr({FULL_MS}) -m found }}",
-    f"http-response set-var({_UNTIL}) date(0,ms),add(txn.squadron_full_ms) if {{ res.hdr({FULL_MS}) -m found }}",
-    f"http-response del-header {FULL_MS}",
+    f"http-response set-var({_ROOM}) res.hdr({ROOM}),add(0) {_IS_ANSWER}",
+    f"http-response set-var({_WAIT}) res.hdr({WAIT}),add(0) {_IS_ANSWER}",
+    f"http-response set-var({_TOLD_AT}) date(0,ms) {_IS_ANSWER}",
+    f"http-response set-var(txn.squadron_let_in) sc0_clr_gpc1 {_IS_ANSWER}",
+    f"http-response del-header {ROOM}",
     f"http-response del-header {WAIT}",
 ]

@@ -27,6 +27,13 @@ class Load(NamedTuple):
 NOTHING = Load(0, 0)
 
 
+class Room(NamedTuple):
+    """That is left in queues that are nearly full."""
+
+    num_requests: float
+    seconds: float  # in which the queues are expected to drain
+
+
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
     """One engine's.

@@ -2,16 +2,22 @@
 
 import pytest
 
-from cluster.full_queue import FULL_MS, WAIT, full_headers, num_refused
+from cluster.full_queue import ANY_ROOM, ROOM, WAIT, num_refused, room_headers
+from engine.admission.queue_limits import Room
 
 
 @pytest.mark.parametrize(
-    ("seconds", "milliseconds", "wait"), [(0.1, "50", "1"), (2.0, "100", "2"), (7.6, "380", "8"), (500.0, "500", "60")]
+    ("room", "told", "wait"),
+    [
+        (Room(31, 2.0), "16", "2"),
+        (Room(1, 0.1), "1", "1"),
+        (Room(0, 7.6), "0", "8"),
+        (Room(-3.5, 500.0), "0", "60"),
+        (None, str(ANY_ROOM), "1"),
+    ],
 )
-def test_haproxy_may_refuse_for_a_small_part_of_what_the_queue_takes(
-    seconds: float, milliseconds: str, wait: str
-) -> None:
-    assert full_headers(seconds) == {FULL_MS: milliseconds, WAIT: wait}
+def test_haproxy_is_told_half_of_the_room(room: Room | None, told: str, wait: str) -> None:
+    assert room_headers(room) == {ROOM: told, WAIT: wait}
 
 
 @pytest.mark.parametrize(("value", "num"), [("41", 41), ("", 0), ("-1", 0), ("x", 0), ("9" * 10, 0), ("\u0663", 0)])

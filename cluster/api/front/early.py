@@ -2,16 +2,18 @@
 for one costs many times as much, and most of what comes in an overload is refused.
 """
 
+from collections.abc import Awaitable
+
 from ray.serve._private.http_util import RequestIdMiddleware
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cluster.api.arrivals import ANY, Arrivals, estimated_load, may_be_refused
+from cluster.api.arrivals import Arrivals, estimated_load, may_be_refused
 from cluster.api.edge.proxied import ProxyEdge
-from cluster.api.errors import OVERLOAD_RETRY_AFTER, ApiError, as_api_error, error_response
+from cluster.api.errors import as_api_error, error_response
 from cluster.api.front.one_a_turn import OneATurn
 from cluster.api.service import Service
-from cluster.full_queue import PATHS, REFUSED, full_headers, num_refused
+from cluster.full_queue import PATHS, REFUSED, num_refused, room_headers
 from cluster.metrics.counters import OTHER, Counters
 from engine.errors import Overloaded
 
@@ -32,6 +34,7 @@ class EarlyRefusals:
         self._counters = counters
         self._arrivals = Arrivals()
         self._turns = OneATurn()
+        self._is_low = False  # the room, when it was told last
         self._refuse = ProxyEdge(RequestIdMiddleware(guarded))  # as Serve puts them before the application
 
     async def __call__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,26 +51,34 @@ class EarlyRefusals:
             if "origin" not in headers:
                 self._service.check_room(load, arriving=self._arrivals.load)
         except Overloaded as error:
-            scope = {**scope, "extensions": {**scope.get("extensions", {}), _ERROR: self._refusal(error)}}
-            await self._refuse(scope, receive, send)
+            scope = {**scope, "extensions": {**scope.get("extensions", {}), _ERROR: as_api_error(error)}}
+            await self._refuse(scope, receive, self._telling(send))
         else:
             with self._arrivals.one(load):
                 await self._turns.wait()
-                await app(scope, receive, send)
+                await app(scope, receive, self._telling(send))
+
+    def _telling(self, send: Send) -> Send:
+        """`send`, with what HAProxy takes out of an answer's headers."""
+
+        def tell(message: Message) -> Awaitable[None]:  # a coroutine of its own would cost every event of a stream
+            if message["type"] == "http.response.start":
+                more = [(name.encode(), value.encode()) for name, value in self._room().items()]
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
+            return send(message)
+
+        return tell
+
+    def _room(self) -> dict[str, str]:
+        """Also that there is more than enough, once after there was not."""
+        room = self._service.room(self._arrivals.load)
+        was_low, self._is_low = self._is_low, room is not None
+        return room_headers(room) if was_low or self._is_low else {}
 
     def _count(self, headers: Headers) -> None:
         if num := num_refused(headers.get(REFUSED, "")):
             self._counters.count("squadron:refused_requests", "server_overloaded", by=num)
             self._counters.count("squadron:http_requests", OTHER, "POST", "503", by=num)
-
-    def _refusal(self, error: Overloaded) -> ApiError:
-        """With what HAProxy takes out of its headers."""
-        refusal = as_api_error(error)
-        try:
-            self._service.check_room(ANY, arriving=self._arrivals.load)
-        except Overloaded:
-            refusal.headers |= full_headers(error.retry_after or OVERLOAD_RETRY_AFTER)
-        return refusal
 
 
 def _is_asked(scope: Scope) -> bool:

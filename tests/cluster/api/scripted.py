@@ -21,7 +21,7 @@ from cluster.api.requests.body import Bodies
 from cluster.api.responses.resuming.streams import StreamStore
 from cluster.api.service import Shortcut
 from cluster.metrics.counters import Counters
-from engine.admission.queue_limits import NOTHING, Load
+from engine.admission.queue_limits import NOTHING, Load, Room
 from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, Logprob, RequestOutput, Tokens
 from engine.request import NO_KEY, ChatPrompt, Prompt, Request, Share
@@ -67,6 +67,7 @@ class ScriptedService:
         self.arriving: list[Load] = []  # at each such question
         self.let_in: list[bool] = []  # at each such question
         self.is_full = False
+        self.told_room: Room | None = None
         self.least_full = 0.0  # tokens of a prompt, from which on `is_full` counts
         self.num_by_shortcut = 0  # deltas
 
@@ -117,6 +118,9 @@ class ScriptedService:
         self.arriving.append(arriving)
         if self.is_full and more.num_tokens >= self.least_full:
             raise Overloaded("full", retry_after=7)
+
+    def room(self, arriving: Load) -> Room | None:
+        return self.told_room
 
     async def health(self) -> list[str]:
         return self.problems

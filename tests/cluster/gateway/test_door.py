@@ -1,5 +1,6 @@
 """Who may come in, by what the engines report and by what the gateway knows itself."""
 
+import math
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from cluster.gateway import door as module
 from cluster.gateway.door import Door
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.delta_channel.messages import EngineReport
-from engine.admission.queue_limits import Load, QueueLimits
+from engine.admission.queue_limits import NOTHING, Load, QueueLimits
 from engine.errors import Overloaded
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.records.stats import EngineStats
@@ -143,6 +144,58 @@ def test_who_would_wait_for_too_long_is_refused(monkeypatch: pytest.MonkeyPatch)
     engines.door.check_room(ONE, None, is_let_in=True)
     engines.reports = [full(num_requests_waiting=1, num_requests_finished=50)]
     assert engines.is_open()
+
+
+def test_what_was_let_in_stays_in_once_the_others_have_their_places() -> None:
+    """Of five that were let in, two run and two wait. None has a token, so none has left the
+    gateway's own count, but no place is free any more.
+    """
+    engines = Engines(full(num_requests_waiting=2, num_waiting_tokens=20))
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(engines.journals.open(request()))
+        assert not engines.is_open()
+        engines.door.check_room(ONE, None, is_let_in=True)
+        stack.enter_context(engines.journals.open(request()))
+        with pytest.raises(Overloaded):
+            engines.door.check_room(ONE, None, is_let_in=True)
+
+
+def test_the_room_of_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines()
+    assert engines.door.room(NOTHING) is None, "nothing is known"
+    engines.reports = [full()]
+    assert engines.door.room(NOTHING) == (0, 2.0), "no rate is known"
+    five_a_second(engines, monkeypatch)
+    assert engines.door.room(NOTHING) == (0, pytest.approx(3 / 5))
+    engines.reports = [full(num_requests_waiting=1, num_waiting_tokens=10)]
+    assert engines.door.room(NOTHING) == (2, pytest.approx(1 / 5))
+    assert engines.door.room(Load(3, 30)) == (0, pytest.approx(3 / 5)), "they arrive"
+    engines.reports = [full(num_requests_waiting=2, num_waiting_tokens=90)]
+    assert engines.door.room(NOTHING) == (pytest.approx(10 / 45), pytest.approx(2 / 5)), "for a part of a prompt"
+    engines.reports = [report()]
+    assert engines.door.room(NOTHING) is None
+
+
+def test_a_queue_without_limits_has_any_room() -> None:
+    limits = QueueLimits(Load(math.inf, math.inf), num_places=2, block_size=16)
+    engines = Engines(replace(full(), limits=limits))
+    assert engines.door.room(NOTHING) is None
+
+
+def test_a_limit_of_time_is_one_of_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines(full(), max_queue_seconds=0.4)
+    five_a_second(engines, monkeypatch)
+    engines.reports = [full(num_requests_waiting=1)]
+    assert engines.door.room(NOTHING) == (pytest.approx(1), pytest.approx(1 / 5))
+
+
+def test_what_is_open_takes_room_whatever_the_engines_report() -> None:
+    engines = Engines(full(num_requests_running=0, num_requests_waiting=0))
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(engines.journals.open(request()))
+        assert engines.door.room(NOTHING) == (1, 2.0)
 
 
 def test_the_rate_is_measured_anew_when_replicas_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:

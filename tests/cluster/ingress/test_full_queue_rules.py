@@ -1,8 +1,12 @@
 """A real HAProxy before a gateway that is full."""
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import httpx
@@ -11,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.errors import ApiError, error_body
-from cluster.full_queue import FULL_MS, MAX_FULL_MS, PATHS, REFUSED, WAIT
+from cluster.full_queue import PATHS, REFUSED, ROOM, WAIT
 from cluster.ingress.full_queue_rules import FULL
 from cluster.sockets import LOOPBACK
 from tests.cluster.api.scripted import listening
@@ -19,19 +23,22 @@ from tests.cluster.ingress.haproxies import SECONDS, running
 
 
 class Full:
-    """A gateway that refuses all, and says that HAProxy may refuse for `milliseconds`."""
+    """A gateway that refuses all, or none, and says how many HAProxy may let in."""
 
-    def __init__(self, milliseconds: int) -> None:
-        self._headers = {FULL_MS: str(milliseconds), WAIT: "8"}
+    def __init__(self, room: int) -> None:
+        self.room = room
         self.asked: list[dict[str, str]] = []  # headers
         self.is_full = True
+        self.answers = threading.Event()
+        self.answers.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        is_full = self.is_full and request.url.path != "/-/healthz"
         if request.method == "POST":
             self.asked.append(dict(request.headers))
-        answer = JSONResponse({}, 503 if is_full else 200, headers=self._headers if is_full else {})
+            await asyncio.to_thread(self.answers.wait, SECONDS)
+        is_full = self.is_full and request.url.path != "/-/healthz"
+        answer = JSONResponse({}, 503 if is_full else 200, headers={ROOM: str(self.room), WAIT: "8"})
         await answer(scope, receive, send)
 
 
@@ -45,8 +52,8 @@ def before(full: Full, folder: Path) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_while_nothing_has_room_haproxy_refuses_by_itself(tmp_path: Path) -> None:
-    full = Full(MAX_FULL_MS)
+def test_without_room_haproxy_refuses_by_itself(tmp_path: Path) -> None:
+    full = Full(0)
     with before(full, tmp_path) as http:
         refused = {path: http.post(path, json={}) for path in PATHS}
         asked = len(PATHS)
@@ -54,7 +61,7 @@ def test_while_nothing_has_room_haproxy_refuses_by_itself(tmp_path: Path) -> Non
             refused[path] = http.post(path, json={})
             asked += 1
         full.is_full = False
-        while http.post(PATHS[0], json={}, headers={REFUSED: "9"}).status_code == 503:
+        while http.post(PATHS[0], json={}, headers={REFUSED: "9"}).status_code == 503:  # for TOLD_MS
             asked += 1
     assert asked > len(full.asked) - 1
     assert sum(int(headers.get(REFUSED, 0)) for headers in full.asked) == asked - len(full.asked) + 1
@@ -64,8 +71,26 @@ def test_while_nothing_has_room_haproxy_refuses_by_itself(tmp_path: Path) -> Non
         assert answer.json() == json.loads(error_body(ApiError(503, FULL.message, code=FULL.code), path))
 
 
+def test_haproxy_lets_in_as_many_as_have_room(tmp_path: Path) -> None:
+    """Until an answer tells it more."""
+    room, num_asked = 3, 10
+    full = Full(room)
+    full.is_full = False
+    with before(full, tmp_path) as http, ThreadPoolExecutor(num_asked) as pool:
+        http.post(PATHS[0])
+        full.answers.clear()
+        asked = [pool.submit(http.post, PATHS[0]) for _ in range(num_asked)]
+        try:
+            refused = [each.result().status_code for each in islice(as_completed(asked), num_asked - room)]
+        finally:
+            full.answers.set()
+        assert refused == [503] * (num_asked - room)
+        assert sorted(each.result().status_code for each in asked) == [200] * room + refused
+        assert http.post(PATHS[0]).status_code == 200, "the answers have told of room again"
+
+
 def test_haproxy_lets_in_what_gateways_look_at_first(tmp_path: Path) -> None:
-    full = Full(MAX_FULL_MS)
+    full = Full(0)
     asked: list[tuple[str, dict[str, str]]] = [
         (PATHS[0], {"last-event-id": "1"}),
         (PATHS[0], {"origin": "x"}),
@@ -77,11 +102,10 @@ def test_haproxy_lets_in_what_gateways_look_at_first(tmp_path: Path) -> None:
         answers = [http.post(path, headers=headers) for path, headers in asked]
     for answer in answers:
         assert (answer.status_code, answer.json()) == (503, {})
-        assert not {FULL_MS, WAIT} & answer.headers.keys()
+        assert not {ROOM, WAIT} & answer.headers.keys()
 
 
-def test_haproxy_refuses_for_no_longer_than_it_should(tmp_path: Path) -> None:
-    """As if the clock were set back."""
-    full = Full(MAX_FULL_MS + 1_000_000)
-    with before(full, tmp_path) as http:
-        assert [http.post(PATHS[0]).json() for _ in range(3)] == [{}] * 3
+def test_one_application_does_not_close_another(tmp_path: Path) -> None:
+    with before(Full(0), tmp_path) as http:
+        answers = [http.post(path).json() for path in (f"/other{PATHS[0]}", PATHS[0])]
+    assert answers == [{}, {}], "both asked the gateway"

@@ -14,8 +14,9 @@ from cluster.api.front.gateway_connection import GatewayConnection
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
-from cluster.full_queue import REFUSED, full_headers
+from cluster.full_queue import ROOM, WAIT, room_headers
 from cluster.metrics.counters import Counters
+from engine.admission.queue_limits import Room
 from tests.cluster.api.scripted import MODEL, ScriptedService, listening
 
 BODY = {"model": MODEL, "prompt": "x" * 400}
@@ -82,22 +83,22 @@ def test_a_refusal_is_as_the_applications_own(http: httpx.Client) -> None:
     late = http.post(ROUTE, json=BODY, headers={"X-Request-Id": "mine", "Origin": "http://a.example"})
     assert early.json() == late.json()
     assert early.headers["x-request-id"] == "mine"
-    assert early.headers.keys() - {"x-request-id", *full_headers(7)} == late.headers.keys()
+    assert early.headers.keys() - {"x-request-id"} == late.headers.keys()
 
 
-def test_haproxy_is_told_for_how_long_all_is_refused(server: Server, http: httpx.Client) -> None:
-    told = [http.post(ROUTE, json=BODY).headers]
-    server.service.least_full = 2  # a small request would have room
-    told.append(http.post(ROUTE, json=BODY).headers)
-    assert [full_headers(7).items() <= each.items() for each in told] == [True, False]
-
-
-def test_what_haproxy_has_refused_counts(server: Server, http: httpx.Client) -> None:
-    for value in ("41", "-1", "x", "9" * 10):
-        http.post(ROUTE, json=BODY, headers={REFUSED: value})
-    figures = server.counters.figures()
-    assert figures[("squadron:refused_requests", ("server_overloaded",))] == 4 + 41
-    assert figures[("squadron:http_requests", ("other", "POST", "503"))] == 41
+def test_haproxy_is_told_the_room_while_there_is_little(server: Server, http: httpx.Client) -> None:
+    told = []
+    for server.service.is_full, server.service.told_room in (
+        (False, None),
+        (False, Room(30, 2.0)),
+        (True, Room(0, 7.0)),
+        (False, None),
+        (False, None),
+    ):
+        answer = http.post(ROUTE, json=BODY)
+        assert answer.status_code == (503 if server.service.is_full else 200)
+        told.append({name: answer.headers[name] for name in (ROOM, WAIT) if name in answer.headers})
+    assert told == [{}, room_headers(Room(30, 2.0)), room_headers(Room(0, 7.0)), room_headers(None), {}]
 
 
 def test_what_is_let_in_is_asked_for_room_once_more_when_it_is_read(server: Server, http: httpx.Client) -> None:
