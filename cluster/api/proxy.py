@@ -12,7 +12,7 @@ from cluster.api.edge.connection import Connection
 from cluster.api.edge.lost_gateway import LostGateways
 from cluster.api.edge.proxied import SET_UP, ProxyEdge
 from cluster.api.edge.server import ProxyServer
-from cluster.api.front.listening import NODE_ADDRESS, is_gateway, told_patience
+from cluster.api.front.listening import NODE_ADDRESS, is_gateway, own_server_name, told_patience
 from cluster.certificate import told_files
 from cluster.logs import write_one_line_each
 
@@ -41,6 +41,7 @@ def set_up() -> list[Middleware]:
     ProxyServer.is_behind_haproxy = RAY_SERVE_ENABLE_HA_PROXY
     if RAY_SERVE_ENABLE_HA_PROXY:
         ProxyServer.address = os.environ.get(NODE_ADDRESS, "")
+        Connection.server_name = own_server_name().encode()
     else:
         ProxyServer.certificate = told_files()
         if ProxyServer.certificate is not None:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import ray
 
 from cluster.certificate import NO_CERTIFICATE, CertificateFiles
-from cluster.ingress.environment import ENABLE, environment_of, why_not_here
+from cluster.ingress.environment import ENABLE, environment_of, reserved_port, why_not_here
 from cluster.ingress.haproxy import HOST, NODE_ADDRESS
 from cluster.ingress.ingress import Ingress
 from cluster.sockets import LOOPBACK
@@ -34,9 +34,10 @@ def listening(wish: Wish, host: str, certificate: CertificateFiles | None = None
         yield Ingress("proxy", reason, host, {ENABLE: "0"} | tls)
         return
     # Its name is short because a socket's path has at most 107 bytes, 57 of them Serve's.
-    with tempfile.TemporaryDirectory(prefix="squadron-h-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+    temporary = tempfile.TemporaryDirectory(prefix="squadron-h-", dir="/tmp", ignore_cleanup_errors=True)
+    with temporary as folder, reserved_port(LOOPBACK) as port:
         # Gateways listen where they are told to: there is no other node.
-        environment = environment_of(Path(folder), LOOPBACK) | {HOST: host, NODE_ADDRESS: ""} | tls
+        environment = environment_of(Path(folder), port) | {HOST: host, NODE_ADDRESS: ""} | tls
         yield Ingress("haproxy", "", LOOPBACK, environment)
 
 

@@ -3,6 +3,7 @@
 Imports Python's own library and ours alone: it is also read where Ray is about to be started.
 """
 
+import contextlib
 import os
 import random
 import resource
@@ -10,6 +11,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from cluster.ingress import haproxy
@@ -61,9 +63,9 @@ def why_not_here() -> str:
     return ""
 
 
-def environment_of(folder: Path, address: str) -> dict[str, str]:
+def environment_of(folder: Path, fallback_port: int) -> dict[str, str]:
     """The variables, of ours and of Serve's, on this machine. HAProxy's files will be in `folder`,
-    which is private; `address` is one that gateways listen on. Raises InvalidConfig.
+    which is private; `fallback_port` is Serve's own proxy's, see `reserved_port`.
     """
     launcher = folder / "haproxy"
     launcher.write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
@@ -73,7 +75,7 @@ def environment_of(folder: Path, address: str) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(launcher),
         "RAY_SERVE_HAPROXY_NBTHREAD": str(min(MAX_THREADS, max(1, (os.cpu_count() or 1) // 4))),
         "RAY_SERVE_HAPROXY_MAXCONN": str(min(MAX_CONNECTIONS, (num_files - FILES_BESIDE) // 2)),
-        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(_free_port(address)),
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback_port),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "c"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "s"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
@@ -82,12 +84,20 @@ def environment_of(folder: Path, address: str) -> dict[str, str]:
     }
 
 
-def _free_port(address: str) -> int:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    for port in random.sample(FALLBACK_PORTS, len(FALLBACK_PORTS)):
-        try:
-            socket.create_server((address, port), family=family).close()
-        except OSError:
-            continue
-        return port
-    raise InvalidConfig(f"every port of {address} from {FALLBACK_PORTS[0]} to {FALLBACK_PORTS[-1]} is taken")
+@contextlib.contextmanager
+def reserved_port(address: str) -> Iterator[int]:
+    """One of FALLBACK_PORTS, on an address that gateways listen on. As long as the context lasts no
+    one else is given it, although Serve's proxy does not listen yet: two proxies would share it.
+    Raises InvalidConfig.
+    """
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as reservation:
+        for port in random.sample(FALLBACK_PORTS, len(FALLBACK_PORTS)):
+            with contextlib.suppress(OSError):
+                reservation.bind((address, port))
+                break
+        else:
+            raise InvalidConfig(f"every port of {address} from {FALLBACK_PORTS[0]} to {FALLBACK_PORTS[-1]} is taken")
+        # Nobody had it, shared or not. Now Serve's proxy may join, which sets this as well; this
+        # socket never listens, so that all connections are the proxy's.
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        yield port

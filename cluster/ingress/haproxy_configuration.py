@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.addressee import SERVER
 from cluster.ingress.answer import Answer
 from cluster.ingress.full_queue_rules import RULES
 
@@ -48,6 +49,7 @@ _MORE: dict[str, list[str]] = {
         "timeout check 5s",  # a gateway that is busy is there
         # A request is sent to another gateway only if all of it was here when the first one got it.
         "option http-buffer-request",
+        f"http-send-name-header {SERVER}",  # at a retry the next server's
         "option http-ignore-probes",  # no answer to connections that send nothing
         "option clitcpka",  # so that the kernel notices peers that are gone without closing
         "option srvtcpka",

@@ -12,7 +12,7 @@ import sys
 import zlib
 from pathlib import Path
 
-from cluster.ingress.environment import ENABLE, ROOT, environment_of, why_not_here
+from cluster.ingress.environment import ENABLE, ROOT, environment_of, reserved_port, why_not_here
 from cluster.ingress.haproxy import NODE_ADDRESS, check_folder
 from engine.errors import InvalidConfig
 
@@ -52,7 +52,8 @@ def haproxy_environment(address: str) -> dict[str, str]:
         check_folder(folder)
     except SystemExit as error:
         raise InvalidConfig(str(error)) from None
-    return environment_of(folder, address) | {NODE_ADDRESS: address}
+    with reserved_port(address) as port:  # this process ends before Ray starts, and the reservation with it
+        return environment_of(folder, port) | {NODE_ADDRESS: address}
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
+from cluster.addressee import SERVER
 from cluster.api.edge.unread import UnreadLimit
 from cluster.api.errors import ApiError, error_body
 
@@ -23,6 +24,7 @@ HEAD_SECONDS = 10.0
 MAX_HEAD_BYTES = 256 << 10  # before it is complete; whole ones have their limit in `middleware`
 MAX_WAITING = 4096
 RETRY_AFTER = 2.0  # seconds
+_SERVER = SERVER.encode()
 
 
 def default_max_waiting() -> int:
@@ -38,13 +40,15 @@ class Connection(UnreadLimit):
     connection is closed.
 
     Between two requests uvicorn's own limit applies (`keep_alive_timeout_s`), and after a head the
-    application's limits. If more than `max_waiting` connections have no complete request, the
+    application's limits. A request that HAProxy means for another process gets no answer, see
+    `cluster.addressee`. If more than `max_waiting` connections have no complete request, the
     oldest is closed: more would cost time and memory, and in the end the process would have no
     files left.
     """
 
     head_seconds = HEAD_SECONDS
     max_waiting = default_max_waiting()
+    server_name: ClassVar[bytes | None] = None  # this process', to HAProxy; None: there is none before it
     # By server: its connections without a complete request, those that have waited longest first.
     _waiting_of: ClassVar[WeakKeyDictionary[ServerState, dict["Connection", None]]] = WeakKeyDictionary()
 
@@ -74,7 +78,8 @@ class Connection(UnreadLimit):
         except HttpParserUpgrade as upgrade:
             self._ignore_upgrade(data[upgrade.args[0] :])
         except HttpParserError:
-            self.send_400_response("This is not a request of HTTP/1.1")
+            if not self.transport.is_closing():  # otherwise the request is for another process
+                self.send_400_response("This is not a request of HTTP/1.1")
         else:
             self._limit_head(len(data))
 
@@ -87,6 +92,9 @@ class Connection(UnreadLimit):
         if not self.parser.should_upgrade():  # otherwise the same head is parsed again
             self._is_in_head = False
             self._stop_clock()
+            if self._is_for_another():
+                self.transport.close()
+                raise ConnectionAbortedError("this is not the server that HAProxy means")  # ends the parsing
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -138,6 +146,12 @@ class Connection(UnreadLimit):
             self._refuse(ApiError(503, message, code="server_overloaded", retry_after=RETRY_AFTER))
         else:
             self.transport.close()
+
+    def _is_for_another(self) -> bool:
+        """Of the request whose head has been read."""
+        if self.server_name is None:
+            return False
+        return any(name == _SERVER and value != self.server_name for name, value in self.headers)
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

@@ -87,11 +87,13 @@ def _copies(listener: socket.socket) -> list[socket.socket]:
 
 def _moved(listener: socket.socket, address: str) -> socket.socket:
     """One on another address and the same port, for one that is bound and takes no connections
-    yet.
+    yet. The port is never free for another process in between.
     """
     port = listener.getsockname()[1]
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the next one has: then both may have the port
+    moved = socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
     listener.close()
-    return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+    return moved
 
 
 def begin_no_connection(listener: socket.socket) -> None:

@@ -11,6 +11,7 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY, SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 from ray.serve.exceptions import RayServeException
 
+from cluster.addressee import server_name
 from cluster.api.edge.hosts import check_open
 
 # Environment variables, as in cluster/ingress/haproxy.py, which imports none of ours.
@@ -42,6 +43,11 @@ def is_gateway() -> bool:
     except RayServeException:
         return False
     return True
+
+
+def own_server_name() -> str:
+    """Of this process, a replica's or a proxy's, in HAProxy's configuration."""
+    return server_name(ray.get_runtime_context().get_actor_name() or "")
 
 
 async def tell_patience(seconds: float) -> None:

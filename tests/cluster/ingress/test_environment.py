@@ -1,15 +1,21 @@
-"""Whether HAProxy can be had, and what Serve reads of what it is told."""
+"""Whether HAProxy can be had, what Serve reads of what it is told, and whose a port is."""
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ray.serve._private.http_util import set_socket_reuse_port
 
-from cluster.ingress.environment import ENVIRONMENT
+from cluster.ingress import environment
+from cluster.ingress.environment import ENVIRONMENT, reserved_port
 from cluster.ingress.haproxy import haproxy_program
+from cluster.sockets import LOOPBACK
+from engine.errors import InvalidConfig
+from tests.end_to_end.conftest import free_port
 
 READ = """
 import json
@@ -38,3 +44,33 @@ def test_haproxy_is_looked_for_in_packages_and_on_the_path(monkeypatch: pytest.M
         haproxy_program()
     (tmp_path / "haproxy").touch(0o700)
     assert haproxy_program() == str(tmp_path / "haproxy")
+
+
+def serves_proxy(port: int) -> socket.socket:
+    """Listens as Serve's own proxies do: several may share a port."""
+    listener = socket.socket()
+    assert set_socket_reuse_port(listener)
+    listener.bind((LOOPBACK, port))
+    listener.listen()
+    return listener
+
+
+def test_two_clusters_that_start_at_once_have_ports_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the kernel gives each one's fallback proxy half of the other one's requests."""
+    monkeypatch.setattr(environment, "FALLBACK_PORTS", [free_port()])
+    with reserved_port(LOOPBACK) as port:
+        with pytest.raises(InvalidConfig, match="is taken"), reserved_port(LOOPBACK):
+            pass
+        with serves_proxy(port) as listener:
+            for _ in range(20):
+                with socket.create_connection((LOOPBACK, port)), listener.accept()[0]:
+                    pass
+            with pytest.raises(InvalidConfig, match="is taken"), reserved_port(LOOPBACK):
+                pass
+
+
+def test_a_shared_port_is_not_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setattr(environment, "FALLBACK_PORTS", [port])
+    with serves_proxy(port), pytest.raises(InvalidConfig, match="is taken"), reserved_port(LOOPBACK):
+        pass

@@ -1,6 +1,7 @@
 """A proxy's server that is closed: who is connected gets an answer, and no reset."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -81,6 +82,13 @@ def server(app: Slow) -> Iterator[LingeringServer]:
     ProxyServer.in_this_process.remove(server)
 
 
+def bound(address: str) -> socket.socket:
+    """As Serve leaves it to the server."""
+    listener = socket.socket()
+    listener.bind((address, 0))
+    return listener
+
+
 def connect(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
 
@@ -94,7 +102,7 @@ def read(connection: socket.socket, end: bytes) -> bytes:
 
 
 async def test_a_server_listens_on_the_nodes_address_alone(app: Slow) -> None:
-    listener = socket.create_server(("0.0.0.0", 0))
+    listener = bound("0.0.0.0")
     port = listener.getsockname()[1]
     server = NodeServer(uvicorn.Config(app, lifespan="off", log_level="critical"))
     task = asyncio.create_task(server.serve([listener]))
@@ -105,6 +113,32 @@ async def test_a_server_listens_on_the_nodes_address_alone(app: Slow) -> None:
     await task
     ProxyServer.in_this_process.remove(server)
     assert listening == {("127.0.0.9", port)}
+
+
+class Coveted(socket.socket):
+    """When it is closed, another process would have its port at once."""
+
+    was_free = False
+
+    def close(self) -> None:
+        address = self.getsockname()
+        super().close()
+        with socket.socket() as other, contextlib.suppress(OSError):
+            other.bind(address)
+            self.was_free = True
+
+
+async def test_nobody_can_take_the_port_between_the_two_addresses(app: Slow) -> None:
+    listener = Coveted()
+    listener.bind(("0.0.0.0", 0))
+    server = NodeServer(uvicorn.Config(app, lifespan="off", log_level="critical"))
+    task = asyncio.create_task(server.serve([listener]))
+    while not server.started:
+        await asyncio.sleep(0)
+    server.should_exit = True
+    await task
+    ProxyServer.in_this_process.remove(server)
+    assert not listener.was_free
 
 
 def test_a_busy_loop_accepts_many_connections_in_a_turn(app: Slow) -> None:
