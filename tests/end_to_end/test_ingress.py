@@ -14,7 +14,9 @@ import httpx
 import openai
 import pytest
 
+from cluster.addressee import SERVER
 from cluster.api.edge.hosts import is_loopback
+from cluster.ingress.environment import FALLBACK_PORTS
 from tests.cluster.certificates import make_authority, name_served
 from tests.end_to_end.chaos.processes import title_of
 from tests.end_to_end.commands import Command, serve
@@ -25,6 +27,8 @@ from tests.end_to_end.test_replica_lost import wait_until
 from tests.end_to_end.test_sockets import REPLICA, Listener, listeners_of
 
 GATEWAY = f"{REPLICA}:squadron:GatewayDeployment"
+PROXY = "ray::ProxyActor"  # Serve's own
+GATEWAY_PORTS = range(30_000, 31_000)  # Serve's, of their HTTP
 SECONDS = 60.0
 AUTHORITY = make_authority()
 
@@ -91,6 +95,19 @@ def test_each_answers_for_itself(pair: tuple[Server, Server]) -> None:
     for command, other in ((one, two), (two, one)):
         models = command.get("/v1/models").json()["data"]
         assert [model["id"] for model in models] == [f"m{command.port}"] != [f"m{other.port}"]
+
+
+def test_what_is_behind_haproxy_does_not_answer_for_others(pair: tuple[Server, Server]) -> None:
+    """Whoever has a port: each gateway and proxy knows the name that its own HAProxy asks for."""
+    for command in pair:
+        listeners = [each for each in command.listeners() if each.process.startswith((GATEWAY, PROXY))]
+        ports = {each.port for each in listeners if each.port in (*GATEWAY_PORTS, *FALLBACK_PORTS)}
+        assert len(ports) == 2
+        for port in ports:
+            url = f"http://{LOOPBACK}:{port}/-/healthz"
+            assert httpx.get(url, timeout=SECONDS).status_code == 200
+            with pytest.raises(httpx.TransportError):
+                httpx.get(url, headers={SERVER: "another"}, timeout=SECONDS)
 
 
 def test_only_serves_replicas_listen_off_loopback(pair: tuple[Server, Server]) -> None:
