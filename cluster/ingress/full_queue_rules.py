@@ -1,8 +1,8 @@
-"""HAProxy's part in refusing what has no room: see `cluster.full_queue`. Imports Python's own
-library alone, see `haproxy`.
+"""HAProxy's part in refusing what has no room: see `cluster.headers.full_queue`. Imports Python's
+own library alone, see `haproxy`.
 """
 
-from cluster.full_queue import PATHS, REFUSED, ROOM, TOLD_MS, WAIT
+from cluster.headers.full_queue import PATHS, REFUSED, ROOM, TOLD_MS, WAIT
 from cluster.ingress.answer import Answer
 
 _ROOM, _WAIT, _TOLD_AT = "proc.squadron_room", "proc.squadron_wait", "proc.squadron_told_at"  # variables of the process

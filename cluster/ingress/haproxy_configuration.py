@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.addressee import SERVER
+from cluster.headers.addressee import SERVER
 from cluster.ingress.answer import Answer
 from cluster.ingress.full_queue_rules import RULES
 

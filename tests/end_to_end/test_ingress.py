@@ -14,8 +14,8 @@ import httpx
 import openai
 import pytest
 
-from cluster.addressee import SERVER
 from cluster.api.edge.hosts import is_loopback
+from cluster.headers.addressee import SERVER
 from cluster.ingress.environment import FALLBACK_PORTS
 from tests.cluster.certificates import make_authority, name_served
 from tests.end_to_end.chaos.processes import title_of

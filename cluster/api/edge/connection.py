@@ -16,9 +16,9 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
-from cluster.addressee import SERVER
 from cluster.api.edge.unread import UnreadLimit
 from cluster.api.errors import ApiError, error_body
+from cluster.headers.addressee import SERVER
 
 HEAD_SECONDS = 10.0
 MAX_HEAD_BYTES = 256 << 10  # before it is complete; whole ones have their limit in `middleware`
@@ -40,9 +40,9 @@ class Connection(UnreadLimit):
     connection is closed.
 
     Between two requests uvicorn's own limit applies (`keep_alive_timeout_s`), and after a head the
-    application's limits. A request that HAProxy means for another process gets no answer, see
-    `cluster.addressee`. If more than `max_waiting` connections have no complete request, the
-    oldest is closed: more would cost time and memory, and in the end the process would have no
+    application's limits. A request that HAProxy means for another process gets no answer
+    (`cluster.headers.addressee`). If more than `max_waiting` connections have no complete request,
+    the oldest is closed: more would cost time and memory, and in the end the process would have no
     files left.
     """
 

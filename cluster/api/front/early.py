@@ -13,7 +13,7 @@ from cluster.api.edge.proxied import ProxyEdge
 from cluster.api.errors import as_api_error, error_response
 from cluster.api.front.one_a_turn import OneATurn
 from cluster.api.service import Service
-from cluster.full_queue import PATHS, REFUSED, num_refused, room_headers
+from cluster.headers.full_queue import PATHS, REFUSED, num_refused, room_headers
 from cluster.metrics.counters import OTHER, Counters
 from engine.errors import Overloaded
 

@@ -11,8 +11,8 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY, SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 from ray.serve.exceptions import RayServeException
 
-from cluster.addressee import server_name
 from cluster.api.edge.hosts import check_open
+from cluster.headers.addressee import server_name
 
 # Environment variables, as in cluster/ingress/haproxy.py, which imports none of ours.
 HOST = "SQUADRON_HTTP_HOST"

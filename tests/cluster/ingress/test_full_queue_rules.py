@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from cluster.api.errors import ApiError, error_body
-from cluster.full_queue import PATHS, REFUSED, ROOM, WAIT
+from cluster.headers.full_queue import PATHS, REFUSED, ROOM, WAIT
 from cluster.ingress.full_queue_rules import FULL
 from cluster.sockets import LOOPBACK
 from tests.cluster.api.scripted import listening

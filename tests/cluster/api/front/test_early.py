@@ -14,7 +14,7 @@ from cluster.api.front.gateway_connection import GatewayConnection
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.model import Model
 from cluster.api.options import HttpOptions
-from cluster.full_queue import ROOM, WAIT, room_headers
+from cluster.headers.full_queue import ROOM, WAIT, room_headers
 from cluster.metrics.counters import Counters
 from engine.admission.queue_limits import Room
 from tests.cluster.api.scripted import MODEL, ScriptedService, listening

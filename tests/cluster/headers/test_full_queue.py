@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.full_queue import ANY_ROOM, ROOM, WAIT, num_refused, room_headers
+from cluster.headers.full_queue import ANY_ROOM, ROOM, WAIT, num_refused, room_headers
 from engine.admission.queue_limits import Room
 
 

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cluster.addressee import SERVER, server_name
 from cluster.api.edge.connection import Connection
+from cluster.headers.addressee import SERVER, server_name
 from cluster.ingress.closing import ask
 from cluster.ingress.environment import BUFFER_BYTES
 from tests.cluster.api.scripted import listening
