@@ -78,7 +78,7 @@ HISTOGRAMS = _of_kind(
         "vllm:e2e_request_latency_seconds": "Time from a request's arrival at a gateway to its end",
         "vllm:request_queue_time_seconds": "Time of a request before it was first scheduled",
         "vllm:request_prefill_time_seconds": "Time of a request from its first scheduling to its first token",
-        "vllm:request_decode_time_seconds": "From a request's first token to its last, without preemption or recovery",
+        "vllm:request_decode_time_seconds": "Time of a request from first to last token, without interruptions",
         "vllm:request_inference_time_seconds": "Time of a request after the queue",
         "vllm:iteration_tokens_total": "Tokens computed in a step",
         "vllm:request_prompt_tokens": "Prompt tokens of a request",
