@@ -58,9 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.add_options(commands.add_parser("bench", help="measure latency and throughput of an engine or a server"))
     chaos.add_options(
-        commands.add_parser(
-            "chaos", help="check that a staging cluster loses, doubles or changes no stream under faults"
-        )
+        commands.add_parser("chaos", help="check that faults on a staging cluster lose, repeat or change no stream")
     )
     checkpoint_command.add_options(
         commands.add_parser("checkpoint", help="verify a checkpoint's files, or write the manifest for it")

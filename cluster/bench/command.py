@@ -23,7 +23,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_latency(benchmarks.add_parser("latency", help="one batch at a time, in this process or on Ray"))
     _add_throughput(benchmarks.add_parser("throughput", help="many requests at once, in this process or on Ray"))
     _add_serve(
-        benchmarks.add_parser("serve", help="requests to a server, arriving at a given rate whether it keeps up or not")
+        benchmarks.add_parser(
+            "serve", help="requests to a server, sent at a given rate whether the server keeps up or not"
+        )
     )
 
 
@@ -54,7 +56,7 @@ def _add_latency(parser: argparse.ArgumentParser) -> None:
         type=count_or_none,
         default=3,
         metavar="N",
-        help="untimed batches before them (default: 3)",
+        help="untimed batches before the timed ones (default: 3)",
     )
     _add_model(parser)
 
@@ -84,7 +86,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="METRIC:MS",
-        help="limits in ms that a good request keeps, of ttft, tpot and e2el; for example ttft:200 tpot:50",
+        help="limits in ms within which a request counts as good, on ttft, tpot and e2el; for example ttft:200 tpot:50",
     )
     group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="0 is greedy (default: 0)")
     group.add_argument(

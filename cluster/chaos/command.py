@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the requests (default: 0)")
     parser.add_argument(
-        "--fault-command", metavar="COMMAND", help="shell command that delivers a fault; exit status 0 if it did"
+        "--fault-command", metavar="COMMAND", help="shell command that causes a fault; exit status 0 if it did"
     )
     parser.add_argument("--faults", type=_count, default=3, metavar="N", help="faults by --fault-command (default: 3)")
     parser.add_argument(
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=300.0,
         metavar="S",
-        help="seconds to send requests for, while you deliver faults; with --fault-command: at most (default: 300)",
+        help="seconds to send requests for, while you cause faults; with --fault-command a maximum (default: 300)",
     )
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="JSON file to write figures and every stream's hash to"

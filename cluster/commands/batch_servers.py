@@ -1,4 +1,4 @@
-"""The server that answers a batch: a running one, or one for it alone."""
+"""Selects the server that answers a batch: a running one, or one started for this batch alone."""
 
 import argparse
 import contextlib
@@ -17,14 +17,22 @@ UNLIMITED = {"max_num_queued_reqs": 0, "max_num_queued_tokens": 0}  # all wait f
 
 
 def add_servers(parser: argparse.ArgumentParser) -> None:
-    """Options that select the server, and those of the engine of a model that is to be served."""
+    """Options that select the server, and the engine options of a server started for the batch."""
     group = parser.add_argument_group("server, one of")
-    group.add_argument("--model", metavar="MODEL", help=f"{MODEL_HELP}; served for this batch alone")
-    group.add_argument("--base-url", "--url", type=base_url, metavar="URL", help="the URL of a server, as by HTTP")
-    group.add_argument("--ray-address", metavar="ADDRESS", help="the Ray cluster of a server, as by its handle")
+    group.add_argument("--model", metavar="MODEL", help=f"{MODEL_HELP}; served for this batch only")
+    group.add_argument(
+        "--base-url",
+        "--url",
+        type=base_url,
+        metavar="URL",
+        help="send the requests over HTTP to the server at this URL",
+    )
+    group.add_argument(
+        "--ray-address", metavar="ADDRESS", help="send the requests by handle to the server on this Ray cluster"
+    )
     add_api_key(group)
     group.add_argument("--api-key-file", metavar="FILE", help="file that holds the API key")
-    group.add_argument("--config", metavar="FILE", help="a YAML file of options of the engine")
+    group.add_argument("--config", metavar="FILE", help="a YAML file of engine options")
 
 
 def check_servers(options: argparse.Namespace) -> None:
@@ -36,7 +44,7 @@ def check_servers(options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def door_to(options: argparse.Namespace) -> Iterator[Any]:
-    """To whom the requests go, with a Ray cluster that sends them."""
+    """The server that the requests go to, and a Ray cluster that sends them."""
     doors: Any = importlib.import_module("cluster.batch.doors")
     if options.base_url is not None:
         with ray_cluster():

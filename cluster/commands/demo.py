@@ -1,5 +1,5 @@
-"""`squadron demo`: serves the demo checkpoint on four Ray workers of this machine, asks a question,
-prints the answer and how to ask more.
+"""`squadron demo`: serves the demo checkpoint on four Ray workers of this machine, asks it a
+question, and prints the answer and how to ask more.
 """
 
 import argparse

@@ -12,11 +12,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
     group = parser.add_argument_group("request")
     group.add_argument(
-        "--prompt", action="append", required=True, metavar="TEXT", help="what to answer; may be given several times"
+        "--prompt",
+        action="append",
+        required=True,
+        metavar="TEXT",
+        help="a prompt to answer; may be given several times",
     )
-    group.add_argument(
-        "--raw", action="store_true", help="continue the text as it is, instead of answering it in a chat"
-    )
+    group.add_argument("--raw", action="store_true", help="continue the text itself, without a chat template")
     group.add_argument("--max-tokens", type=int, default=256, metavar="N", help="most tokens per answer (default: 256)")
     group.add_argument("--temperature", type=float, default=0.0, metavar="X", help="0 is greedy (default: 0)")
     add_model(parser)

@@ -20,10 +20,10 @@ from engine.sizes import Size, parse_size
 # The help text of each field; `model` is the positional argument, and `source` no option.
 DESCRIPTIONS = {
     "revision": "branch, tag or commit of a model of the hub; default: main",
-    "download_dir": "folder that models are fetched to, on each node; default: the hub's cache, or ~/.cache/squadron",
-    "served_model_name": "the model name that clients use; default: the folder's name, or the name as it was given",
+    "download_dir": "folder on each node that models are downloaded to; default: the hub's cache, or ~/.cache/squadron",
+    "served_model_name": "the model name that clients use; default: the folder's name, or MODEL as given",
     "tokenizer": "the folder that holds tokenizer.json; default: the model's",
-    "generation_config": "auto: what requests leave out is as the model's generation_config.json says; vllm: it is not",
+    "generation_config": "auto: sampling defaults from the model's generation_config.json; vllm: ignore those",
     "dtype": "type of weights, activations and cache; auto: the checkpoint's",
     "quantization": "quantize weights when loaded (embeddings and the head: int8); fp8: GPUs only, rounds inputs too",
     "load_format": "dummy: random weights, for performance work",
@@ -32,19 +32,19 @@ DESCRIPTIONS = {
     "exact": "a request's results do not depend on other requests; --no-exact: use cuBLAS on GPUs",
     "kv_cache_dtype": "type of the cache; auto: that of the weights; fp8_e4m3: half of bfloat16's size, on GPUs",
     "enforce_eager": "launch each kernel of a decode step instead of replaying CUDA graphs (on the CPU: tapes)",
-    "enable_lora": "let requests have low-rank adapters (CPU only)",
+    "enable_lora": "let requests use low-rank adapters (CPU only)",
     "max_loras": "most different adapters per step",
     "max_lora_rank": "highest rank of an adapter, up to 256",
-    "max_cpu_loras": "adapters that a rank keeps in memory; default: max_loras",
+    "max_cpu_loras": "number of adapters that a rank keeps in memory; default: max_loras",
     "seed": "seed of dummy weights, and of offline requests without a seed",
-    "tensor_parallel_size": "ranks that share each layer",
-    "pipeline_parallel_size": "stages that the layers are divided over",
+    "tensor_parallel_size": "number of ranks that share each layer",
+    "pipeline_parallel_size": "number of stages that the layers are divided into",
     "distributed_executor_backend": "auto: in this process for one rank, else Ray actors",
     "max_model_len": "context length in tokens, which the cache must hold; default: the model's",
     "block_size": "tokens per cache block",
     "gpu_memory_utilization": "share of a GPU's memory to use",
     "kv_cache_memory_bytes": "cache per rank; default: the rest of the GPU; on CPU its share of 1 GiB, or one sequence",
-    "num_gpu_blocks_override": "cache blocks per rank, instead of as many as fit",
+    "num_gpu_blocks_override": "number of cache blocks per rank; default: as many as fit",
     "num_threads": "threads per rank on CPU; default: its share of the node's cores",
     "swap_space": "GiB of host memory per rank for preempted requests",
     "enable_prefix_caching": "share cache blocks of equal prefixes among requests",
@@ -54,13 +54,13 @@ DESCRIPTIONS = {
     "scheduling_policy": "order in which requests are served",
     "watermark": "share of the blocks kept free when a request is admitted",
     "max_num_queued_reqs": "most waiting requests; further ones get 503; default: max_num_seqs; 0: no limit",
-    "max_num_queued_tokens": "most tokens of waiting requests' prompts; default: as many as the cache has; 0: no limit",
-    "pooling_type": "embeddings: of the last token, or the mean; auto: the model's modules.json, else the last token",
+    "max_num_queued_tokens": "most prompt tokens of waiting requests; default: as many as the cache holds; 0: no limit",
+    "pooling_type": "embeddings: the last token's state or the mean; auto: the model's modules.json, else the last",
     "pooling_normalize": "scale embeddings to length 1; default: as the model's modules.json says, else yes",
     "max_restarts": "consecutive failed restarts of workers before the engine gives up",
-    "num_spare_workers": "warm processes per node that wait to replace a lost worker (CPU only)",
+    "num_spare_workers": "number of warm processes per node that wait to replace a lost worker (CPU only)",
     "elastic": "continue with fewer tensor-parallel ranks if a lost node is not replaced within 20 seconds",
-    "log_stats": "log a line of figures every ten seconds",
+    "log_stats": "log a line of statistics every ten seconds",
 }
 MODEL_HELP = "a folder in Hugging Face layout; ORGANISATION/MODEL of the Hugging Face hub; or s3://..., gs://..."
 _READS_SIZE = get_args(Size)[1]
@@ -134,7 +134,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def fetched_config(**values: Any) -> EngineConfig:
-    """With the model on this node. Raises InvalidConfig."""
+    """The configuration, with the model fetched to this node. Raises InvalidConfig."""
     return fetched(EngineConfig.create(**values))
 
 

@@ -1,4 +1,4 @@
-"""`squadron plan`: what a configuration needs, or why it is impossible."""
+"""`squadron plan`: prints the resources that a configuration needs, or why it is impossible."""
 
 import argparse
 

@@ -1,6 +1,4 @@
-"""`squadron run-batch`: answers to a file of requests, of a running server or a model of its
-own.
-"""
+"""`squadron run-batch`: answers a file of requests with a running server or a model of its own."""
 
 import argparse
 import importlib
@@ -17,21 +15,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
     group = parser.add_argument_group("batch")
     group.add_argument(
-        "-i", "--input-file", required=True, metavar="FILE", help="requests, one JSON object a line; a path or s3://..."
+        "-i",
+        "--input-file",
+        required=True,
+        metavar="FILE",
+        help="requests, one JSON object per line; a path or s3://...",
     )
     group.add_argument("-o", "--output-file", required=True, metavar="FILE", help="the answers, in the same order")
     group.add_argument(
         "--output-tmp-dir",
         metavar="DIR",
-        help="folder of the answers so far, where a run that was killed goes on (default: FILE.parts)",
+        help="folder for partial answers, from which a killed run continues (default: FILE.parts)",
     )
-    group.add_argument("--concurrency", type=int, default=64, metavar="N", help="lines answered at once (default: 64)")
+    group.add_argument(
+        "--concurrency", type=int, default=64, metavar="N", help="number of lines answered at once (default: 64)"
+    )
     group.add_argument(
         "--patience",
         type=float,
         default=600.0,
         metavar="S",
-        help="seconds without any answer, after which the run ends; start it again to go on (default: 600)",
+        help="the run ends after this many seconds without an answer; run it again to continue (default: 600)",
     )
     add_servers(parser)
     add_engine_options(parser)

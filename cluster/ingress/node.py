@@ -22,7 +22,7 @@ ADDRESS = "NODE_IP"  # the variable that `ray start --node-ip-address` is given,
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m cluster.ingress.node", description=__doc__)
     parser.add_argument(
-        "--ingress", choices=("auto", "haproxy", "proxy"), default="auto", help="as of squadron serve (default: auto)"
+        "--ingress", choices=("auto", "haproxy", "proxy"), default="auto", help="see squadron serve (default: auto)"
     )
     wish = parser.parse_args().ingress
     reason = "--ingress proxy" if wish == "proxy" else ""

@@ -28,10 +28,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, run, text in (
         ("verify", _verify, f"read all files and compare them with {MANIFEST_FILE}; exit status 2 if they differ"),
-        ("manifest", _make, f"write {MANIFEST_FILE}, with which every later start verifies what it loads"),
+        ("manifest", _make, f"write {MANIFEST_FILE}, which every later start verifies the loaded files against"),
     ):
         action = actions.add_parser(name, help=text, description=text)
-        action.add_argument("model", metavar="MODEL", help="a folder in Hugging Face layout, or a name, as for serve")
+        action.add_argument(
+            "model", metavar="MODEL", help="a folder in Hugging Face layout or a model name, as for squadron serve"
+        )
         action.set_defaults(run=run)
 
 

@@ -11,7 +11,7 @@ from cluster.progress import progress
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder to write to")
-    parser.add_argument("--like", choices=SHAPES, required=True, help="the model whose shape it has")
+    parser.add_argument("--like", choices=SHAPES, required=True, help="the model whose shape to use")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the weights (default: 0)")
 
 

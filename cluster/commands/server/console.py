@@ -1,5 +1,5 @@
-"""Prints what engines report on the console of `squadron serve`: lost ranks, and requests that
-caused a loss.
+"""Prints on the console of `squadron serve` the events that engines report: lost ranks, and
+requests that caused a loss.
 """
 
 import contextlib

@@ -17,7 +17,7 @@ from engine.config import EngineConfig
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What to start with; `config` has as many threads as leave room for HTTP."""
+    """The checked configuration of a start; `config.num_threads` leaves cores for HTTP."""
 
     config: EngineConfig
     api_keys: tuple[str, ...]
@@ -25,8 +25,9 @@ class Start:
 
 
 def prepare(config: EngineConfig, server: ServerOptions) -> Start:
-    """Prints how the cores are divided, if they are. A model that is to be fetched is, last of all.
-    Takes the API key out of the environment, which Ray's processes inherit. Raises InvalidConfig.
+    """Checks everything and fetches the model last, unless each node does. Prints how the cores are
+    divided, if they are. Takes the API key out of the environment, which Ray's processes inherit.
+    Raises InvalidConfig.
     """
     config, plan = planned(config)
     embedding_of(config)
@@ -48,7 +49,9 @@ def prepare(config: EngineConfig, server: ServerOptions) -> Start:
 
 
 def _leave_room(config: EngineConfig, plan: Plan, server: ServerOptions) -> EngineConfig:
-    """The configuration with as many threads as leave room for HTTP, and a line about it."""
+    """The configuration with a number of threads that leaves cores for HTTP; prints a line about
+    it.
+    """
     weight_bytes = config.world_size * plan.weight_bytes
     room = divide(config, weight_bytes, num_engines=server.num_engines, num_gateways=server.num_gateways)
     print(room, flush=True)

@@ -32,25 +32,25 @@ class ServerOptions(BaseModel):
     api_key: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
         (),
         description="key that clients must send; may be given several times. Other users of the machine can see it: "
-        f"prefer the file or the environment variable {API_KEY_VARIABLE} (default: none is needed, on loopback only)",
+        f"prefer the file or the environment variable {API_KEY_VARIABLE} (default: no key; on loopback only)",
     )
     api_key_file: str | None = Field(
         None,
-        description="file of API keys, read again when it changes: one per line, # begins a comment; or .yaml, .yml, "
-        ".json with the limits of each",
+        description="file of API keys, read again when it changes: one key per line, # begins a comment; or .yaml, "
+        ".yml, .json with the limits of each key",
     )
     insecure_no_key: bool = Field(
-        False, description="serve on an address that other machines reach, and let everybody in without a key"
+        False, description="allow requests without a key on an address that other machines reach"
     )
     ssl_certfile: str | None = Field(
         None,
-        description="PEM file of a certificate, and those that lead to its authority: listen by TLS; read again when "
+        description="PEM file of a certificate and its intermediate certificates: listen with TLS; read again when "
         "it changes",
     )
-    ssl_keyfile: str | None = Field(None, description="PEM file of its key (default: it is in the same file)")
+    ssl_keyfile: str | None = Field(None, description="PEM file of the certificate's key (default: the same file)")
     allowed_hosts: Annotated[tuple[str, ...] | None, BeforeValidator(_at_commas)] = Field(
         None,
-        description="host names that the server answers to, without ports; *.NAME: its subdomains, *: any "
+        description="host names that the server answers to, without ports; *.NAME: all subdomains of NAME, *: any "
         "(default: loopback's names if --host is loopback, else any)",
     )
     allowed_origins: Annotated[tuple[str, ...], BeforeValidator(_at_commas)] = Field(
@@ -58,78 +58,80 @@ class ServerOptions(BaseModel):
         description="origins of web pages that may send requests from a browser, such as https://chat.example.com; "
         "*: any (default: none)",
     )
-    num_engines: int = Field(1, ge=1, description="engine replicas (default: 1)")
-    num_gateways: int = Field(1, ge=1, description="gateway replicas (default: 1)")
+    num_engines: int = Field(1, ge=1, description="number of engine replicas (default: 1)")
+    num_gateways: int = Field(1, ge=1, description="number of gateway replicas (default: 1)")
     max_attempts: int = Field(
-        3, ge=1, description="consecutive losses of engine replicas before a request fails (default: 3)"
+        3, ge=1, description="a request fails after this many consecutive losses of engine replicas (default: 3)"
     )
     patience: float = Field(
         300,
         gt=0,
-        description="seconds that a request waits for an engine replica that can continue it, then 503 (default: 300)",
+        description="seconds that a request waits for an engine replica before it gets 503 (default: 300)",
     )
     max_queue_seconds: float = Field(
         10,
         ge=0,
-        description="refuse a request that would wait for longer, by the rate at which requests end; 0: none "
-        "(default: 10)",
+        description="reject a request that would wait longer, as estimated from the rate at which requests end; "
+        "0: no limit (default: 10)",
     )
     stream_resume: bool = Field(
-        False, description="give events ids, with which a client can resume a broken stream, from any gateway"
+        False, description="give events ids with which a client can resume a broken stream on any gateway"
     )
     stored_response_seconds: float = Field(
         3600,
         ge=0,
         le=30 * 86_400,
-        description="store a response of /v1/responses for so long, so that another can go on from it; 0: none "
-        "(default: 3600)",
+        description="seconds for which a response of /v1/responses is stored, so that others can continue it; "
+        "0: not stored (default: 3600)",
     )
     strict_fields: bool = Field(
-        False, description="reject requests with unknown fields; default: ignore the fields, and say so in the answer"
+        False, description="reject requests with unknown fields; default: ignore them, with a warning in the answer"
     )
     files_path: str | None = Field(
         None,
-        description="folder for /v1/files and /v1/batches, on every node the same: a path or s3://bucket/folder "
-        "(default: there are no such routes)",
+        description="folder for /v1/files and /v1/batches, the same on every node: a path or s3://bucket/folder "
+        "(default: none, and these routes do not exist)",
     )
     lora_modules: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
         (),
-        description="adapters in PEFT's layout that requests may name as their model, with --enable-lora: the name and "
-        "the folder of each (default: none)",
+        description="adapters in PEFT's layout that requests may name as their model (needs --enable-lora): name and "
+        "folder of each (default: none)",
     )
     lora_roots: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
         (),
-        description="folders below which /v1/load_lora_adapter may load adapters, on every node the same "
-        "(default: none, and there is no such route)",
+        description="folders below which /v1/load_lora_adapter may load adapters, the same on every node "
+        "(default: none, and the route does not exist)",
     )
     otlp_traces_endpoint: str | None = Field(
         None,
         description="URL that OpenTelemetry spans of requests are sent to, by OTLP over HTTP, such as "
-        "http://127.0.0.1:4318/v1/traces (default: none are made)",
+        "http://127.0.0.1:4318/v1/traces (default: no spans)",
     )
     collect_detailed_traces: Literal["all"] | None = Field(
-        None, description="all: also a span for each of a request's last 64 steps (default: only for its phases)"
+        None, description="all: also a span for each of a request's last 64 steps (default: spans of its phases only)"
     )
     log_format: LogFormat = Field(
-        "text", description="json: each line of the gateways', engines' and Serve's logs is an object (default: text)"
+        "text",
+        description="json: write each line of the gateways', engines' and Serve's logs as an object (default: text)",
     )
     enable_log_requests: bool = Field(
         False, description="log a line for each request that ends: status, tokens, times; never its text"
     )
     ingress: Wish = Field(
         DEFAULT_WISH,
-        description="what listens: haproxy, Serve's own proxy (proxy; slower), or haproxy if it can be had (auto) "
-        f"(default: {DEFAULT_WISH})",
+        description="the program that listens: haproxy, Serve's own proxy (proxy; slower), or haproxy if available "
+        f"(auto) (default: {DEFAULT_WISH})",
     )
     open_metrics: bool = Field(
-        False, description="let everybody read /metrics; default: with an API key, or without keys from this machine"
+        False,
+        description="let everybody read /metrics; default: only with a key, or if there are none, from this machine",
     )
     ray_address: str | None = Field(
         None, description="address of a running Ray cluster; default: start one on this machine"
     )
     log_dir: Path | None = Field(
         None,
-        description="folder to keep the logs of the started cluster in; default: a new folder of /tmp, after a "
+        description="folder to which the started cluster's logs are copied; default: a new folder of /tmp, after a "
         "failure only",
     )
 
