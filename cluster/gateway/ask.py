@@ -1,4 +1,4 @@
-"""Requests of the HTTP API that come by handle, as the lines of batches do."""
+"""Requests of the HTTP API that come by handle, such as the lines of batches."""
 
 from starlette.types import ASGIApp
 
@@ -17,8 +17,8 @@ NOBODY = Key("batch", b"", cache_namespace="batch")
 
 
 def as_batch(key: Key | None) -> Key:
-    """A key's requests that no client waits for: without limits, of low priority, with the cached
-    prefixes of the key.
+    """The key of requests that no client waits for: without limits, of low priority, and with the
+    cached prefixes of `key`.
     """
     own = key or NOBODY
     return Key(
@@ -31,7 +31,7 @@ def as_batch(key: Key | None) -> Key:
 
 
 async def ask(app: ASGIApp, url: str, body: bytes, keys: KeyRing, name: str | None) -> Answer:
-    """What the application answers to a POST of JSON, as a request of the key of that name."""
+    """The application's answer to a POST of JSON, for the API key of that name."""
     key = None if name is None else keys.named(name)
     if name is not None and key is None:
         gone = ApiError(401, f"There is no API key {name!r} any more", code="invalid_api_key")

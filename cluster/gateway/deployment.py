@@ -59,8 +59,8 @@ class GatewayDeployment:
                 yield event
 
     async def ask(self, url: str, body: bytes, key: str | None = None) -> Answer:
-        """What the HTTP API answers to a POST of JSON for which nobody waits, of the API key of
-        that name: a line of a batch.
+        """The HTTP API's answer to a POST of JSON that no client waits for (a line of a batch), for
+        the API key of that name.
         """
         return await self._parts.http.ask(url, body, key)
 
@@ -77,7 +77,7 @@ class GatewayDeployment:
         self._parts.served.gateway.abort(request_id)
 
     async def why_here(self, request_id: str) -> dict[str, float] | None:
-        """What this gateway knows, and none asks on."""
+        """This gateway's own answer; other gateways are not asked."""
         return await self._parts.served.gateway.why_here(request_id)
 
     async def look_for_adapters_here(self) -> None:
@@ -86,5 +86,5 @@ class GatewayDeployment:
             await self._parts.served.loading.look()
 
     async def exchange_here(self, ledger: Ledger) -> Ledger:
-        """What this gateway knows of all figures, for what another one does."""
+        """Takes another gateway's figures, and returns this one's."""
         return self._parts.served.gateway.monitoring.exchange(ledger)

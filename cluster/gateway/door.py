@@ -1,9 +1,9 @@
-"""Whether a gateway takes more requests, which it must know without asking an engine: refusals are
-quick and cheap, and most of what comes in an overload is refused.
+"""Decides whether a gateway takes more requests. The gateway must know this without asking an
+engine: in an overload it rejects most requests, so rejections must be quick and cheap.
 
-What waits is known from the engines' reports, a fifth of a second old, and from the gateway's own
-requests that have had no token yet; the larger count is used. With several gateways both may be too
-low for a moment: an engine that is full hands the request back, and its gateway keeps it.
+Two counts of waiting requests are known: that of the engines' reports, a fifth of a second old, and
+the gateway's own requests without a token. The larger one is used. With several gateways both may
+be too low for a moment: a full engine hands the request back, and its gateway keeps it.
 """
 
 import math
@@ -142,8 +142,9 @@ class Door:
 
 
 class _DrainRate:
-    """Requests that end in a second while others wait, over the last ten seconds or so in which any
-    did: an idle engine's rate is not what it could do. Measured again when replicas come and go.
+    """Requests per second that end while others wait, averaged over the last ten seconds or so in
+    which any waited: an idle engine's rate would be below what it can do. Measured again when
+    replicas come and go.
     """
 
     def __init__(self) -> None:

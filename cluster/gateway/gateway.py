@@ -101,7 +101,7 @@ class Gateway:
                 journal.abort()
 
     async def health(self) -> list[str]:
-        """What is wrong, a line each; nothing if requests can be taken."""
+        """One line per problem; empty if requests can be taken."""
         if self._journals.is_draining:
             return ["the server is shutting down"]
         reports = self._connections.reports()
@@ -110,15 +110,15 @@ class Gateway:
         return [f"{report.replica}: {report.problem}" for report in reports] or ["no engine replica is there"]
 
     async def deep_health(self) -> list[str]:
-        """As `health`, having had every replica generate a token."""
+        """As `health`, after every replica has generated a token."""
         return await self.health() or await self._engines.probe()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it beside, until it ends or the gateway is closed."""
+        """Run it in the background, until it ends or the gateway is closed."""
         self._connections.spawn(work)
 
     async def try_adapter(self, adapter: Adapter) -> list[str]:
-        """Have every replica generate a token with it; what went wrong, a line each."""
+        """Have every replica generate a token with the adapter; returns one line per failure."""
         return await self._engines.probe(adapter)
 
     async def engines(self) -> list[dict[str, Any]]:
@@ -126,18 +126,18 @@ class Gateway:
         return self._connections.conditions()
 
     async def metrics(self) -> bytes:
-        """What operators' monitoring reads; see `Monitoring`."""
+        """All metrics, for operators' monitoring; see `Monitoring`."""
         return self.monitoring.text()
 
     async def trace(self) -> dict[str, Any]:
-        """The last steps of every replica, each a process of the trace."""
+        """The last steps of every replica; each replica is a process of the trace."""
         traces = await self._engines.ask("trace")
         events = [event | {"pid": pid} for pid, trace in enumerate(traces) for event in trace["traceEvents"]]
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
     async def why(self, request_id: str) -> dict[str, float] | None:
-        """Seconds by phase, those before the last attempt as "earlier attempts"; None for one that
-        is not known (any more).
+        """Seconds by phase, with those before the last attempt as "earlier attempts"; None if the
+        request is unknown or forgotten.
         """
         asked = self._journals.history.find(request_id)
         answers: list[dict[str, float] | None] = await self._engines.ask("why", asked.own_id) if asked else []

@@ -41,7 +41,7 @@ class Parts(NamedTuple):
 
 
 async def start_parts(engines: DeploymentHandle[Any], owner: Owner, options: GatewayOptions) -> Parts:
-    """Wait for an engine, and take requests from then on. Raises as `Http.check`."""
+    """Wait for an engine, and accept requests from then on. Raises as `Http.check`."""
     process = enter_replica()
     http = Http(options.http, options.patience)
     await http.check()

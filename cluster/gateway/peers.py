@@ -1,4 +1,4 @@
-"""One of several gateways of an application: asked anything, it also asks the others."""
+"""One of several gateways of an application. To answer a question, it also asks the others."""
 
 import functools
 from typing import Any
@@ -16,7 +16,9 @@ from cluster.serve_status import running_replicas
 
 
 class PeerGateway(Gateway):
-    """Answers for all of them; their deployment has a method for each question, `..._here`."""
+    """Answers questions for all gateways; their deployment has a method `..._here` for each
+    question.
+    """
 
     async def abort_anywhere(self, request_id: str) -> None:
         """End the request on whichever gateway it is."""

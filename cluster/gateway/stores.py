@@ -12,7 +12,7 @@ from cluster.gateway.streams.stream_store import StreamStoreClient
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """None for what the configuration leaves out."""
+    """The configured stores; None for those that the configuration does not enable."""
 
     streams: StreamStoreClient | None
     responses: ResponseStoreClient | None
@@ -29,7 +29,9 @@ class Stores:
 
 
 def _open_batches(files_path: str | None, app_name: str) -> Batches | None:
-    """What keeps files and has batches run; imported only if it is used."""
+    """The store of files and batches, which also runs batches; its modules are imported only if it
+    is used.
+    """
     if files_path is None:
         return None
     batches: Any = importlib.import_module("cluster.batch.batches")

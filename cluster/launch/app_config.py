@@ -81,8 +81,8 @@ class AppConfig(BaseModel):
         )
 
     def check(self) -> KeyRing:
-        """The API keys. Raises InvalidConfig for keys, hosts, origins or an endpoint that cannot
-        be, and for packages that are missing.
+        """The API keys. Raises InvalidConfig for invalid keys, hosts, origins or endpoint, and for
+        missing packages.
         """
         api_keys = KeyRing(self.api_keys, self.api_key_file)
         if api_keys and self.insecure_no_key:

@@ -1,4 +1,4 @@
-"""Finds our packages, and checks that all are of one folder."""
+"""Finds our packages, and checks that all come from one folder."""
 
 import importlib.util
 from pathlib import Path
@@ -11,7 +11,7 @@ PACKAGES = ("engine", "parallel", "ops", "cluster")
 
 def check_packages() -> None:
     """Raises InvalidConfig unless `engine`, `parallel`, `ops` and `cluster` are all ours: other
-    packages may have these common names.
+    packages may have the same common names.
     """
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
@@ -21,16 +21,14 @@ def check_packages() -> None:
 
 
 def check_batch_packages(wish: str) -> None:
-    """Raises InvalidConfig if what files of requests need is not installed."""
+    """Raises InvalidConfig if the packages for batches are not installed."""
     for package in ("pandas", "pyarrow", "python_multipart"):
         if importlib.util.find_spec(package) is None:
             raise InvalidConfig(f"{wish} needs the package {package}: pip install 'squadron-serve[batch]'")
 
 
 def check_files_path(place: str) -> None:
-    """Raises InvalidConfig if it is neither a path from the root on nor a URI, or if a package is
-    missing.
-    """
+    """Raises InvalidConfig unless the path is absolute or a URI, and all packages are installed."""
     if not place.startswith("/") and "://" not in place:
         raise InvalidConfig(f"files_path={place!r} must begin with /, or be a URI such as s3://bucket/folder")
     check_batch_packages("files_path")

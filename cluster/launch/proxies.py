@@ -38,7 +38,7 @@ class Proxies:
             self._call(_is_closed, MEET_SECONDS)  # the call connects this process to theirs
 
     def close(self) -> None:
-        """Let them answer requests on their way with 503, and close the port and every connection;
+        """Have them answer requests in transit with 503, and close the port and every connection;
         returns when they have.
         """
         if len(self._call(_close)) < len(self._actors):  # another one has taken its place

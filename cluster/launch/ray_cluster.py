@@ -25,8 +25,8 @@ class RayCluster:
     processes: RayProcesses | None  # Ray's own processes; None if the cluster was running before
 
     def wait(self) -> None:
-        """Wait until it is lost, then raise ClusterLost; wait forever if the cluster was running
-        before.
+        """Wait until the cluster is lost, then raise ClusterLost; if the cluster was already
+        running before, wait forever.
         """
         if self.processes is None:
             threading.Event().wait()

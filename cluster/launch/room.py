@@ -1,8 +1,9 @@
-"""Which of this machine's cores the engines compute on, and which they leave to HTTP.
+"""Decides which of this machine's cores the engines compute on, and which they leave to HTTP.
 
-A step of the engine ends when the slowest of its threads does: one that shares its core with a
-gateway holds up the others. With a small model answering over HTTP takes as much processor time as
-the model, and cores of its own; with a large one it takes next to none, and every core computes.
+A step of the engine ends when its slowest thread does: a thread that shares its core with a gateway
+delays the others. With a small model, answering over HTTP takes as much processor time as the
+model, and gets cores of its own. With a large model it takes next to none, and the engines use
+every core.
 """
 
 from dataclasses import dataclass
@@ -36,10 +37,10 @@ class Room:
 
 
 def divide(config: EngineConfig, weight_bytes: int, *, num_engines: int, num_gateways: int) -> Room:
-    """The cores that this process may use, divided between HTTP and the ranks of all engines as
-    their parts of a token's work are; `weight_bytes`: of all ranks of an engine.
+    """Divide the cores that this process may use between HTTP and the ranks of all engines, in
+    proportion to their parts of a token's work; `weight_bytes`: of all ranks of an engine.
 
-    What the configuration says of threads is kept.
+    A number of threads in the configuration is kept.
     """
     num_cores, num_ranks = usable_cores(), num_engines * config.world_size
     if config.num_threads is not None:

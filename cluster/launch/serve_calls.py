@@ -19,7 +19,7 @@ _OUR_EXCEPTION = re.compile(r"[\w.]+\.(InvalidConfig|WorkerLost): ")
 
 
 def start_serve(ingress: Ingress, port: int, log_format: LogFormat) -> None:
-    """Start Serve and what listens. Raises InvalidConfig."""
+    """Start Serve and its ingress. Raises InvalidConfig."""
     # It would warn about every answer that takes a tenth of a second.
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     try:
@@ -35,7 +35,7 @@ def start_serve(ingress: Ingress, port: int, log_format: LogFormat) -> None:
 
 
 def start_serve_alone() -> None:
-    """Start Serve; nothing listens."""
+    """Start Serve without an ingress."""
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     serve.start(proxy_location="Disabled", logging_config=serve_logging("text"))
 

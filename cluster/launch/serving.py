@@ -48,8 +48,8 @@ def serving(
 ) -> Iterator[Serving]:
     """The application on host:port, ready, for as long as the context lasts; raises InvalidConfig
     if it does not start. `ends_serve`: stop Serve too, on a cluster that outlives the application,
-    so that the next one may listen elsewhere. `ingress`: what listens, by TLS if there is a
-    `certificate`. `log_format`: of Serve's own logs.
+    so that the next one may listen elsewhere. `ingress`: the program that listens, with TLS if
+    there is a `certificate`. `log_format`: of Serve's own logs.
     """
     check_serve_is_down()
     with listening(ingress, host, certificate) as chosen:

@@ -1,7 +1,7 @@
 """Adapters that are loaded and unloaded while the server runs.
 
-Requests carry their adapter, and a rank reads those that it lacks. So an unloaded one stays with
-the requests that have it, and a process that starts later needs to be told nothing.
+A request carries its adapter, and a rank reads an adapter that it lacks. So requests keep an
+adapter that was unloaded, and a process that starts later needs no message.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""Where gateways find which adapters were loaded and unloaded: in Ray's own store on the head,
-which outlives each of them.
+"""Stores which adapters were loaded and unloaded, for all gateways: in Ray's own store on the head
+node, which outlives each gateway.
 """
 
 import asyncio
@@ -21,7 +21,9 @@ RETRY_AFTER = 5.0  # seconds
 
 
 class AdapterStore(Protocol):
-    """What was done last to each name since the application was started; None: it was unloaded."""
+    """The last change of each adapter name since the application was started; None: the adapter was
+    unloaded.
+    """
 
     async def put(self, name: str, adapter: Adapter | None) -> None:
         """Raises Unavailable."""

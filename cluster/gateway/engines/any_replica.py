@@ -13,7 +13,7 @@ RETRY_AFTER = 5.0  # seconds
 
 
 class AnyReplica:
-    """One gateway's. All replicas give the same answer: if one is lost, another is asked."""
+    """One gateway's. All replicas would give the same answer: if one is lost, another is asked."""
 
     def __init__(self, engines: Engines, patience: float) -> None:
         """`patience`: seconds that a question waits for a replica."""
@@ -22,7 +22,9 @@ class AnyReplica:
         self._num_open = 0
 
     async def ask(self, question: str, *args: Any) -> Any:
-        """Raises what a `Refusal` of it means; Overloaded beyond MAX_AT_ONCE; Unavailable."""
+        """The answer. Raises the exception that a replica's `Refusal` stands for; Overloaded beyond
+        MAX_AT_ONCE; Unavailable.
+        """
         if self._num_open >= MAX_AT_ONCE:
             raise Overloaded(f"{self._num_open} questions for tokens wait already")
         self._num_open += 1

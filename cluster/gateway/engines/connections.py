@@ -18,8 +18,8 @@ logger = logging.getLogger("squadron.gateway")
 
 
 class Connections:
-    """One gateway's. A request whose replica is lost, silent or in trouble hears of it through its
-    journal.
+    """One gateway's. If a replica is lost, silent or in trouble, each of its requests is told
+    through its journal.
     """
 
     def __init__(self, engines: Engines, journals: Journals, patience: float) -> None:
@@ -32,8 +32,8 @@ class Connections:
         self.address: GatewayAddress
 
     async def start(self, host: str, every_second: Callable[[], None]) -> None:
-        """Take deltas and reports on a free port of `host`; from then on, call `every_second` about
-        so often.
+        """Receive deltas and reports on a free port of `host`; from then on, call `every_second`
+        about once a second.
         """
         self.address = await self._server.start(host)
         await self._engines.introduce(self.address, set())
@@ -52,15 +52,15 @@ class Connections:
         return self._server.reports()
 
     def leaving(self) -> frozenset[str]:
-        """The names of replicas that leave and serve until others are ready."""
+        """The names of replicas that are leaving: they serve until their replacements are ready."""
         return frozenset(report.replica for report in self.reports() if report.is_leaving)
 
     def conditions(self) -> list[dict[str, Any]]:
-        """The same, each as a dict."""
+        """The reports, each as a dict."""
         return [asdict(report) for report in self.reports()]
 
     def all_reports(self) -> list[EngineReport]:
-        """As `reports`, and before them the last ones of replicas that are gone."""
+        """The last reports of replicas that are gone, then those of `reports`."""
         return [*self._server.last_words, *self._server.reports()]
 
     def _on_lost(self, connection: str) -> None:
@@ -71,8 +71,8 @@ class Connections:
             journal.fail(EngineLost("its connection ended"))
 
     def _on_silent(self, report: EngineReport, seconds: float) -> None:
-        """Its requests continue on others; it must not come back, nor keep what was sent to it and
-        not taken yet.
+        """Kill the replica: it must not return, nor keep requests that it has not taken yet. Its
+        requests continue on others.
         """
         logger.error("%s, process %d, is silent for %.1f s: it is killed", report.replica, report.pid, seconds)
         self.spawn(self._engines.kill(report.replica))
@@ -87,15 +87,15 @@ class Connections:
             await reach.look({report.replica for report in self.reports()}, is_served=is_served)
 
     def _fail_those_in_trouble(self) -> None:
-        """A replica that has taken a request and cannot answer is waited for as long as one that
-        would take it.
+        """If a replica has taken a request and cannot answer, the request waits for it as long as
+        it would wait for a replica to take it.
         """
         for connection, problem in self._server.in_trouble(self._patience):
             for journal in self._journals.of(connection):
                 journal.fail(EngineDead(f"the engine replica could not continue for {self._patience:.0f} s: {problem}"))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it beside, until it ends or the connections are closed."""
+        """Run it in the background, until it ends or the connections are closed."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

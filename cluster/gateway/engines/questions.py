@@ -18,8 +18,8 @@ RETRY_AFTER = 5.0  # seconds
 
 
 async def ask_all(replicas: DeploymentHandle[Any], method: str, *args: Any) -> list[Any]:
-    """What each replica answers, without those that have died; raises Unavailable if another one
-    does not answer.
+    """Each replica's answer, without those of replicas that have died; raises Unavailable if a
+    living one does not answer.
     """
     try:
         answers = await replicas.broadcast(method, *args).results_async(
@@ -36,7 +36,7 @@ async def ask_all(replicas: DeploymentHandle[Any], method: str, *args: Any) -> l
 
 
 async def ask_any(replicas: DeploymentHandle[Any], method: str, *args: Any) -> Any:
-    """What one replica answers, once there is one; raises EngineLost."""
+    """One replica's answer, once there is a replica; raises EngineLost."""
     response = getattr(replicas, method).remote(*args)
     try:
         return await response
@@ -49,8 +49,8 @@ async def ask_any(replicas: DeploymentHandle[Any], method: str, *args: Any) -> A
 async def ask_those_that_answer(
     replicas: DeploymentHandle[Any], method: str, *args: Any, seconds: float = HURRIED_SECONDS
 ) -> list[Any]:
-    """The answers that come within `seconds`, without those of replicas that fail; none at all if
-    there is no replica, or one does not answer in time.
+    """The answers that arrive within `seconds`, without those of replicas that fail; an empty list
+    if there is no replica, or if one does not answer in time.
     """
     try:
         answers = await replicas.broadcast(method, *args).results_async(timeout_s=seconds, return_exceptions=True)
@@ -60,8 +60,8 @@ async def ask_those_that_answer(
 
 
 async def probe_all(engines: DeploymentHandle[Any], adapter: Adapter | None = None) -> list[str]:
-    """Have every engine replica generate a token, with an adapter or without; what went wrong, a
-    line each.
+    """Have every engine replica generate a token, with or without an adapter; returns one line per
+    failure.
     """
     try:
         answers = await engines.broadcast("probe", adapter).results_async(

@@ -1,4 +1,4 @@
-"""Checks that the gateway reaches the running engine replicas. One that cannot for long exits,
+"""Checks that the gateway reaches the running engine replicas. If it cannot for too long, it exits,
 because its replacement may.
 """
 

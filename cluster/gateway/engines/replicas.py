@@ -46,9 +46,9 @@ class Replicas:
             call.cancel()
 
     def take_back(self) -> None:
-        """Have requests put to a replica that leaves which Serve would have wait for the next one:
-        their calls came after Serve had dropped it, and before it was known here that it leaves. To
-        be called about once a second.
+        """Retry on a leaving replica the requests that Serve would keep for its replacement: their
+        calls came after Serve had dropped the leaving one, and before this gateway knew that it
+        leaves. To be called about once a second.
         """
         if self._unaware and self._engines.are_all_leaving(self.connections.leaving()):
             for journal in self._unaware:
@@ -56,8 +56,8 @@ class Replicas:
                     journal.fail(RequestMoved("Serve has no replica for it, and one that leaves still serves"))
 
     async def _watch(self, call: EngineCall, journal: Journal) -> None:
-        """Tell the journal how the call ended. If well, the last delta has come or is on its way
-        over that connection.
+        """Tell the journal how the call ended. If it succeeded, the last delta has arrived or is on
+        its way over that connection.
         """
         try:
             result = await call.result()

@@ -28,8 +28,8 @@ class ServeEngines:
         self._status = ServeStatus(engines)
 
     async def model_info(self) -> dict[str, Any]:
-        """What the HTTP API needs to know of the model, once there is a replica. Ends the process
-        if it does not hear of one that runs: see `leave`.
+        """The facts about the model that the HTTP API needs, once there is a replica. Ends the
+        process if a running replica does not answer: see `leave`.
         """
         while True:
             were_running = await self.are_running()

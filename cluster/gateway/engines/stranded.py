@@ -1,5 +1,5 @@
-"""Whether an engine replica that can continue a request may still appear, or its client can be told
-now that none will.
+"""Tells whether an engine replica that can continue a request may still appear. If none can, the
+client is told at once.
 """
 
 import asyncio
@@ -24,8 +24,9 @@ class Stranded:
         self._num_settled: int | None = None
 
     async def is_stranded(self, fingerprint: str | None) -> bool:
-        """Whether all replicas that run have other fingerprints, and no other one is on its way. A
-        replica that is replaced counts as on its way: the next one may be like it.
+        """Whether all running replicas have other fingerprints and no other replica is on its way.
+        A replica that is being replaced counts as on its way: its replacement may have the
+        fingerprint.
         """
         if any(report.fingerprint == fingerprint for report in self._reports()):
             return False

@@ -85,7 +85,7 @@ async def chat(gateway: Gateway, model: Model, request: dict[str, Any]) -> dict[
 
 
 async def stream(gateway: Gateway, model: Model, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-    """What is new, each time something is."""
+    """Deltas, one as soon as there are new tokens."""
     request_id = request_id_of(request)
     try:
         async with aclosing(_deltas(gateway, model, request, request_id, streams=True)) as deltas:

@@ -16,7 +16,7 @@ from engine.sampling_params import SamplingParams
 
 
 def request_id_of(request: Any) -> str:
-    """As its caller knows it, whatever else is wrong with it."""
+    """The caller's request id, whatever else is wrong with the request."""
     given = request.get("request_id") if isinstance(request, dict) else None
     return given if isinstance(given, str) else f"handle-{uuid.uuid4().hex}"
 
@@ -43,8 +43,8 @@ def read(request: Any, request_id: str, model: Model, *, streams: bool) -> Reque
 
 
 def _as_json(value: Any) -> Any:
-    """A value that JSON cannot hold as the HTTP API would be sent it: a tuple, an object with
-    numbers as keys.
+    """Converts values that JSON does not have (tuples, numbers as keys) to the form in which the
+    HTTP API would get them.
     """
     if isinstance(value, tuple):
         return list(value)

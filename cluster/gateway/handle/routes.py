@@ -37,7 +37,7 @@ async def post(app: ASGIApp, path: Any, body: Any, headers: Any) -> dict[str, An
 
 
 async def events(app: ASGIApp, path: Any, body: Any, headers: Any) -> AsyncGenerator[dict[str, Any], None]:
-    """The events of a stream; the whole answer, if none is asked for."""
+    """The events of a stream, or the whole answer if the body asks for no stream."""
     try:
         exchange = _exchange(app, path, body, headers)
     except ApiError as error:
@@ -50,7 +50,7 @@ async def events(app: ASGIApp, path: Any, body: Any, headers: Any) -> AsyncGener
 
 
 def _exchange(app: ASGIApp, path: Any, body: Any, headers: Any) -> Exchange:
-    """Raises ApiError for what could not have come over HTTP."""
+    """Raises ApiError for input that could not have come over HTTP."""
     if not isinstance(path, str):
         raise _no_request("A path is a string", path)
     headers = {} if headers is None else headers

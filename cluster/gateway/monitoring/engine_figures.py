@@ -15,7 +15,7 @@ BOUNDS = {
 
 
 def totals_of(report: EngineReport) -> Figures:
-    """What the replica has counted since its start."""
+    """The replica's counts since its start."""
     stats, totals = report.stats, report.totals
     measured = totals.measured
     swapped_out, swapped_in = stats.num_blocks_swapped_out, stats.num_blocks_swapped_in
@@ -51,8 +51,8 @@ def totals_of(report: EngineReport) -> Figures:
 
 
 def gauges_of(reports: list[EngineReport]) -> Figures:
-    """How the replicas that live are now; they are numbered in the order of their names, so that
-    every gateway gives the same numbers.
+    """The current state of the running replicas. They are numbered in the order of their names, so
+    that every gateway uses the same numbers.
     """
     figures: Figures = {("squadron:engines", ()): len(reports)}
     for number, report in enumerate(sorted(reports, key=lambda report: report.replica)):

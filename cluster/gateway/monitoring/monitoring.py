@@ -1,5 +1,5 @@
-"""A gateway's part in the figures of the application: what it counts itself, and what it was told
-by engine replicas and other gateways.
+"""A gateway's part in the figures of the application: its own counts, and the figures that it got
+from engine replicas and other gateways.
 """
 
 import secrets
@@ -32,7 +32,7 @@ class Monitoring:
         self._all_reports = all_reports
 
     def exchange(self, other: Ledger) -> Ledger:
-        """Learn what another gateway knows; returns what this one does."""
+        """Add another gateway's figures; returns this gateway's."""
         self._ledger.learn(other)
         for report in self._all_reports():
             self._ledger.note(report.replica, report.totals.made, totals_of(report))
@@ -48,7 +48,7 @@ class Monitoring:
         return render(self.figures())
 
     def figures(self) -> FigureFamilies:
-        """All that are known here."""
+        """All figures that this gateway knows."""
         self.exchange(Ledger())
         gauges = gauges_of(self._reports())
         gauges["squadron:build_info", (VERSION,)] = 1

@@ -32,5 +32,5 @@ class Observers:
         return Monitoring(self.watcher.model_name, self.figures.counters, reports, all_reports)
 
     async def flush(self) -> None:
-        """Send what waits; takes FLUSH_SECONDS at most."""
+        """Send the waiting spans; takes FLUSH_SECONDS at most."""
         await asyncio.to_thread(self.watcher.flush, FLUSH_SECONDS)

@@ -32,7 +32,9 @@ class RequestFigures:
             self.counters.count(name, by=0)
 
     def ended(self, journal: Journal, error: BaseException | None) -> None:
-        """A request has, with that exception, if any. One that was refused is no request."""
+        """Count a request that has ended, with the exception that ended it, if any. A rejected
+        request is not counted as a request.
+        """
         count, key = self.counters.count, journal.request.share.key
         count("squadron:request_moves", by=journal.num_moves)
         count("squadron:request_move_seconds", by=journal.move_seconds)
@@ -77,7 +79,9 @@ def own_bounds(max_model_len: int) -> dict[str, Sequence[float]]:
 
 
 def _reason(journal: Journal, error: BaseException | None) -> str:
-    """One of FINISHED_REASONS: an error of any choice, else why the last one ended."""
+    """One of FINISHED_REASONS: the error if any choice has one, else the reason of the choice that
+    ended last.
+    """
     if error is not None:
         return "error" if isinstance(error, Exception) else "abort"
     reasons = list(reasons_of(journal).values())

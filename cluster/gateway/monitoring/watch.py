@@ -41,7 +41,9 @@ class Watcher:
 
 
 class Watch:
-    """One request, from its arrival at the gateway until its client has everything or has gone."""
+    """One request, from its arrival at the gateway until its client has everything or has
+    disconnected.
+    """
 
     def __init__(self, watcher: Watcher, request: Request) -> None:
         self.request = request  # as it is to be put to engine replicas

@@ -1,13 +1,13 @@
-"""How often a gateway retries a request whose engine replica was lost, and how long the request
-waits.
+"""Decides how often a gateway retries a request whose engine replica was lost, and how long the
+request waits.
 
-Most losses have nothing to do with the request, and a stream may survive many. What is counted are
-consecutive losses of replicas that had taken the request and were lost before it got a token. A
-request that kills every replica that takes it has such losses, and so have the requests that were
-beside it. So only one request of the gateway makes its last attempt at a time: one that was merely
-beside the culprit gets a token and is no longer suspected, and the culprit is quarantined. Replicas
-that refuse a request, hand it back or end before they took it are not counted; for them there is a
-time limit.
+Most losses have nothing to do with the request, and a stream may survive many. Only consecutive
+losses are counted, of replicas that had taken the request and were lost before it got a token. A
+request that kills every replica that takes it has such losses, and so have the requests that ran
+beside it. So only one request of the gateway makes its last attempt at a time: if it merely ran
+beside the culprit, it gets a token and is no longer suspected; the culprit is quarantined. If a
+replica rejects a request, hands it back or ends before it took it, the loss is not counted; a time
+limit applies instead.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class Attempts:
             self._journal.next_attempt(is_suspect=self._num_lost > 0)
 
     def gained(self) -> None:
-        """Something came from the replica."""
+        """The replica has sent something."""
         self._give_turn_back()
 
     async def _rest_after(self, lost: EngineLost) -> None:

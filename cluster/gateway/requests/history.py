@@ -1,4 +1,4 @@
-"""A gateway's memory of recent requests, from which it tells where their time went."""
+"""A gateway's memory of recent requests, from which it reports where their time went."""
 
 import time
 from collections import OrderedDict
@@ -17,7 +17,7 @@ class Asked:
 
 
 class History:
-    """The last requests; of several with the same id the last one."""
+    """The last requests; if several have the same id, the last of them."""
 
     def __init__(self) -> None:
         self._asked: OrderedDict[str, Asked] = OrderedDict()

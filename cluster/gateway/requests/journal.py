@@ -1,5 +1,5 @@
-"""The record of what one client has been sent: it takes each delta exactly once, and has what
-another engine replica needs to continue.
+"""The record of what one client has been sent. It takes each delta exactly once, and holds
+everything that another engine replica needs to continue.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class Journal:
 
     @property
     def is_told(self) -> bool:
-        """Whether the reader has had everything."""
+        """Whether the reader has received everything."""
         return self._finished and not self._pending
 
     @property
@@ -78,8 +78,8 @@ class Journal:
 
     @property
     def fingerprint(self) -> str | None:
-        """That of the engines that may go on with the request; None while it has no token: then any
-        may.
+        """The fingerprint of the engines that may continue the request; None while it has no token,
+        because any engine may then.
         """
         return self._fingerprint if self._is_bound or any(self._output_ids) else None
 
@@ -90,10 +90,10 @@ class Journal:
 
     def accept(self, delta: RequestOutput, source: str) -> bool:
         """Take the delta, which is changed here, if it is the next one of the current attempt;
-        False for an old one or one that came before.
+        returns False for a delta of an earlier attempt or one already taken.
 
-        One without outputs says that the replica has taken the request. One that skips tokens fails
-        the attempt: what is missing would never come.
+        A delta without outputs says that the replica has taken the request. A delta that skips
+        tokens fails the attempt: the missing tokens would never come.
         """
         if delta.attempt != self.attempt or self._finished or self._failure is not None:
             return False
@@ -126,7 +126,7 @@ class Journal:
         return True
 
     def accept_plain(self, delta: PlainDelta, source: str) -> bool:
-        """As `accept`, of a delta that may take the shortcut: the way of nearly every token."""
+        """As `accept`, for a delta that may take the shortcut, as nearly every token does."""
         token_ids = self._output_ids[0]
         is_next = delta.attempt == self.attempt and delta.first_index == len(token_ids) and not self.finish_reasons
         if not (is_next and self._is_awaited and self._shortcut is not None and self._failure is None):
@@ -179,8 +179,8 @@ class Journal:
         return math.inf if self._deadline is None else max(self._deadline - time.monotonic(), MIN_SECONDS)
 
     def next_attempt(self, *, is_suspect: bool) -> None:
-        """Begin the next attempt, with all that came; from now on deltas of the ones before are
-        refused. `is_suspect`: see `Resume`.
+        """Begin the next attempt with all tokens received; from now on deltas of earlier attempts
+        are rejected. `is_suspect`: see `Resume`.
         """
         self.attempt += 1
         self.num_moves += 1
@@ -212,7 +212,9 @@ class Journal:
         return self
 
     async def __anext__(self) -> RequestOutput:
-        """What is new, until the request has finished; raises what `fail` was given."""
+        """The new deltas, until the request has finished; raises the exception that `fail` was
+        given.
+        """
         while True:
             self._news.clear()
             if self._pending:

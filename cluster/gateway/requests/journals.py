@@ -1,4 +1,4 @@
-"""The requests that a gateway has now, each with its journal."""
+"""The current requests of a gateway, each with its journal."""
 
 import asyncio
 import logging
@@ -37,12 +37,12 @@ class Journals:
         return len(self._journals)
 
     def of(self, connection: str) -> list[Journal]:
-        """Those whose current attempt comes over the connection."""
+        """The journals whose current attempt comes over the connection."""
         return [journal for journal in self if journal.source == connection]
 
     @contextmanager
     def open(self, request: Request, shortcut: Shortcut | None = None) -> Iterator[Journal]:
-        """The request's, while this is open."""
+        """The request's journal, while this context is open."""
         own = self._naming.as_engines_know(request)
         journal = self._journals[own.id] = Journal(request.id, own, shortcut)
         self.history.add(request.id, own.id)
@@ -71,8 +71,8 @@ class Journals:
             raise ShuttingDown()
 
     async def drain(self, grace: float) -> None:
-        """Take no more requests; those that run are finished, or after `grace` seconds ended with
-        an error.
+        """Take no more requests. Running ones are finished; after `grace` seconds they end with an
+        error.
         """
         self.is_draining = True
         logger.info("shutting down: %d requests have %.0f s to end", len(self), grace)

@@ -15,8 +15,8 @@ class Naming:
         self._count = itertools.count()
 
     def as_engines_know(self, request: Request) -> Request:
-        """With an id that no other request has, and with a seed, so that the next attempt samples
-        what the first one would have.
+        """The request with an id that no other request has, and with a seed, so that the next
+        attempt samples the same tokens as the first one.
         """
         params = request.params
         if params.seed is None and params.beam_width is None:

@@ -8,7 +8,7 @@ from engine.request import Request
 
 
 class Waiting:
-    """Sums, kept up as requests come and get their first token."""
+    """Sums over the waiting requests, updated as requests arrive and get their first token."""
 
     def __init__(self) -> None:
         self._loads: dict[str, Load] = {}  # by the request's id
@@ -22,7 +22,7 @@ class Waiting:
         self.num_of[request.share.key] += 1
 
     def remove(self, request: Request) -> None:
-        """It waits no more; of no effect the second time."""
+        """Stop counting the request; a second call has no effect."""
         load = self._loads.pop(request.id, None)
         if load is not None:
             self.load -= load

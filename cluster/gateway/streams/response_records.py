@@ -1,4 +1,6 @@
-"""The stored responses, bounded in number, in bytes and in age; what is dropped is forgotten."""
+"""The stored responses, bounded in number, bytes and age; the oldest are dropped, and cannot be
+retrieved.
+"""
 
 from collections import OrderedDict
 from typing import NamedTuple

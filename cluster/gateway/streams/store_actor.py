@@ -1,7 +1,7 @@
-"""The actor that outlives every gateway, and stores what they need of each other: streams that
-clients may resume, and responses that they may go on from.
+"""The actor that outlives every gateway. It stores what gateways need of each other: streams that
+clients may resume, and responses that later ones may continue.
 
-Each Serve application has one of its own.
+Each Serve application has its own.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ TROUBLES = (RayError, ValueError, TimeoutError)  # with an actor: Ray raises Val
 
 
 class StoreActor:
-    """It ends when no gateway has been heard for long, and no response is stored: they are gone,
-    and no one else knows it.
+    """Exits when no gateway has called for long and no response is stored: the gateways are gone,
+    and nobody else knows this actor.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class StoreActor:
         self._sweeping: asyncio.Task[None] | None = None
 
     async def write(self, batch: Batch) -> None:
-        """An empty batch means that the gateway still exists."""
+        """Store the batch; an empty one only says that the gateway still exists."""
         self._streams.write(batch, self._hear())
 
     async def find(self, request_id: str) -> StreamRecord | None:
@@ -54,7 +54,7 @@ class StoreActor:
         return self._responses.forget(owner, response_id)
 
     async def wake(self) -> None:
-        """It is going to be needed."""
+        """Keep the actor alive: it will be needed."""
         self._hear()
 
     def _hear(self) -> float:
@@ -101,11 +101,11 @@ def actor_name(app_name: str) -> str:
 
 
 def _start(app_name: str) -> Any:
-    """The actor that an application's gateways share, made by the first of them, on another node if
-    there is one.
+    """The actor that an application's gateways share. The first gateway creates it, on another node
+    if there is one.
 
-    Bound to that node: Ray treats a soft affinity as met by the first node that gets the request.
-    If the node dies, so does the actor, and the next call makes another.
+    It is bound to that node: Ray treats a soft affinity as met by the first node that gets the
+    request. If the node dies, so does the actor, and the next call creates another.
     """
     here = ray.get_runtime_context().get_node_id()
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]

@@ -28,7 +28,7 @@ def set_environment() -> None:
 
 
 def quiet_options() -> dict[str, Any]:
-    """For `ray.init`: workers find our packages, and nothing is printed here of what they log."""
+    """For `ray.init`: workers find our packages, and their logs are not printed here."""
     paths = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {
         "runtime_env": {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, paths))}},

@@ -30,8 +30,8 @@ def silence_deaths() -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeptLogs:
-    """Where a command keeps logs when it ends; without a folder only after a failure, in a new
-    folder of /tmp.
+    """The folder to which a command copies its logs when it ends. If none is given, logs are kept
+    only after a failure, in a new folder of /tmp.
     """
 
     folder: Path | None = None

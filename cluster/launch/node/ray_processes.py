@@ -26,7 +26,7 @@ _KILL_SECONDS = 5.0
 
 
 class RayProcesses:
-    """What `ray.init` starts within `starting`, and all that those processes start."""
+    """The processes that `ray.init` starts within `starting`, and all their descendants."""
 
     def __init__(self) -> None:
         self._mark = secrets.token_hex(8)
@@ -52,10 +52,10 @@ class RayProcesses:
             self._groups = {os.getpgid(pid) for pid in self._find()} - {os.getpgrp()}
 
     def wait_for_loss(self) -> ClusterLost:
-        """Wait until a process has died without which none can be replaced. Our processes keep
-        serving: they need neither Ray's GCS nor its raylet. But a GCS whose raylet is dead would
-        declare the whole node dead within seconds, so it is killed, and running requests can be
-        finished.
+        """Wait until a process has died without which no other one can be replaced. Our processes
+        keep serving: they need neither Ray's GCS nor its raylet. But a GCS whose raylet is dead
+        would declare the whole node dead within seconds, so it is killed, and running requests can
+        be finished.
         """
         dead, *_ = select.select(self._vital, [], [])[0]
         self._silence()
