@@ -28,13 +28,13 @@ def engine() -> Iterator[AsyncEngine]:
 async def test_a_started_engine_answers(engine: AsyncEngine) -> None:
     answers = Answers(engine)
     assert await answers.probe() is None
-    stats = answers.stats()
-    assert (stats["num_requests_finished"], stats["num_generation_tokens"]) == (1, 1)
     async for output in engine.generate(Request("mine", [1, 2], SamplingParams(max_tokens=3))):
         assert output.error is None
     seconds = await answers.why("mine#1")  # the second that was generated in this process
     assert seconds is not None and seconds["decode"] >= 0
     assert await answers.why("never seen") is None
+    stats = answers.stats()  # the questions were answered after the last step was counted
+    assert (stats["num_requests_finished"], stats["num_generation_tokens"]) == (2, 4)
     model = Model(name="demo", **answers.model_info())
     assert (model.max_model_len, model.vocab_size) == (256, engine.model_config.vocab_size)
     assert model.text_limit is not None and model.special_ids
