@@ -123,9 +123,9 @@ class Tokens:
 class RequestOutput:
     """A request's output after a step. `LLMEngine.step` returns deltas; `accumulate` joins them.
 
-    `attempt` counts the engine replicas that the request has been on; a journal takes only the
-    current one's deltas. `error` is set when, and only when, a choice's finish_reason is "error";
-    `error_code` may then be a code of `engine.errors`.
+    `attempt` is the number of the attempt that it belongs to (`Resume.attempt`); a journal takes
+    only the current one's deltas. `error` is set when, and only when, a choice's finish_reason is
+    "error"; `error_code` may then be a code of `engine.errors`.
     """
 
     request_id: str

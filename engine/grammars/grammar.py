@@ -9,7 +9,7 @@ from llguidance import LLMatcher, LLTokenizer
 from engine.grammars.source import FUEL, RENEWED_FUEL, STACK, compiled, on_stack
 
 RENEWABLE_SECONDS = 0.05  # of processor time: what compiles in less is compiled again between two steps
-NUM_SPARES = 2  # of what takes longer, made in advance
+NUM_IN_RESERVE = 2  # of what takes longer, made in advance
 
 
 class Grammar:
@@ -25,12 +25,12 @@ class Grammar:
         self._vocabulary = vocabulary
         self._lock = threading.Lock()
         self._generation = 0
-        self._spares: deque[LLMatcher] = deque()
-        self.is_spent = False  # no spare is left, and making one takes too long here: another grammar has to be made
+        self._reserve: deque[LLMatcher] = deque()
+        self.is_spent = False  # none is in reserve, and making one takes too long here: another grammar has to be made
         self._library, seconds = self._compiled(FUEL)
         self._is_slow = seconds > RENEWABLE_SECONDS
         if self._is_slow:
-            self._make_spares(NUM_SPARES)
+            self._make_reserve(NUM_IN_RESERVE)
 
     def begin(self) -> tuple[int, LLMatcher]:
         """A matcher at the beginning, and the lexer's number."""
@@ -44,23 +44,23 @@ class Grammar:
                 return True
             if not self._is_slow:
                 self._library, _ = self._compiled(RENEWED_FUEL)
-            elif self._spares:
-                self._library = self._spares.popleft()
-                self._make_spares(1)
+            elif self._reserve:
+                self._library = self._reserve.popleft()
+                self._make_reserve(1)
             else:
                 self.is_spent = True
                 return False
             self._generation += 1
             return True
 
-    def _make_spares(self, count: int) -> None:
+    def _make_reserve(self, count: int) -> None:
         """In a thread; who needs one before it is made has none."""
 
         def make() -> None:
             for _ in range(count):
-                self._spares.append(self._compiled(RENEWED_FUEL)[0])
+                self._reserve.append(self._compiled(RENEWED_FUEL)[0])
 
-        threading.Thread(target=make, name="grammar-spares").start()
+        threading.Thread(target=make, name="grammar-reserve").start()
 
     def _compiled(self, fuel: int) -> tuple[LLMatcher, float]:
         def compile_timed() -> tuple[LLMatcher, float]:

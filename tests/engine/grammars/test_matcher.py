@@ -79,14 +79,14 @@ def test_an_answer_comes_as_far_whatever_others_of_its_grammar_did(grammars: Gra
 LABORIOUS = "(.{1,30}[a-z]{2,50}){1,90}"
 
 
-def test_what_takes_long_has_spare_lexers_and_then_is_compiled_anew_for_the_next_request(
+def test_what_takes_long_has_lexers_in_reserve_and_then_is_compiled_anew_for_the_next_request(
     grammars: Grammars, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grammar, "RENEWABLE_SECONDS", 0.0)
     asked = structured("regex", f"{LABORIOUS}.", "")
     walk_on(grammars.matcher(asked), 140, random.Random(0))
-    assert grammars.has(asked), "a spare was there"
-    monkeypatch.setattr(grammar, "NUM_SPARES", 0)
+    assert grammars.has(asked), "one was in reserve"
+    monkeypatch.setattr(grammar, "NUM_IN_RESERVE", 0)
     asked = structured("regex", f"{LABORIOUS}..", "")
     with pytest.raises(AssertionError, match="too many expressions"):
         walk_on(grammars.matcher(asked), 140, random.Random(0))
