@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,17 +16,44 @@ from cluster.launch.node.within import answers
 from engine.errors import InvalidConfig
 
 GRPC_SECONDS = 15.0  # for a server at --ray-address to answer
+START_SECONDS = 120.0  # for Ray's processes on this machine to be there
+LOOK_SECONDS = 0.2
 
 
 def start(**options: Any) -> BaseContext:
     """A cluster of this machine; raises InvalidConfig if Ray's own processes do not start within
-    Ray's limit of half a minute.
+    START_SECONDS.
     """
     try:
-        return _init(address="local", **options)
+        with _patience():
+            return _init(address="local", **options)
     except Exception as error:  # Ray raises bare ones, too
         reason = str(error).strip().partition("\n")[0]
         raise InvalidConfig(f"Ray did not start on this machine, which may be too busy or too full: {reason}") from None
+
+
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    """Ray looks for its new node for half a minute, a number in its code, and then gives up: too
+    soon on a machine whose cores are taken. Meanwhile each of its looks lasts as long as we allow.
+    """
+    services = ray._private.services
+    look, end = services.get_node, time.monotonic() + START_SECONDS
+
+    def look_again(*args: Any) -> Any:
+        while True:
+            try:
+                return look(*args)
+            except RuntimeError:  # the node is not there
+                if time.monotonic() > end:
+                    raise
+            time.sleep(LOOK_SECONDS)
+
+    services.get_node = look_again
+    try:
+        yield
+    finally:
+        services.get_node = look
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ def engine() -> Iterator[AsyncEngine]:
 async def test_a_started_engine_answers(engine: AsyncEngine) -> None:
     answers = Answers(engine)
     assert await answers.probe() is None
-    async for output in engine.generate(Request("mine", [1, 2], SamplingParams(max_tokens=3))):
+    async for output in engine.generate(Request("mine", [1, 2], SamplingParams(max_tokens=3, ignore_eos=True))):
         assert output.error is None
     seconds = await answers.why("mine#1")  # the second that was generated in this process
     assert seconds is not None and seconds["decode"] >= 0
