@@ -30,7 +30,7 @@ def undisturbed(requests):
     return answers
 
 
-@pytest.mark.parametrize("shard", range(10))
+@pytest.mark.parametrize("shard", [*range(6), *(pytest.param(shard, marks=pytest.mark.long) for shard in range(6, 10))])
 def test_answers_depend_on_the_request_alone(shard):
     num_blamed = 0
     for seed in range(shard, NUM_WORKLOADS, 10):

@@ -20,12 +20,15 @@ OTHERS = (
     "logits/test_logprobs",
     "logits/test_sampling",
 )
+MARKS = {"avx512": pytest.mark.long}  # it has the best one's instructions but for products of bfloat16
 FILES = [*(f"tests/ops/{folder}" for folder in FOLDERS), *(f"tests/ops/{name}.py" for name in OTHERS)]
 
 
 @pytest.mark.skipif("SQUADRON_CPU_ISA" in os.environ, reason="a level was asked for by name")
 @pytest.mark.skipif(cpu.unavailable_reason() is not None, reason=str(cpu.unavailable_reason()))
-@pytest.mark.parametrize("level", build.runnable_levels()[1:])
+@pytest.mark.parametrize(
+    "level", [pytest.param(level, marks=MARKS.get(level, ())) for level in build.runnable_levels()[1:]]
+)
 def test_every_op_at(level: str) -> None:
     finished = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not reference-cpu", *FILES],
