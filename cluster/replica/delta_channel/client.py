@@ -70,6 +70,9 @@ class DeltaClient:
         for watch in watches:
             watch.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
+        for connection in self._connections.values():  # whose watch had not begun
+            connection.writer.close()
+        self._connections.clear()
         self._witness.close()
 
     async def _open(self, address: GatewayAddress) -> "_Connection":

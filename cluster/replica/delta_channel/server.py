@@ -54,13 +54,12 @@ class DeltaServer:
         self._decoder = msgspec.msgpack.Decoder(News)
         self._connections: dict[str, _Incoming] = {}
         self.last_words: deque[EngineReport] = deque(maxlen=NUM_LAST_WORDS)  # of replicas that are gone
-        self._serving: dict[
-            asyncio.Task[None] | None, asyncio.StreamWriter
-        ] = {}  # connections of replicas, witnesses, and anyone else
+        # Connections of replicas, witnesses, and anyone else.
+        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def start(self, host: str) -> GatewayAddress:
         """Listen on a free port of `host`, which must be reachable by the engines only."""
-        self._server = await asyncio.start_server(self._serve, host, 0)
+        self._server = await asyncio.start_server(self._accept, host, 0)
         self._listening = asyncio.create_task(self._listen_for_silence())
         port: int = self._server.sockets[0].getsockname()[1]
         return GatewayAddress(host, port, self._token)
@@ -70,7 +69,7 @@ class DeltaServer:
         self._server.close()
         for writer in self._serving.values():
             writer.close()
-        await asyncio.gather(*filter(None, self._serving), return_exceptions=True)
+        await asyncio.gather(*self._serving, return_exceptions=True)
         await self._server.wait_closed()
 
     def is_connected(self, connection: str) -> bool:
@@ -100,23 +99,29 @@ class DeltaServer:
                     self._on_silent(incoming.report, incoming.num_silent_turns * TURN_SECONDS)
                     incoming.writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        self._serving[task] = writer
-        try:
-            name = await self._greet(reader)
-            if name is None:
-                return
-            set_tcp_options(writer.get_extra_info("socket"))
-            connection = name[:NAME_BYTES].hex()
-            if name[NAME_BYTES:] == OF_A_WITNESS:
-                await self._hear_witness(connection, reader)
-            else:
-                writer.write(WELCOME)
-                await self._receive(connection, reader, writer)
-        finally:
-            del self._serving[task]
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Not a coroutine: one that never began, because the loop ended, would close nothing."""
+        if not self._server.is_serving():
             writer.close()
+            return
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._serving[task] = writer
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._serving.pop(task).close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        name = await self._greet(reader)
+        if name is None:
+            return
+        set_tcp_options(writer.get_extra_info("socket"))
+        connection = name[:NAME_BYTES].hex()
+        if name[NAME_BYTES:] == OF_A_WITNESS:
+            await self._hear_witness(connection, reader)
+        else:
+            writer.write(WELCOME)
+            await self._receive(connection, reader, writer)
 
     async def _greet(self, reader: asyncio.StreamReader) -> bytes | None:
         """The connection's name, if the token arrives in time; for a witness, its replica's name

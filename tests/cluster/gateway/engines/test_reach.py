@@ -66,9 +66,9 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., 
 
     yield start_one
     for gateway, handle in started:
+        await gateway.close()  # first: it would have those that are gone connect again
         for client in handle.replicas.values():
             await client.close()
-        await gateway.close()
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -83,6 +83,14 @@ async def test_many_requests_share_one_connection(client, server) -> None:
     assert len(set(names)) == 1
 
 
+async def test_a_connection_is_closed_before_it_is_watched(client, server) -> None:
+    name = await client.connect(server[1])
+    [connection] = client._connections.values()  # nothing has been awaited since its watch was made
+    assert connection.name == name
+    await client.close()
+    assert connection.writer.is_closing()
+
+
 async def test_a_vanished_node_is_noticed_at_both_ends(client, server) -> None:
     name = await client.connect(server[1])
     for writer in (server[0]._connections[name].writer, client._connections[server[1]].writer):
