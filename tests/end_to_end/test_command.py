@@ -268,7 +268,11 @@ def values_of(name: str, mark: str) -> set[str]:
 
 def commands_of(mark: str) -> list[str]:
     """The command lines of the processes that have `mark` in their environment."""
-    return [Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in processes_with(mark)]
+    found = []
+    for pid in processes_with(mark):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            found.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode())
+    return found
 
 
 def ray_folders(mark: str) -> set[Path]:

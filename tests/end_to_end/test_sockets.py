@@ -6,6 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
@@ -48,19 +49,32 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         yield Serving(command.port, command.said, listeners)
 
 
-def listeners_of(pid: int) -> Iterator[Listener]:
+def listeners_of(pid: int) -> list[Listener]:
+    """None of a process that has ended meanwhile."""
     process = Path(f"/proc/{pid}")
-    inodes = set()
+    try:
+        title = (process / "cmdline").read_bytes().decode().replace("\0", " ").strip()
+        inodes = sockets_of(process)
+        lines = [line for family in ("tcp", "tcp6") for line in (process / "net" / family).read_text().splitlines()[1:]]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    found = []
+    for line in lines:
+        _, local, _, state, *rest = line.split()
+        if state == LISTENING and rest[5] in inodes:
+            host, _, port = local.partition(":")
+            found.append(Listener(title, str(address_of(host)), int(port, 16)))
+    return found
+
+
+def sockets_of(process: Path) -> set[str]:
+    """Their inodes."""
+    found = set()
     for descriptor in (process / "fd").iterdir():
-        if descriptor.is_symlink() and (found := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(descriptor))):
-            inodes.add(found[1])
-    title = (process / "cmdline").read_bytes().decode().replace("\0", " ").strip()
-    for family in ("tcp", "tcp6"):
-        for line in (process / "net" / family).read_text().splitlines()[1:]:
-            _, local, _, state, *rest = line.split()
-            if state == LISTENING and rest[5] in inodes:
-                host, _, port = local.partition(":")
-                yield Listener(title, str(address_of(host)), int(port, 16))
+        with suppress(FileNotFoundError):  # closed meanwhile
+            if named := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(descriptor)):
+                found.add(named[1])
+    return found
 
 
 def address_of(text: str) -> IPv4Address | IPv6Address:
