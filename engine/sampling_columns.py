@@ -55,11 +55,9 @@ class SamplingColumns:
     bias_starts: np.ndarray = ragged()
     bias_ids: np.ndarray = ragged()
     bias_values: np.ndarray = ragged(np.float32)
-    # Tokens so far, prompt first, of the rows with a penalty: the first history_num_prompt of them
-    # are the prompt's.
-    history_starts: np.ndarray = ragged()
-    history_ids: np.ndarray = ragged()
-    history_num_prompt: np.ndarray = if_used(np.int32)
+    # Of rows with a penalty: how many of the `position` tokens so far are the prompt's. The tokens
+    # themselves lie beside their keys and values (`engine.worker.cache.token_history`).
+    history_num_prompt: np.ndarray = if_used(np.int32)  # 0 = no penalty
     presence_penalty: np.ndarray = if_used(np.float32)  # 0 = none
     frequency_penalty: np.ndarray = if_used(np.float32)  # 0 = none
     repetition_penalty: np.ndarray = if_used(np.float32, plain=1)  # 1 = none

@@ -116,7 +116,7 @@ class SamplingParams:
     @property
     def history_matters(self) -> bool:
         """Whether the choice of a token depends on the driver's knowing the ones before."""
-        return self.has_penalties or bool(self.bad_words) or self.beam_width is not None
+        return bool(self.bad_words) or self.beam_width is not None
 
     @property
     def num_samples(self) -> int:

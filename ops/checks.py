@@ -43,6 +43,27 @@ def mask_sizes(logits: Tensor, mask_starts: Tensor, mask_words: Tensor) -> torch
     return logits.shape
 
 
+def penalty_sizes(
+    logits: Tensor,
+    history_ids: Tensor,
+    history_starts: Tensor,
+    history_lengths: Tensor,
+    history_num_prompt: Tensor,
+    presence: Tensor,
+    frequency: Tensor,
+    repetition: Tensor,
+) -> torch.Size:
+    """Rows and tokens, of the arguments of `apply_penalties`."""
+    check_shape("logits", logits, (None, None), torch.float32)
+    check_shape("history_ids", history_ids, (None,), torch.int32)
+    rows = logits.shape[:1]
+    for name, column in (("starts", history_starts), ("lengths", history_lengths), ("num_prompt", history_num_prompt)):
+        check_shape(f"history_{name}", column, rows, torch.int32)
+    for name, column in (("presence", presence), ("frequency", frequency), ("repetition", repetition)):
+        check_shape(name, column, rows, torch.float32)
+    return logits.shape
+
+
 def logprobs_sizes(logits: Tensor, token_ids: Tensor, num_top: int) -> torch.Size:
     """Rows and tokens, of the arguments of `token_logprobs`."""
     check_shape("logits", logits, (None, None), torch.float32)

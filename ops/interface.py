@@ -230,15 +230,17 @@ class Ops(Protocol):
     def apply_penalties(
         self,
         logits: Tensor,
-        history_starts: Tensor,
         history_ids: Tensor,
+        history_starts: Tensor,
+        history_lengths: Tensor,
         history_num_prompt: Tensor,
         presence: Tensor,
         frequency: Tensor,
         repetition: Tensor,
     ) -> None:
-        """In place on logits [R, V] float32. Row r's tokens so far:
-        history_ids[history_starts[r]:history_starts[r + 1]].
+        """In place on logits [R, V] float32. Row r's tokens so far, prompt first:
+        history_ids[history_starts[r] : history_starts[r] + history_lengths[r]], int32 all. Rows
+        without any are left as they are.
 
         repetition (prompt and output tokens): positive logits are divided by it, negative ones
         multiplied. frequency and presence (output tokens only): logits -= frequency * count +

@@ -82,15 +82,11 @@ def _targets(rows: list[SampledRow], logprob_counts: np.ndarray) -> dict[str, np
 
 
 def _history(rows: list[SampledRow]) -> dict[str, np.ndarray]:
-    """The tokens so far of the rows with a penalty."""
-    histories = [seq.token_ids if group.has_penalties and target is None else [] for group, seq, _, _, target in rows]
-    if not any(histories):
-        return {}
+    """Of the rows with a penalty; workers have their tokens."""
     num_prompt = [
-        seq.num_prompt_tokens if history else 0 for (_, seq, *_), history in zip(rows, histories, strict=True)
+        seq.num_prompt_tokens if group.has_penalties and target is None else 0 for group, seq, _, _, target in rows
     ]
-    starts, ids = _ragged(histories)
-    return {"history_starts": starts, "history_ids": ids, "history_num_prompt": np.array(num_prompt, np.int32)}
+    return {"history_num_prompt": np.array(num_prompt, np.int32)} if any(num_prompt) else {}
 
 
 def _bias(rows: list[SampledRow]) -> dict[str, np.ndarray]:

@@ -3,8 +3,7 @@ exact.
 
 Exact: an element is computed by the same operations in the same order whatever rows, sequences,
 threads and tensor-parallel ranks there are beside it. ISA is the level in use; bits may differ
-between levels. Penalties and block moves are not worth a kernel: they are the reference's
-functions.
+between levels. Block moves are not worth a kernel: they are the reference's functions.
 """
 
 from ops.cpu.activation import silu_and_mul
@@ -12,6 +11,7 @@ from ops.cpu.attention.paged import HEAD_DIMS, paged_attention
 from ops.cpu.attention.rotary import rotary_and_cache
 from ops.cpu.library import KernelsUnavailable, isa, unavailable_reason
 from ops.cpu.logits.mask import apply_mask
+from ops.cpu.logits.penalties import apply_penalties
 from ops.cpu.logits.sampling import sample, token_logprobs
 from ops.cpu.matmul.adapter import adapted_gate_up_silu, adapted_linear, adapted_linear_tree, make_adapter
 from ops.cpu.matmul.linear import (
@@ -28,7 +28,6 @@ from ops.cpu.matmul.linear import (
 from ops.cpu.matmul.moe import add_gated, experts_tree, prepare_experts, route
 from ops.cpu.norm import add, add_rms_norm, qk_norm, rms_norm
 from ops.reference.attention.blocks import copy_blocks, swap_blocks
-from ops.reference.logits.penalties import apply_penalties
 
 NAME = "cpu"
 EXACT = True

@@ -47,6 +47,7 @@ _SIGNATURES = {
     "squadron_paged_attention": (_INT64, [_POINTER] * 7 + [_INT64] * 8 + [_FLOAT, _INT32, _INT32]),
     "squadron_sample": (None, [_POINTER] + [_INT64] * 2 + [_POINTER] * 8 + [_INT32]),
     "squadron_apply_mask": (None, [_POINTER] + [_INT64] * 2 + [_POINTER] * 2 + [_INT32]),
+    "squadron_apply_penalties": (None, [_POINTER] + [_INT64] * 2 + [_POINTER] * 7 + [_INT32]),
     "squadron_token_logprobs": (None, [_POINTER] + [_INT64] * 2 + [_POINTER, _INT64] + [_POINTER] * 4 + [_INT32]),
     "squadron_shm_bytes": (_INT64, [_INT32]),
     "squadron_shm_reserved_bytes": (_INT64, [_INT32]),

@@ -103,7 +103,8 @@ class HistoryExecutor:
     def start(self) -> Capacity:
         self.first = np.zeros((self.capacity.num_gpu_blocks, BLOCK_SIZE), np.uint64)
         self.second = np.zeros_like(self.first)
-        self.host = np.zeros((2, self.capacity.num_cpu_blocks, BLOCK_SIZE), np.uint64)
+        self.token_ids = np.zeros_like(self.first)
+        self.host = np.zeros((3, self.capacity.num_cpu_blocks, BLOCK_SIZE), np.uint64)
         self.samples: deque[tuple[int, np.ndarray]] = deque(maxlen=self.depth + 1)
         self.failure: StepFailure | None = None
         self.submitted: deque[tuple[ExecuteModelRequest, HiddenResult]] = deque()  # that await masks, or follow such
@@ -164,6 +165,7 @@ class HistoryExecutor:
             tokens[request.carried_rows[:, 0]] = sampled[request.carried_rows[:, 1]]
         assert (request.slot_mapping >= BLOCK_SIZE).all(), "the null block is written"
         assert len(set(request.slot_mapping.tolist())) == len(tokens), "a slot is written twice"
+        self.token_ids.reshape(-1)[request.slot_mapping] = tokens
         self.first.reshape(-1)[request.slot_mapping] = first_layer(tokens, request.positions)
         self.second.reshape(-1)[request.slot_mapping] = self._attend(self.first, request)
         states = self._attend(self.second, request)
@@ -180,11 +182,12 @@ class HistoryExecutor:
     def _move_blocks(self, request: ExecuteModelRequest) -> None:
         """One pair after the other, as a worker is free to do: overlapping moves would show."""
         for device, host in request.blocks_to_swap_out:
-            self.host[:, host] = self.first[device], self.second[device]
+            self.host[:, host] = self.first[device], self.second[device], self.token_ids[device]
         for host, device in request.blocks_to_swap_in:
-            self.first[device], self.second[device] = self.host[:, host]
+            self.first[device], self.second[device], self.token_ids[device] = self.host[:, host]
         for source, target in request.blocks_to_copy:
-            self.first[target], self.second[target] = self.first[source], self.second[source]
+            for cells in (self.first, self.second, self.token_ids):
+                cells[target] = cells[source]
 
     def _attend(self, cells: np.ndarray, request: ExecuteModelRequest) -> np.ndarray:
         """A row for each token row, all of a step's cells being written."""
@@ -202,7 +205,7 @@ class HistoryExecutor:
         is_finite = np.ones(len(hidden), np.bool_)
         tokens, top_ids, top_logprobs = [], [], []
         for row, state in enumerate(hidden.tolist()):
-            history = _ragged(columns.history_starts, columns.history_ids, row)
+            history = self._history(request, row)
             biased = _ragged(columns.bias_starts, columns.bias_ids, row)
             key = (
                 columns.temperature[row],
@@ -230,6 +233,14 @@ class HistoryExecutor:
             top_logprobs=np.array(top_logprobs, np.float32).reshape(len(hidden), count),
             execute_ns=np.zeros(1, np.int64),
         )
+
+    def _history(self, request: ExecuteModelRequest, row: int) -> tuple[int, ...]:
+        """The tokens so far of a sampled row with a penalty."""
+        if not request.sampling.whole("history_num_prompt")[row]:
+            return ()
+        sequence = np.flatnonzero(request.query_starts[:-1] <= request.sampled_rows[row])[-1]
+        cells = self.token_ids[request.block_tables[sequence]].reshape(-1)
+        return tuple(cells[: request.sampling.position[row]].tolist())
 
     def _masked(self, masks: StepMasks | None, row: int) -> set[int]:
         words = () if masks is None else _ragged(masks.mask_starts, masks.mask_words, row)

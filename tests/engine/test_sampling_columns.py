@@ -22,4 +22,4 @@ def test_a_column_is_whole_whether_a_row_uses_it_or_not() -> None:
     assert columns.whole("presence_penalty").tolist() == [0.0, 0.0]
     assert columns.whole("presence_penalty").dtype == np.float32
     assert SamplingColumns.of_plain_rows(2).whole("repetition_penalty").tolist() == [1.0, 1.0]
-    assert columns.whole("history_ids").shape == (0,)  # ragged: no row has any
+    assert columns.whole("bias_ids").shape == (0,)  # ragged: no row has any

@@ -6,7 +6,6 @@ its swaps in, since it reads those blocks. It waits for a swap out, its own or a
 if it writes into a block that is leaving.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,24 +42,19 @@ class BlockMover:
             self._leaving.clear()
         if len(request.blocks_to_copy):
             pairs = self._upload(request.blocks_to_copy)
-            for layer in self._cache.device:
-                for tensor in layer:
-                    self._ops.copy_blocks(tensor, pairs)
+            for on_device, _ in self._cache.moved():
+                self._ops.copy_blocks(on_device, pairs)
 
     def swap_out(self, pairs: np.ndarray) -> None:
         """pairs [*, 2] int32: device block -> host block; in the current stream."""
-        self._for_each(self._ops.swap_blocks, self._upload(pairs))
+        moved = self._upload(pairs)
+        for on_device, on_host in self._cache.moved():
+            self._ops.swap_blocks(on_device, on_host, moved)
 
     def _swap_in(self, pairs: np.ndarray) -> None:
-        self._for_each(
-            lambda on_device, on_host, pairs: self._ops.swap_blocks(on_host, on_device, pairs), self._upload(pairs)
-        )
-
-    def _for_each(self, move: Callable[[Tensor, Tensor, Tensor], None], pairs: Tensor) -> None:
-        """Call move(on device, on host, pairs) for the keys and for the values of each layer."""
-        for device_layer, host_layer in zip(self._cache.device, self._cache.host, strict=True):
-            for on_device, on_host in zip(device_layer, host_layer, strict=True):
-                move(on_device, on_host, pairs)
+        moved = self._upload(pairs)
+        for on_device, on_host in self._cache.moved():
+            self._ops.swap_blocks(on_host, on_device, moved)
 
     def _upload(self, pairs: np.ndarray) -> Tensor:
         return upload({"pairs": pairs}, self._device)["pairs"]

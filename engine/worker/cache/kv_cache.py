@@ -1,8 +1,9 @@
-"""A rank's cache memory: keys and values of its layers, on the device and, for swapping, on the
-host.
+"""A rank's cache memory: keys and values of its layers, and the token ids that they are of, on the
+device and, for swapping, on the host.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from engine.worker.device.device import Device
 
 BLOCK_SIZE = 16
+TOKEN_BYTES = 4 * BLOCK_SIZE  # of the token ids of a block
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +43,28 @@ class KVCache:
 
     device: list[tuple[Tensor, Tensor]]
     host: list[tuple[Tensor, Tensor]]
+    token_ids: Tensor  # [num_blocks, 16] int32, on the device; of no use but to stages that sample
+    host_token_ids: Tensor
+
+    def moved(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """All that a block is: each tensor on the device, and its counterpart on the host."""
+        for on_device, on_host in zip(self.device, self.host, strict=True):
+            yield from zip(on_device, on_host, strict=True)
+        yield self.token_ids, self.host_token_ids
 
 
 def make_cache(shape: CacheShape, num_gpu_blocks: int, num_cpu_blocks: int, device: Device) -> KVCache:
     """Raises torch.OutOfMemoryError."""
     size = shape.of(num_gpu_blocks)
     on_device = [(device.zeros(size, shape.dtype), device.zeros(size, shape.dtype)) for _ in range(shape.num_layers)]
-    return KVCache(on_device, _on_host(shape, num_cpu_blocks, device))
+    token_ids = device.zeros((num_gpu_blocks, BLOCK_SIZE), torch.int32)
+    on_host, host_token_ids = _on_host(shape, num_cpu_blocks, device)
+    return KVCache(on_device, on_host, token_ids, host_token_ids)
 
 
-def _on_host(shape: CacheShape, num_blocks: int, device: Device) -> list[tuple[Tensor, Tensor]]:
+def _on_host(shape: CacheShape, num_blocks: int, device: Device) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
     """Parts of one memory: pages are pinned in one call."""
     size = num_blocks * shape.block_bytes
-    memory = device.host_zeros(size) if size else torch.zeros(0, dtype=torch.uint8)
-    tensors = memory.view(shape.dtype).view(shape.num_layers, 2, *shape.of(num_blocks))
-    return [(keys, values) for keys, values in tensors]
+    memory = device.host_zeros(size + num_blocks * TOKEN_BYTES) if num_blocks else torch.zeros(0, dtype=torch.uint8)
+    tensors = memory[:size].view(shape.dtype).view(shape.num_layers, 2, *shape.of(num_blocks))
+    return [(keys, values) for keys, values in tensors], memory[size:].view(torch.int32).view(num_blocks, BLOCK_SIZE)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest, LateMasks
+from engine.worker.cache.token_history import TokenHistory
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
 from engine.worker.graphs.sample_graphs import SampleGraphs
@@ -21,8 +22,9 @@ MAX_LOGITS_ROWS = 256
 class RowSampler:
     """Of one rank of the last stage; `speaks`: this rank's output is wanted."""
 
-    def __init__(self, model: Decoder, *, speaks: bool) -> None:
+    def __init__(self, model: Decoder, history: TokenHistory, *, speaks: bool) -> None:
         self._model = model
+        self._history = history
         self._speaks = speaks
         self.graphs: SampleGraphs | None = None
 
@@ -54,7 +56,9 @@ class RowSampler:
             if request.awaits_masks and start == 0:
                 masks = late_masks(request)
                 columns = replace(columns, mask_starts=masks.mask_starts, mask_words=masks.mask_words)
-            parts.append(sample(logits, take_rows(columns, start, stop), self._model.ops, num_top))
+            part = take_rows(columns, start, stop)
+            histories = self._history.of_rows(request, start, stop) if len(part.history_num_prompt) else None
+            parts.append(sample(logits, part, self._model.ops, num_top, histories))
         return _join(parts, self._model.device)
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.sampling_columns import SamplingColumns
+from engine.worker.cache.token_history import Histories
 from engine.worker.device.transfer import upload
 from ops.interface import Ops
 from ops.logits.allowed import apply_allowed
@@ -28,22 +29,19 @@ class Step:
 
     apply: Callable[..., None] | str  # (logits [R, V] float32, *columns); a name: the backend's op
     columns: tuple[str, ...]  # of `SamplingColumns`
+    takes_histories: bool = False  # before the columns: `Histories`
 
 
-_PENALTIES = (
-    *("history_starts", "history_ids", "history_num_prompt"),
-    *("presence_penalty", "frequency_penalty", "repetition_penalty"),
-)
+_PENALTIES = ("history_num_prompt", "presence_penalty", "frequency_penalty", "repetition_penalty")
 # In this order. Bad words and min_tokens are biases of -inf.
 STEPS = (
     Step("apply_mask", ("mask_starts", "mask_words")),
     Step(apply_allowed, ("allowed_starts", "allowed_ids")),
     Step(apply_bias, ("bias_starts", "bias_ids", "bias_values")),
-    Step("apply_penalties", _PENALTIES),
+    Step("apply_penalties", _PENALTIES, takes_histories=True),
 )
 DRAW = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "position")  # as `Ops.sample` takes them
 _RAGGED = {
-    "history_starts": ("history_ids",),
     "bias_starts": ("bias_ids", "bias_values"),
     "allowed_starts": ("allowed_ids",),
     "mask_starts": ("mask_words",),
@@ -62,8 +60,11 @@ class Sampled:
     top_logprobs: Tensor  # [R, K] or [0, 0] float32
 
 
-def sample(logits: Tensor, columns: SamplingColumns, ops: Ops, num_top: int | None) -> Sampled:
+def sample(
+    logits: Tensor, columns: SamplingColumns, ops: Ops, num_top: int | None, histories: Histories | None = None
+) -> Sampled:
     """logits [R, V] float32, which are changed. num_top is K; None: no row wants logprobs.
+    `histories`: if any row has a penalty.
 
     Nothing here waits for the device: what is done depends on the columns, and never on the logits.
     """
@@ -71,7 +72,7 @@ def sample(logits: Tensor, columns: SamplingColumns, ops: Ops, num_top: int | No
     raw = logits[wanted["logprob_rows"]] if num_top is not None else None
     for step in _steps(columns):
         apply = getattr(ops, step.apply) if isinstance(step.apply, str) else step.apply
-        apply(logits, *(wanted[name] for name in step.columns))
+        apply(logits, *(histories or () if step.takes_histories else ()), *(wanted[name] for name in step.columns))
     token_ids, is_finite = choose(logits, wanted, ops)
     if raw is None or num_top is None:
         return without_logprobs(token_ids, is_finite)

@@ -131,7 +131,7 @@ SQUADRON_API int64_t squadron_paged_attention(const void* query, const void* key
                                               int64_t head_dim, int64_t block_size, float scale, int32_t dtype,
                                               int32_t threads);
 
-// --- sampling.cpp, logprobs.cpp ----------------------------------------------------------------------------------------
+// --- sampling.cpp, mask.cpp, penalties.cpp, logprobs.cpp --------------------------------------------------------------
 
 // logits [rows, size] -> tokens [rows]; the other columns [rows].
 SQUADRON_API void squadron_sample(const float* logits, int64_t rows, int64_t size, const float* temperature,
@@ -142,6 +142,13 @@ SQUADRON_API void squadron_sample(const float* logits, int64_t rows, int64_t siz
 // many as hold a bit for each token.
 SQUADRON_API void squadron_apply_mask(float* logits, int64_t rows, int64_t size, const int32_t* starts,
                                       const int32_t* words, int32_t threads);
+
+// logits [rows, size]: changed where a row's tokens are, see penalties.cpp. Row r's are lengths[r] of ids, from starts[r]: the
+// first num_prompt[r] of them are the prompt's. Ids outside [0, size) change nothing. The other columns [rows].
+SQUADRON_API void squadron_apply_penalties(float* logits, int64_t rows, int64_t size, const int32_t* ids,
+                                           const int32_t* starts, const int32_t* lengths, const int32_t* num_prompt,
+                                           const float* presence, const float* frequency, const float* repetition,
+                                           int32_t threads);
 
 // logits [rows, size]; token_ids, logprobs, ranks [rows]; top_ids, top_logprobs [rows, num_top], num_top <= size.
 // A row with a NaN has NaN for logprobs, and the first ids for the best.

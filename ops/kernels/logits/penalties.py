@@ -7,15 +7,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.checks import penalty_sizes
 from ops.kernels.logits.rows import chunk_size
 
 
 @triton.jit
 def count_kernel(
     counts,  # [R, VOCAB] int32, zeros
-    history_starts,
     history_ids,
+    history_starts,
+    history_lengths,
     history_num_prompt,
     VOCAB: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -25,7 +26,7 @@ def count_kernel(
     """
     row = tl.program_id(0).to(tl.int64)
     start = tl.load(history_starts + row)
-    length = tl.load(history_starts + row + 1) - start
+    length = tl.load(history_lengths + row)
     num_prompt = tl.load(history_num_prompt + row)
     for first in range(0, length, BLOCK):
         index = first + tl.arange(0, BLOCK)
@@ -36,11 +37,11 @@ def count_kernel(
 
 @triton.jit
 def penalty_kernel(
-    logits, counts, history_starts, presence, frequency, repetition, VOCAB: tl.constexpr, CHUNK: tl.constexpr
+    logits, counts, history_lengths, presence, frequency, repetition, VOCAB: tl.constexpr, CHUNK: tl.constexpr
 ):
     """Grid (R, chunks)."""
     row = tl.program_id(0).to(tl.int64)
-    if tl.load(history_starts + row) == tl.load(history_starts + row + 1):
+    if tl.load(history_lengths + row) == 0:
         return
     ids = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
     counted = tl.load(counts + row * VOCAB + ids, mask=ids < VOCAB, other=0)
@@ -56,28 +57,26 @@ def penalty_kernel(
 
 def apply_penalties(
     logits: Tensor,
-    history_starts: Tensor,
     history_ids: Tensor,
+    history_starts: Tensor,
+    history_lengths: Tensor,
     history_num_prompt: Tensor,
     presence: Tensor,
     frequency: Tensor,
     repetition: Tensor,
 ) -> None:
-    """In place on logits [R, V] float32; history_starts [R + 1], history_ids [*],
+    """In place on logits [R, V] float32; history_ids [*] and history_starts, history_lengths and
     history_num_prompt [R] int32.
     """
-    check_shape("logits", logits, (None, None), torch.float32)
-    num_rows, vocab_size = logits.shape
-    check_shape("history_starts", history_starts, (num_rows + 1,), torch.int32)
-    check_shape("history_ids", history_ids, (None,), torch.int32)
-    check_shape("history_num_prompt", history_num_prompt, (num_rows,), torch.int32)
-    for name, column in (("presence", presence), ("frequency", frequency), ("repetition", repetition)):
-        check_shape(name, column, (num_rows,), torch.float32)
+    columns = (history_starts, history_lengths, history_num_prompt, presence, frequency, repetition)
+    num_rows, vocab_size = penalty_sizes(logits, history_ids, *columns)
     if history_ids.shape[0] == 0:
         return
     counts = torch.zeros_like(logits, dtype=torch.int32)
-    count_kernel[(num_rows,)](counts, history_starts, history_ids, history_num_prompt, VOCAB=vocab_size, BLOCK=512)
+    count_kernel[(num_rows,)](
+        counts, history_ids, history_starts, history_lengths, history_num_prompt, VOCAB=vocab_size, BLOCK=512
+    )
     chunk = chunk_size(vocab_size)
     penalty_kernel[(num_rows, triton.cdiv(vocab_size, chunk))](
-        logits, counts, history_starts, presence, frequency, repetition, VOCAB=vocab_size, CHUNK=chunk
+        logits, counts, history_lengths, presence, frequency, repetition, VOCAB=vocab_size, CHUNK=chunk
     )

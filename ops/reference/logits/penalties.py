@@ -3,25 +3,27 @@
 import torch
 from torch import Tensor
 
-from ops.interface import check_shape
-from ops.logits.rows import rows_of
+from ops.checks import penalty_sizes
 
 
 def apply_penalties(
     logits: Tensor,
-    history_starts: Tensor,
     history_ids: Tensor,
+    history_starts: Tensor,
+    history_lengths: Tensor,
     history_num_prompt: Tensor,
     presence: Tensor,
     frequency: Tensor,
     repetition: Tensor,
 ) -> None:
-    check_shape("logits", logits, (None, None), torch.float32)
-    check_shape("history_num_prompt", history_num_prompt, (logits.shape[0],))
-    rows = rows_of(logits, history_starts, history_ids)
-    index = torch.arange(len(rows), device=logits.device) - history_starts.long()[rows]
+    columns = (history_starts, history_lengths, history_num_prompt, presence, frequency, repetition)
+    penalty_sizes(logits, history_ids, *columns)
+    lengths = history_lengths.long()
+    rows = torch.repeat_interleave(torch.arange(len(logits), device=logits.device), lengths)
+    index = torch.arange(len(rows), device=logits.device) - (lengths.cumsum(0) - lengths)[rows]
     is_output = index >= history_num_prompt.long()[rows]
-    cells, inverse = torch.unique(rows * logits.shape[1] + history_ids, return_inverse=True)
+    ids = history_ids[history_starts.long()[rows] + index]
+    cells, inverse = torch.unique(rows * logits.shape[1] + ids, return_inverse=True)
     counts = torch.zeros(len(cells), device=logits.device).index_add_(0, inverse, is_output.float())
     rows = cells // logits.shape[1]
     values = logits.view(-1)[cells]

@@ -94,11 +94,8 @@ def test_what_one_row_uses_every_row_has(wishes: dict[str, Any], expected: dict[
     assert used(row(), row(**wishes)) == expected
 
 
-def test_a_penalty_brings_the_history_and_no_other_penalty() -> None:
-    assert used(row(), row(frequency_penalty=0.5)) == {
-        **{"history_starts": [0, 0, 5], "history_ids": [5, 6, 7, 8, 9], "history_num_prompt": [0, 3]},
-        "frequency_penalty": [0.0, 0.5],
-    }
+def test_a_penalty_brings_the_length_of_the_prompt_and_no_other_penalty() -> None:
+    assert used(row(), row(frequency_penalty=0.5)) == {"history_num_prompt": [0, 3], "frequency_penalty": [0.0, 0.5]}
 
 
 def test_a_given_token_takes_nothing_but_its_logprobs() -> None:

@@ -1,5 +1,7 @@
 """How a step's tokens are dealt out among prompts and sequences that decode."""
 
+from typing import Any
+
 import pytest
 
 from engine.sampling_params import SamplingParams
@@ -73,3 +75,20 @@ def test_a_long_prompt_that_comes_first_in_order_leaves_decoding_sequences_their
 def prompt_tokens(engine):
     """Of each step, without prompts of a single token."""
     return [int(record.num_tokens[record.num_tokens > 1].sum()) for record in engine.recorder.timeline.records]
+
+
+@pytest.mark.parametrize(
+    ("wishes", "is_ahead"),
+    [
+        ({}, True),
+        ({"repetition_penalty": 1.1, "presence_penalty": 0.5}, True),  # workers have its tokens
+        ({"bad_words": ["a b"]}, False),  # what is banned depends on the last token
+    ],
+    ids=["plain", "penalties", "bad words"],
+)
+def test_who_is_computed_before_its_last_token_is_known(wishes: dict[str, Any], is_ahead: bool) -> None:
+    engine = make_engine(Knobs(depth=2, runs_ahead=True))
+    add_request(engine, "r", [7] * 20, SamplingParams(max_tokens=9, **wishes))
+    first = engine.scheduler.schedule()
+    assert first.scheduled[0].num_samples == 1
+    assert bool(engine.scheduler.schedule().scheduled) == is_ahead

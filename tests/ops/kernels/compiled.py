@@ -153,7 +153,7 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
     yield f"sample {VOCAB}"
     kernels.token_logprobs(logits, rows, 5)
     yield f"logprobs {VOCAB}"
-    kernels.apply_penalties(logits, ints(NUM_SAMPLED + 1), ints(9000), rows, floats, floats, floats)
+    kernels.apply_penalties(logits, ints(9000), rows, rows, rows, floats, floats, floats)
     yield f"penalties {VOCAB}"
 
 

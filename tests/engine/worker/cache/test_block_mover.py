@@ -53,6 +53,7 @@ class Moved:
         for slot in request.slot_mapping.tolist():
             for number, tensor in enumerate(chain(*self.cache.device)):
                 tensor[slot // 16, 0, slot % 16] = float(1000 * request.step + slot + number / 8)
+            self.cache.token_ids[slot // 16, slot % 16] = 1000 * request.step + slot
 
 
 def contents(layers: list[tuple[torch.Tensor, torch.Tensor]]) -> list[float]:
@@ -92,9 +93,12 @@ def test_late_swaps_leave_the_caches_as_swaps_at_once() -> None:
         late.step(request)
         at_once.step(request)
         assert contents(late.cache.device) == contents(at_once.cache.device), request.step
+        assert torch.equal(late.cache.token_ids, at_once.cache.token_ids), request.step
         num_deferred += bool(side.waiting)
     side.wait(side.num_done + len(side.waiting))
     assert contents(late.cache.host) == contents(at_once.cache.host)
+    assert torch.equal(late.cache.host_token_ids, at_once.cache.host_token_ids)
+    assert at_once.cache.host_token_ids.any()
     assert num_deferred > 20, "hardly any swap ran beside a step"
 
 

@@ -21,6 +21,7 @@ def test_caches_are_zero_contiguous_and_apart() -> None:
             assert tensor.is_contiguous()
             assert not tensor.any()
     cache.device[0][0].fill_(1)
+    cache.host_token_ids.fill_(7)
     assert not cache.device[0][1].any()
     assert not cache.host[0][0].any()
 
@@ -28,3 +29,13 @@ def test_caches_are_zero_contiguous_and_apart() -> None:
 def test_no_host_blocks() -> None:
     cache = make_cache(SHAPE, 2, 0, CpuDevice())
     assert [tuple(keys.shape) for keys, _ in cache.host] == [(0, 2, 16, 8)] * 3
+    assert cache.host_token_ids.shape == (0, 16)
+
+
+def test_token_ids_are_moved_with_the_keys_and_values_they_are_of() -> None:
+    cache = make_cache(SHAPE, 5, 2, CpuDevice())
+    assert [tuple(tensor.shape) for tensor in (cache.token_ids, cache.host_token_ids)] == [(5, 16), (2, 16)]
+    moved = list(cache.moved())
+    assert len(moved) == 2 * SHAPE.num_layers + 1
+    assert moved[-1][0] is cache.token_ids
+    assert moved[-1][1] is cache.host_token_ids

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from engine.sampling_columns import SamplingColumns
+from engine.worker.cache.token_history import Histories
 from engine.worker.head.sampler import STEPS, Sampled, num_top_logprobs, sample, take_rows
 from ops import reference
 from tests.engine.worker.steps import floats, ints
@@ -14,9 +15,16 @@ from tests.engine.worker.steps import floats, ints
 INF = float("inf")
 
 
-def run(logits: list[list[float]], **columns: np.ndarray) -> Sampled:
+def run(logits: list[list[float]], histories: list[list[int]] | None = None, **columns: np.ndarray) -> Sampled:
     made = SamplingColumns.of_plain_rows(len(logits), **columns)
-    return sample(torch.tensor(logits), made, reference, num_top_logprobs(made))
+    so_far = None if histories is None else histories_of(histories)
+    return sample(torch.tensor(logits), made, reference, num_top_logprobs(made), so_far)
+
+
+def histories_of(rows: list[list[int]]) -> Histories:
+    starts = np.cumsum([0, *map(len, rows)])[:-1]
+    lists = ([token for row in rows for token in row], starts, [len(row) for row in rows])
+    return Histories(*(torch.tensor(each, dtype=torch.int32) for each in lists))
 
 
 def test_greedy_takes_the_largest_and_gives_no_logprobs() -> None:
@@ -38,9 +46,8 @@ def test_bias_comes_before_the_repetition_penalty() -> None:
         bias_ids=ints(0),
         bias_values=floats(2.0),
         repetition_penalty=floats(2.0),
-        history_starts=ints(0, 1),
-        history_ids=ints(0),
         history_num_prompt=ints(1),
+        histories=[[0]],
     )
     assert sampled.token_ids.tolist() == [1]
 
@@ -118,9 +125,10 @@ def test_any_cut_of_the_rows_samples_the_same() -> None:
     """Ten rows, each with another mix of wishes, at once and in pieces."""
     random = np.random.default_rng(1)
     logits = torch.from_numpy(random.normal(size=(10, 50)).astype(np.float32))
-    lengths = random.integers(0, 4, size=(3, 10))
-    starts = np.concatenate((np.zeros((3, 1)), lengths.cumsum(axis=1)), axis=1).astype(np.int32)
-    history, bias, allowed = (random.integers(0, 50, size=row[-1]).astype(np.int32) for row in starts)
+    lengths = random.integers(0, 4, size=(2, 10))
+    starts = np.concatenate((np.zeros((2, 1)), lengths.cumsum(axis=1)), axis=1).astype(np.int32)
+    bias, allowed = (random.integers(0, 50, size=row[-1]).astype(np.int32) for row in starts)
+    histories = [random.integers(0, 50, size=length).tolist() for length in random.integers(0, 4, 10)]
     columns = SamplingColumns.of_plain_rows(
         10,
         temperature=random.uniform(0, 2, 10).astype(np.float32),
@@ -128,20 +136,21 @@ def test_any_cut_of_the_rows_samples_the_same() -> None:
         seed=random.integers(0, 1 << 63, 10).astype(np.uint64) * np.uint64(2),
         presence_penalty=random.uniform(-1, 1, 10).astype(np.float32),
         logprob_counts=random.integers(0, 4, 10).astype(np.int32),
-        history_starts=starts[0],
-        history_ids=history,
-        history_num_prompt=np.minimum(lengths[0], 1).astype(np.int32),
-        bias_starts=starts[1],
+        history_num_prompt=ints(*(min(len(history), 1) for history in histories)),
+        bias_starts=starts[0],
         bias_ids=bias,
         bias_values=random.normal(size=len(bias)).astype(np.float32),
-        allowed_starts=starts[2],
+        allowed_starts=starts[1],
         allowed_ids=allowed,
     )
     num_top = num_top_logprobs(columns)
-    whole = sample(logits.clone(), columns, reference, num_top)
+    whole = sample(logits.clone(), columns, reference, num_top, histories_of(histories))
     for cuts in ([0, 1, 10], [0, 4, 5, 9, 10], list(range(11))):
         parts = [
-            sample(logits[start:stop].clone(), take_rows(columns, start, stop), reference, num_top)
+            sample(
+                *(logits[start:stop].clone(), take_rows(columns, start, stop), reference, num_top),
+                histories_of(histories[start:stop]),
+            )
             for start, stop in pairwise(cuts)
         ]
         for name in ("token_ids", "is_finite", "logprobs", "ranks", "top_ids", "top_logprobs"):
@@ -150,13 +159,14 @@ def test_any_cut_of_the_rows_samples_the_same() -> None:
 
 def test_one_penalty_is_enough() -> None:
     """The columns of those that no row uses are empty."""
-    columns = {"history_starts": ints(0, 1), "history_ids": ints(1), "history_num_prompt": ints(0)}
-    assert run([[1.0, 2.0]], **columns, presence_penalty=floats(0.5)).token_ids.tolist() == [1]
-    assert run([[1.0, 2.0]], **columns, presence_penalty=floats(1.5)).token_ids.tolist() == [0]
+    for penalty, token in ((0.5, 1), (1.5, 0)):
+        columns = {"history_num_prompt": ints(0), "presence_penalty": floats(penalty)}
+        assert run([[1.0, 2.0]], [[1]], **columns).token_ids.tolist() == [token]
 
 
 def test_every_step_is_an_op_or_a_function_of_its_columns() -> None:
     for step in STEPS:
         apply = getattr(reference, step.apply) if isinstance(step.apply, str) else step.apply
-        assert len(inspect.signature(apply).parameters) == 1 + len(step.columns)
+        num_histories = len(Histories._fields) if step.takes_histories else 0
+        assert len(inspect.signature(apply).parameters) == 1 + num_histories + len(step.columns)
         assert set(step.columns) <= SamplingColumns.__dataclass_fields__.keys()

@@ -76,8 +76,6 @@ def hard_step(step: int) -> Any:
         presence_penalty=floats(0.5, 0, 0),
         repetition_penalty=floats(1.2, 1, 1),
         logprob_counts=ints(3, 0, 1),
-        history_starts=ints(0, 3, 3, 3),
-        history_ids=ints(5, 6, 7),
         history_num_prompt=ints(2, 0, 0),
         bias_starts=ints(0, 0, 1, 1),
         bias_ids=ints(8),

@@ -1,0 +1,56 @@
+"""The tokens so far of a step's rows, for penalties: they lie in the cache, in the slots of their
+keys and values, so they are shared, copied and swapped as these are, and nobody sends them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from engine.step import ExecuteModelRequest
+from engine.worker.cache.kv_cache import BLOCK_SIZE
+from engine.worker.device.transfer import upload
+from engine.worker.inputs import Inputs
+
+
+class Histories(NamedTuple):
+    """Of R rows: row r's tokens are ids[starts[r] : starts[r] + lengths[r]]; none where it has no
+    penalty.
+    """
+
+    ids: Tensor  # [*] int32
+    starts: Tensor  # [R] int32
+    lengths: Tensor  # [R] int32
+
+
+class TokenHistory:
+    """Of a rank of the last stage; `token_ids` [num_blocks, 16] int32 are its cache's."""
+
+    def __init__(self, token_ids: Tensor, inputs: Inputs) -> None:
+        self._token_ids = token_ids
+        self._slots = token_ids.view(-1)
+        self._inputs = inputs
+
+    def write(self, request: ExecuteModelRequest) -> None:
+        """Put the step's input ids where its keys and values go."""
+        has_carried = bool(len(request.carried_rows))
+        input_ids = request.input_ids.copy() if has_carried else request.input_ids
+        tensors = upload({"ids": input_ids, "slots": request.slot_mapping}, self._slots.device)
+        if has_carried:
+            self._inputs.fill_carried(request, tensors["ids"])
+        self._slots[tensors["slots"]] = tensors["ids"]
+
+    def of_rows(self, request: ExecuteModelRequest, start: int, stop: int) -> Histories:
+        """Of the sampled rows start:stop, once the step is written."""
+        columns = request.sampling
+        has_penalty = columns.history_num_prompt[start:stop] > 0
+        lengths = np.where(has_penalty, columns.position[start:stop], 0).astype(np.int32)
+        num_blocks = -(-lengths // BLOCK_SIZE)
+        starts = (np.cumsum(num_blocks, dtype=np.int32) - num_blocks) * BLOCK_SIZE
+        owners = np.searchsorted(request.query_starts, request.sampled_rows[start:stop], side="right") - 1
+        owners, counts = owners[has_penalty], num_blocks[has_penalty]
+        width = int(counts.max(initial=0))
+        blocks = request.block_tables[owners, :width][np.arange(width) < counts[:, None]]
+        arrays = upload({"blocks": blocks, "starts": starts, "lengths": lengths}, self._slots.device)
+        ids = self._token_ids.index_select(0, arrays["blocks"]).view(-1)
+        return Histories(ids, arrays["starts"], arrays["lengths"])
