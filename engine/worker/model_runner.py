@@ -9,7 +9,6 @@ import numpy as np
 from engine.step import ExecuteModelRequest, LateMasks, none_follow
 from engine.worker.cache.block_mover import BlockMover
 from engine.worker.cache.kv_cache import KVCache
-from engine.worker.cache.token_history import TokenHistory
 from engine.worker.device.device import Capture, Device
 from engine.worker.graphs.layers import Layers
 from engine.worker.head.pooler import pool
@@ -39,8 +38,7 @@ class ModelRunner:
         self._mover = BlockMover(cache, model.ops, device)
         self._inputs = Inputs(model)
         self._layers = Layers(model, cache, num_kept_adapters)
-        self._history = TokenHistory(cache.token_ids, self._inputs)
-        self._sampler = RowSampler(model, self._history, speaks=speaks)
+        self._sampler = RowSampler(model, cache.token_ids, self._inputs, speaks=speaks)
 
     def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:
         """Run decode steps, and plain sampling, by what `capture` makes of them from now on: CUDA
@@ -71,8 +69,6 @@ class ModelRunner:
         """
         launched_ns = time.perf_counter_ns()
         self._mover.move(request)
-        if self._stage.is_last and len(request.input_ids):
-            self._history.write(request)
         residual = self._layers.run(request, self._inputs) if len(request.input_ids) else None
         sampled = self._sampler.sample(request, residual, late_masks) if self._stage.is_last else None
         if sampled is not None and self._stage.is_first:

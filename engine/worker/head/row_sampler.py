@@ -12,6 +12,7 @@ from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
 from engine.worker.graphs.sample_graphs import SampleGraphs
 from engine.worker.head.sampler import Sampled, num_top_logprobs, sample, take_rows
+from engine.worker.inputs import Inputs
 from parallel.decoder import Decoder
 
 # Logits are made for so many rows at once: prompt logprobs may ask for thousands of rows of the
@@ -20,11 +21,13 @@ MAX_LOGITS_ROWS = 256
 
 
 class RowSampler:
-    """Of one rank of the last stage; `speaks`: this rank's output is wanted."""
+    """Of one rank of the last stage, with its cache's token ids [num_blocks, 16] int32; `speaks`:
+    this rank's output is wanted.
+    """
 
-    def __init__(self, model: Decoder, history: TokenHistory, *, speaks: bool) -> None:
+    def __init__(self, model: Decoder, token_ids: Tensor, inputs: Inputs, *, speaks: bool) -> None:
         self._model = model
-        self._history = history
+        self._history = TokenHistory(token_ids, inputs)
         self._speaks = speaks
         self.graphs: SampleGraphs | None = None
 
@@ -42,6 +45,8 @@ class RowSampler:
 
     def sample(self, request: ExecuteModelRequest, residual: Tensor | None, late_masks: LateMasks) -> Sampled:
         """residual [T, D] dtype of the step; None if it has no rows."""
+        if residual is not None:
+            self._history.write(request)
         columns = request.sampling
         if self.graphs is not None and not request.awaits_masks and self.graphs.takes(columns):
             assert residual is not None, "rows are sampled of a step without tokens"
