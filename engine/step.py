@@ -16,9 +16,9 @@ class ExecuteModelRequest:
     """One step. Workers do, in this order: swap out, swap in, copy, write keys and values, attend,
     sample.
 
-    T token rows, of S sequences in order (sequence s owns rows query_starts[s]:query_starts[s +
-    1]), R sampled rows. A request that only moves blocks (T = 0) is still a step. Block 0 is the
-    null block: it pads block tables.
+    T token rows, of S sequences in order: sequence s has rows query_starts[s]:query_starts[s + 1]
+    and blocks block_ids[block_starts[s]:block_starts[s + 1]]. R sampled rows. A request that only
+    moves blocks (T = 0) is still a step. Block 0 is the null block, which no sequence has.
     """
 
     epoch: int
@@ -28,7 +28,8 @@ class ExecuteModelRequest:
     slot_mapping: np.ndarray  # [T] int32: block_id * block_size + offset, where the row's key and value are written
     query_starts: np.ndarray  # [S + 1] int32
     context_lens: np.ndarray  # [S] int32: tokens in the cache once this step's are written
-    block_tables: np.ndarray  # [S, B] int32
+    block_starts: np.ndarray  # [S + 1] int32
+    block_ids: np.ndarray  # [*] int32: those that hold a sequence's context, in order
     sampled_rows: np.ndarray  # [R] int32: token rows; one row may be sampled several times (n > 1)
     sampling: SamplingColumns
     # Input ids not known to the driver yet: for each (r, s), input_ids[r] is the token sampled at

@@ -26,11 +26,9 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     owner = np.repeat(np.arange(len(scheduled), dtype=np.int32), num_tokens)
     positions = np.arange(plan.num_tokens, dtype=np.int32) - query_starts[owner] + starts[owner]
     context_lens = starts + num_tokens
-    rows = np.array([entry.seq.row for entry in scheduled], np.intp)
-    width = blocks.num_blocks(int(context_lens.max())) if scheduled else 0
-    block_tables = blocks.tables[rows, :width] if scheduled else np.zeros((0, 0), np.int32)
+    block_starts, block_ids = _blocks(scheduled, context_lens, blocks)
     size = blocks.block_size
-    slot_mapping = block_tables[owner, positions // size] * size + positions % size
+    slot_mapping = block_ids[block_starts[owner] + positions // size] * size + positions % size
     input_ids, carried = _input_ids(scheduled)
     sampled_rows, rows_sampled = _sampled_rows(scheduled, query_starts)
     adapter_runs, adapters = _adapter_runs(scheduled, query_starts)
@@ -42,7 +40,8 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         slot_mapping=slot_mapping.astype(np.int32, copy=False),
         query_starts=query_starts,
         context_lens=context_lens,
-        block_tables=block_tables,
+        block_starts=block_starts,
+        block_ids=block_ids,
         sampled_rows=sampled_rows,
         sampling=sampling_columns(rows_sampled),
         carried_step=plan.step - 1,
@@ -56,6 +55,17 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         adapter_digests=[adapter.digest for adapter in adapters],
         adapter_folders=[adapter.folder for adapter in adapters],
     )
+
+
+def _blocks(
+    scheduled: list[ScheduledSequence], context_lens: np.ndarray, blocks: BlockManager
+) -> tuple[np.ndarray, np.ndarray]:
+    """One long context beside short ones costs its own blocks, and not a row as wide for each."""
+    starts = np.zeros(len(scheduled) + 1, np.int32)
+    counts = -(-context_lens // blocks.block_size)
+    np.cumsum(counts, out=starts[1:])
+    rows = [blocks.tables[entry.seq.row, :count] for entry, count in zip(scheduled, counts.tolist(), strict=True)]
+    return starts, np.concatenate(rows) if rows else np.empty(0, np.int32)
 
 
 def _input_ids(scheduled: list[ScheduledSequence]) -> tuple[np.ndarray, np.ndarray]:

@@ -18,6 +18,18 @@ from parallel.decoder import Decoder
 _NUM_KEPT_STEPS = 4
 
 
+def block_tables(request: ExecuteModelRequest, num_rows: int | None = None) -> np.ndarray:
+    """[S, B] int32, or [num_rows, B], as kernels read them: each sequence's blocks, then null
+    blocks.
+    """
+    counts = np.diff(request.block_starts)
+    width = int(counts.max(initial=0))
+    tables = np.zeros((len(counts) if num_rows is None else num_rows, width), np.int32)
+    shifts = np.repeat(np.arange(len(counts)) * width - request.block_starts[:-1], counts)
+    tables.reshape(-1)[shifts + np.arange(len(shifts))] = request.block_ids
+    return tables
+
+
 class Inputs:
     """Of one rank's steps."""
 
@@ -34,8 +46,8 @@ class Inputs:
         self, request: ExecuteModelRequest, received: Tensor | None, adapters: StepAdapters | None = None
     ) -> StepTensors:
         """`received`: from the stage before; `adapters`: those of the step's rows."""
-        names = ("positions", "query_starts", "context_lens", "block_tables", "slot_mapping")
-        arrays = {name: getattr(request, name) for name in names}
+        names = ("positions", "query_starts", "context_lens", "slot_mapping")
+        arrays = {name: getattr(request, name) for name in names} | {"block_tables": block_tables(request)}
         if self._stage.is_first:
             # What is filled in is not to change the request's own memory.
             arrays["input_ids"] = request.input_ids.copy() if len(request.carried_rows) else request.input_ids

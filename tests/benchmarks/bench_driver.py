@@ -4,8 +4,9 @@ that does nothing.
     python -m tests.benchmarks.bench_driver [--sequences 256] [--steps 400] [--waiting 100000]
 
 Prints the time of a step by part. Target: at most 5 µs per running sequence and step at 256
-sequences. And the driver's own time from a lost worker to the next step, with many more requests
-waiting. Target: at most 0.2 s with 100,000.
+sequences. The same, and the bytes that a step sends to each rank, with one context of 131,072
+tokens among them: no other sequence is to pay for it. And the driver's own time from a lost worker
+to the next step, with many more requests waiting. Target: at most 0.2 s with 100,000.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cluster.workers.steps.messages import encode
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.core.llm_engine import LLMEngine
@@ -30,6 +32,7 @@ from engine.text.tokenizer import Tokenizer
 from tests.engine.support.arrivals import add_request
 
 DEMO = str(Path(__file__).parents[2] / "configs" / "demo")
+LONG = 131_072
 
 
 class NoOpExecutor:
@@ -43,8 +46,10 @@ class NoOpExecutor:
 
     def __init__(self) -> None:
         self.is_broken = False  # the next step ends in the loss of a worker
+        self.last: ExecuteModelRequest | None = None
 
     def submit(self, request: ExecuteModelRequest) -> Future[SamplerOutput]:
+        self.last = request
         num_rows = len(request.sampled_rows)
         future: Future[SamplerOutput] = Future()
         if self.is_broken:
@@ -77,15 +82,24 @@ class NoOpExecutor:
         pass
 
 
-def running_engine(num_sequences: int, num_steps: int) -> LLMEngine:
-    """With so many sequences, which decode for as many steps at least."""
+def running_engine(num_sequences: int, num_steps: int, longest: int = 0) -> LLMEngine:
+    """With so many sequences, which decode for as many steps at least; one of them is of `longest`
+    tokens, if any is given.
+    """
     config = EngineConfig.create(
         model=DEMO, max_num_seqs=num_sequences, max_num_batched_tokens=max(2048, num_sequences)
     )
-    engine = LLMEngine(Parts(config, ModelConfig.load(DEMO), Tokenizer(DEMO), NoOpExecutor()))
+    model = ModelConfig.load(DEMO)
+    if longest:
+        model = model.model_copy(update={"max_position_embeddings": longest + num_steps + 128})
+    engine = LLMEngine(Parts(config, model, Tokenizer(DEMO), NoOpExecutor()))
     engine.start()
     params = SamplingParams(temperature=0.7, max_tokens=num_steps + 64, ignore_eos=True)
-    for number in range(num_sequences):
+    if longest:
+        add_request(engine, "long", [7] * longest, params)
+        while engine.stats().num_generation_tokens == 0:
+            engine.step()
+    for number in range(num_sequences - bool(longest)):
         add_request(engine, str(number), [50 + number % 300] * 100, params)
     while engine.stats().num_requests_waiting:
         engine.step()
@@ -94,9 +108,11 @@ def running_engine(num_sequences: int, num_steps: int) -> LLMEngine:
     return engine
 
 
-def measure(num_sequences: int, num_steps: int) -> dict[str, float]:
-    """Seconds a step, medians: whole, and by part as the engine's own clocks have it."""
-    engine = running_engine(num_sequences, num_steps)
+def measure(num_sequences: int, num_steps: int, longest: int = 0) -> dict[str, float]:
+    """Seconds a step, medians: whole, and by part as the engine's own clocks have it; and what it
+    sends to a rank.
+    """
+    engine = running_engine(num_sequences, num_steps, longest)
     gc.freeze()  # as AsyncEngine does
     before = engine.stats()
     times = []
@@ -110,7 +126,7 @@ def measure(num_sequences: int, num_steps: int) -> dict[str, float]:
         name: (getattr(after, name) - getattr(before, name)) / num_steps
         for name in ("schedule_seconds", "build_seconds", "process_seconds")
     }
-    return {"step_seconds": float(np.median(times)), **parts}
+    return {"step_seconds": float(np.median(times)), **parts, "frame_bytes": len(encode(engine.executor.last))}
 
 
 def measure_recovery(num_sequences: int, num_waiting: int) -> float:
@@ -131,6 +147,14 @@ def measure_recovery(num_sequences: int, num_waiting: int) -> float:
     return time.perf_counter() - started
 
 
+def show(result: dict[str, float], num_sequences: int) -> None:
+    for name, value in result.items():
+        if name == "frame_bytes":
+            print(f"{name:<18} {value:8,.0f}")
+        else:
+            print(f"{name:<18} {value * 1e6:8.0f} us   {value * 1e6 / num_sequences:6.2f} us per sequence")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sequences", type=int, default=256)
@@ -138,8 +162,10 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, default=100_000)
     arguments = parser.parse_args()
     result = measure(arguments.sequences, arguments.steps)
-    for name, seconds in result.items():
-        print(f"{name:<18} {seconds * 1e6:8.0f} us   {seconds * 1e6 / arguments.sequences:6.2f} us per sequence")
+    show(result, arguments.sequences)
+    print(f"\nwith one context of {LONG:,} tokens:")
+    result["beside_a_long_context"] = measure(arguments.sequences, arguments.steps, LONG)
+    show(result["beside_a_long_context"], arguments.sequences)
     result["recovery_seconds"] = measure_recovery(arguments.sequences, arguments.waiting)
     print(f"{'recovery_seconds':<18} {result['recovery_seconds'] * 1e6:8.0f} us   with {arguments.waiting} waiting")
     print(json.dumps(result))

@@ -194,7 +194,8 @@ class HistoryExecutor:
         rows = [np.zeros(0, np.uint64)]
         for index, context_len in enumerate(request.context_lens):
             num_rows = request.query_starts[index + 1] - request.query_starts[index]
-            rows.append(attend(cells[request.block_tables[index]].reshape(-1)[:context_len])[context_len - num_rows :])
+            context = cells[_blocks(request, index)].reshape(-1)[:context_len]
+            rows.append(attend(context)[context_len - num_rows :])
         return np.concatenate(rows)
 
     def _sample(self, request: ExecuteModelRequest, hidden: np.ndarray) -> SamplerOutput:
@@ -239,12 +240,16 @@ class HistoryExecutor:
         if not request.sampling.whole("history_num_prompt")[row]:
             return ()
         sequence = np.flatnonzero(request.query_starts[:-1] <= request.sampled_rows[row])[-1]
-        cells = self.token_ids[request.block_tables[sequence]].reshape(-1)
+        cells = self.token_ids[_blocks(request, sequence)].reshape(-1)
         return tuple(cells[: request.sampling.position[row]].tolist())
 
     def _masked(self, masks: StepMasks | None, row: int) -> set[int]:
         words = () if masks is None else _ragged(masks.mask_starts, masks.mask_words, row)
         return {token for token in range(self.vocab_size) if words and not words[token // 32] >> token % 32 & 1}
+
+
+def _blocks(request: ExecuteModelRequest, index: int) -> np.ndarray:
+    return request.block_ids[request.block_starts[index] : request.block_starts[index + 1]]
 
 
 def _ragged(starts: np.ndarray, values: np.ndarray, row: int) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ python -m tests.engine.show_steps
 """
 
 import dataclasses
+from unittest.mock import patch
 
 import numpy as np
 
@@ -28,8 +29,10 @@ def main() -> None:
         requests.append(build_request(*arguments))
         return requests[-1]
 
-    engine.core.llm_engine.build_request = keep
-    with demo_engine(ops_backend="auto", dtype="auto", max_num_batched_tokens=32, max_num_seqs=8) as squadron:
+    with (
+        patch.object(engine.core.llm_engine, "build_request", keep),
+        demo_engine(ops_backend="auto", dtype="auto", max_num_batched_tokens=32, max_num_seqs=8) as squadron,
+    ):
         add_request(squadron, "days", chat("What day comes after Monday?"), SamplingParams(temperature=0, max_tokens=8))
         told = [output for _ in range(3) for output in squadron.step()]
         params = SamplingParams(temperature=0.8, seed=7, max_tokens=6)
@@ -37,7 +40,7 @@ def main() -> None:
         while squadron.has_unfinished_requests():
             told += squadron.step()
         print("step  sequences: positions computed             samples  driver     workers    process")
-        for record in squadron.timeline.records:
+        for record in squadron.recorder.timeline.records:
             print(line(record))
         print(f"\nThe request of step {SHOWN_STEP}:\n")
         for field in dataclasses.fields(ExecuteModelRequest):
@@ -51,7 +54,7 @@ def main() -> None:
                     f"  first_index={new.first_index} token_ids={new.token_ids} text={new.text!r} {new.finish_reason}"
                 )
         print("\nWhere the time of 'facts' went:\n")
-        for phase, seconds in squadron.why("facts").items():
+        for phase, seconds in squadron.recorder.why("facts").items():
             print(f"  {phase:<8} {seconds * 1e3:7.2f} ms")
 
 

@@ -46,11 +46,10 @@ class TokenHistory:
         has_penalty = columns.history_num_prompt[start:stop] > 0
         lengths = np.where(has_penalty, columns.position[start:stop], 0).astype(np.int32)
         num_blocks = -(-lengths // BLOCK_SIZE)
-        starts = (np.cumsum(num_blocks, dtype=np.int32) - num_blocks) * BLOCK_SIZE
+        starts = np.cumsum(num_blocks, dtype=np.int32) - num_blocks
         owners = np.searchsorted(request.query_starts, request.sampled_rows[start:stop], side="right") - 1
-        owners, counts = owners[has_penalty], num_blocks[has_penalty]
-        width = int(counts.max(initial=0))
-        blocks = request.block_tables[owners, :width][np.arange(width) < counts[:, None]]
-        arrays = upload({"blocks": blocks, "starts": starts, "lengths": lengths}, self._slots.device)
+        shifts = np.repeat(request.block_starts[owners] - starts, num_blocks)
+        blocks = request.block_ids[shifts + np.arange(len(shifts))]
+        arrays = upload({"blocks": blocks, "starts": starts * BLOCK_SIZE, "lengths": lengths}, self._slots.device)
         ids = self._token_ids.index_select(0, arrays["blocks"]).view(-1)
         return Histories(ids, arrays["starts"], arrays["lengths"])

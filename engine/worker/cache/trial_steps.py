@@ -36,6 +36,7 @@ def _profiling_request(query_lens: list[int], lengths: list[int], num_sampled: i
         [np.arange(end - count, end, dtype=np.int32) for count, end in zip(query_lens, lengths, strict=True)]
     )
     num_tokens = len(positions)
+    block_starts = np.concatenate(([0], np.cumsum(-(-context_lens // BLOCK_SIZE)))).astype(np.int32)
     no_pairs = np.empty((0, 2), np.int32)
     return ExecuteModelRequest(
         epoch=0,
@@ -45,7 +46,8 @@ def _profiling_request(query_lens: list[int], lengths: list[int], num_sampled: i
         slot_mapping=BLOCK_SIZE + positions % BLOCK_SIZE,
         query_starts=query_starts,
         context_lens=context_lens,
-        block_tables=np.ones((len(lengths), -(-max(lengths) // BLOCK_SIZE)), np.int32),
+        block_starts=block_starts,
+        block_ids=np.ones(block_starts[-1], np.int32),
         sampled_rows=np.arange(num_sampled, dtype=np.int32),
         sampling=_hard_columns(num_sampled),
         carried_step=0,

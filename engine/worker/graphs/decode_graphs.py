@@ -20,6 +20,7 @@ from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
 from engine.worker.graphs.graphs import Graphs
+from engine.worker.inputs import block_tables
 from engine.worker.step_tensors import StepTensors
 from ops.interface import AttentionMetadata
 
@@ -122,15 +123,13 @@ class DecodeGraphs:
         self._tables.zero_()
 
     def _fill(self, request: ExecuteModelRequest, size: int) -> None:
-        num_rows, width = request.block_tables.shape
+        num_rows = len(request.input_ids)
         columns = np.zeros((4, size), np.int32)
         columns[:, :num_rows] = request.input_ids, request.positions, request.slot_mapping, request.context_lens
         columns[3, num_rows:] = 1
-        tables = np.zeros((size, width), np.int32)
-        tables[:num_rows] = request.block_tables
-        filled = upload({"columns": columns, "tables": tables}, self._device)
+        filled = upload({"columns": columns, "tables": block_tables(request, size)}, self._device)
         self._columns[:, :size] = filled["columns"]
-        self._tables[:size, :width] = filled["tables"]
+        self._tables[:size, : filled["tables"].shape[1]] = filled["tables"]
 
     def _step_tensors(self, size: int, longest: int) -> StepTensors:
         input_ids, positions, slot_mapping, context_lens = self._columns[:, :size]

@@ -49,18 +49,20 @@ def test_a_chunk_beside_a_whole_prompt_and_then_beside_its_next_token() -> None:
     assert second.sampling.position.tolist() == [21, 30]
 
 
-def test_slots_follow_the_block_tables() -> None:
+def tables_of(request: ExecuteModelRequest) -> list[np.ndarray]:
+    return np.split(request.block_ids, request.block_starts[1:-1])
+
+
+def test_slots_follow_the_blocks() -> None:
     engine = make_engine(Knobs())
     for number in range(3):
         add_request(engine, str(number), [number + 1] * (16 * number + 5), PARAMS)
     request = next_request(engine)
-    assert request.block_tables.shape == (3, 3)
-    for index, rows in enumerate(rows_of(request)):
-        table = request.block_tables[index]
+    assert request.block_starts.tolist() == [0, 1, 3, 6]
+    assert len(set(request.block_ids.tolist()) - {0}) == 6
+    for table, rows in zip(tables_of(request), rows_of(request), strict=True):
         positions = request.positions[rows]
         assert request.slot_mapping[rows].tolist() == (table[positions // 16] * 16 + positions % 16).tolist()
-        num_blocks = -(-len(rows) // 16)
-        assert (table[:num_blocks] > 0).all() and not table[num_blocks:].any()
 
 
 def test_prompt_logprobs_sample_the_rows_before_their_tokens() -> None:
@@ -79,7 +81,7 @@ def test_forks_copy_before_they_write() -> None:
     add_request(engine, "beams", [3] * 20, SamplingParams(beam_width=2, temperature=0.0, max_tokens=9))
     engine.step()
     request = next_request(engine)
-    tables = request.block_tables
+    tables = np.stack(tables_of(request))
     ((source, target),) = request.blocks_to_copy.tolist()
     assert tables[0, 0] == tables[1, 0] and {tables[0, 1], tables[1, 1]} == {source, target}
     assert np.unique(request.slot_mapping).size == len(request.slot_mapping)

@@ -46,9 +46,6 @@ def make_step(step: int, parts: list[Part], *, epoch: int = 0, **changes: Any) -
         for part in parts
         for position in range(part.start, len(part.token_ids))
     ]
-    tables = np.zeros((len(parts), max([len(part.blocks) for part in parts], default=0)), np.int32)
-    for row, part in enumerate(parts):
-        tables[row, : len(part.blocks)] = part.blocks
     ends = np.cumsum(lengths, dtype=np.int32)
     sampled_rows = [end - 1 for end, part in zip(ends, parts, strict=True) for _ in range(part.num_samples)]
     fields: dict[str, Any] = {
@@ -57,7 +54,8 @@ def make_step(step: int, parts: list[Part], *, epoch: int = 0, **changes: Any) -
         "slot_mapping": ints(*slots),
         "query_starts": np.concatenate((ints(0), ends)),
         "context_lens": ints(*(len(part.token_ids) for part in parts)),
-        "block_tables": tables,
+        "block_starts": np.cumsum([0, *(len(part.blocks) for part in parts)], dtype=np.int32),
+        "block_ids": ints(*(block for part in parts for block in part.blocks)),
         "sampled_rows": ints(*sampled_rows),
         "sampling": SamplingColumns.of_plain_rows(len(sampled_rows)),
         "carried_step": step - 1,

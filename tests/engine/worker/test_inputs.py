@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.worker.inputs import Inputs
+from engine.worker.inputs import Inputs, block_tables
 from engine.worker.worker import Worker
 from tests.engine.worker.on_demo import make_config
 from tests.engine.worker.steps import Part, make_step, pairs
@@ -33,8 +33,17 @@ def test_carried_rows_are_filled_in_and_the_request_is_not_changed(inputs: Input
     assert tensors.input_ids.tolist() == [41, 7, 8, 9]
     assert step.input_ids.tolist() == [0, 7, 8, 9]
     assert (tensors.metadata.max_query_len, tensors.metadata.max_context_len) == (3, 3)
-    for name in ("query_starts", "context_lens", "block_tables", "slot_mapping"):
+    for name in ("query_starts", "context_lens", "slot_mapping"):
         assert np.array_equal(getattr(tensors.metadata, name).numpy(), getattr(step, name))
+    assert tensors.metadata.block_tables.tolist() == [[1], [2]]
+
+
+def test_tables_are_as_wide_as_the_longest_sequence_and_end_in_null_blocks() -> None:
+    step = make_step(0, [Part([1] * 20, 0, [5, 3]), Part([1], 0, [7]), Part([1] * 40, 0, [2, 6, 4])])
+    assert block_tables(step).tolist() == [[5, 3, 0], [7, 0, 0], [2, 6, 4]]
+    assert block_tables(step, 4).tolist() == [[5, 3, 0], [7, 0, 0], [2, 6, 4], [0, 0, 0]]
+    assert block_tables(step).dtype == np.int32
+    assert block_tables(make_step(0, [])).shape == (0, 0)
 
 
 def test_tokens_are_kept_for_four_steps(inputs: Inputs) -> None:

@@ -43,7 +43,7 @@ def test_arrays_may_be_written_to() -> None:
 
 
 def test_arrays_that_are_not_contiguous() -> None:
-    request = dataclasses.replace(decode_step(7, 4), block_tables=np.arange(24, dtype=np.int32).reshape(4, 6).T)
+    request = dataclasses.replace(decode_step(7, 4), carried_rows=np.arange(8, dtype=np.int32).reshape(2, 4).T)
     assert same(decode(bytearray(encode(request))), request)
 
 

@@ -158,7 +158,7 @@ def test_workers_leave_a_step_whose_masks_never_come(channel: tuple[StepChannel,
 
 def test_big_steps_do_not_block(channel: tuple[StepChannel, list[int]]) -> None:
     steps, pids = channel
-    big = dataclasses.replace(with_tokens(0, 1, 2, 3), block_tables=np.zeros((256, 8192), np.int32))
+    big = dataclasses.replace(with_tokens(0, 1, 2, 3), block_ids=np.zeros(256 * 8192, np.int32))
     os.kill(pids[1], signal.SIGSTOP)
     future = steps.submit(big)
     assert not future.done()
