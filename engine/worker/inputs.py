@@ -9,25 +9,13 @@ from torch import Tensor
 
 from engine.step import ExecuteModelRequest
 from engine.worker.device.transfer import upload
-from engine.worker.step_tensors import StepTensors
+from engine.worker.step_tensors import StepTensors, block_tables
 from ops.interface import AttentionMetadata
 from parallel.adapters.adapter import StepAdapters
 from parallel.decoder import Decoder
 
 # Number of steps whose tokens are kept for later ones: more than are ever in flight.
 _NUM_KEPT_STEPS = 4
-
-
-def block_tables(request: ExecuteModelRequest, num_rows: int | None = None) -> np.ndarray:
-    """[S, B] int32, or [num_rows, B], as kernels read them: each sequence's blocks, then null
-    blocks.
-    """
-    counts = np.diff(request.block_starts)
-    width = int(counts.max(initial=0))
-    tables = np.zeros((len(counts) if num_rows is None else num_rows, width), np.int32)
-    shifts = np.repeat(np.arange(len(counts)) * width - request.block_starts[:-1], counts)
-    tables.reshape(-1)[shifts + np.arange(len(shifts))] = request.block_ids
-    return tables
 
 
 class Inputs:

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
+from engine.step import ExecuteModelRequest
 from ops.interface import AttentionMetadata
 from parallel.adapters.adapter import StepAdapters
 
@@ -17,3 +19,15 @@ class StepTensors:
     positions: Tensor  # [T] int32
     metadata: AttentionMetadata
     adapters: StepAdapters | None = None  # if any row has one
+
+
+def block_tables(request: ExecuteModelRequest, num_rows: int | None = None) -> np.ndarray:
+    """[S, B] int32, or [num_rows, B], as kernels read them: each sequence's blocks, then null
+    blocks.
+    """
+    counts = np.diff(request.block_starts)
+    width = int(counts.max(initial=0))
+    tables = np.zeros((len(counts) if num_rows is None else num_rows, width), np.int32)
+    shifts = np.repeat(np.arange(len(counts)) * width - request.block_starts[:-1], counts)
+    tables.reshape(-1)[shifts + np.arange(len(shifts))] = request.block_ids
+    return tables

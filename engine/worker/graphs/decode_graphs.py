@@ -20,8 +20,7 @@ from engine.worker.cache.kv_cache import BLOCK_SIZE
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
 from engine.worker.graphs.graphs import Graphs
-from engine.worker.inputs import block_tables
-from engine.worker.step_tensors import StepTensors
+from engine.worker.step_tensors import StepTensors, block_tables
 from ops.interface import AttentionMetadata
 
 # Sizes that are worth a tape: with more rows Python's time is nothing beside the kernels', and

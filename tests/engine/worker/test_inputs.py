@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from engine.worker.inputs import Inputs, block_tables
+from engine.worker.inputs import Inputs
+from engine.worker.step_tensors import block_tables
 from engine.worker.worker import Worker
 from tests.engine.worker.on_demo import make_config
 from tests.engine.worker.steps import Part, make_step, pairs
