@@ -64,8 +64,9 @@ def _blocks(
     starts = np.zeros(len(scheduled) + 1, np.int32)
     counts = -(-context_lens // blocks.block_size)
     np.cumsum(counts, out=starts[1:])
-    rows = [blocks.tables[entry.seq.row, :count] for entry, count in zip(scheduled, counts.tolist(), strict=True)]
-    return starts, np.concatenate(rows) if rows else np.empty(0, np.int32)
+    rows = np.array([entry.seq.row for entry in scheduled], np.int64)
+    shifts = np.repeat(rows * blocks.tables.shape[1] - starts[:-1], counts)
+    return starts, blocks.tables.reshape(-1)[shifts + np.arange(len(shifts))]
 
 
 def _input_ids(scheduled: list[ScheduledSequence]) -> tuple[np.ndarray, np.ndarray]:

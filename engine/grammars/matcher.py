@@ -1,11 +1,12 @@
 """llguidance's matchers, as the engine asks for them: see `engine.grammars.interface`."""
 
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from llguidance import LLExecutor
+from llguidance import LLExecutor, LLMatcher
 
 from engine.errors import InputProcessingError
 from engine.grammars.grammar import Grammar
@@ -19,6 +20,10 @@ EXHAUSTED = ("too many states", "too many expressions")
 # no mask then.
 TOO_WIDE = "items; max is"
 MAX_THREADS = 8  # that walk the vocabulary for the rows of one step
+# What takes longer in all is worth threads; less is done before they have begun, where the step's
+# own threads keep the cores busy.
+ALONE_SECONDS = 1e-3
+NEWEST = 0.125  # share of the newest measurement
 
 
 class LibraryMatcher:
@@ -100,16 +105,16 @@ class LibraryMatcher:
 
 
 class LibraryMasks:
-    """`Masks`, made on several threads if there are cores for them."""
+    """`Masks`, made on several threads if they are much work and there are cores for it."""
 
     def __init__(self, vocab_size: int) -> None:
         self._num_words = -(-vocab_size // WORD_BITS)
         self._threads = LLExecutor(num_threads=min(MAX_THREADS, os.cpu_count() or 1))
+        self._seconds = ALONE_SECONDS  # a mask, as of late
 
     def fill(self, constraints: Sequence[Constraint]) -> np.ndarray:
         masks = np.zeros((len(constraints), self._num_words), np.int32)
-        rows = [(constraint.matcher.library, index) for index, constraint in enumerate(constraints)]  # type: ignore[attr-defined]
-        self._threads.unsafe_compute_mask_ptr(rows, masks.ctypes.data, masks.strides[0], len(masks))
+        self._compute([constraint.matcher.library for constraint in constraints], masks)  # type: ignore[attr-defined]
         for mask, constraint in zip(masks, constraints, strict=True):
             constraint.matcher.note_mask()  # type: ignore[attr-defined]
             if constraint.matcher.error is not None and not self._fill_anew(mask, constraint.matcher):
@@ -121,6 +126,18 @@ class LibraryMasks:
                     _ban(masks[row], ends)
         return masks
 
+    def _compute(self, matchers: Sequence[LLMatcher], masks: np.ndarray) -> None:
+        address, size = masks.ctypes.data, masks.strides[0]
+        num_alone = len(matchers) if len(matchers) * self._seconds <= ALONE_SECONDS else 1
+        started = time.thread_time()
+        for row, matcher in enumerate(matchers[:num_alone]):
+            matcher.unsafe_compute_mask_ptr(address + row * size, size)
+        seconds = (time.thread_time() - started) / num_alone
+        self._seconds += (seconds - self._seconds) * NEWEST
+        if num_alone < len(matchers):
+            rows = [(matcher, row) for row, matcher in enumerate(matchers[num_alone:], num_alone)]
+            self._threads.unsafe_compute_mask_ptr(rows, address, size, len(masks))
+
     def _fill_anew(self, mask: np.ndarray, matcher: Any) -> bool:
         """Whether the matcher's mask [W] could be made with another lexer: at first one that others
         may have filled again meanwhile, then its own.
@@ -128,7 +145,7 @@ class LibraryMasks:
         for _ in range(2):
             if not matcher.renew_if_exhausted():
                 return False
-            self._threads.unsafe_compute_mask_ptr([(matcher.library, 0)], mask.ctypes.data, mask.nbytes, 1)
+            matcher.library.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
             if matcher.error is None:
                 return True
         return False

@@ -232,7 +232,11 @@ def test_an_end_token_is_allowed_where_the_grammar_may_end_and_kept_where_nothin
     assert allowed(matcher, banned=EOS) == [sorted(EOS)]
 
 
-def test_rows_are_masked_each_by_its_own(grammars: Grammars) -> None:
+@pytest.mark.parametrize("alone_seconds", [0.0, 1e3], ids=["on threads", "alone"])
+def test_rows_are_masked_each_by_its_own(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch, alone_seconds: float
+) -> None:
+    monkeypatch.setattr("engine.grammars.matcher.ALONE_SECONDS", alone_seconds)
     matchers = [grammars.matcher(structured("regex", letter, "")) for letter in "abc"]
     assert allowed(*matchers) == [[TOKENIZER.encode_word(letter)[0]] for letter in "abc"]
 
