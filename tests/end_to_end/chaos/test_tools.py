@@ -6,11 +6,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import pytest
 
+from engine.worker.worker import Worker
+from tests.end_to_end.chaos.injected.sitecustomize import RAISE, spoil
 from tests.end_to_end.chaos.measured.sitecustomize import bytes_in_use
 from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.processes import (
@@ -25,6 +28,8 @@ from tests.end_to_end.chaos.processes import (
     usage,
 )
 from tests.end_to_end.chaos.soak import Growth, Rest, rise
+from tests.engine.worker.on_demo import execute, make_config
+from tests.engine.worker.steps import Part, generate, make_step
 
 # A child that has a child; both wait for the end of their input.
 FAMILY = """
@@ -159,3 +164,19 @@ def test_shared_memory_is_that_of_own_processes() -> None:
         assert name in found and Path(foreign.name).name not in found
         assert name in shared.look(), "it was left behind"
     assert name not in shared.look()
+
+
+def test_a_poisoned_prompt_breaks_its_step_and_no_other() -> None:
+    class Spoiled(Worker):
+        pass
+
+    spoil(Spoiled)
+    spoiled, plain = Spoiled(make_config()), Worker(make_config())
+    for worker in (spoiled, plain):
+        worker.initialize_cache(8, 0)
+    prompts = [[40, *RAISE[1:], 41], [5, 6, 7]]
+    assert generate(partial(execute, spoiled), prompts, 3) == generate(partial(execute, plain), prompts, 3)
+    poisoned = make_step(9, [Part([40, *RAISE, 41], 0, [1])])
+    with pytest.raises(RuntimeError, match="a poisoned prompt"):
+        execute(spoiled, poisoned)
+    execute(plain, poisoned)

@@ -1,7 +1,7 @@
 """For processes that have this folder in PYTHONPATH: certain prompts end or break a worker's step,
 or keep an engine busy.
 
-Python imports a module of this name when it starts. What is replaced is `Worker.execute` and
+Python imports a module of this name when it starts. What is replaced is `Worker.launch` and
 `Tokenizer.encode`, once their modules are loaded.
 """
 
@@ -17,17 +17,17 @@ RAISE = [13, 17, 13, 17, 13]
 
 
 def spoil(worker_class):
-    execute = worker_class.execute
+    launch = worker_class.launch
 
-    def execute_or_fail(self, request):
+    def launch_or_fail(self, request, *late):
         ids = request.input_ids.tolist()
         if has(ids, EXIT):
             os._exit(1)
         if has(ids, RAISE):
             raise RuntimeError("a poisoned prompt")
-        return execute(self, request)
+        return launch(self, request, *late)
 
-    worker_class.execute = execute_or_fail
+    worker_class.launch = launch_or_fail
 
 
 def has(ids, poison):
