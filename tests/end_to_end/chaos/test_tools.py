@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
 import pytest
 
+from engine.text.tokenizer import Tokenizer
 from engine.worker.worker import Worker
-from tests.end_to_end.chaos.injected.sitecustomize import RAISE, spoil
+from tests.end_to_end.chaos.injected.sitecustomize import HOLD, HOLD_SECONDS, RAISE, keep_busy, spoil
 from tests.end_to_end.chaos.measured.sitecustomize import bytes_in_use
 from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.processes import (
@@ -28,7 +30,7 @@ from tests.end_to_end.chaos.processes import (
     usage,
 )
 from tests.end_to_end.chaos.soak import Growth, Rest, rise
-from tests.engine.worker.on_demo import execute, make_config
+from tests.engine.worker.on_demo import MODEL, execute, make_config
 from tests.engine.worker.steps import Part, generate, make_step
 
 # A child that has a child; both wait for the end of their input.
@@ -180,3 +182,16 @@ def test_a_poisoned_prompt_breaks_its_step_and_no_other() -> None:
     with pytest.raises(RuntimeError, match="a poisoned prompt"):
         execute(spoiled, poisoned)
     execute(plain, poisoned)
+
+
+def test_one_text_holds_the_interpreters_lock_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Holding(Tokenizer):
+        pass
+
+    keep_busy(Holding)
+    held: list[int] = []
+    monkeypatch.setattr("ctypes.PyDLL", lambda _: SimpleNamespace(sleep=held.append))
+    holding, plain = Holding(MODEL), Tokenizer(MODEL)
+    for text in ("Hello", HOLD):
+        assert holding.encode(text, 64, keep=None, add_special_tokens=True) == plain.encode(text, 64)
+    assert held == [HOLD_SECONDS]

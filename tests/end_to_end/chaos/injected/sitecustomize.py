@@ -37,10 +37,10 @@ def has(ids, poison):
 def keep_busy(tokenizer_class):
     encode = tokenizer_class.encode
 
-    def hold_and_encode(self, text, max_tokens=None):
+    def hold_and_encode(self, text, *rest, **options):
         if text == HOLD:
             ctypes.PyDLL(None).sleep(HOLD_SECONDS)
-        return encode(self, text, max_tokens)
+        return encode(self, text, *rest, **options)
 
     tokenizer_class.encode = hold_and_encode
 
