@@ -93,7 +93,9 @@ def _send_forms(url: str, bodies: list[dict[str, Any]]) -> Deliver:
 
 def _poison(name: str, body: dict[str, Any], num_faults: int, max_restarts: int, options: Options) -> Report:
     load = Load(options.pick(options.streams, NEIGHBOURS, QUICK_STREAMS), seed=options.seed)
-    with injected(INJECTED), running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
+    # Steps that fail again and again make all wait: no neighbour is to be refused for that.
+    args = app_args(FOUR_RANKS, recovers=options.recovers, max_queue_seconds=0)
+    with injected(INJECTED), running(args) as app:
         deliver = _send(app.url, body, num_faults)
         report = asyncio.run(disturbed(name, app.url, load, num_faults=num_faults, deliver=deliver))
         report.figures["restarts"] = restarts = num_recoveries(app)
