@@ -48,9 +48,12 @@ class SamplingColumns:
     # come late (`engine.step.StepMasks`): a step is sent without.
     mask_starts: np.ndarray = ragged()
     mask_words: np.ndarray = ragged()
-    # Only these may be sampled, where a row names any.
+    # Only these may be sampled, where a row names any: ids or, where they are fewer numbers, a mask
+    # as above.
     allowed_starts: np.ndarray = ragged()
     allowed_ids: np.ndarray = ragged()
+    allowed_mask_starts: np.ndarray = ragged()
+    allowed_mask_words: np.ndarray = ragged()
     # Added to logits; -inf bans the token (min_tokens, bad_words).
     bias_starts: np.ndarray = ragged()
     bias_ids: np.ndarray = ragged()

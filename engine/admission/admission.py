@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable
 
 from engine.admission.limits import Limits, check_first_token, check_request, stop_token_ids, thinking_budget
-from engine.batch.sampling_rows import pack_params, uses_rare_columns
+from engine.batch.sampling_rows import pack_allowed, pack_params, uses_rare_columns
 from engine.config import EngineConfig
 from engine.grammars.kept import Grammars
 from engine.output.beam_search import num_candidates
@@ -83,6 +83,7 @@ class Admission:
             max_output_tokens=min(max_output_tokens, room),
             is_cut=max_output_tokens > room,
             stop_token_ids=stop_token_ids(params, self.limits.eos_token_ids),
+            packed_allowed=pack_allowed(params, self.limits.vocab_size),
             metrics=RequestMetrics(arrival.time, phase_start=arrival.time),
             prompt_logprobs_sent=any(request.resume.output_ids),
             prefix_salt=_salt(request) if self._shares_prefixes else None,

@@ -3,6 +3,7 @@ tokens.
 """
 
 from collections.abc import Sequence as Seq
+from collections.abc import Sized
 from dataclasses import fields
 from itertools import chain
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 
 from engine.sampling_columns import ALWAYS, DTYPES, PLAIN, SamplingColumns
 from engine.sampling_params import SamplingParams
-from engine.scheduling.bans import banned_ids
+from engine.scheduling.allowed import ANY, PackedAllowed
+from engine.scheduling.bans import WORD_BITS, banned_ids
 from engine.scheduling.sequence import Sequence, SequenceGroup
 
 # A sampled row: its sequence, the position of its token, and that token if it is given, not
@@ -38,6 +40,17 @@ def pack_params(params: SamplingParams, seed: int, num_candidates: int) -> bytes
     own = {"seed": seed, "logprob_counts": logprob_count}
     record = tuple(own[name] if name in own else _value(params, name) for name in PARAMS.names or ())
     return np.array(record, PARAMS).tobytes()
+
+
+def pack_allowed(params: SamplingParams, vocab_size: int) -> PackedAllowed:
+    """A request's allowed_token_ids, which are below `vocab_size`."""
+    ids = np.array(params.allowed_token_ids or (), np.int32)
+    num_words = -(-vocab_size // WORD_BITS)
+    if len(ids) <= num_words:
+        return PackedAllowed(ids=ids)
+    bits = np.zeros(num_words * WORD_BITS, np.bool_)
+    bits[ids] = True
+    return PackedAllowed(words=np.packbits(bits, bitorder="little").view(np.int32))
 
 
 def uses_rare_columns(params: SamplingParams) -> bool:
@@ -111,14 +124,21 @@ def _biases(group: SequenceGroup, seq: Sequence, position: int) -> list[tuple[in
 
 
 def _allowed(rows: list[SampledRow]) -> dict[str, np.ndarray]:
-    allowed = [group.params.allowed_token_ids or () if target is None else () for group, _, _, _, target in rows]
-    if not any(allowed):
-        return {}
-    starts, ids = _ragged(allowed)
-    return {"allowed_starts": starts, "allowed_ids": ids}
+    packed = [group.packed_allowed if target is None else ANY for group, _, _, _, target in rows]
+    ids, words = [each.ids for each in packed], [each.words for each in packed]
+    columns: dict[str, np.ndarray] = {}
+    if any(map(len, ids)):
+        columns |= {"allowed_starts": _starts(ids), "allowed_ids": np.concatenate(ids)}
+    if any(map(len, words)):
+        columns |= {"allowed_mask_starts": _starts(words), "allowed_mask_words": np.concatenate(words)}
+    return columns
 
 
 def _ragged(lists: Seq[Seq[int]]) -> tuple[np.ndarray, np.ndarray]:
+    return _starts(lists), np.array(list(chain.from_iterable(lists)), np.int32)
+
+
+def _starts(lists: Seq[Sized]) -> np.ndarray:
     starts = np.zeros(len(lists) + 1, np.int32)
     np.cumsum([len(row) for row in lists], out=starts[1:])
-    return starts, np.array(list(chain.from_iterable(lists)), np.int32)
+    return starts

@@ -29,6 +29,8 @@ def leave_nothing(group: SequenceGroup, seq: Sequence, mask: np.ndarray | None =
     token after those that are known.
     """
     banned = banned_ids(group, seq, len(seq.token_ids)) if group.has_bias else set()
+    if len(words := group.packed_allowed.words):
+        return nothing_left(None, banned, words if mask is None else words & mask)
     return nothing_left(group.params.allowed_token_ids, banned, mask)
 
 

@@ -10,6 +10,7 @@ from engine.outputs import CompletionOutput, FinishReason, PositionLogprobs, Req
 from engine.pooling import Pooling
 from engine.request import Request
 from engine.sampling_params import SamplingParams
+from engine.scheduling.allowed import ANY, PackedAllowed
 from engine.scheduling.thinking import Thinking
 from engine.text.detokenizer import TextState
 
@@ -169,6 +170,7 @@ class SequenceGroup:
     metrics: RequestMetrics
     is_cut: bool = False  # this context is shorter than another engine's, where it began: ending by length is an error
     packed_params: bytes = b""  # `engine.batch.sampling_rows.PARAMS`
+    packed_allowed: PackedAllowed = ANY  # allowed_token_ids
     num_candidates: int = 0  # beam search: continuations considered per beam
     prefix_salt: bytes | None = b""  # requests with the same find its blocks in the prefix index; None: none does
     bad_words_ids: list[list[int]] = field(default_factory=list)

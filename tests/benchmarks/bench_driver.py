@@ -5,8 +5,9 @@ that does nothing.
 
 Prints the time of a step by part. Target: at most 5 µs per running sequence and step at 256
 sequences. The same, and the bytes that a step sends to each rank, with one context of 131,072
-tokens among them: no other sequence is to pay for it. And the driver's own time from a lost worker
-to the next step, with many more requests waiting. Target: at most 0.2 s with 100,000.
+tokens among them: no other sequence is to pay for it. The same for 16 sequences with 100,000
+allowed_token_ids each. And the driver's own time from a lost worker to the next step, with many
+more requests waiting. Target: at most 0.2 s with 100,000.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from tests.engine.support.arrivals import add_request
 
 DEMO = str(Path(__file__).parents[2] / "configs" / "demo")
 LONG = 131_072
+VOCAB_SIZE, NUM_ALLOWED, NUM_CHOOSY = 151_936, 100_000, 16
 
 
 class NoOpExecutor:
@@ -82,9 +84,9 @@ class NoOpExecutor:
         pass
 
 
-def running_engine(num_sequences: int, num_steps: int, longest: int = 0) -> LLMEngine:
+def running_engine(num_sequences: int, num_steps: int, longest: int = 0, num_allowed: int = 0) -> LLMEngine:
     """With so many sequences, which decode for as many steps at least; one of them is of `longest`
-    tokens, if any is given.
+    tokens, and each names so many allowed_token_ids, if any are given.
     """
     config = EngineConfig.create(
         model=DEMO, max_num_seqs=num_sequences, max_num_batched_tokens=max(2048, num_sequences)
@@ -92,9 +94,13 @@ def running_engine(num_sequences: int, num_steps: int, longest: int = 0) -> LLME
     model = ModelConfig.load(DEMO)
     if longest:
         model = model.model_copy(update={"max_position_embeddings": longest + num_steps + 128})
+    if num_allowed:
+        model = model.model_copy(update={"vocab_size": VOCAB_SIZE})
     engine = LLMEngine(Parts(config, model, Tokenizer(DEMO), NoOpExecutor()))
     engine.start()
-    params = SamplingParams(temperature=0.7, max_tokens=num_steps + 64, ignore_eos=True)
+    params = SamplingParams(
+        temperature=0.7, max_tokens=num_steps + 64, ignore_eos=True, allowed_token_ids=range(num_allowed) or None
+    )
     if longest:
         add_request(engine, "long", [7] * longest, params)
         while engine.stats().num_generation_tokens == 0:
@@ -108,11 +114,11 @@ def running_engine(num_sequences: int, num_steps: int, longest: int = 0) -> LLME
     return engine
 
 
-def measure(num_sequences: int, num_steps: int, longest: int = 0) -> dict[str, float]:
+def measure(num_sequences: int, num_steps: int, longest: int = 0, num_allowed: int = 0) -> dict[str, float]:
     """Seconds a step, medians: whole, and by part as the engine's own clocks have it; and what it
     sends to a rank.
     """
-    engine = running_engine(num_sequences, num_steps, longest)
+    engine = running_engine(num_sequences, num_steps, longest, num_allowed)
     gc.freeze()  # as AsyncEngine does
     before = engine.stats()
     times = []
@@ -166,6 +172,9 @@ def main() -> None:
     print(f"\nwith one context of {LONG:,} tokens:")
     result["beside_a_long_context"] = measure(arguments.sequences, arguments.steps, LONG)
     show(result["beside_a_long_context"], arguments.sequences)
+    print(f"\n{NUM_CHOOSY} sequences, of {NUM_ALLOWED:,} allowed tokens each:")
+    result["with_allowed_tokens"] = measure(NUM_CHOOSY, arguments.steps, num_allowed=NUM_ALLOWED)
+    show(result["with_allowed_tokens"], NUM_CHOOSY)
     result["recovery_seconds"] = measure_recovery(arguments.sequences, arguments.waiting)
     print(f"{'recovery_seconds':<18} {result['recovery_seconds'] * 1e6:8.0f} us   with {arguments.waiting} waiting")
     print(json.dumps(result))

@@ -36,6 +36,7 @@ _PENALTIES = ("history_num_prompt", "presence_penalty", "frequency_penalty", "re
 # In this order. Bad words and min_tokens are biases of -inf.
 STEPS = (
     Step("apply_mask", ("mask_starts", "mask_words")),
+    Step("apply_mask", ("allowed_mask_starts", "allowed_mask_words")),
     Step(apply_allowed, ("allowed_starts", "allowed_ids")),
     Step(apply_bias, ("bias_starts", "bias_ids", "bias_values")),
     Step("apply_penalties", _PENALTIES, takes_histories=True),
@@ -44,6 +45,7 @@ DRAW = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "position") 
 _RAGGED = {
     "bias_starts": ("bias_ids", "bias_values"),
     "allowed_starts": ("allowed_ids",),
+    "allowed_mask_starts": ("allowed_mask_words",),
     "mask_starts": ("mask_words",),
 }
 

@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.batch.sampling_rows import PARAMS, SampledRow, pack_params, sampling_columns, uses_rare_columns
+from engine.batch.sampling_rows import (
+    PARAMS,
+    SampledRow,
+    pack_allowed,
+    pack_params,
+    sampling_columns,
+    uses_rare_columns,
+)
 from engine.outputs import RequestMetrics
 from engine.request import Request
 from engine.sampling_columns import ALWAYS
@@ -15,6 +22,7 @@ from engine.scheduling.sequence import Sequence, SequenceGroup
 
 PROMPT, OUTPUT = [5, 6, 7], [8, 9]
 STOPS = frozenset({1, 2})
+VOCAB = 96
 
 
 def row(target: int | None = None, bad_words: list[list[int]] | None = None, **wishes: Any) -> SampledRow:
@@ -35,6 +43,7 @@ def row(target: int | None = None, bad_words: list[list[int]] | None = None, **w
         stop_token_ids=STOPS,
         metrics=RequestMetrics(0.0, phase_start=0.0),
         packed_params=pack_params(params, 3, 0),
+        packed_allowed=pack_allowed(params, VOCAB),
         bad_words_ids=bad_words or [],
         has_penalties=params.has_penalties,
         has_bias=bool(params.logit_bias or params.min_tokens or bad_words),
@@ -86,12 +95,25 @@ def test_rows_of_plain_requests_have_the_columns_of_every_step_alone() -> None:
         ({"bad_words": [[8, 9, 4]]}, {"bias_starts": [0, 0, 1], "bias_ids": [4], "bias_values": [-np.inf]}),
         ({"bad_words": [[9, 8, 4]]}, {}),  # not what it has said
         ({"allowed_token_ids": (3, 1)}, {"allowed_starts": [0, 0, 2], "allowed_ids": [3, 1]}),
+        (  # more ids than a mask has words
+            {"allowed_token_ids": (3, 1, 3, 33)},
+            {"allowed_mask_starts": [0, 0, 3], "allowed_mask_words": [0b1010, 0b10, 0]},
+        ),
         ({"prompt_logprobs": 1}, {}),  # the row is not of the prompt
     ],
     ids=str,
 )
 def test_what_one_row_uses_every_row_has(wishes: dict[str, Any], expected: dict[str, list[Any]]) -> None:
     assert used(row(), row(**wishes)) == expected
+
+
+def test_ids_and_masks_of_allowed_tokens_may_be_in_one_step() -> None:
+    assert used(row(allowed_token_ids=(95, 31, 31, 31)), row(), row(allowed_token_ids=(7,))) == {
+        "allowed_starts": [0, 0, 0, 1],
+        "allowed_ids": [7],
+        "allowed_mask_starts": [0, 3, 3, 3],
+        "allowed_mask_words": [-(2**31), 0, -(2**31)],
+    }
 
 
 def test_a_penalty_brings_the_length_of_the_prompt_and_no_other_penalty() -> None:

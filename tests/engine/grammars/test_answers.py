@@ -6,6 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from engine.batch.sampling_rows import pack_allowed
 from engine.core.llm_engine import LLMEngine
 from engine.errors import NO_TOKEN_LEFT, TOKEN_TOO_COMPLEX, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
@@ -25,7 +26,9 @@ SCHEMA = {
     "additionalProperties": False,
 }
 EOS = 767
+VOCAB = 768
 A = TOKENIZER.encode_word("a")[0]
+WITHOUT_B = [number for number, text in enumerate(TOKENIZER.token_bytes) if b"b" not in text]
 PROMPT = held_out_prompts(1)[0]
 
 
@@ -90,11 +93,13 @@ def test_what_else_bans_tokens_leaves_those_that_both_allow(engine: LLMEngine) -
     a, b, c = (TOKENIZER.encode_word(letter)[0] for letter in "abc")
     assert ask(engine, {"regex": "[abc]{3}"}, allowed_token_ids=[a, c], logit_bias={a: -100.0}).text == "ccc"
     assert ask(engine, {"regex": "[ab]{3}"}, bad_words=["b"]).text == "aaa"
+    assert ask(engine, {"regex": "[ab]{3}"}, allowed_token_ids=WITHOUT_B).text == "aaa"
     assert ask(engine, {"regex": "[abc]{3}"}, logit_bias={b: 100.0}, frequency_penalty=0.1).text == "bbb"
 
 
-def test_a_request_that_leaves_no_token_fails_alone(engine: LLMEngine) -> None:
-    nothing = SamplingParams(structured_outputs={"regex": "ab"}, allowed_token_ids=[A], max_tokens=4)
+@pytest.mark.parametrize("allowed", [[A], WITHOUT_B], ids=["one", "most"])
+def test_a_request_that_leaves_no_token_fails_alone(engine: LLMEngine, allowed: list[int]) -> None:
+    nothing = SamplingParams(structured_outputs={"regex": "ab"}, allowed_token_ids=allowed, max_tokens=4)
     plain = SamplingParams(max_tokens=4, temperature=0)
     failed, other = answers(engine, [(PROMPT, nothing), (PROMPT, plain)])
     assert failed.error is not None and "no token is left that both the structured output" in failed.error
@@ -129,6 +134,18 @@ def test_a_word_that_may_not_be_said_twice_ends_a_request_that_can_say_nothing_e
     wishes = SamplingParams(allowed_token_ids=[A], bad_words=["aaa"], ignore_eos=True, max_tokens=9)
     (failed,) = answers(engine, [(PROMPT, wishes)])
     assert failed.error is not None and failed.error_code == NO_TOKEN_LEFT
+
+
+def test_it_does_not_matter_whether_allowed_tokens_are_sent_as_ids_or_as_a_mask(engine: LLMEngine) -> None:
+    few = WITHOUT_B[40:60]
+    wishes = [
+        SamplingParams(allowed_token_ids=ids, max_tokens=12, temperature=1.5, seed=3, ignore_eos=True)
+        for ids in (few, few * 2)
+    ]
+    assert [len(pack_allowed(each, VOCAB).words) for each in wishes] == [0, VOCAB // 32]
+    as_ids, as_mask = (output.outputs[0] for output in answers(engine, [(PROMPT, each) for each in wishes]))
+    assert as_ids.token_ids == as_mask.token_ids
+    assert set(as_ids.token_ids) <= set(few) and len(set(as_ids.token_ids)) > 1
 
 
 def test_logprobs_are_the_models_own(engine: LLMEngine) -> None:

@@ -64,6 +64,12 @@ def test_bias_cannot_bring_back_what_is_not_allowed() -> None:
     assert sampled.token_ids.tolist() == [2]
 
 
+def test_a_mask_of_allowed_tokens_is_beside_a_grammars() -> None:
+    masks = {"mask_starts": ints(0, 1, 1), "mask_words": ints(0b011), "allowed_mask_starts": ints(0, 1, 2)}
+    sampled = run([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]], **masks, allowed_mask_words=ints(0b101, 0b011))
+    assert sampled.token_ids.tolist() == [0, 1]
+
+
 def test_a_row_asks_for_itself_only() -> None:
     sampled = run(
         [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]],
@@ -142,6 +148,8 @@ def test_any_cut_of_the_rows_samples_the_same() -> None:
         bias_values=random.normal(size=len(bias)).astype(np.float32),
         allowed_starts=starts[1],
         allowed_ids=allowed,
+        allowed_mask_starts=ints(0, 0, 0, 2, 2, 4, *[4] * 5),
+        allowed_mask_words=random.integers(-(1 << 31), 1 << 31, size=4).astype(np.int32),
     )
     num_top = num_top_logprobs(columns)
     whole = sample(logits.clone(), columns, reference, num_top, histories_of(histories))
