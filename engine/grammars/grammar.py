@@ -6,7 +6,7 @@ from collections import deque
 
 from llguidance import LLMatcher, LLTokenizer
 
-from engine.grammars.source import FUEL, RENEWED_FUEL, STACK, compiled, on_stack
+from engine.grammars.source import FUEL, RENEWED_FUEL, STACK, compiled, on_stack, start_on_stack
 
 RENEWABLE_SECONDS = 0.05  # of processor time: what compiles in less is compiled again between two steps
 NUM_IN_RESERVE = 2  # of what takes longer, made in advance
@@ -58,9 +58,10 @@ class Grammar:
 
         def make() -> None:
             for _ in range(count):
-                self._reserve.append(self._compiled(RENEWED_FUEL)[0])
+                self._reserve.append(compiled(self._source, self._vocabulary, RENEWED_FUEL))
 
-        threading.Thread(target=make, name="grammar-reserve").start()
+        # It starts no other thread: none can be started once the process has begun to end.
+        start_on_stack(STACK, make, "grammar-reserve")
 
     def _compiled(self, fuel: int) -> tuple[LLMatcher, float]:
         def compile_timed() -> tuple[LLMatcher, float]:

@@ -4,7 +4,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
@@ -54,15 +54,28 @@ def on_stack(num_bytes: int, work: Callable[[], T]) -> T:
     """What `work` returns or raises, in a thread with so large a stack: the library recurses as
     deep as a schema's references go, and the end of a stack is the end of the process.
     """
+    done: Future[T] = Future()
+
+    def work_and_tell() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # the caller's
+            done.set_exception(error)
+
+    start_on_stack(num_bytes, work_and_tell, "grammar").join()
+    return done.result()
+
+
+def start_on_stack(num_bytes: int, work: Callable[[], None], name: str) -> threading.Thread:
+    """The thread in which `work` has begun, with so large a stack."""
     with _starting:
         before = threading.stack_size(num_bytes)
         try:
-            pool = ThreadPoolExecutor(1)
-            done = pool.submit(work)  # starts the thread
+            thread = threading.Thread(target=work, name=name)
+            thread.start()
         finally:
             threading.stack_size(before)
-    with pool:
-        return done.result()
+    return thread
 
 
 def limits(fuel: int) -> LLParserLimits:
