@@ -6,6 +6,7 @@ import json
 import random
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,15 @@ class Server:
     handle: DeploymentHandle[Any]
     args: dict[str, Any]  # of `build_app`
     receiver: Receiver  # of its spans
+    clients: ExitStack  # closed when it ends: else the collector finds their connections, in some other test
 
     @property
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
 
     def client(self, **options: Any) -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, **options)
+        client = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, **options)
+        return self.clients.enter_context(client)
 
     def stats(self) -> dict[str, Any]:
         """The engine's `EngineStats`."""
@@ -76,7 +79,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """
     port = free_port()
     # Room for a second engine: one that is told to end serves until the next one is ready.
-    with receiving() as receiver, ray_cluster(num_workers=12) as ray:
+    with receiving() as receiver, ray_cluster(num_workers=12) as ray, ExitStack() as clients:
         args: dict[str, Any] = {
             "engine": ENGINE | {"enable_lora": True},
             "otlp_traces_endpoint": receiver.url,
@@ -87,7 +90,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         harbour = save_adapter(adapters / "harbour", demo_shapes(), rank=8, seed=1)
         args |= {"lora_modules": [f"harbour={harbour.folder}"], "lora_roots": [str(adapters)]}
         with serving(build_app(args), host=LOOPBACK, port=port) as running:
-            yield Server(port, ray, running.gateways, args, receiver)
+            yield Server(port, ray, running.gateways, args, receiver, clients)
 
 
 class Reference:

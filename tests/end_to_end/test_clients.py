@@ -5,9 +5,11 @@ environment of its own, since it wants an older `openai`.
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import httpx
 import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
@@ -59,10 +61,10 @@ def add(a: Annotated[int, Field(ge=0, le=99)], b: Annotated[int, Field(ge=0, le=
 
 
 @pytest.fixture
-def chat(server: Server) -> ChatOpenAI:
-    return ChatOpenAI(
-        model="demo", base_url=f"{server.url}/v1", api_key="none", temperature=0, max_retries=0, timeout=SECONDS
-    )
+def chat(server: Server) -> Iterator[ChatOpenAI]:
+    options = {"model": "demo", "base_url": f"{server.url}/v1", "api_key": "none", "temperature": 0}
+    with httpx.Client(timeout=SECONDS) as http:
+        yield ChatOpenAI(**options, max_retries=0, timeout=SECONDS, http_client=http)
 
 
 def test_langchain_chats(chat: ChatOpenAI) -> None:

@@ -40,7 +40,8 @@ TEXT: dict[str, Any] = {
 
 
 def client_of(server: Server) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=DEADLINE_SECONDS)
+    client = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=DEADLINE_SECONDS)
+    return server.clients.enter_context(client)
 
 
 def test_answers_as_chat_does(server: Server, reference: Reference, questions: list[str]) -> None:

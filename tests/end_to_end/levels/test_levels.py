@@ -75,7 +75,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
             while len(mixed.engines()) < 2:
                 assert time.monotonic() < deadline, "there are not two levels"
                 time.sleep(0.1)
-            yield mixed
+            with mixed.client:
+                yield mixed
 
 
 def test_a_stream_waits_for_a_replica_of_its_level(mixed: Mixed) -> None:
