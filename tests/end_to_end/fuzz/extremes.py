@@ -16,8 +16,9 @@ WEBSOCKET = {
     "Connection": "Upgrade",
     "Upgrade": "websocket",
     "Sec-WebSocket-Version": "13",
-    "Sec-WebSocket-Key": "eA==",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
 }
+BROKEN_WEBSOCKETS = ({"Sec-WebSocket-Key": "eA=="}, {"Sec-WebSocket-Key": ""})  # a key has 16 bytes
 WAIT_SECONDS = 60.0  # for the answer to what takes long to send or to read
 SILENCE_SECONDS = 20.0  # within which a connection that says nothing is closed; the server's limit is ten
 BODY = {"prompt": "once", "max_tokens": 2}
@@ -60,6 +61,9 @@ class Extremes:
     def upgrades(self) -> None:
         for headers in (H2C, WEBSOCKET, {"Connection": "Upgrade", "Upgrade": "nonsense"}):
             self._send(f"Upgrade: {headers['Upgrade']}", COMPLETIONS, json.dumps(BODY).encode(), headers)
+        for key in BROKEN_WEBSOCKETS:
+            name = f"Upgrade: websocket with {key}"
+            self._send(name, COMPLETIONS, json.dumps(BODY).encode(), WEBSOCKET | key, is_http=False)
 
     def oddities(self) -> None:
         """Heads and bodies that are not those of a request."""
@@ -91,7 +95,7 @@ class Extremes:
                 except ConnectionError:
                     pass  # closed is what is asked for
 
-    def _send(self, name: str, route: str, body: bytes, headers: dict[str, str]) -> None:
+    def _send(self, name: str, route: str, body: bytes, headers: dict[str, str], *, is_http: bool = True) -> None:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=WAIT_SECONDS)
         try:
             with suppress(BrokenPipeError, ConnectionResetError):  # refused before its end: the answer may be there
@@ -99,7 +103,7 @@ class Extremes:
             sent = time.monotonic()
             answer = connection.getresponse()
             seconds = time.monotonic() - sent
-            self._judge.check(name, answer.status, answer.read(), seconds)
+            self._judge.check(name, answer.status, answer.read(), seconds, is_http=is_http)
         except (OSError, http.client.HTTPException) as error:
             self._judge.num_inputs += 1
             if not isinstance(error, ConnectionError):  # which is what is left of a refusal in the middle of a body
@@ -122,6 +126,6 @@ class Extremes:
         head, _, body = told.partition(b"\r\n\r\n")
         status = int(head.split(b" ")[1]) if head.startswith(b"HTTP/1.1 ") else 0  # 0: closed without a word
         if status:
-            self._judge.check(name, status, body, time.monotonic() - began)
+            self._judge.check(name, status, body, time.monotonic() - began, is_http=False)
         else:
             self._judge.num_inputs += 1

@@ -14,15 +14,16 @@ ANTHROPICS = {  # of the same statuses
     *("invalid_request_error", "authentication_error", "permission_error", "not_found_error", "request_too_large"),
     *("rate_limit_error", "api_error", "overloaded_error", "timeout_error"),
 }
+HAPROXYS_PAGES = re.compile(rb"\s*<html><body><h1>(400 Bad request|408 Request Time-out)</h1>.*</html>\s*", re.DOTALL)
 # What cannot be combined with beam_width.
 WITHOUT_BEAMS = {
     *("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
-    *("seed", "stream", "n", "stop", "logprobs", "beam_width"),
+    *("seed", "stream", "n", "stop", "logprobs", "beam_width", "thinking_token_budget"),
 }
 # Why a request that the OpenAPI document allows may be refused: what a schema of single fields
 # cannot say. By the error's code, with the parameters it may name (None: any).
 FORMS: set[str | None] = {
-    *("response_format", "structured_outputs"),
+    *("response_format", "structured_outputs", "text"),  # the last is the Responses API's
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar"),
 }
 REASONS: dict[str, set[str | None] | None] = {
@@ -43,6 +44,7 @@ REASONS: dict[str, set[str | None] | None] = {
         "text_1",  # not as many texts as text_2
         *("input", "tokens"),  # ids beyond the vocabulary, JSON in JSON
         *("thinking", "chat_template_kwargs", "add_generation_prompt"),  # beside another field
+        *("reasoning_effort", "documents"),  # beside a prompt
         *WITHOUT_BEAMS,
         *FORMS,
     },
@@ -71,9 +73,18 @@ class Judge:
     slowest: float = 0.0  # seconds to an answer's first byte
     failures: list[str] = field(default_factory=list)
 
-    def check(self, what: str, status: int, body: bytes, seconds: float, *, is_allowed: bool = False) -> None:
+    def check(
+        self,
+        what: str,
+        status: int,
+        body: bytes,
+        seconds: float,
+        *,
+        is_allowed: bool = False,
+        is_http: bool = True,
+    ) -> None:
         """One answer to `what`, whose first byte took so long; `is_allowed`: the document allows
-        what was asked.
+        what was asked; without `is_http` HAProxy's parser may answer by a page of its own.
         """
         self.num_inputs += 1
         self.statuses[status] += 1
@@ -83,6 +94,8 @@ class Judge:
         if status < 400:
             return
         error = read_error(body)
+        if error is None and not is_http and status in (400, 408) and HAPROXYS_PAGES.fullmatch(body):
+            return
         if error is None:
             self.fail(f"status {status} with the body {body[:200]!r}", what)
         elif status >= 500 and error["code"] not in TOLD:

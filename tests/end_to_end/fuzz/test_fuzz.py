@@ -48,6 +48,19 @@ def test_what_may_be_is_no_failure() -> None:
     assert judge.failures == []
 
 
+def test_haproxys_page_is_an_answer_to_what_is_no_http_alone() -> None:
+    judge = Judge()
+    page = b"<html><body><h1>400 Bad request</h1>\nYour browser sent an invalid request.\n</body></html>\n"
+    judge.check("no HTTP", 400, page, 0.1, is_http=False)
+    assert judge.failures == []
+    judge.check("no HTTP, and an error of the server", 500, page, 0.1, is_http=False)
+    judge.check("no HTTP, and another page", 400, page.replace(b"Bad request", b"Traceback"), 0.1, is_http=False)
+    judge.check("HTTP", 400, page, 0.1)
+    assert [failure.split("\n    ")[1] for failure in judge.failures] == [
+        *("no HTTP, and an error of the server", "no HTTP, and another page", "HTTP")
+    ]
+
+
 def test_bodies_are_made_cheap_and_stay_as_valid_as_they_were() -> None:
     assert cheap({"max_tokens": 99, "n": 0}) == {"max_tokens": 4, "n": 0}
     assert cheap({"max_completion_tokens": 2**70}) == {"max_completion_tokens": 2**70}
