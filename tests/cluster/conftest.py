@@ -5,9 +5,8 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-import ray
 
-from cluster.launch.node.ray_processes import RayProcesses
+from cluster.launch.node.own_cluster import started
 from engine.worker.local_executor import LocalExecutor
 from tests.cluster.workers.ranks import ROOT, make_config, run
 
@@ -21,23 +20,18 @@ def cluster() -> Iterator[None]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         folder = tempfile.mkdtemp(prefix="sq-", dir="/tmp")  # short: the paths of sockets are
-        processes = RayProcesses()
         try:
-            with processes.starting():
-                ray.init(
-                    address="local",
-                    num_cpus=4,
-                    include_dashboard=False,
-                    object_store_memory=80 << 20,
-                    runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
-                    log_to_driver=False,
-                    _node_ip_address="127.0.0.1",
-                    _temp_dir=folder,
-                )
-            yield
+            with started(
+                num_cpus=4,
+                include_dashboard=False,
+                object_store_memory=80 << 20,
+                runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
+                log_to_driver=False,
+                _node_ip_address="127.0.0.1",
+                _temp_dir=folder,
+            ):
+                yield
         finally:
-            ray.shutdown()
-            processes.shutdown()  # what had started when `ray.init` failed
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from ray._private.worker import BaseContext
 
-from cluster.launch.node.connecting import start
 from cluster.launch.node.logs import RAY, KeptLogs, RayFolder
 from cluster.launch.node.privacy import LOOPBACK_ONLY, starting_on_loopback, token_authentication
 from cluster.launch.node.ray_processes import RayProcesses
+from cluster.launch.node.starting import RayletDied, start
 from cluster.workers.placement import CPUS_PER_WORKER
 
 CPUS_BESIDE_WORKERS = 1  # Ray's logical CPUs for gateways and drivers
+ATTEMPTS = 3  # to start Ray
 OBJECT_STORE_BYTES = 128 << 20  # weights come from disk and steps travel over sockets
 
 
@@ -29,14 +30,33 @@ def own_cluster(
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(RayFolder.new(kept_logs))
         environment = LOOPBACK_ONLY | stack.enter_context(token_authentication(folder))
-        processes = RayProcesses()
-        stack.callback(processes.shutdown)
-        with processes.starting(), starting_on_loopback():
-            context = start(
+        context, processes = stack.enter_context(
+            started(
                 num_cpus=max(os.cpu_count() or 1, needed),
                 include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
                 _temp_dir=str(folder / RAY),
                 **options,
             )
+        )
         yield context, environment, processes
+
+
+@contextlib.contextmanager
+def started(**options: Any) -> Iterator[tuple[BaseContext, RayProcesses]]:
+    """Ray on this machine, for as long as the context lasts: the connection to it, and its
+    processes. Raises InvalidConfig.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        with contextlib.ExitStack() as stack:
+            processes = RayProcesses()
+            stack.callback(processes.shutdown)
+            try:
+                with processes.starting(), starting_on_loopback():
+                    context = start(**options)
+            except RayletDied:
+                if attempt == ATTEMPTS:
+                    raise
+            else:
+                yield context, processes
+                return

@@ -109,6 +109,16 @@ class RayProcesses:
         return found
 
 
+def dead_raylets() -> set[int]:
+    """Those that this process has started and that have ended, by process id."""
+    dead, parent = set(), str(os.getpid())
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if (folder / "comm").read_text() == "raylet\n" and read_stat(int(folder.name))[:2] == ["Z", parent]:
+                dead.add(int(folder.name))
+    return dead
+
+
 def _program(pid: int) -> str:
     """The file name of a process' program."""
     try:

@@ -24,7 +24,9 @@ def do_within(steps: Sequence[Callable[[], object]], seconds: float, *, needed: 
     def run() -> None:
         for step in steps:
             if is_wanted and ray.is_initialized():
-                with contextlib.suppress(Exception):  # of any kind: Ray reports the cluster's end like that
+                # Of any kind: Ray reports the cluster's end like that, and an abandoned step by
+                # SystemExit.
+                with contextlib.suppress(Exception, SystemExit):
                     step()
 
     thread = threading.Thread(target=run, name="ending", daemon=True)

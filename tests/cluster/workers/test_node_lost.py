@@ -4,6 +4,8 @@ for all.
 
 import contextlib
 import gc
+import os
+import select
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -25,6 +27,7 @@ from engine.outputs import Accumulator, RequestOutput
 from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
 from tests.cluster.workers.ranks import PROMPTS, ROOT, SECONDS, make_config
+from tests.end_to_end.chaos.processes import find
 from tests.engine.support.arrivals import add_request
 from tests.engine.support.workloads import TOKENIZER
 from tests.engine.worker.steps import generate
@@ -126,8 +129,16 @@ def test_with_half_the_ranks_and_half_the_cache_who_still_fits_goes_on(
     engine = started_engine(config, lambda config: RayExecutor(config, cpus_per_worker=1))
     try:
         assert engine.scheduler.blocks.device.num_blocks == 40
+        ranks = [os.pidfd_open(pid) for pid in find("ray::WorkerActor")]
         cluster.add_node(num_cpus=1, **NODE)
-        answers = finish(engine, requests, disturb=lambda: cluster.remove_node(first, allow_graceful=False))
+
+        def lose_the_first_node() -> None:
+            cluster.remove_node(first, allow_graceful=False)
+            for rank in ranks:  # they live on for a moment, in which the answers might be complete
+                assert select.select([rank], [], [], SECONDS)[0]
+                os.close(rank)
+
+        answers = finish(engine, requests, disturb=lose_the_first_node)
         assert engine.scheduler.blocks.device.num_blocks == 20
         long = answers.pop("long")
         assert (long.error_code, long.outputs[0].finish_reason) == (CACHE_TOO_SMALL, "error")

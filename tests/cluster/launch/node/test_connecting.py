@@ -1,4 +1,4 @@
-"""A Ray address that does not answer, and a Ray that does not start."""
+"""A Ray address that does not answer."""
 
 import contextlib
 import socket
@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ray._private import services
 
 from cluster.cli import main
-from cluster.launch.node.connecting import start
-from engine.errors import InvalidConfig
 
 DEMO = Path(__file__).resolve().parents[4] / "configs" / "demo"
 
@@ -46,38 +43,3 @@ def test_a_ray_address_where_something_else_listens(
         f"squadron serve: what listens at --ray-address {address} did not answer as Ray does within 1 s; "
         "check that the port is that of `ray start`\n"
     )
-
-
-@pytest.mark.parametrize("is_late", [False, True])
-def test_a_node_of_ray_s_is_looked_for_as_long_as_we_say(monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
-    """Ray gives up at the first look that fails after half a minute."""
-    node, looks = {"node": "there"}, iter([RuntimeError("not there"), RuntimeError("not there"), None])
-
-    def look(*_: object) -> dict[str, str]:
-        if error := next(looks):
-            raise error
-        return node
-
-    monkeypatch.setattr(services, "get_node", look)
-    monkeypatch.setattr("ray.init", lambda **_: services.get_node("address", "id"))
-    monkeypatch.setattr("cluster.launch.node.connecting.LOOK_SECONDS", 0.0)
-    if is_late:
-        monkeypatch.setattr("cluster.launch.node.connecting.START_SECONDS", -1.0)
-        with pytest.raises(InvalidConfig, match="not there"):
-            start()
-    else:
-        assert start() is node
-    assert services.get_node is look
-
-
-def test_ray_that_does_not_start_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For this, Ray raises a bare Exception."""
-
-    def fail(**options: object) -> None:
-        raise Exception("The current node timed out during startup. This could happen because\nof much.")
-
-    monkeypatch.setattr("ray.init", fail)
-    with pytest.raises(
-        InvalidConfig, match=r"too busy or too full: The current node timed out during startup\. [\w ]+$"
-    ):
-        start()

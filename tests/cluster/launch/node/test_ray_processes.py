@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import ray
+from ray._private import services
 
 from cluster.launch.packages import ROOT
 from cluster.launch.ray_cluster import ray_cluster
@@ -29,9 +31,43 @@ def lose(program: str, name: str) -> None:
     with pytest.raises(ClusterLost) as lost, ray_cluster() as cluster:
         processes = set(descendants(os.getpid())) - before
         folder = Path(cluster.environment["RAY_AUTH_TOKEN_PATH"]).parent
-        (victim,) = [pid for pid in processes if Path(title_of(pid).partition(" ")[0]).name == program]
+        (victim,) = [pid for pid in processes if program_of(pid) == program]
         send(victim, signal.SIGKILL)
         cluster.wait()
     assert str(lost.value) == f"Ray's {name} (process {victim}) has died"
     assert [title_of(pid) for pid in processes if is_alive(pid)] == []
     assert not folder.exists()
+
+
+def test_a_raylet_that_dies_while_it_starts_is_started_again() -> None:
+    """As it does on a machine so busy that its agents do not come in time."""
+    code = f"from {__name__} import start_again; start_again()"
+    environment = os.environ | {"RAY_raylet_start_wait_time_s": "2"}  # of Ray's library, in one look
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def start_again() -> None:
+    look, victims = services.get_node, []
+
+    def kill_the_first(*where: object) -> object:
+        if not victims:
+            victims.append(raylet())
+            send(victims[0], signal.SIGKILL)
+        return look(*where)
+
+    services.get_node = kill_the_first
+    with ray_cluster():
+        assert raylet() != victims[0]
+        assert ray.get(ray.put("kept")) == "kept"
+        processes = descendants(os.getpid())
+    assert [title_of(pid) for pid in processes if is_alive(pid)] == []
+
+
+def raylet() -> int:
+    (pid,) = [pid for pid in descendants(os.getpid()) if is_alive(pid) and program_of(pid) == "raylet"]
+    return pid
+
+
+def program_of(pid: int) -> str:
+    return Path(title_of(pid).partition(" ")[0]).name

@@ -2,6 +2,8 @@
 
 import socket
 
+import pytest
+
 from cluster.launch.node.within import answers, do_within
 
 
@@ -17,3 +19,15 @@ def test_no_step_runs_without_a_connection_to_ray() -> None:
     ran: list[bool] = []
     do_within([lambda: ran.append(True)], seconds=60.0)
     assert ran == []
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_a_step_that_ray_ends_is_followed_by_the_next(error: type[BaseException]) -> None:
+    ran: list[bool] = []
+
+    def end() -> None:
+        raise error
+
+    do_within([end, lambda: ran.append(True)], seconds=60.0)
+    assert ran == [True]

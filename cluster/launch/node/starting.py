@@ -1,0 +1,70 @@
+"""Starts Ray on this machine, however busy it is."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+from ray._private.worker import BaseContext
+
+from cluster.launch.node.ray_processes import dead_raylets
+from engine.errors import InvalidConfig
+
+START_SECONDS = 120.0  # for Ray's processes on this machine to be there
+LOOK_SECONDS = 0.2
+
+
+class RayletDied(InvalidConfig):
+    """While it started. It gives its agents 15 seconds, a number in its code, and then gives up."""
+
+
+def start(**options: Any) -> BaseContext:
+    """A cluster of this machine; raises InvalidConfig if Ray's own processes do not start within
+    START_SECONDS, RayletDied if another attempt may succeed.
+    """
+    try:
+        with _patience():
+            return init(address="local", **options)
+    except Exception as error:  # Ray raises bare ones, too
+        kind = RayletDied if isinstance(error, RayletDied) else InvalidConfig
+        reason = str(error).strip().partition("\n")[0]
+        raise kind(f"Ray did not start on this machine, which may be too busy or too full: {reason}") from None
+
+
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    """Ray looks for its new node for half a minute, a number in its code, and then gives up: too
+    soon on a machine whose cores are taken. Meanwhile each of its looks lasts as long as we allow,
+    or the raylet lives.
+    """
+    services = ray._private.services
+    look, end, already = services.get_node, time.monotonic() + START_SECONDS, dead_raylets()
+
+    def look_again(*args: Any) -> Any:
+        while True:
+            try:
+                return look(*args)
+            except RuntimeError:  # the node is not there
+                if died := dead_raylets() - already:
+                    raise RayletDied(f"its raylet (process {died.pop()}) has died") from None
+                if time.monotonic() > end:
+                    raise
+            time.sleep(LOOK_SECONDS)
+
+    services.get_node = look_again
+    try:
+        yield
+    finally:
+        services.get_node = look
+
+
+def init(**options: Any) -> BaseContext:
+    """Without Ray's own handler of SIGTERM, in whose place the one before is put back."""
+    handler = signal.getsignal(signal.SIGTERM)
+    context = ray.init(**options)
+    if callable(handler) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+    return context
