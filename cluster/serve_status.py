@@ -3,12 +3,12 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import ray
 from ray import serve
 from ray.exceptions import RayError
-from ray.serve._private.common import ReplicaState
+from ray.serve._private.common import ReplicaID, ReplicaState
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, DeploymentStatus, DeploymentStatusOverview
@@ -79,6 +79,21 @@ def running_replicas(replicas: DeploymentHandle[Any]) -> set[str] | None:
         return {replica.to_full_id_str() for replica in list(router._asyncio_router._request_router.curr_replicas)}
     except AttributeError:
         return None
+
+
+def count_call(replicas: DeploymentHandle[Any], replica: str, change: Literal[1, -1]) -> None:
+    """Have Serve count a call that is made past its router: it scales deployments by the number of
+    open ones, and shows them in its metrics. Where Serve counts is looked up like
+    `running_replicas`; not found, nothing is counted.
+    """
+    router: Any = getattr(replicas, "_router", None)
+    with suppress(AttributeError, AssertionError):
+        metrics = router._asyncio_router._metrics_manager
+        number = ReplicaID.from_full_id_str(replica)
+        if change == 1:
+            metrics.inc_num_running_requests_for_replica(number)
+        else:
+            metrics.dec_num_running_requests_for_replica(number)
 
 
 def kill_replica(name: str) -> None:

@@ -65,16 +65,17 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "executor": ("ray_executor",),
     },
     "cluster/replica": {
-        "delta_channel": (),  # also the gateway's end of it
-        "calls": ("delta_channel",),
-        "condition": ("calls", "delta_channel"),
+        "refusals": (),
+        "delta_channel": ("refusals",),  # also the gateway's end of it
+        "calls": ("delta_channel", "refusals"),
+        "condition": ("delta_channel", "refusals"),
         "running": ("delta_channel",),
-        "threads": ("calls",),
-        "requests": ("calls", "condition", "delta_channel", "running", "threads"),
+        "threads": ("refusals",),
+        "requests": ("condition", "delta_channel", "refusals", "running", "threads"),
         "replica": ("condition", "requests", "threads"),
         "departure": ("calls",),  # it holds its replica by a call to itself
         "life": ("departure", "replica"),
-        "deployment": ("calls", "delta_channel", "life", "replica"),
+        "deployment": ("delta_channel", "life", "refusals", "replica"),
     },
     "cluster/gateway": {
         "requests": (),

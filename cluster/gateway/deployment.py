@@ -76,7 +76,7 @@ class GatewayDeployment:
     async def abort_here(self, request_id: str) -> None:
         self._parts.served.gateway.abort(request_id)
 
-    async def why_here(self, request_id: str) -> dict[str, float] | None:
+    async def why_here(self, request_id: str) -> dict[str, Any] | None:
         """This gateway's own answer; other gateways are not asked."""
         return await self._parts.served.gateway.why_here(request_id)
 

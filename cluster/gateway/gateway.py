@@ -39,11 +39,7 @@ class Gateway:
 
     async def start(self, host: str) -> None:
         """Take deltas and reports on a free port of `host`."""
-        await self._connections.start(host, self._every_second)
-
-    def _every_second(self) -> None:
-        self._door.look()
-        self._replicas.take_back()
+        await self._connections.start(host, self._door.look)
 
     async def close(self) -> None:
         await self._connections.close()

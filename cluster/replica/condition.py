@@ -6,8 +6,8 @@ import os
 import time
 from functools import cached_property
 
-from cluster.replica.calls.engines import EngineStopping
 from cluster.replica.delta_channel.messages import EngineReport
+from cluster.replica.refusals.refusal import EngineStopping
 from cluster.replica.serve_process import node_id
 from cluster.replica.totals import Totals
 from engine.checkpoint.fingerprint import fingerprint

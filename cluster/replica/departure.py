@@ -23,6 +23,7 @@ from engine.config import EngineConfig
 
 logger = logging.getLogger("squadron.engine")
 
+HOLD_SECONDS = 3.0  # for Ray to find this replica's own actor
 LOOK_SECONDS = 0.2  # between looks whether the next one is ready
 
 
@@ -56,6 +57,14 @@ class Departure:
         if self._has_sigterm and self._may_leave:
             raise ToldToStop("this process got a SIGTERM")
 
+    async def hold(self) -> None:
+        """Keep Serve, which ends no replica that has an open call, from ending this one before
+        `leave`.
+        """
+        with suppress(TimeoutError, RayError, ValueError):
+            async with asyncio.timeout(HOLD_SECONDS):
+                call_replica(await asyncio.to_thread(find_replica, self._name), "stay")
+
     async def has_room(self, num_blocks: int) -> bool:
         """Whether the next one can start beside this one; `num_blocks`: of its cache."""
         lack = await still_lacking(lambda: lacking(self._config, num_blocks))
@@ -67,15 +76,14 @@ class Departure:
 
     async def wait(self) -> None:
         """Return when the next one is ready, or after `patience` seconds."""
-        with suppress(TimeoutError, RayError, ValueError):
-            call_replica(await asyncio.to_thread(find_replica, self._name), "stay")
-            self._may_leave = True
+        self._may_leave = True
+        with suppress(TimeoutError, RayError):
             async with asyncio.timeout(self._patience):
                 while not is_being_stopped() or await self._status.awaits_replicas():
                     await asyncio.sleep(LOOK_SECONDS)
 
     async def stay(self) -> None:
-        """Return at `leave`: Serve ends no replica that has an open call."""
+        """Return at `leave`."""
         await self._has_left.wait()
 
     def leave(self, seconds: float) -> None:

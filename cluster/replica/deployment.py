@@ -3,9 +3,9 @@
 from typing import Any
 
 from cluster.owner import Owner
-from cluster.replica.calls.engines import Refusal
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.life import Life
+from cluster.replica.refusals.refusal import Refusal
 from cluster.replica.replica import Replica
 from cluster.replica.serve_process import end_at_sigterm, enter_replica
 from cluster.telemetry.tracing import NO_TELEMETRY, Telemetry

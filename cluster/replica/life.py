@@ -56,6 +56,7 @@ class Life:
     async def _leave(self, departure: Departure) -> None:
         """Serve until the next replica is ready, if it has room, and hand back what still runs."""
         condition, num_blocks = self._replica.condition, self._replica.engine.observer.stats().num_gpu_blocks
+        await departure.hold()
         if not condition.is_stopping and await departure.has_room(num_blocks):
             condition.is_leaving = True
             await departure.wait()

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from cluster.replica.calls.engines import EngineStopping, Refusal
 from cluster.replica.condition import Condition
 from cluster.replica.delta_channel.client import DeltaClient
 from cluster.replica.delta_channel.messages import GatewayAddress
+from cluster.replica.refusals.refusal import EngineStopping, Refusal
 from cluster.replica.running import RunningRequests
 from cluster.replica.threads.admission_threads import AdmissionThreads
 from cluster.replica.traces import Traces
@@ -24,7 +24,7 @@ class Requests:
         self._traces = traces
         self._running = RunningRequests()
         self._admissions = AdmissionThreads(engine)
-        self._client = DeltaClient(self._running.lose)
+        self._client = DeltaClient(self._running.lose, self.take)
 
     def __len__(self) -> int:
         return len(self._running)
@@ -37,7 +37,7 @@ class Requests:
             self._condition.check(request)
             connection = await self._client.connect(gateway)
         except SquadronError as error:
-            return Refusal.of(error)
+            return self._refuse(error)
         except OSError as error:
             return Refusal("engine_dead", f"it cannot reach the gateway: {error}")
         attempt, fingerprint = request.resume.attempt, self._condition.fingerprint
@@ -51,7 +51,7 @@ class Requests:
             await asyncio.wrap_future(adding)
             await running.done
         except SquadronError as error:
-            return Refusal.of(error)
+            return self._refuse(error)
         finally:
             self._running.end(request.id)
             self._traces.end(trace, running.metrics, is_finished=running.has_been_answered)
@@ -59,6 +59,13 @@ class Requests:
                 # Behind the add, which goes on where the caller went away meanwhile.
                 adding.add_done_callback(lambda _: self._engine.abort(request.id))
         return connection
+
+    def _refuse(self, error: SquadronError) -> Refusal:
+        """If the replica is at fault, a report goes first: no gateway sends it another request."""
+        refusal = Refusal.of(error)
+        if refusal.reason in ("engine_dead", "moved"):
+            self.report()
+        return refusal
 
     def send(self, deltas: list[RequestOutput]) -> None:
         """One step's."""

@@ -19,7 +19,7 @@ import ray
 from ray import serve
 
 from cluster.launch.app import APP_NAME, build_app
-from cluster.serve_status import running_replicas
+from cluster.serve_status import count_call, running_replicas
 from tests.end_to_end.chaos.processes import ENGINE as ENGINE_PROCESS
 from tests.end_to_end.chaos.processes import GATEWAY, PROXY, find, is_alive
 from tests.end_to_end.conftest import LOOPBACK, Server
@@ -52,6 +52,23 @@ def test_serve_tells_which_replicas_run_as_they_call_themselves(server: Server) 
     engines.broadcast("stats").results(timeout_s=DEADLINE_SECONDS)  # from now on it is told of them
     wait_until_healthy(server)
     wait_until(lambda: running_replicas(engines) == {engine(server)["replica"]}, "it tells of others, or of none")
+
+
+def test_serve_counts_the_calls_that_are_made_past_its_router(server: Server) -> None:
+    """It scales deployments by them; where it counts is looked up inside of Serve."""
+    engines = serve.get_deployment_handle("EngineDeployment", "squadron")
+    engines.broadcast("stats").results(timeout_s=DEADLINE_SECONDS)
+    metrics, replica = engines._router._asyncio_router._metrics_manager, engine(server)["replica"]
+
+    def counted() -> dict[str, int]:
+        sent = metrics.num_requests_sent_to_replicas
+        return {key.to_full_id_str(): count for key, count in sent.items() if count}
+
+    for change, expected in ((1, {replica: 1}), (1, {replica: 2}), (-1, {replica: 1}), (-1, {})):
+        count_call(engines, replica, change)
+        assert counted() == expected
+    count_call(engines, "", 1)  # outside of Serve there is nothing to count
+    assert counted() == {}
 
 
 def test_a_stream_outlives_its_engine_replica(server: Server, undisturbed: Any) -> None:

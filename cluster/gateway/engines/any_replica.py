@@ -4,8 +4,9 @@ import asyncio
 from typing import Any
 
 from cluster.api.errors import Unavailable
-from cluster.replica.calls.engines import Engines, Refusal
-from cluster.replica.calls.lost import EngineLost
+from cluster.replica.calls.engines import Engines
+from cluster.replica.refusals.lost import EngineLost
+from cluster.replica.refusals.refusal import Refusal
 from engine.errors import Overloaded
 
 MAX_AT_ONCE = 64  # of one gateway; each takes milliseconds

@@ -3,15 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict
 from typing import Any
 
+from cluster.gateway.engines.calling import Calling
 from cluster.gateway.engines.reach import INTRODUCTION_SECONDS, Reach
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import Engines
-from cluster.replica.calls.lost import EngineLost
 from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
 from cluster.replica.delta_channel.server import DeltaServer
+from cluster.replica.refusals.lost import EngineLost
 from engine.errors import EngineDead
 
 logger = logging.getLogger("squadron.gateway")
@@ -28,6 +28,7 @@ class Connections:
         self._journals = journals
         self._patience = patience
         self._server = DeltaServer(journals.accept, self._on_lost, self._on_silent)
+        self.calling = Calling(engines, self._server)
         self._tasks: set[asyncio.Task[None]] = set()
         self.address: GatewayAddress
 
@@ -51,13 +52,9 @@ class Connections:
         """Each connected replica's last report, a fifth of a second old at most."""
         return self._server.reports()
 
-    def leaving(self) -> frozenset[str]:
-        """The names of replicas that are leaving: they serve until their replacements are ready."""
-        return frozenset(report.replica for report in self.reports() if report.is_leaving)
-
     def conditions(self) -> list[dict[str, Any]]:
         """The reports, each as a dict."""
-        return [asdict(report) for report in self.reports()]
+        return [report.as_dict() for report in self.reports()]
 
     def all_reports(self) -> list[EngineReport]:
         """The last reports of replicas that are gone, then those of `reports`."""

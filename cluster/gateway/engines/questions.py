@@ -7,7 +7,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from cluster.api.errors import Unavailable
-from cluster.replica.calls.lost import EngineLost
+from cluster.replica.refusals.lost import EngineLost
 from cluster.workers.ray_errors import reason_of
 from engine.request import Adapter
 

@@ -1,5 +1,5 @@
-"""The engine replicas of a gateway: it sends requests to them by calls through Serve, and receives
-their reports over their connections.
+"""The engine replicas of a gateway: it sends requests to them over their connections, which bring
+deltas and reports, and through Serve as long as none is connected that can take a request.
 """
 
 import asyncio
@@ -11,8 +11,9 @@ from cluster.gateway.engines.connections import Connections
 from cluster.gateway.engines.stranded import Stranded
 from cluster.gateway.requests.journal import Journal
 from cluster.gateway.requests.journals import Journals
-from cluster.replica.calls.engines import EngineCall, Engines, Refusal
-from cluster.replica.calls.lost import EngineLost, RequestMoved
+from cluster.replica.calls.engines import EngineCall, Engines
+from cluster.replica.refusals.lost import EngineLost
+from cluster.replica.refusals.refusal import Refusal
 from engine.errors import FingerprintChanged
 
 
@@ -26,34 +27,21 @@ class Replicas:
         self._engines = engines
         self._history = journals.history
         self._stranded = Stranded(engines, self.connections.reports)
-        self._unaware: set[Journal] = set()  # whose call was made when no replica was known to leave
 
     @asynccontextmanager
     async def call(self, journal: Journal) -> AsyncIterator[None]:
         """Have a replica make the journal's next attempt, for as long as this is open."""
         if journal.attempt > 0:
             self._history.begin_again(journal.request_id, journal.request.id)
-        leaving = self.connections.leaving()
-        call = self._engines.generate(journal.request, self.connections.address, leaving)
+        call: EngineCall | None = self.connections.calling.begin(journal.request)
+        if call is None:
+            call = self._engines.generate(journal.request, self.connections.address)
         watch = asyncio.create_task(self._watch(call, journal))
-        if not leaving:
-            self._unaware.add(journal)
         try:
             yield
         finally:
-            self._unaware.discard(journal)
             watch.cancel()
             call.cancel()
-
-    def take_back(self) -> None:
-        """Retry on a leaving replica the requests that Serve would keep for its replacement: their
-        calls came after Serve had dropped the leaving one, and before this gateway knew that it
-        leaves. To be called about once a second.
-        """
-        if self._unaware and self._engines.are_all_leaving(self.connections.leaving()):
-            for journal in self._unaware:
-                if journal.source is None:
-                    journal.fail(RequestMoved("Serve has no replica for it, and one that leaves still serves"))
 
     async def _watch(self, call: EngineCall, journal: Journal) -> None:
         """Tell the journal how the call ended. If it succeeded, the last delta has arrived or is on

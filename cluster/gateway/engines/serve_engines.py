@@ -3,16 +3,16 @@
 import asyncio
 import logging
 import os
-from typing import Any
+from typing import Any, Literal
 
 from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 
 from cluster.gateway.engines.questions import ask_all, ask_any, ask_those_that_answer, probe_all
 from cluster.gateway.engines.reach import BLIND_SECONDS, INTRODUCTION_SECONDS
-from cluster.gateway.engines.serve_call import LeavingCall, ServeCall
+from cluster.gateway.engines.serve_call import ServeCall
 from cluster.replica.delta_channel.messages import GatewayAddress
-from cluster.serve_status import ServeStatus, kill_replica, running_replicas
+from cluster.serve_status import ServeStatus, count_call, kill_replica, running_replicas
 from engine.request import Adapter, Request
 
 logger = logging.getLogger("squadron.gateway")
@@ -46,16 +46,11 @@ class ServeEngines:
                     logger.error("engine replicas run, and none told of its model for %.0f s", BLIND_SECONDS)
                     await self.leave()
 
-    def generate(
-        self, request: Request, gateway: GatewayAddress, leaving: frozenset[str] = frozenset()
-    ) -> ServeCall | LeavingCall:
-        if self.are_all_leaving(leaving):
-            return LeavingCall(min(leaving), request, gateway)
+    def generate(self, request: Request, gateway: GatewayAddress) -> ServeCall:
         return ServeCall(self._engines.generate.remote(request, gateway))
 
-    def are_all_leaving(self, leaving: frozenset[str]) -> bool:
-        running = running_replicas(self._engines) if leaving else None
-        return running is not None and running <= leaving
+    def count_call(self, replica: str, change: Literal[1, -1]) -> None:
+        count_call(self._engines, replica, change)
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         running = running_replicas(self._engines)

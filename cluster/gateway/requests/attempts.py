@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from cluster.gateway.requests.journal import Journal
-from cluster.replica.calls.lost import EngineFull, EngineLost, OtherArithmetic, RequestMoved
+from cluster.replica.refusals.lost import EngineFull, EngineLost, OtherArithmetic, RequestMoved
 from engine.errors import EngineDead, FingerprintChanged, RequestQuarantined
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts that no replica took

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Self
 
 from cluster.api.service import Shortcut
-from cluster.replica.calls.lost import EngineLost
 from cluster.replica.delta_channel.messages import PlainDelta
+from cluster.replica.refusals.lost import EngineLost
 from engine.errors import DeadlineExceeded
 from engine.outputs import Accumulator, CompletionOutput, FinishReason, RequestOutput
 from engine.request import Request, Resume

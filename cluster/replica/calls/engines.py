@@ -1,60 +1,10 @@
-"""What a gateway asks of engine replicas, and what it hears when they refuse a request."""
+"""What a gateway asks of engine replicas."""
 
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
-from cluster.replica.calls.lost import EngineFull, EngineRefused, OtherArithmetic, RequestMoved
 from cluster.replica.delta_channel.messages import GatewayAddress
-from engine.errors import FingerprintChanged, InputProcessingError, InvalidRequest, Overloaded, SquadronError
+from cluster.replica.refusals.refusal import Refusal
 from engine.request import Adapter, Request
-
-
-class EngineStopping(SquadronError):
-    """The replica has been told to stop: another one should go on with its requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why an engine replica did not take a request, or gave it back. A value, since Ray wraps
-    exceptions in its own.
-    """
-
-    reason: Literal["invalid", "failed", "overloaded", "moved", "other_arithmetic", "engine_dead"]
-    message: str
-    param: str | None = None
-    code: str = ""
-
-    @classmethod
-    def of(cls, error: SquadronError) -> Self:
-        match error:
-            case InvalidRequest():
-                return cls("invalid", error.message, error.param, error.code)
-            case InputProcessingError():
-                return cls("failed", str(error))
-            case Overloaded():
-                return cls("overloaded", str(error))
-            case FingerprintChanged():
-                return cls("other_arithmetic", str(error))
-            case EngineStopping():
-                return cls("moved", str(error))
-            case _:
-                return cls("engine_dead", str(error))
-
-    def to_exception(self) -> Exception:
-        """The exception again; what another replica may mend as one of the EngineLost kinds."""
-        match self.reason:
-            case "invalid":
-                return InvalidRequest(self.message, param=self.param, code=self.code)
-            case "failed":
-                return InputProcessingError(self.message)
-            case "overloaded":
-                return EngineFull(self.message)
-            case "moved":
-                return RequestMoved(self.message)
-            case "other_arithmetic":
-                return OtherArithmetic(self.message)
-            case "engine_dead":
-                return EngineRefused(self.message)
 
 
 class EngineCall(Protocol):
@@ -70,15 +20,16 @@ class EngineCall(Protocol):
 class Engines(Protocol):
     """The engine replicas, whichever of them takes the next request."""
 
-    def generate(self, request: Request, gateway: GatewayAddress, leaving: frozenset[str] = frozenset()) -> EngineCall:
-        """Have a replica begin the request, or go on with it where another one was lost, and send
-        its deltas to the gateway; its id is different from that of every other request there is.
-
-        `leaving`: the names of replicas that take requests as long as no other one is ready.
+    def generate(self, request: Request, gateway: GatewayAddress) -> EngineCall:
+        """Have a replica, once there is one, begin the request, or go on with it where another one
+        was lost, and send its deltas to the gateway; its id is different from that of every other
+        request there is. For requests that no connected replica can take.
         """
 
-    def are_all_leaving(self, leaving: frozenset[str]) -> bool:
-        """Whether there are such, and no other one is ready, as far as is known."""
+    def count_call(self, replica: str, change: Literal[1, -1]) -> None:
+        """One more, or one fewer, of this gateway's requests is open at that replica, which has
+        been called over its connection.
+        """
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         """Have every replica that is there connect to the gateway and report to it, unless all are

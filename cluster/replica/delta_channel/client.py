@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -18,12 +17,15 @@ from cluster.replica.delta_channel.messages import (
     GatewayAddress,
     News,
     as_sent,
+    write_frame,
 )
+from cluster.replica.delta_channel.taken import Take, TakenCalls, take_none
 from cluster.replica.delta_channel.witness import Witness
 from cluster.sockets import frame, set_tcp_options
 from engine.outputs import RequestOutput
 
 MAX_UNSENT_BYTES = 256 << 20  # for a gateway that stopped reading
+CLOSE_SECONDS = 1.0  # for calls to end
 
 
 class DeltaClient:
@@ -31,8 +33,10 @@ class DeltaClient:
     one event loop.
     """
 
-    def __init__(self, on_lost: Callable[[GatewayAddress], None]) -> None:
+    def __init__(self, on_lost: Callable[[GatewayAddress], None], take: Take = take_none) -> None:
+        """`take`: see `Requests.take`."""
         self._on_lost = on_lost
+        self._take = take
         self._witness = Witness()
         self._encoder = msgspec.msgpack.Encoder()
         self._connections: dict[GatewayAddress, _Connection] = {}
@@ -52,20 +56,27 @@ class DeltaClient:
         """Send one step's deltas; those for a lost gateway are dropped: `on_lost` has reported
         it.
         """
+        self._send(address, News([as_sent(delta) for delta in deltas]))
+
+    def _send(self, address: GatewayAddress, news: News) -> None:
         connection = self._connections.get(address)
         if connection is not None:
-            connection.writer.write(frame(self._encoder.encode(News([as_sent(delta) for delta in deltas]))))
+            write_frame(connection.writer, self._encoder.encode(news))
             if connection.writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
                 connection.writer.transport.abort()
 
     def report(self, report: EngineReport) -> None:
         """Send the report to every gateway."""
         self._witness.renew()
-        news = frame(self._encoder.encode(News([], report)))
+        news = self._encoder.encode(News([], report))
         for connection in self._connections.values():
-            connection.writer.write(news)
+            write_frame(connection.writer, news)
 
     async def close(self) -> None:
+        """The calls have ended, or end now."""
+        calls = [call for connection in self._connections.values() for call in connection.calls.running.values()]
+        if calls:
+            await asyncio.wait(calls, timeout=CLOSE_SECONDS)
         watches = [connection.watch for connection in self._connections.values()]
         for watch in watches:
             watch.cancel()
@@ -93,15 +104,21 @@ class DeltaClient:
             raise TimeoutError(f"{where} did not answer within {HELLO_SECONDS:.0f} s") from None
         greeting = address.token + name + OF_A_WITNESS
         self._witness.vouch(address.host, address.port, greeting)
-        return _Connection(name.hex(), writer, asyncio.create_task(self._watch(address, greeting, reader, writer)))
+        calls = TakenCalls(self._take, address, lambda answer: self._send(address, News([], answers=[answer])))
+        watch = asyncio.create_task(self._watch(address, greeting, calls, reader, writer))
+        return _Connection(name.hex(), writer, calls, watch)
 
     async def _watch(
-        self, address: GatewayAddress, greeting: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        address: GatewayAddress,
+        greeting: bytes,
+        calls: TakenCalls,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        """After its welcome a gateway sends nothing, so anything that is read means the end."""
+        """Until the connection ends."""
         try:
-            with suppress(ConnectionError):
-                await reader.read(1)
+            await calls.read(reader)
         finally:
             del self._connections[address]
             self._witness.forget(greeting)
@@ -113,4 +130,5 @@ class DeltaClient:
 class _Connection:
     name: str
     writer: asyncio.StreamWriter
+    calls: TakenCalls
     watch: asyncio.Task[None]

@@ -13,12 +13,14 @@ more byte, then empty frames.
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import msgspec
 
+from cluster.replica.refusals.refusal import Refusal
 from cluster.replica.totals import EngineTotals
-from cluster.sockets import LENGTH
+from cluster.sockets import LENGTH, frame
 from engine.admission.queue_limits import QueueLimits
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.records.stats import EngineStats
@@ -45,6 +47,10 @@ class EngineReport:
     limits: QueueLimits | None = None
     totals: EngineTotals = field(default_factory=EngineTotals)
     is_leaving: bool = False  # it is to end, and serves until the next one is ready
+
+    def as_dict(self) -> dict[str, Any]:
+        """For people."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +92,27 @@ def as_sent(delta: RequestOutput) -> Delta:
     return PlainDelta(delta.request_id, delta.attempt, choice.first_index, choice.token_ids, choice.text)
 
 
+class Answer(msgspec.Struct, array_like=True):
+    """A call's end: the last delta has been sent, or the request is refused."""
+
+    number: int
+    refusal: Refusal | None
+
+
 class News(msgspec.Struct, array_like=True):
-    """The content of one frame."""
+    """The content of one frame to a gateway."""
 
     deltas: list[Delta]
     report: EngineReport | None = None
+    answers: list[Answer] = []
+
+
+def write_frame(writer: asyncio.StreamWriter, payload: bytes) -> None:
+    """What a connection that has just ended is given is lost, like what was on its way: uvloop
+    would raise RuntimeError.
+    """
+    if not writer.is_closing():
+        writer.write(frame(payload))
 
 
 async def read_frame(reader: asyncio.StreamReader, limit: int) -> bytes:

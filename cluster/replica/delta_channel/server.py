@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from cluster.replica.delta_channel.calls import OpenCalls
 from cluster.replica.delta_channel.messages import (
     HELLO_SECONDS,
     NAME_BYTES,
@@ -79,6 +80,11 @@ class DeltaServer:
         """The last report of each replica that is connected."""
         return [incoming.report for incoming in self._connections.values() if incoming.report is not None]
 
+    def calls(self) -> list[tuple[EngineReport, OpenCalls]]:
+        """For each replica that is connected and has reported."""
+        connected = [incoming for incoming in self._connections.values() if not incoming.writer.is_closing()]
+        return [(incoming.report, incoming.calls) for incoming in connected if incoming.report]
+
     def in_trouble(self, seconds: float) -> list[tuple[str, str]]:
         """Connections whose replica has reported a problem for that long, and the problem."""
         since = time.monotonic() - seconds
@@ -142,7 +148,7 @@ class DeltaServer:
                 await read_frame(reader, limit=0)
 
     async def _receive(self, connection: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        incoming = self._connections[connection] = _Incoming(writer)
+        incoming = self._connections[connection] = _Incoming(writer, OpenCalls(connection, writer))
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
                 while True:
@@ -153,16 +159,20 @@ class DeltaServer:
                         incoming.well = time.monotonic()
                     if news.deltas:
                         self._on_deltas(news.deltas, connection)
+                    for answer in news.answers:
+                        incoming.calls.answer(answer.number, answer.refusal)
         finally:
             del self._connections[connection]
             if incoming.report is not None:
                 self.last_words.append(incoming.report)
             self._on_lost(connection)
+            incoming.calls.lose()
 
 
 @dataclass(slots=True)
 class _Incoming:
     writer: asyncio.StreamWriter
+    calls: OpenCalls
     num_silent_turns: int = 0
     num_unwitnessed_turns: int = 0  # in which neither the replica nor its witness sent anything
     report: EngineReport | None = None

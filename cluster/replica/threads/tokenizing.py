@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from cluster.replica.calls.engines import Refusal
+from cluster.replica.refusals.refusal import Refusal
 from engine.errors import SquadronError
 from engine.frontend.async_engine import AsyncEngine
 from engine.outputs import Tokens

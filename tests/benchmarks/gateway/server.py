@@ -48,12 +48,9 @@ class ScriptedEngines:
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
 
-    def generate(self, request: Request, gateway: GatewayAddress, leaving: frozenset[str]) -> OpenCall:
+    def generate(self, request: Request, gateway: GatewayAddress) -> OpenCall:
         self._writer.write(frame(msgspec.msgpack.encode(Order(gateway, request.id))))
         return OpenCall()
-
-    def are_all_leaving(self, leaving: frozenset[str]) -> bool:
-        return False
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         return True

@@ -5,16 +5,16 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from cluster.gateway.gateway import Gateway
-from cluster.replica.calls.engines import Refusal
-from cluster.replica.calls.lost import EngineLost
 from cluster.replica.delta_channel.client import DeltaClient
 from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
+from cluster.replica.refusals.lost import EngineLost
+from cluster.replica.refusals.refusal import Refusal
 from engine.errors import EngineDead, FingerprintChanged, InvalidRequest
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.records.stats import EngineStats
@@ -36,7 +36,7 @@ class Replica:
     ) -> None:
         """`max_tokens`: as it fixes it."""
         self.fingerprint = fingerprint
-        self.client = DeltaClient(on_lost=lambda _: None)
+        self.client = DeltaClient(on_lost=lambda _: None, take=self.answer)
         self.dies_after = dies_after
         self.max_tokens = max_tokens
         self.requests: list[Request] = []
@@ -92,17 +92,17 @@ class Replicas:
         self.killed: list[str] = []
         self.reached = True
         self.running = True
-        self.unlisted: frozenset[str] = frozenset()  # that Serve does not list: it has none but these
+        self.counted: Counter[str] = Counter()  # calls over connections that are open, by replica
         self.settled: int | None = None
         self.left = asyncio.Event()
         self.num_introductions = 0
 
-    def generate(self, request: Request, gateway: GatewayAddress, leaving: frozenset[str]) -> Call:
+    def generate(self, request: Request, gateway: GatewayAddress) -> Call:
         replica = self.replicas[min(request.resume.attempt, len(self.replicas) - 1)]
         return Call(replica, replica.answer(request, gateway))
 
-    def are_all_leaving(self, leaving: frozenset[str]) -> bool:
-        return bool(leaving) and leaving <= self.unlisted
+    def count_call(self, replica: str, change: int) -> None:
+        self.counted[replica] += change
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> bool:
         self.introduced.add(gateway)
@@ -292,33 +292,6 @@ class Silent(Replica):
         self.requests.append(request)
         await asyncio.Event().wait()
         return ""
-
-
-@pytest.mark.parametrize("is_listed", [False, True])
-async def test_a_request_that_serve_holds_is_put_to_the_replica_that_leaves(
-    make_gateway, monkeypatch: pytest.MonkeyPatch, is_listed: bool
-) -> None:
-    """Its call came after Serve had dropped the replica, and before the gateway heard that this
-    one leaves; unless Serve has others.
-    """
-    monkeypatch.setattr("cluster.gateway.engines.connections.INTRODUCTION_SECONDS", 0.01)
-    held, leaving = Silent(), Replica()
-    gateway = await make_gateway(held, leaving)
-    gateway._engines.unlisted = frozenset() if is_listed else frozenset({"one"})
-    asking = asyncio.create_task(tokens(gateway))
-    while not held.requests:
-        await asyncio.sleep(0)
-    await leaving.client.connect(gateway._connections.address)
-    leaving.client.report(replace(report("one"), is_leaving=True))
-    if is_listed:
-        num_looks = gateway._engines.num_introductions + 3
-        while gateway._engines.num_introductions < num_looks or not gateway._connections.leaving():
-            await asyncio.sleep(0)
-        assert not leaving.requests
-        asking.cancel()
-    else:
-        assert await asyncio.wait_for(asking, SECONDS) == REFERENCE
-        assert held.num_cancelled == 1 and len(leaving.requests) == 1
 
 
 @pytest.mark.parametrize("running", [False, True])

@@ -19,7 +19,7 @@ import uvicorn
 from cluster.api.app import build
 from cluster.api.model import Model
 from cluster.gateway.gateway import Gateway
-from cluster.replica.calls.lost import EngineLost
+from cluster.replica.refusals.lost import EngineLost
 from engine.outputs import RequestOutput
 from tests.cluster.replica.test_deployment import SECONDS, Replica, Replicas, replicas
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cluster.replica import condition
-from cluster.replica.calls.engines import EngineStopping
 from cluster.replica.condition import STUCK_SECONDS, Condition
+from cluster.replica.refusals.refusal import EngineStopping
 from engine.admission.queue_limits import Load, QueueLimits
 from engine.config import EngineConfig
 from engine.errors import EngineDead, FingerprintChanged, Overloaded

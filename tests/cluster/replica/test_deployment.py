@@ -14,9 +14,9 @@ import pytest
 
 from cluster.gateway.gateway import Gateway
 from cluster.owner import this_process
-from cluster.replica.calls.engines import Refusal
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.deployment import EngineDeployment
+from cluster.replica.refusals.refusal import Refusal
 from engine.config import EngineConfig
 from engine.errors import EngineDead, InvalidRequest
 from engine.request import Request
@@ -59,11 +59,11 @@ class Replicas:
     def __init__(self, replicas: list[Replica]) -> None:
         self._replicas = replicas
 
-    def generate(self, request: Request, gateway: GatewayAddress, leaving: frozenset[str]) -> Call:
+    def generate(self, request: Request, gateway: GatewayAddress) -> Call:
         return Call(self._replicas[min(request.resume.attempt, len(self._replicas) - 1)].generate(request, gateway))
 
-    def are_all_leaving(self, leaving: frozenset[str]) -> bool:
-        return False
+    def count_call(self, replica: str, change: int) -> None:
+        pass
 
     async def introduce(self, gateway: GatewayAddress, connected: set[str]) -> None:
         pass

@@ -11,9 +11,9 @@ import pytest
 from cluster.api.errors import as_api_error
 from cluster.gateway.gateway import Gateway
 from cluster.owner import this_process
-from cluster.replica.calls.engines import Refusal
-from cluster.replica.calls.lost import EngineLost
 from cluster.replica.delta_channel.messages import GatewayAddress
+from cluster.replica.refusals.lost import EngineLost
+from cluster.replica.refusals.refusal import Refusal
 from engine.checkpoint.fingerprint import fingerprint
 from engine.config import EngineConfig
 from engine.errors import FingerprintChanged

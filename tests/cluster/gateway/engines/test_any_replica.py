@@ -8,8 +8,8 @@ import pytest
 
 from cluster.api.errors import Unavailable
 from cluster.gateway.engines.any_replica import MAX_AT_ONCE, AnyReplica
-from cluster.replica.calls.engines import Refusal
-from cluster.replica.calls.lost import EngineLost
+from cluster.replica.refusals.lost import EngineLost
+from cluster.replica.refusals.refusal import Refusal
 from engine.errors import InvalidRequest, Overloaded
 from tests.cluster.gateway.test_gateway import Replicas
 

@@ -8,9 +8,9 @@ import pytest
 
 from cluster.gateway.engines.replicas import Replicas
 from cluster.gateway.requests.journals import Journals
-from cluster.replica.calls.engines import Refusal
-from cluster.replica.calls.lost import EngineLost
 from cluster.replica.delta_channel.messages import GatewayAddress
+from cluster.replica.refusals.lost import EngineLost
+from cluster.replica.refusals.refusal import Refusal
 from engine.errors import InvalidRequest
 from engine.request import Request
 from engine.sampling_params import SamplingParams

@@ -4,19 +4,15 @@ it.
 
 import asyncio
 from collections.abc import Generator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError
 
 from cluster.gateway.engines import serve_engines
-from cluster.gateway.engines.serve_call import LeavingCall, ServeCall
 from cluster.gateway.engines.serve_engines import ServeEngines
-from cluster.replica.delta_channel.messages import GatewayAddress
 
 MODEL = {"vocab_size": 8}
-ADDRESS = GatewayAddress("127.0.0.1", 1, b"")
 
 
 class Call:
@@ -75,27 +71,6 @@ class Engines(ServeEngines):
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve_engines, "BLIND_SECONDS", 0.05)
     monkeypatch.setattr(serve_engines, "INTRODUCTION_SECONDS", 0.0)
-
-
-@pytest.mark.parametrize(
-    ("running", "leaving", "is_direct"),
-    [
-        ({"a"}, set(), False),
-        ({"a", "b"}, {"a"}, False),
-        ({"a"}, {"a"}, True),
-        (set(), {"a"}, True),
-        (set(), set(), False),  # Serve has it wait
-        (None, {"a"}, False),  # what Serve knows cannot be found out
-    ],
-)
-def test_a_replica_that_leaves_is_asked_where_serve_lists_no_other(
-    monkeypatch: pytest.MonkeyPatch, running: set[str] | None, leaving: set[str], is_direct: bool
-) -> None:
-    monkeypatch.setattr(serve_engines, "running_replicas", lambda handle: running)
-    handle: Any = SimpleNamespace(generate=SimpleNamespace(remote=lambda *args: args))
-    request: Any = "request"
-    call = ServeEngines(handle).generate(request, ADDRESS, frozenset(leaving))
-    assert isinstance(call, LeavingCall if is_direct else ServeCall)
 
 
 async def test_a_gateway_that_hears_of_no_replica_that_runs_is_replaced() -> None:

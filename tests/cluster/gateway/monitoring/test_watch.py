@@ -8,7 +8,7 @@ import pytest
 from cluster.gateway.gateway import Gateway
 from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.monitoring.watch import Watcher
-from cluster.replica.calls.engines import Refusal
+from cluster.replica.refusals.refusal import Refusal
 from engine.errors import InvalidRequest
 from engine.request import Request, Share
 from engine.sampling_params import SamplingParams

@@ -7,9 +7,9 @@ import pytest
 
 from cluster.api.errors import Unavailable, as_api_error
 from cluster.gateway.gateway import Gateway
-from cluster.replica.calls.engines import EngineStopping, Refusal
 from cluster.replica.delta_channel import server
 from cluster.replica.delta_channel.messages import GatewayAddress
+from cluster.replica.refusals.refusal import EngineStopping, Refusal
 from engine.errors import DeadlineExceeded, EngineDead, Overloaded, RequestQuarantined
 from engine.request import Request
 from engine.sampling_params import SamplingParams

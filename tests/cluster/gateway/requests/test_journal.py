@@ -10,8 +10,8 @@ import pytest
 
 from cluster.api.service import Shortcut
 from cluster.gateway.requests.journal import Journal
-from cluster.replica.calls.lost import EngineLost
 from cluster.replica.delta_channel.messages import PlainDelta, as_sent
+from cluster.replica.refusals.lost import EngineLost
 from engine.outputs import Accumulator, CompletionOutput, RequestOutput
 from engine.request import Request
 from engine.sampling_params import SamplingParams

@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from cluster.replica.calls.engines import EngineStopping, Refusal
-from cluster.replica.calls.lost import EngineFull, EngineLost, EngineRefused, OtherArithmetic, RequestMoved
+from cluster.replica.refusals.lost import EngineFull, EngineLost, EngineRefused, OtherArithmetic, RequestMoved
+from cluster.replica.refusals.refusal import EngineStopping, Refusal
 from engine.errors import (
     EngineDead,
     FingerprintChanged,

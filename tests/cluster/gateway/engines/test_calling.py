@@ -1,0 +1,113 @@
+"""Which of the connected engine replicas a request goes to."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from cluster.gateway.engines.connections import Connections
+from cluster.replica.delta_channel.client import DeltaClient
+from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
+from cluster.replica.refusals.refusal import Refusal
+from engine.request import Request, Resume
+from engine.sampling_params import SamplingParams
+from tests.cluster.gateway.engines.test_connections import connections, engines, journals, until
+from tests.cluster.gateway.test_gateway import Replicas, report
+
+__all__ = ["connections", "engines", "journals"]  # the fixtures
+REQUEST = Request("mine", "hello", SamplingParams())
+
+
+@pytest.fixture
+async def replicas(connections: Connections) -> AsyncIterator[Callable[..., Awaitable[list[str]]]]:
+    """Connect replicas with these reports, which take requests and never end them; whom they have
+    come to, in order.
+    """
+    clients = []
+
+    async def connect(*reports: EngineReport) -> list[str]:
+        called: list[str] = []
+
+        for each in reports:
+
+            async def take(request: Request, _: GatewayAddress, name: str = each.replica) -> Refusal:
+                called.append(name)
+                await asyncio.Event().wait()
+                return Refusal("failed", "")
+
+            clients.append(DeltaClient(lambda _: None, take))
+            await clients[-1].connect(connections.address)
+            clients[-1].report(each)
+        await until(lambda: len(connections.reports()) == len(reports))
+        return called
+
+    yield connect
+    for client in clients:
+        for call in [call for connection in client._connections.values() for call in connection.calls.running.values()]:
+            call.cancel()
+        await client.close()
+
+
+def busy(name: str, num_requests: int) -> EngineReport:
+    plain = report(name)
+    return replace(plain, stats=replace(plain.stats, num_requests_running=num_requests - 1, num_requests_waiting=1))
+
+
+async def test_requests_go_to_the_replica_with_the_fewest(
+    connections: Connections, engines: Replicas, replicas: Callable[..., Awaitable[list[str]]]
+) -> None:
+    """Whether they are its own or, as the replica has said, those of other gateways; in turn where
+    all have as many.
+    """
+    called = await replicas(busy("one", 3), busy("two", 1), busy("three", 1))
+    calls = [connections.calling.begin(REQUEST) for _ in range(7)]
+    assert None not in calls
+    await until(lambda: len(called) == 7)
+    assert Counter(called) == {"one": 1, "two": 3, "three": 3}
+    assert engines.counted == Counter(called)
+    for call in calls:
+        call.cancel()
+    await until(lambda: not any(engines.counted.values()))
+    for num_called in (8, 9, 10):
+        call = connections.calling.begin(REQUEST)
+        await until(lambda num_called=num_called: len(called) == num_called)
+        call.cancel()
+        await asyncio.sleep(0)
+    assert Counter(called[7:]) == {"two": 2, "three": 1} or Counter(called[7:]) == {"two": 1, "three": 2}
+
+
+async def test_a_replica_that_leaves_is_called_if_no_other_can_take_a_request(
+    connections: Connections, replicas: Callable[..., Awaitable[list[str]]]
+) -> None:
+    leaving = replace(report("leaving"), is_leaving=True)
+    called = await replicas(leaving, report("in trouble", "no room"), busy("busy", 99))
+    connections.calling.begin(REQUEST)
+    await until(lambda: called == ["busy"])
+
+
+async def test_a_replica_that_leaves_serves_alone(
+    connections: Connections, replicas: Callable[..., Awaitable[list[str]]]
+) -> None:
+    called = await replicas(replace(report("leaving"), is_leaving=True), report("in trouble", "no room"))
+    connections.calling.begin(REQUEST)
+    await until(lambda: called == ["leaving"])
+
+
+async def test_tokens_go_on_where_they_came_from(
+    connections: Connections, replicas: Callable[..., Awaitable[list[str]]]
+) -> None:
+    """With the arithmetic that made them; where none has it, a replica says so."""
+    called = await replicas(replace(busy("of old", 9), fingerprint="fp_old"), busy("new", 1))
+    for wanted in ("fp_old", "fp_of_nobody"):
+        connections.calling.begin(replace(REQUEST, resume=Resume(1, fingerprint=wanted)))
+    await until(lambda: called == ["of old", "new"])
+
+
+async def test_where_none_can_take_a_request_serve_is_asked(
+    connections: Connections, replicas: Callable[..., Awaitable[list[str]]]
+) -> None:
+    assert connections.calling.begin(REQUEST) is None
+    await replicas(report("in trouble", "no room"))
+    assert connections.calling.begin(REQUEST) is None
