@@ -18,6 +18,17 @@ HUB_SCHEME = "hf://"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
+class SpeculativeConfig(BaseModel):
+    """Guesses of tokens that steps check beside the next one; answers are the same without."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: Literal["ngram"] = "ngram"  # what followed where the newest tokens occurred before
+    num_speculative_tokens: int = Field(8, ge=1, le=31)  # guessed at once, at most
+    prompt_lookup_max: int = Field(8, ge=1, le=32)  # newest tokens that are looked up
+    prompt_lookup_min: int = Field(2, ge=1, le=32)  # fewer in common are a coincidence
+
+
 class EngineConfig(BaseModel):
     """Everything an engine is started with; names and defaults are those of the field."""
 
@@ -69,6 +80,7 @@ class EngineConfig(BaseModel):
     pooling_normalize: bool | None = None  # whether embeddings have length 1; None: likewise
     max_restarts: int = Field(3, ge=0)  # consecutive failed restarts of workers before the engine gives up
     num_spare_workers: int = Field(1, ge=0)  # idle processes per node, 0.2 GB each, ready to replace a lost CPU worker
+    speculative_config: SpeculativeConfig | None = None  # None: each step computes one token of a sequence
     elastic: bool = False  # continue with fewer tensor-parallel ranks if a lost node is not replaced
     log_stats: bool = True
 
@@ -81,11 +93,18 @@ class EngineConfig(BaseModel):
             config = cls(**arguments)
             config = config.model_copy(update={"model": local_path(config.model)})
         except ValidationError as error:
-            raise InvalidConfig(explain(error, [*cls.model_fields, *also_known])) from None
+            nested = [f"speculative_config.{name}" for name in SpeculativeConfig.model_fields]
+            raise InvalidConfig(explain(error, [*cls.model_fields, *nested, *also_known])) from None
         if config.max_num_batched_tokens < config.max_num_seqs:
             raise InvalidConfig(
                 f"max_num_batched_tokens={config.max_num_batched_tokens} is below max_num_seqs={config.max_num_seqs}: "
                 "a step could not give each running sequence a token"
+            )
+        speculation = config.speculative_config
+        if speculation is not None and speculation.prompt_lookup_min > speculation.prompt_lookup_max:
+            raise InvalidConfig(
+                f"speculative_config.prompt_lookup_min={speculation.prompt_lookup_min} is above "
+                f"prompt_lookup_max={speculation.prompt_lookup_max}"
             )
         if config.max_cpu_loras is not None and config.max_cpu_loras < config.max_loras:
             raise InvalidConfig(

@@ -52,6 +52,15 @@ class Logprob(NamedTuple):
 PositionLogprobs = dict[int, Logprob]
 
 
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a request took as long as it did."""
+
+    seconds: dict[Phase, float]  # by phase; they sum to its life so far
+    draft_tokens: int  # checked for it (speculative_config)
+    accepted_tokens: int  # of these
+
+
 @dataclass(slots=True)
 class RequestMetrics:
     """Times of one request, seconds of `time.monotonic()`; None until it happens.
@@ -67,6 +76,8 @@ class RequestMetrics:
     first_token_time: float | None = None
     finished_time: float | None = None
     num_preemptions: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
     phase: Phase = "queue"
     seconds: dict[Phase, float] = field(default_factory=dict)
     spells: list[tuple[Phase, float, float]] = field(default_factory=list)  # the first phases that ended: start and end
@@ -78,9 +89,12 @@ class RequestMetrics:
             self.spells.append((self.phase, self.phase_start, now))
         self.phase, self.phase_start = phase, now
 
-    def so_far(self, now: float) -> dict[Phase, float]:
-        """`seconds`, including the current phase."""
-        return self.seconds | {self.phase: self.seconds.get(self.phase, 0.0) + now - self.phase_start}
+    def why(self, now: float) -> Why:
+        """At this time, or at its end if that was before."""
+        seconds = dict(self.seconds)
+        if self.finished_time is None:
+            seconds[self.phase] = seconds.get(self.phase, 0.0) + now - self.phase_start
+        return Why(seconds, self.num_draft_tokens, self.num_accepted_tokens)
 
     def finish(self, now: float) -> None:
         self.enter(self.phase, now)
@@ -163,7 +177,7 @@ class Accumulator:
         """The request so far, after `delta`."""
         for new in delta.outputs:
             old = self.choices.get(new.index)
-            self.choices[new.index] = _own(new) if old is None else _join(old, new)
+            self.choices[new.index] = _own(new) if old is None else join(old, new)
         if delta.prompt_logprobs is not None:
             self.prompt_logprobs = delta.prompt_logprobs
         self.last = RequestOutput(
@@ -189,8 +203,10 @@ def _own(new: CompletionOutput) -> CompletionOutput:
     return replace(new, token_ids=[*new.token_ids], logprobs=None if new.logprobs is None else [*new.logprobs])
 
 
-def _join(old: CompletionOutput, new: CompletionOutput) -> CompletionOutput:
-    """Appends to `old`: copying at each delta would cost the square of an answer's length."""
+def join(old: CompletionOutput, new: CompletionOutput) -> CompletionOutput:
+    """Appends a choice's next delta to `old`: copying at each would cost the square of an answer's
+    length.
+    """
     assert new.first_index == old.first_index + len(old.token_ids), "a delta is missing or came twice"
     old.token_ids += new.token_ids
     old.text += new.text

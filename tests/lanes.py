@@ -26,6 +26,7 @@ HERE = (
     "tests/cluster/gateway/streams/test_stream_store",
     "tests/cluster/checkpoint/test_manifest",
     "tests/end_to_end/levels/",
+    "tests/end_to_end/apps/",
 )
 # Those whose tests start it in processes of their own.
 ELSEWHERE = ("tests/end_to_end/", "tests/cluster/metrics/test_ray_export")

@@ -72,9 +72,9 @@ class Service(Protocol):
     async def trace(self) -> dict[str, Any]:
         """The last steps of every engine, as a Chrome trace."""
 
-    async def why(self, request_id: str) -> dict[str, float] | None:
-        """Seconds by phase of a running or recently finished request; None for an unknown or
-        forgotten one.
+    async def why(self, request_id: str) -> dict[str, Any] | None:
+        """The `Why` of a running or recently finished request; None for an unknown or forgotten
+        one.
         """
 
 

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from cluster.download.models import fetched
 from engine.checkpoint.model_folder import resolve_model
-from engine.config import EngineConfig
+from engine.config import EngineConfig, SpeculativeConfig
 from engine.errors import InvalidConfig
 from engine.sizes import Size, parse_size
 
@@ -59,6 +59,7 @@ DESCRIPTIONS = {
     "pooling_normalize": "scale embeddings to length 1; default: as the model's modules.json says, else yes",
     "max_restarts": "consecutive failed restarts of workers before the engine gives up",
     "num_spare_workers": "number of warm processes per node that wait to replace a lost worker (CPU only)",
+    "speculative_config": 'guess tokens and check several per step: {"method": "ngram"}; answers are the same',
     "elastic": "continue with fewer tensor-parallel ranks if a lost node is not replaced within 20 seconds",
     "log_stats": "log a line of statistics every ten seconds",
 }
@@ -89,7 +90,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
             options["type"] = type(get_args(kind)[0])
         else:
             options["type"] = kind
-            options["metavar"] = {int: "N", size: "SIZE", float: "X", str: "NAME"}[kind]
+            options["metavar"] = {int: "N", size: "SIZE", float: "X", str: "NAME", mapping: "JSON"}[kind]
         group.add_argument(*flags, **options)
 
 
@@ -119,11 +120,24 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def mapping(text: str) -> dict[str, Any]:
+    """A JSON object, or one in YAML; raises ArgumentTypeError."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {' '.join(str(error).split())}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
+    return value
+
+
 def _kind(field: FieldInfo) -> Any:
-    """The type of a field's value other than None; for a `Size` its parser."""
+    """The type of a field's value other than None, or what reads it."""
     annotation: Any = field.annotation
     if get_origin(annotation) in (Union, types.UnionType):
         annotation = next(part for part in get_args(annotation) if part is not type(None))
+    if annotation is SpeculativeConfig:
+        return mapping
     return size if annotation == Size or _READS_SIZE in field.metadata else annotation
 
 

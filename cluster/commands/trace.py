@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     if options.why is not None:
-        for line in breakdown(_get(options, f"/debug/why/{quote(options.why, safe='')}")["seconds"]):
+        for line in breakdown(_get(options, f"/debug/why/{quote(options.why, safe='')}")):
             print(line)
         return
     trace = _get(options, "/debug/trace")
@@ -38,11 +38,14 @@ def run(options: argparse.Namespace) -> None:
     print(f"{options.output}: {steps} steps; open it in ui.perfetto.dev or chrome://tracing")
 
 
-def breakdown(seconds: dict[str, float]) -> list[str]:
-    """One line per phase with its share, and the sum."""
+def breakdown(why: dict[str, Any]) -> list[str]:
+    """One line per phase with its share, the sum, and what became of drafts if there were any."""
+    seconds: dict[str, float] = why["seconds"]
     total = sum(seconds.values())
     lines = [f"{phase:<16} {value:9.4f} s {value / total:6.1%}" for phase, value in seconds.items()]
-    return [*lines, f"{'sum':<16} {total:9.4f} s"]
+    lines.append(f"{'sum':<16} {total:9.4f} s")
+    checked, right = why["draft_tokens"], why["accepted_tokens"]
+    return [*lines, *([f"{right} of {checked} drafted tokens were right ({right / checked:.1%})"] if checked else [])]
 
 
 def _get(options: argparse.Namespace, path: str) -> Any:

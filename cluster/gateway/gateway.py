@@ -131,13 +131,13 @@ class Gateway:
         events = [event | {"pid": pid} for pid, trace in enumerate(traces) for event in trace["traceEvents"]]
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
-    async def why(self, request_id: str) -> dict[str, float] | None:
-        """Seconds by phase, with those before the last attempt as "earlier attempts"; None if the
-        request is unknown or forgotten.
+    async def why(self, request_id: str) -> dict[str, Any] | None:
+        """Its last attempt's `Why`, whose seconds begin with those of "earlier attempts" if there
+        were any; None if the request is unknown or forgotten.
         """
         asked = self._journals.history.find(request_id)
-        answers: list[dict[str, float] | None] = await self._engines.ask("why", asked.own_id) if asked else []
-        seconds = next((answer for answer in answers if answer is not None), None)
-        if asked is None or seconds is None or asked.seconds_lost == 0:
-            return seconds
-        return {"earlier attempts": asked.seconds_lost} | seconds
+        answers: list[dict[str, Any] | None] = await self._engines.ask("why", asked.own_id) if asked else []
+        told = next((answer for answer in answers if answer is not None), None)
+        if asked is None or told is None or asked.seconds_lost == 0:
+            return told
+        return told | {"seconds": {"earlier attempts": asked.seconds_lost} | told["seconds"]}

@@ -28,14 +28,14 @@ class PeerGateway(Gateway):
         """Have every gateway learn what was loaded and unloaded on this one."""
         await ask_those_that_answer(_all_gateways(), "look_for_adapters_here")
 
-    async def why(self, request_id: str) -> dict[str, float] | None:
-        seconds = await self.why_here(request_id)
-        if seconds is not None:
-            return seconds
+    async def why(self, request_id: str) -> dict[str, Any] | None:
+        told = await self.why_here(request_id)
+        if told is not None:
+            return told
         answers = await ask_all(_all_gateways(), "why_here", request_id)
         return next((answer for answer in answers if answer is not None), None)
 
-    async def why_here(self, request_id: str) -> dict[str, float] | None:
+    async def why_here(self, request_id: str) -> dict[str, Any] | None:
         """What this gateway knows."""
         return await super().why(request_id)
 

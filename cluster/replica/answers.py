@@ -31,10 +31,10 @@ class Answers:
             return str(error)
         return None
 
-    async def why(self, request_id: str) -> dict[str, float] | None:
-        """Seconds by phase of a request; None if this engine does not know it."""
+    async def why(self, request_id: str) -> dict[str, Any] | None:
+        """A request's `Why`; None if this engine does not know it."""
         try:
-            return {phase: seconds for phase, seconds in (await self._engine.observer.why(request_id)).items()}
+            return asdict(await self._engine.observer.why(request_id))
         except KeyError:
             return None
 

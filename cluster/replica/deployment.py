@@ -65,8 +65,8 @@ class EngineDeployment:
         """The last steps as a Chrome trace."""
         return await self._replica.engine.observer.trace()
 
-    async def why(self, request_id: str) -> dict[str, float] | None:
-        """Seconds by phase of a request; None if this replica does not know it."""
+    async def why(self, request_id: str) -> dict[str, Any] | None:
+        """See `Answers.why`."""
         return await self._replica.answers.why(request_id)
 
     async def model_info(self) -> dict[str, Any]:

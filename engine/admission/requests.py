@@ -7,7 +7,7 @@ from engine.admission.cache_size import outgrown_message
 from engine.admission.deadlines import Deadlines
 from engine.errors import CACHE_TOO_SMALL, DEADLINE_EXCEEDED, InvalidRequest
 from engine.output.output_processor import OutputProcessor
-from engine.outputs import Phase, RequestOutput
+from engine.outputs import RequestOutput, Why
 from engine.records.recorder import Recorder
 from engine.recovery.suspects import Suspects
 from engine.request import Arrival
@@ -115,9 +115,9 @@ class Requests:
         outputs, self._outputs = self._outputs, []
         return outputs
 
-    def why(self, request_id: str) -> dict[Phase, float]:
-        """Where the time of a running or recently finished request went, in seconds; the parts sum
-        to its life so far. Raises KeyError for an unknown or forgotten request.
+    def why(self, request_id: str) -> Why:
+        """Of a running or recently finished request. Raises KeyError for an unknown or forgotten
+        one.
         """
         group = self._groups.get(request_id)
-        return self._recorder.why(request_id) if group is None else group.metrics.so_far(time.monotonic())
+        return self._recorder.why(request_id) if group is None else group.metrics.why(time.monotonic())

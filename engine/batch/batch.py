@@ -74,7 +74,10 @@ def _input_ids(scheduled: list[ScheduledSequence]) -> tuple[np.ndarray, np.ndarr
     carried: list[tuple[int, int]] = []
     for entry in scheduled:
         tokens, start, end = entry.seq.token_ids, entry.start, entry.start + entry.num_tokens
-        if end <= len(tokens):
+        if entry.drafts:
+            ids += tokens[start:]
+            ids += entry.drafts
+        elif end <= len(tokens):
             if entry.num_tokens == 1:
                 ids.append(tokens[start])
             else:
@@ -102,8 +105,11 @@ def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) 
         if entry.num_samples:
             seq.sampled_row = len(rows)
             position = entry.start + entry.num_tokens
-            token_rows.append(end_row - 1)
             given = None if seq.thinking is None else seq.thinking.forced_token
+            for back in range(len(entry.drafts), 0, -1):
+                token_rows.append(end_row - 1 - back)
+                rows.append((group, seq, seq.choice, position - back, given))
+            token_rows.append(end_row - 1)
             rows.append((group, seq, seq.choice, position, given))
     return np.array(token_rows, np.int32), rows
 

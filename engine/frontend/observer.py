@@ -6,7 +6,7 @@ from typing import Any
 from engine.admission.queue_limits import QueueLimits
 from engine.checkpoint.fingerprint import tokenizer_digest
 from engine.frontend.engine_thread import EngineThread
-from engine.outputs import Phase
+from engine.outputs import Why
 from engine.records.measures import Measured
 from engine.records.recorder import Event
 from engine.records.stats import EngineStats
@@ -56,8 +56,8 @@ class Observer:
         """The last steps as a Chrome trace; see `Timeline.chrome_trace`."""
         return await self._ask(self._thread.engine.recorder.timeline.chrome_trace)
 
-    async def why(self, request_id: str) -> dict[Phase, float]:
-        """Where a request's time went; see `Requests.why`."""
+    async def why(self, request_id: str) -> Why:
+        """See `Requests.why`."""
         return await self._ask(partial(self._thread.engine.requests.why, request_id))
 
     async def steps_of(self, request_id: str, since: float, most: int) -> list[StepRecord]:

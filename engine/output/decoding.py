@@ -5,7 +5,7 @@ is returned as deltas.
 import numpy as np
 
 from engine.output.stopping import finish_or_continue
-from engine.outputs import CompletionOutput, Logprob, PositionLogprobs, SamplerOutput
+from engine.outputs import CompletionOutput, Logprob, PositionLogprobs, SamplerOutput, join
 from engine.pooling import mean
 from engine.scheduling.plan import ScheduledSequence
 from engine.scheduling.sequence import Sequence, SequenceGroup
@@ -77,6 +77,28 @@ def take_pooled(
         pooled = np.array(logprobs, "<f4").tobytes()
     seq.finish_reason = "stop"
     return [CompletionOutput(seq.choice, "", [], finish_reason="stop", pooled=pooled)]
+
+
+def num_rejected(entry: ScheduledSequence, rows: SampledRows, end: int) -> int:
+    """How many of the samples of an entry with drafts do not count, whose rows end before `end`:
+    those that follow a wrong draft.
+    """
+    sampled = rows.token_ids[end - entry.num_samples : end]
+    for index, (token_id, draft) in enumerate(zip(sampled, entry.drafts, strict=False), start=1):
+        if token_id != draft:
+            return entry.num_samples - index
+    return 0
+
+
+def append_tokens(
+    group: SequenceGroup, seq: Sequence, rows: SampledRows, span: tuple[int, int], detokenizer: Detokenizer
+) -> CompletionOutput:
+    """Give a sequence the tokens of these rows, up to its end; returns what its choice gained."""
+    row, end = span
+    gained = append_token(group, seq, rows, row, detokenizer)
+    while (row := row + 1) < end and seq.finish_reason is None:
+        gained = join(gained, append_token(group, seq, rows, row, detokenizer))
+    return gained
 
 
 def append_token(

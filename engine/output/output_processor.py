@@ -44,7 +44,8 @@ class OutputProcessor:
             pooled += entry.num_pooled > 0
             if entry.is_end:
                 entry.seq.num_pending -= 1
-            is_finite = rows.all_finite or rows.are_finite(slice(first_row, row), slice(first_pooled, pooled))
+            end = row - decoding.num_rejected(entry, rows, row) if entry.drafts else row
+            is_finite = rows.all_finite or rows.are_finite(slice(first_row, end), slice(first_pooled, pooled))
             is_wrong = not is_finite and not leave_nothing(entry.group, entry.seq)
             if is_wrong:
                 scheduler.blocks.distrust(entry.group)
@@ -54,7 +55,9 @@ class OutputProcessor:
                 logger.warning("request %s is computed again: not finite, on found blocks", entry.group.request.id)
                 scheduler.start_over(entry.group, entry.seq)
             elif row > first_row or pooled > first_pooled:
-                self._apply(entry, rows, (first_row, first_pooled), gained, scheduler, is_finite=is_finite)
+                self._apply(entry, rows, (first_row, end, first_pooled), gained, scheduler, is_finite=is_finite)
+                if entry.drafts:
+                    scheduler.settle(entry, plan)
             # Sequences of a group are mostly neighbours: its output is made after the last of them.
             group = entry.group
             if index == len(scheduled) or scheduled[index].group is not group:
@@ -92,14 +95,14 @@ class OutputProcessor:
         self,
         entry: ScheduledSequence,
         rows: decoding.SampledRows,
-        first: tuple[int, int],  # of the entry's sampled rows, and of its pooled ranges
+        span: tuple[int, int, int],  # of the entry's sampled rows that count, and the first of its pooled ranges
         gained: list[CompletionOutput],
         scheduler: Scheduler,
         *,
         is_finite: bool,
     ) -> None:
         group, seq = entry.group, entry.seq
-        first_row, first_pooled = first
+        first_row, end, first_pooled = span
         sampled_row = first_row + entry.num_prompt_rows
         try:
             if not is_finite:
@@ -111,7 +114,7 @@ class OutputProcessor:
             elif entry.num_samples and group.params.beam_width is not None:
                 seq.candidates = rows.candidates(sampled_row, group.num_candidates)
             elif entry.num_samples:
-                gained.append(decoding.append_token(group, seq, rows, sampled_row, self.detokenizer))
+                gained.append(decoding.append_tokens(group, seq, rows, (sampled_row, end), self.detokenizer))
             if seq.finish_reason == "length" and group.is_cut:
                 seq.finish_reason = None
                 raise InputProcessingError(

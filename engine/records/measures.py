@@ -13,6 +13,16 @@ _DISTURBED: tuple[Phase, ...] = ("preemption", "swap", "recovery")
 
 
 @dataclass(frozen=True, slots=True)
+class Drafts:
+    """Guessed tokens that steps have checked; see `engine.scheduling.drafts`."""
+
+    num_drafts: int = 0  # of one token or more
+    num_tokens: int = 0
+    num_accepted: int = 0
+    accepted_at: list[int] = field(default_factory=list)  # by place in the draft
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """A copy of an engine's `Measures`; totals since its start. `histograms` by the name of the
     metric, each as `Histogram.values`; seconds by phase and by rank.
@@ -25,6 +35,7 @@ class Measured:
     phase_seconds: dict[str, float] = field(default_factory=dict)  # of requests that have ended
     rank_seconds: list[float] = field(default_factory=list)  # each rank's own work
     histograms: dict[str, list[float]] = field(default_factory=dict)
+    drafts: Drafts = field(default_factory=Drafts)
 
 
 class Measures:
@@ -37,6 +48,9 @@ class Measures:
         self._num_tokens = 0
         self._phase_seconds: dict[Phase, float] = dict.fromkeys(("queue", "prefill", "decode", *_DISTURBED), 0.0)
         self._rank_ns: list[int] = []
+        self._num_drafts = 0
+        self._num_draft_tokens = 0
+        self._accepted_at: list[int] = []
         self._between_tokens = Histogram(BETWEEN_TOKENS)
         self._of_a_step = Histogram(OF_A_STEP)
         self._queue, self._prefill = Histogram(OF_A_REQUEST), Histogram(OF_A_REQUEST)
@@ -71,6 +85,15 @@ class Measures:
         if not any(group.request.resume.output_ids):
             self._num_prompt_tokens += len(group.prompt_token_ids)
             self._num_cached_tokens += group.num_cached_tokens
+
+    def drafted(self, num_tokens: int, num_accepted: int) -> None:
+        """A draft was checked; the tokens that it brought were not counted when the step came."""
+        self._num_drafts += 1
+        self._num_draft_tokens += num_tokens
+        self._num_tokens += num_accepted
+        self._accepted_at += [0] * (num_tokens - len(self._accepted_at))
+        for place in range(num_accepted):
+            self._accepted_at[place] += 1
 
     def stepped(self, num_tokens: int, execute_ns: tuple[int, ...]) -> None:
         self._of_a_step.observe(num_tokens)
@@ -110,4 +133,5 @@ class Measures:
                 "request_decode_time_seconds": self._decode.values(),
                 "request_inference_time_seconds": self._inference.values(),
             },
+            Drafts(self._num_drafts, self._num_draft_tokens, sum(self._accepted_at), list(self._accepted_at)),
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.outputs import Phase, RequestMetrics, SamplerOutput
+from engine.outputs import RequestMetrics, SamplerOutput, Why
 from engine.records.measures import Measures
 from engine.records.stats import EngineStats
 from engine.records.timeline import StepRecord, Timeline
@@ -106,14 +106,23 @@ class Recorder:
         self._process_seconds += record.processed - record.finished
         self._num_steps += 1
         samples = [entry.num_samples for entry in plan.scheduled]
-        self._num_generation_tokens += sum(samples)
-        self._num_prompt_tokens += plan.num_tokens - sum([num_samples > 0 for num_samples in samples])
+        self._num_generation_tokens += sum(samples) - plan.num_rejected
+        self._num_prompt_tokens += plan.num_tokens - plan.num_drafts - sum([num > 0 for num in samples])
+        if plan.num_drafts:
+            self._checked_drafts(plan, record)
         self._num_blocks_swapped_out += record.num_swapped_out
         self._num_blocks_swapped_in += record.num_swapped_in
         self._num_blocks_copied += record.num_copied
         self.measures.stepped(plan.num_tokens, record.execute_ns)
         self.timeline.records.append(record)
         return record.processed
+
+    def _checked_drafts(self, plan: SchedulerOutputs, record: StepRecord) -> None:
+        record.num_drafts = [len(entry.drafts) for entry in plan.scheduled]
+        record.num_accepted = [entry.num_accepted for entry in plan.scheduled]
+        for entry in plan.scheduled:
+            if entry.drafts:
+                self.measures.drafted(len(entry.drafts), entry.num_accepted)
 
     def recovered(self, groups: list[SequenceGroup]) -> None:
         """The steps in flight are lost, and these requests wait again."""
@@ -130,11 +139,9 @@ class Recorder:
         if len(self._finished) > NUM_FINISHED_KEPT:
             self._finished.popitem(last=False)
 
-    def why(self, request_id: str) -> dict[Phase, float]:
-        """Seconds by phase of a recently finished request; raises KeyError for an unknown or
-        forgotten one.
-        """
-        return dict(self._finished[request_id].seconds)
+    def why(self, request_id: str) -> Why:
+        """Of a recently finished request; raises KeyError for an unknown or forgotten one."""
+        return self._finished[request_id].why(time.monotonic())
 
     def stats(self, scheduler: Scheduler, num_discarded_rows: int) -> EngineStats:
         blocks, queues, preemption = scheduler.blocks, scheduler.queues, scheduler.preemption

@@ -1,7 +1,7 @@
 """Records of the last steps, to be inspected."""
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ class StepRecord:
     finished: float = 0.0  # the result is here
     processed: float = 0.0
     execute_ns: tuple[int, ...] = ()  # each rank's own work
+    num_drafts: list[int] = field(default_factory=list)  # [S] of the tokens, if any are
+    num_accepted: list[int] = field(default_factory=list)  # [S] of these, likewise
 
 
 class Timeline:
@@ -71,7 +73,10 @@ class Timeline:
             for index, request_id in enumerate(record.request_ids):
                 line = lines.setdefault(f"{request_id}/{record.choices[index]}", 1000 + len(lines))
                 part = {"start": int(record.starts[index]), "tokens": int(record.num_tokens[index])}
-                kind = "decode" if part["tokens"] == 1 else "prefill"
+                num_drafts = record.num_drafts[index] if record.num_drafts else 0
+                kind = "decode" if part["tokens"] == 1 + num_drafts else "prefill"
+                if num_drafts:
+                    part |= {"drafts": num_drafts, "accepted": record.num_accepted[index]}
                 events.append(_slice(line, kind, record.submitted, record.finished, part | {"step": record.step}))
         return {"traceEvents": events + [_name(line, name) for name, line in lines.items()], "displayTimeUnit": "ms"}
 

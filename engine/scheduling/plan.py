@@ -17,11 +17,13 @@ class ScheduledSequence:
     num_tokens: int
     prompt_row_start: int  # the first position whose row gives a prompt logprob, that of the next position
     num_prompt_rows: int  # sampled rows that do, before the others
-    num_samples: int  # sampled rows of the last token: 0 while its end is not reached, then 1
+    num_samples: int  # sampled rows of the last tokens: 0 while its end is not reached, then 1 and one for each draft
     is_end: bool  # the last token is computed
     # Of a request for pooling, in place of samples:
     num_pooled: int = 0  # last rows, whose hidden states are summed
     num_given: int = 0  # sampled rows of the last token, with the tokens whose log probabilities are asked for
+    drafts: tuple[int, ...] = ()  # guesses of what follows the known tokens, the last of its tokens
+    num_accepted: int = 0  # of the drafts, once applied
 
     @property
     def num_rows(self) -> int:
@@ -38,6 +40,9 @@ class SchedulerOutputs:
     scheduled: list[ScheduledSequence] = field(default_factory=list)
     num_tokens: int = 0
     num_prompt_tokens: int = 0
+    num_drafts: int = 0
+    num_rejected: int = 0  # of the drafts, once applied
+    max_drafts: int | None = None  # computed for the first sequence that may have some
     max_prompt_tokens: int | None = None  # what the decoding sequences leave; computed for the first prompt
     blocks_to_swap_out: list[tuple[int, int]] = field(default_factory=list)
     blocks_to_swap_in: list[tuple[int, int]] = field(default_factory=list)

@@ -11,6 +11,7 @@ from engine.config import EngineConfig
 from engine.executor import Executor
 from engine.pooling import Pooling
 from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.drafts.drafting import Drafting
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.preemption import Preemption, PreemptionCosts
 from engine.scheduling.queues import Queues
@@ -36,6 +37,7 @@ class Scheduler:
     ) -> None:
         self.queues = Queues(blocks, waiting)
         self.budget = TokenBudget(self.queues, step_limits(config, executor))
+        self._drafting = Drafting(self.queues, config.speculative_config, self.budget.limits)
         self.preemption = Preemption(self.queues, PreemptionCosts(swap_seconds_per_block))
         self.watermark = config.watermark
         self._max_loras = config.max_loras
@@ -47,12 +49,15 @@ class Scheduler:
         return self.queues.blocks
 
     def add(self, group: SequenceGroup) -> None:
+        self._drafting.prepare(group)
         for lane in group.lanes:
             self.queues.waiting.add(lane)
 
     def schedule(self) -> SchedulerOutputs:
         """The next step; it `is_empty` if there is nothing to do before a step in flight ends."""
         plan = SchedulerOutputs(self.step, self.budget.max_tokens())
+        if self._drafting.must_wait():
+            return plan
         self._schedule_running(plan)
         if not plan.preempted:
             self._swap_in(plan)
@@ -79,8 +84,16 @@ class Scheduler:
                 end = seq.num_computed_tokens + num_tokens
                 if not (blocks.reserve(seq, end) or self.preemption.make_room(lane, seq, end, plan)):
                     break
-                self._schedule(lane, seq, num_tokens, plan)
+                drafts = () if seq.drafter is None else self._draft(lane.group, seq, plan)
+                self._schedule(lane, seq, num_tokens, plan, drafts)
                 decoding_left -= is_decoding
+
+    def _draft(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> tuple[int, ...]:
+        """What the step checks beside the sequence's next token, if there is room: no lane is
+        preempted for it.
+        """
+        drafts = self._drafting.draft(group, seq, plan)
+        return drafts if self.queues.blocks.reserve(seq, len(seq.token_ids) + len(drafts)) else ()
 
     def _swap_in(self, plan: SchedulerOutputs) -> None:
         for lane in list(self.queues.swapped):
@@ -150,7 +163,9 @@ class Scheduler:
         if group.metrics.first_scheduled_time is None and lane is group.lanes[0]:
             group.num_cached_tokens = min(seq.num_computed_tokens, seq.num_prompt_tokens)
 
-    def _schedule(self, lane: Lane, seq: Sequence, num_tokens: int, plan: SchedulerOutputs) -> None:
+    def _schedule(
+        self, lane: Lane, seq: Sequence, num_tokens: int, plan: SchedulerOutputs, drafts: tuple[int, ...] = ()
+    ) -> None:
         """Add a sequence, whose blocks are reserved, to the plan."""
         group, blocks = lane.group, self.queues.blocks
         start = seq.num_computed_tokens
@@ -160,15 +175,19 @@ class Scheduler:
         if group.params.prompt_logprobs is not None and group.wants_prompt_logprobs(seq):
             first = max(start, len(group.prompt_logprobs) - 1)
             num_prompt_rows = max(min(end, seq.num_prompt_tokens - 1) - first, 0)
-        num_samples = int(is_end and group.pooling is None)
-        entry = ScheduledSequence(group, seq, start, num_tokens, first, num_prompt_rows, num_samples, is_end)
+        num_samples = int(is_end and group.pooling is None) + len(drafts)
+        num_rows = num_tokens + len(drafts)
+        entry = ScheduledSequence(
+            group, seq, start, num_rows, first, num_prompt_rows, num_samples, is_end, drafts=drafts
+        )
         if group.pooling is not None:
             _pool(entry, group.pooling)
         plan.scheduled.append(entry)
-        plan.num_tokens += num_tokens
+        plan.num_tokens += num_rows
+        plan.num_drafts += len(drafts)
         if num_tokens > 1 or not is_end:
             plan.num_prompt_tokens += num_tokens
-        seq.num_computed_tokens = end
+        seq.num_computed_tokens = start + num_rows
         if self._shares.are_counted:
             self._shares.charge(group.request.share, num_tokens)
         if end // blocks.block_size > seq.num_indexed_blocks:
@@ -177,6 +196,20 @@ class Scheduler:
         seq.last_step = lane.last_step = plan.step
         if group.aside and end >= seq.num_prompt_tokens:
             self.queues.bring_back(group)
+
+    def settle(self, entry: ScheduledSequence, plan: SchedulerOutputs) -> None:
+        """A step with drafts has brought the sequence its tokens: what was computed of others does
+        not count.
+        """
+        seq = entry.seq
+        num_kept = len(seq.token_ids) - entry.start - 1
+        entry.num_accepted = max(num_kept - 1, 0)
+        plan.num_rejected += len(entry.drafts) - entry.num_accepted
+        entry.group.metrics.num_draft_tokens += len(entry.drafts)
+        entry.group.metrics.num_accepted_tokens += entry.num_accepted
+        seq.num_computed_tokens = min(seq.num_computed_tokens, entry.start + num_kept)
+        if seq.drafter is not None:
+            seq.drafter.judge(len(seq.token_ids), len(entry.drafts), entry.num_accepted)
 
     def retire(self, group: SequenceGroup, seq: Sequence) -> None:
         """A choice has ended: free its blocks and its place, even if a step with it is in

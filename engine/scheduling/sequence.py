@@ -11,6 +11,7 @@ from engine.pooling import Pooling
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from engine.scheduling.allowed import ANY, PackedAllowed
+from engine.scheduling.drafts.drafter import Drafter
 from engine.scheduling.thinking import Thinking
 from engine.text.detokenizer import TextState
 
@@ -36,6 +37,7 @@ class Sequence:
         "candidates",
         "choice",
         "cumulative_logprob",
+        "drafter",
         "finish_reason",
         "first_valid_step",
         "has_found_blocks",
@@ -83,6 +85,7 @@ class Sequence:
         self.stop_reason: int | str | None = None
         self.matcher: Matcher | None = None  # with a structured output: has taken all of the output tokens
         self.thinking: Thinking | None = None  # with a thinking budget: has taken all of them, too
+        self.drafter: Drafter | None = None  # if its next tokens may be guessed
         self.pooled: np.ndarray | None = None  # the sums so far, of a request for pooling
         self.text = TextState()
         self.token_time = 0.0  # when its last token came here, of time.monotonic(); 0 before the first
@@ -98,6 +101,11 @@ class Sequence:
         decodes.
         """
         return len(self.token_ids) + self.num_pending - self.num_computed_tokens
+
+    @property
+    def has_drafts(self) -> bool:
+        """Whether a step in flight checks some: how many tokens it brings is not known."""
+        return self.num_uncomputed_tokens <= 0
 
     @property
     def num_output_tokens(self) -> int:

@@ -100,8 +100,8 @@ class TokenBudget:
                 for lane in self.queues.running
                 for seq in lane.seqs
             )
-            num_decoding = min(plan.num_tokens + num_to_come, self.decoding_share())
-            plan.max_prompt_tokens = plan.max_tokens - num_decoding
+            num_decoding = min(plan.num_tokens - plan.num_drafts + num_to_come, self.decoding_share())
+            plan.max_prompt_tokens = plan.max_tokens - plan.num_drafts - num_decoding
         return plan.max_prompt_tokens - plan.num_prompt_tokens
 
     def has_places(self, newcomer: Lane) -> bool:
@@ -112,6 +112,7 @@ class TokenBudget:
         return (
             self.runs_ahead
             and seq.last_step == plan.step - 1
+            and not seq.has_drafts
             and not group.history_matters
             and (seq.thinking is None or seq.thinking.is_free_after(seq.num_pending))
             and len(seq.token_ids) + seq.num_pending - seq.num_prompt_tokens < group.max_output_tokens

@@ -47,6 +47,7 @@ MODULES: dict[str, tuple[str, list[str], list[str]]] = {
     "kernels": ("bench_cpu_kernels", [], ["--repeats", "1", "--only", "decode 1"]),
     "structured": ("bench_structured", [], ["--steps", "8", "--rounds", "1", "--model", "demo"]),
     "penalties": ("bench_penalties", [], ["--steps", "8", "--rounds", "1", "--model", "demo"]),
+    "speculation": ("bench_speculation", [], ["--tokens", "64", "--rounds", "1", "--model", "demo"]),
     "neighbour": ("bench_neighbour", [], ["--rounds", "1", "--model", str(DEMO)]),
     "start": ("bench_start", [], ["--repeats", "1"]),
     "sharding": ("bench_sharding", [], ["--rounds", "1", "--model", str(DEMO)]),

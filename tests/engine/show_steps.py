@@ -54,7 +54,7 @@ def main() -> None:
                     f"  first_index={new.first_index} token_ids={new.token_ids} text={new.text!r} {new.finish_reason}"
                 )
         print("\nWhere the time of 'facts' went:\n")
-        for phase, seconds in squadron.recorder.why("facts").items():
+        for phase, seconds in squadron.recorder.why("facts").seconds.items():
             print(f"  {phase:<8} {seconds * 1e3:7.2f} ms")
 
 

@@ -16,6 +16,11 @@ from tests.engine.support.workloads import DEMO
         ({"quantization": "int3"}, "quantization='int3': Input should be 'int8', 'int4' or 'fp8'"),
         ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization=1.5"),
         ({"max_num_batched_tokens": 8, "max_num_seqs": 16}, "max_num_seqs=16"),
+        ({"speculative_config": {"method": "ngrams"}}, "speculative_config.method='ngrams': Input should be 'ngram'"),
+        ({"speculative_config": {"num_speculative_token": 3}}, "did you mean 'speculative_config.num_speculative_tok"),
+        ({"speculative_config": {"num_speculative_tokens": 32}}, "speculative_config.num_speculative_tokens=32"),
+        ({"speculative_config": {"prompt_lookup_min": 9}}, "prompt_lookup_min=9 is above prompt_lookup_max=8"),
+        ({"speculative_config": "ngram"}, "speculative_config='ngram': Input should be a valid dict"),
     ],
 )
 def test_refused(arguments, said):

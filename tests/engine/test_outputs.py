@@ -47,7 +47,7 @@ def test_phases_add_up_to_the_life_of_a_request() -> None:
     metrics = RequestMetrics(arrival_time=10.0, phase_start=10.0)
     for phase, now in (("prefill", 11.0), ("decode", 13.0), ("swap", 14.0), ("decode", 18.0)):
         metrics.enter(phase, now)
-    assert metrics.so_far(20.0) == {"queue": 1.0, "prefill": 2.0, "decode": 3.0, "swap": 4.0}
+    assert metrics.why(20.0).seconds == {"queue": 1.0, "prefill": 2.0, "decode": 3.0, "swap": 4.0}
     metrics.finish(21.0)
     assert metrics.seconds == {"queue": 1.0, "prefill": 2.0, "decode": 4.0, "swap": 4.0}
     assert metrics.finished_time == 21.0

@@ -22,7 +22,7 @@ def add_routes(router: APIRouter, service: Service) -> None:
     @router.api_route("/debug/why/{request_id}", methods=READ)
     async def time_of_request(request: Request) -> Response:
         request_id = request.path_params["request_id"]
-        seconds = await service.why(request_id)
-        if seconds is None:
+        told = await service.why(request_id)
+        if told is None:
             raise ApiError(404, f"Request {as_brief_json(request_id)} is unknown or forgotten", code="unknown_request")
-        return json_response(msgspec.json.encode({"request_id": request_id, "seconds": seconds}))
+        return json_response(msgspec.json.encode({"request_id": request_id} | told))

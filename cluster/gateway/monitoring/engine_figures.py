@@ -43,6 +43,13 @@ def totals_of(report: EngineReport) -> Figures:
     }
     for rank, seconds in enumerate(measured.rank_seconds):
         figures["squadron:step_seconds", (str(rank), "execute")] = seconds
+    drafts = measured.drafts
+    if drafts.num_drafts:
+        figures["vllm:spec_decode_num_drafts", ()] = drafts.num_drafts
+        figures["vllm:spec_decode_num_draft_tokens", ()] = drafts.num_tokens
+        figures["vllm:spec_decode_num_accepted_tokens", ()] = drafts.num_accepted
+        for place, count in enumerate(drafts.accepted_at):
+            figures["vllm:spec_decode_num_accepted_tokens_per_pos", (str(place),)] = count
     for phase, seconds in measured.phase_seconds.items():
         figures["squadron:request_phase_seconds", (phase,)] = seconds
     for name, values in measured.histograms.items():

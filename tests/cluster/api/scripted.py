@@ -137,8 +137,9 @@ class ScriptedService:
     async def trace(self) -> dict[str, Any]:
         return {"traceEvents": [{"name": "step 0"}]}
 
-    async def why(self, request_id: str) -> dict[str, float] | None:
-        return {"queue": 0.25, "decode": 0.75} if request_id == "known" else None
+    async def why(self, request_id: str) -> dict[str, Any] | None:
+        told = {"seconds": {"queue": 0.25, "decode": 0.75}, "draft_tokens": 8, "accepted_tokens": 6}
+        return told if request_id == "known" else None
 
 
 def _numbers(request: Request) -> bytes:

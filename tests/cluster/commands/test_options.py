@@ -36,6 +36,16 @@ def test_every_kind_of_option() -> None:
     }
 
 
+def test_a_mapping_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    given = '{"method": "ngram", "num_speculative_tokens": 3}'
+    speculation = {"method": "ngram", "num_speculative_tokens": 3}
+    assert parsed("--speculative-config", given) == {"speculative_config": speculation}
+    for wrong, said in (("{", "'{' is not JSON: "), ("3", "'3' is not a JSON object")):
+        with pytest.raises(SystemExit):
+            parsed("--speculative-config", wrong)
+        assert f"argument --speculative-config: {said}" in capsys.readouterr().err
+
+
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["serve", "--help"])

@@ -22,6 +22,7 @@ from engine.request import Request
 from engine.sampling_params import SamplingParams
 from tests.engine.support.objects import num_objects_of
 
+WHY = {"seconds": {"decode": 1.0}, "draft_tokens": 8, "accepted_tokens": 6}
 REFERENCE = list(range(100, 112))
 SECONDS = 30  # more than anything here takes
 
@@ -124,10 +125,7 @@ class Replicas:
     async def ask(self, question: str, *args: Any) -> list[Any]:
         if question == "trace":
             return [{"traceEvents": [{"name": "step", "pid": 0}]} for _ in self.replicas]
-        return [
-            {"decode": 1.0} if replica.requests and args == (replica.requests[-1].id,) else None
-            for replica in self.replicas
-        ]
+        return [WHY if replica.requests and args == (replica.requests[-1].id,) else None for replica in self.replicas]
 
 
 @pytest.fixture
@@ -419,7 +417,7 @@ async def test_every_replica_is_a_process_of_the_trace(make_gateway) -> None:
 async def test_why_is_asked_by_the_clients_id(make_gateway) -> None:
     gateway = await make_gateway(Replica())
     assert await tokens(gateway, "mine") == REFERENCE
-    assert await gateway.why("mine") == {"decode": 1.0}
+    assert await gateway.why("mine") == WHY
     assert await gateway.why("never seen") is None
 
 
@@ -427,6 +425,7 @@ async def test_why_tells_what_a_lost_replica_cost(make_gateway) -> None:
     gateway = await make_gateway(Replica(dies_after=5), Replica(), max_attempts=3)
     asked_at = time.monotonic()
     assert await tokens(gateway, "mine") == REFERENCE
-    lost, decode = (await gateway.why("mine")).items()
+    told = await gateway.why("mine")
+    lost, decode = told["seconds"].items()
     assert lost[0] == "earlier attempts" and 0 < lost[1] < time.monotonic() - asked_at
-    assert decode == ("decode", 1.0)
+    assert decode == ("decode", 1.0) and told == WHY | {"seconds": told["seconds"]}

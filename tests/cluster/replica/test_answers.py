@@ -30,8 +30,8 @@ async def test_a_started_engine_answers(engine: AsyncEngine) -> None:
     assert await answers.probe() is None
     async for output in engine.generate(Request("mine", [1, 2], SamplingParams(max_tokens=3, ignore_eos=True))):
         assert output.error is None
-    seconds = await answers.why("mine#1")  # the second that was generated in this process
-    assert seconds is not None and seconds["decode"] >= 0
+    why = await answers.why("mine#1")  # the second that was generated in this process
+    assert why is not None and why["seconds"]["decode"] >= 0
     assert await answers.why("never seen") is None
     stats = answers.stats()  # the questions were answered after the last step was counted
     assert (stats["num_requests_finished"], stats["num_generation_tokens"]) == (2, 4)

@@ -1,11 +1,11 @@
 """The promise of exactness on the demo checkpoint, measured: how many requests, how many differ.
 
-    python -m tests.engine.exactness [X2 X3 X4 T20] [--requests 300] [--quantization int4]
+    python -m tests.engine.exactness [X2 X3 X4 T20] [--requests 300] [--speculative] [...]
 
 On the C++ kernels in bfloat16, tokens, text, finish reasons and logprobs must be the same to the
-bit as when each request ran alone on an engine with room for everything. X2: in random batches. X3:
-chunks of 1, 7, 64 and whole, cache hit and miss, preempted by swap and by recompute. X4: resumed at
-every cut. T20: a cache of a quarter of the demand.
+bit as when each request ran alone, without drafts, on an engine with room for everything. X2: in
+random batches. X3: chunks of 1, 7, 64 and whole, cache hit and miss, preempted by swap and by
+recompute. X4: resumed at every cut. T20: a cache of a quarter of the demand.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from engine.outputs import RequestOutput
 from engine.sampling_params import SamplingParams
-from tests.engine.exactness.test_demo_exactness import KINDS
+from tests.engine.exactness.test_demo_exactness import KINDS, SPECULATION
 from tests.engine.support.arrivals import add_request
 from tests.engine.support.demo import Request, answers, demo_engine, every_bit, held_out_prompts
 
@@ -29,7 +29,7 @@ def make_requests(count: int) -> list[Request]:
 
 
 def alone(requests: list[Request]) -> list[RequestOutput]:
-    with demo_engine(**KERNELS, enable_prefix_caching=False) as engine:
+    with demo_engine(**(KERNELS | {"speculative_config": None}), enable_prefix_caching=False) as engine:
         return [answers(engine, [request])[0] for request in requests]
 
 
@@ -100,8 +100,10 @@ def main() -> None:
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"of {', '.join(CHECKS)}; default: all")
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--quantization", choices=("int8", "int4"))
+    parser.add_argument("--speculative", action="store_true", help="check drafts in every step that may")
     arguments = parser.parse_args()
     KERNELS["quantization"] = arguments.quantization
+    KERNELS.update(SPECULATION if arguments.speculative else {})
     requests = make_requests(arguments.requests)
     expected = alone(requests)
     total = 0

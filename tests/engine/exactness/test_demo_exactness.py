@@ -1,5 +1,5 @@
 """The demo checkpoint says the same alone and in company, in chunks, from the cache, after swaps,
-sharded and resumed.
+sharded, with drafts and resumed.
 
 In float32 on the reference backend: the same tokens. In bfloat16 on the C++ kernels: the same
 logprobs too, to the bit.
@@ -41,6 +41,14 @@ SHARDED = {
     for pp in (1, 2, 4)
     if tp * pp > 1
 }
+SPECULATION = {"speculative_config": {"num_speculative_tokens": 5, "prompt_lookup_min": 1}}
+SPECULATIVE = {
+    "drafts in company": SPECULATION,
+    "drafts, one at a time": SPECULATION | {"max_num_seqs": 2},
+    "drafts in a small cache": SPECULATION | SMALL_CACHE | {"max_num_seqs": 8},
+    "drafts, TP=2 × PP=2": SPECULATION | SHARDED["TP=2 × PP=2"],
+}
+ALL = VARIANTS | SHARDED | SPECULATIVE
 
 
 def requests():
@@ -59,13 +67,14 @@ def alone(request):
         yield backend, dtype, essence, [essence(answers(engine, [single])[0]) for single in requests()]
 
 
-@pytest.mark.parametrize("variant", [*VARIANTS.values(), *SHARDED.values()], ids=[*VARIANTS, *SHARDED])
+@pytest.mark.parametrize("variant", ALL.values(), ids=ALL)
 def test_the_answers_are_those_given_alone(alone, variant):
     backend, dtype, essence, expected = alone
     with demo_engine(ops_backend=backend, dtype=dtype, **variant) as engine:
         got = [essence(output) for output in answers(engine, requests())]
-        stats = engine.stats()
+        stats, drafts = engine.stats(), engine.recorder.measures.copy().drafts
     assert got == expected
+    assert (drafts.num_accepted > 0) == ("speculative_config" in variant)
     if "num_gpu_blocks_override" in variant:
         assert stats.num_preemptions_swap + stats.num_preemptions_recompute > 0
 

@@ -50,6 +50,20 @@ def test_every_part_of_a_step_is_on_a_line() -> None:
     ]
 
 
+def test_drafts_are_part_of_decoding() -> None:
+    timeline = Timeline()
+    step = record(0, ["a", "b", "c"], [4, 4, 1])
+    step.num_drafts, step.num_accepted = [3, 0, 0], [2, 0, 0]
+    timeline.records.append(step)
+    events = timeline.chrome_trace()["traceEvents"]
+    told = [(event["name"], event["args"]) for event in events if event["tid"] >= 1000 and event["ph"] == "X"]
+    assert told == [
+        ("decode", {"start": 0, "tokens": 4, "drafts": 3, "accepted": 2, "step": 0}),
+        ("prefill", {"start": 0, "tokens": 4, "step": 0}),
+        ("decode", {"start": 0, "tokens": 1, "step": 0}),
+    ]
+
+
 def test_finds_the_last_steps_of_a_request() -> None:
     timeline = Timeline()
     for step in range(9):

@@ -16,6 +16,7 @@ from engine.outputs import Accumulator, RequestOutput
 from engine.pooling import NO_TOKENS, Pooling, mean
 from engine.recovery.recovery import RestartBudget
 from engine.sampling_params import SamplingParams
+from engine.scheduling.drafts.drafter import Drafter
 from engine.text.tokenizer import Tokenizer
 from tests.doubles.hash_grammar import HashMatcher
 from tests.doubles.history_executor import HistoryExecutor, hidden_states, next_token
@@ -157,8 +158,25 @@ def random_knobs(rng: random.Random) -> Knobs:
             "enable_prefix_caching": rng.random() < 0.7,
             "scheduling_policy": rng.choice(("fcfs", "priority")),
             "watermark": rng.choice((0.0, 0.01, 0.2)),
+            "speculative_config": rng.choice((None, {"num_speculative_tokens": rng.randint(1, 9)})),
         },
     )
+
+
+def foreknowing(requests: list[Request], answers: dict[str, list[list[int]]], rng: random.Random):
+    """A `Drafter.guess` that has seen the answers' tokens, by request and choice; sometimes it is
+    silent, or wrong. Random tokens hardly ever repeat what has been.
+    """
+    known = [request.prompt + token_ids for request in requests for token_ids in answers[request.request_id]]
+
+    def guess(self: Drafter, token_ids: list[int], most: int) -> list[int]:
+        if rng.random() < 0.2:
+            return []
+        whole = next((ids for ids in known if ids[: len(token_ids)] == token_ids), token_ids)
+        guessed = whole[len(token_ids) :][: max(most, 0)]
+        return [rng.randrange(VOCAB) if rng.random() < 0.2 else token_id for token_id in guessed]
+
+    return guess
 
 
 def truth(request: Request, choice: int, *, seed: int) -> list[int]:

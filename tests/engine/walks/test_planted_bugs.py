@@ -9,15 +9,26 @@ import engine.batch.batch
 import engine.batch.masks
 import engine.batch.sampling_rows
 import engine.core.llm_engine
+import engine.output.decoding
 import engine.scheduling.queues
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.block_pool import BlockPool
+from engine.scheduling.drafts.drafter import Drafter
+from engine.scheduling.drafts.drafting import Drafting
 from engine.scheduling.queues import Queues
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence
 from engine.scheduling.thinking import Thinking
 from engine.scheduling.waiting.waiting_queue import WaitingQueue
-from tests.engine.support.workloads import essence, make_engine, random_knobs, random_requests, run, was_refused
+from tests.engine.support.workloads import (
+    essence,
+    foreknowing,
+    make_engine,
+    random_knobs,
+    random_requests,
+    run,
+    was_refused,
+)
 from tests.engine.walks.test_random_walks import undisturbed
 
 NUM_WORKLOADS = 120
@@ -82,6 +93,22 @@ def index_before_it_is_full(self, seq, salt):
     for index in range(len(seq.token_ids) // self.block_size):
         if salt is not None and index < len(seq.block_table):
             self.device.register(seq.block_table[index], self._hash(seq, index, salt))
+
+
+def count_what_was_computed_of_wrong_drafts(self, entry, plan):
+    pass
+
+
+def accept_a_wrong_draft(entry, rows, end, original=engine.output.decoding.num_rejected):
+    return max(original(entry, rows, end) - 1, 0)
+
+
+def draft_before_the_prompt_is_computed(self, group, seq, plan):
+    return () if seq.num_pending or seq.drafter is None else tuple(seq.drafter.guess(seq.token_ids, 2))
+
+
+def run_ahead_of_drafts(self):
+    return False
 
 
 def keep_progress_after_preemption(seq):
@@ -172,6 +199,10 @@ PLANTED = [
     (engine.scheduling.queues, "insert", newest_first),
     (WaitingQueue, "add", jump_the_queue),
     (Queues, "bring_back", forget_who_waits_aside),
+    (Scheduler, "settle", count_what_was_computed_of_wrong_drafts),
+    (engine.output.decoding, "num_rejected", accept_a_wrong_draft),
+    (Drafting, "draft", draft_before_the_prompt_is_computed),
+    (Sequence, "has_drafts", property(run_ahead_of_drafts)),
     (Scheduler, "requeue_all", keep_pending_after_a_crash),
     (Scheduler, "_schedule", sample_every_chunk),
     (engine.core.llm_engine, "build_request", one_row_off),
@@ -185,6 +216,10 @@ PLANTED = [
 ]
 
 
+def name_of(bug):
+    return (bug.fget if isinstance(bug, property) else bug).__name__
+
+
 @pytest.fixture(scope="module")
 def expected():
     """The right answers to every workload, from the engine as it is."""
@@ -196,13 +231,15 @@ def expected():
     return answers
 
 
-def is_caught(expected) -> bool:
+def is_caught(expected, monkeypatch) -> bool:
     """Whether some workload goes wrong: another answer, a failed check, an exception, no end."""
     num_blamed = 0
     for seed in range(NUM_WORKLOADS):
         rng = random.Random(seed)
         requests = random_requests(rng, rng.randint(1, 12))
         walking = make_engine(random_knobs(rng))
+        tokens = {key: [choice[1] for choice in choices] for key, (choices, *_) in expected[seed].items()}
+        monkeypatch.setattr(Drafter, "guess", foreknowing(requests, tokens, random.Random(seed)))
         if rng.random() < 0.4:
             walking.executor.crash_at = {rng.randint(1, 120) for _ in range(4)}
         try:
@@ -219,11 +256,11 @@ def is_caught(expected) -> bool:
     return num_blamed > 2
 
 
-def test_the_engine_as_it_is_passes(expected):
-    assert not is_caught(expected)
+def test_the_engine_as_it_is_passes(expected, monkeypatch):
+    assert not is_caught(expected, monkeypatch)
 
 
-@pytest.mark.parametrize(("owner", "name", "bug"), PLANTED, ids=[bug.__name__ for *_, bug in PLANTED])
+@pytest.mark.parametrize(("owner", "name", "bug"), PLANTED, ids=[name_of(bug) for *_, bug in PLANTED])
 def test_a_planted_bug_is_caught(expected, monkeypatch, owner, name, bug):
     monkeypatch.setattr(owner, name, bug)
-    assert is_caught(expected)
+    assert is_caught(expected, monkeypatch)

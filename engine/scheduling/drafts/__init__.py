@@ -1,0 +1,1 @@
+"""Drafts of tokens, which a step checks beside the next one."""

@@ -1,0 +1,77 @@
+"""Guesses a sequence's next tokens: what followed where its newest tokens occurred before."""
+
+import numpy as np
+
+from engine.config import SpeculativeConfig
+
+_MAX_PAUSE = 64  # tokens for which a sequence whose guesses keep failing gets none
+_NO_HITS = np.empty(0, np.int64)
+
+
+class Drafter:
+    """One sequence's. Its guesses change with what became of earlier ones; answers do not."""
+
+    def __init__(self, settings: SpeculativeConfig) -> None:
+        self._settings = settings
+        self._ids = np.empty(0, np.int32)  # the sequence's, of which _count are filled in
+        self._count = 0
+        self._length = settings.num_speculative_tokens  # of the next guess, at most
+        self._shift: int | None = None  # of the last guess: from its place to where it was copied from
+        self._num_failed = 0  # guesses in a row without a right token
+        self._paused_until = 0  # tokens
+
+    def guess(self, token_ids: list[int], most: int) -> list[int]:
+        """At most `most` tokens that may follow these; they are as many as before, or more. Takes
+        microseconds for each thousand.
+        """
+        most = min(most, self._length)
+        if most <= 0 or len(token_ids) < self._paused_until:
+            return []
+        self._take(token_ids)
+        ids = self._ids[: self._count]
+        start = self._find(ids)
+        if start is None:
+            return []
+        self._shift = start - self._count
+        period = self._count - start  # what is guessed beyond the end repeats what was guessed
+        return [int(ids[start + index % period]) for index in range(most)]
+
+    def judge(self, num_tokens: int, num_guessed: int, num_right: int) -> None:
+        """A guess was checked; the sequence has `num_tokens` now."""
+        if num_right == num_guessed:
+            self._length = min(2 * self._length, self._settings.num_speculative_tokens)
+        else:
+            self._length = max(num_right + 1, self._length // 2)
+        self._num_failed = 0 if num_right else self._num_failed + 1
+        if self._num_failed > 1:
+            self._paused_until = num_tokens + min(2 ** (self._num_failed - 1), _MAX_PAUSE)
+
+    def _take(self, token_ids: list[int]) -> None:
+        """Copy those that are new."""
+        if len(token_ids) > len(self._ids):
+            grown = np.empty(2 * len(token_ids), np.int32)
+            grown[: self._count] = self._ids[: self._count]
+            self._ids = grown
+        self._ids[self._count : len(token_ids)] = token_ids[self._count :]
+        self._count = len(token_ids)
+
+    def _find(self, ids: np.ndarray) -> int | None:
+        """Where what followed the newest tokens begins: where they have the most tokens in common;
+        of several such places the one nearest to where copying would have gone on, or else the
+        last. An edited text goes on with what follows the edit, though that may occur often.
+        """
+        shortest, longest = self._settings.prompt_lookup_min, self._settings.prompt_lookup_max
+        ends, best = np.flatnonzero(ids[:-1] == ids[-1]) if len(ids) > shortest else _NO_HITS, _NO_HITS
+        for length in range(1, longest + 1):
+            if not len(ends):
+                break
+            if length >= shortest:
+                best = ends
+            ends = ends[ends >= length]
+            if length < len(ids):
+                ends = ends[ids[ends - length] == ids[-1 - length]]
+        if not len(best):
+            return None
+        if self._shift is None:
+            return int(best[-1]) + 1
+        return int(best[np.abs(best + 1 - (len(ids) + self._shift)).argmin()]) + 1

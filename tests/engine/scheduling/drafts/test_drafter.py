@@ -1,0 +1,79 @@
+"""What follows the newest tokens, by what followed them before."""
+
+import pytest
+
+from engine.config import SpeculativeConfig
+from engine.scheduling.drafts.drafter import Drafter
+
+A, B, C, D, E, F = range(1, 7)
+
+
+def drafter(most=4, longest=3, shortest=2):
+    settings = {"num_speculative_tokens": most, "prompt_lookup_max": longest, "prompt_lookup_min": shortest}
+    return Drafter(SpeculativeConfig(**settings))
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "guessed"),
+    [
+        ([A, B, C, D, E, F, A, B], [C, D, E, F]),
+        ([A, B, C, F, A, B, D, F, A, B], [D, F, A, B]),  # of two times, the last
+        ([F, A, B, C, E, A, B, D, F, A, B], [C, E, A, B]),  # but rather that with more in common
+        ([A, B, C, A, B], [C, A, B, C]),  # and what has been guessed is repeated
+        ([A, A, A], [A, A, A, A]),
+        ([A, B, C, D, B], []),  # one token in common is too little
+        ([A, B], []),
+        ([A], []),
+        ([], []),
+    ],
+)
+def test_what_followed_the_last_time_is_guessed(token_ids, guessed):
+    assert drafter().guess(token_ids, 4) == guessed
+    assert drafter().guess(token_ids, 2) == guessed[:2]
+    assert drafter().guess(token_ids, 0) == drafter().guess(token_ids, -1) == []
+
+
+def test_one_token_in_common_is_enough_if_it_is_told_to_be():
+    assert drafter(shortest=1).guess([A, B, C, D, B], 2) == [C, D]
+    assert drafter(shortest=1, longest=1).guess([F, A, B, C, A, E, F, A], 1) == [E]
+
+
+@pytest.mark.parametrize("edit", [[], [F], [F, F]])
+def test_after_an_edit_copying_goes_on_beside_where_it_was(edit):
+    prompt = [A, B, C, 9, A, B, D, 8, A, B, E, 7]
+    one = drafter(longest=2)
+    assert one.guess([*prompt, C, 9], 4) == [A, B, D, 8]
+    edited = [*prompt, C, 9, *edit, A, B]
+    assert one.guess(edited, 2) == [D, 8]
+    assert drafter(longest=2).guess(edited, 2) == [E, 7]  # it has copied nothing: the last place
+
+
+def test_tokens_come_one_by_one_or_many_at_once():
+    token_ids, growing = [], drafter()
+    for token_id in [A, B, C, D, E, F] * 30:
+        token_ids.append(token_id)
+        assert growing.guess(token_ids, 4) == drafter().guess(token_ids, 4)
+    assert growing.guess(token_ids, 3) == [A, B, C]
+
+
+def test_guesses_are_as_long_as_they_are_good():
+    token_ids, one = [A, B, C, D, E, F, A, B], drafter(most=4)
+    one.judge(8, num_guessed=4, num_right=1)
+    assert one.guess(token_ids, 4) == [C, D]
+    one.judge(9, num_guessed=2, num_right=2)
+    assert one.guess(token_ids, 9) == [C, D, E, F]
+
+
+def test_a_sequence_whose_guesses_fail_is_left_in_peace_for_longer_and_longer():
+    token_ids, one = [A, B, C, D, E, F, A, B], drafter()
+    pauses, num_tokens = [], 8
+    for _ in range(8):
+        one.judge(num_tokens, num_guessed=1, num_right=0)
+        pauses.append(0)
+        while not one.guess([*token_ids] + [A, B] * ((num_tokens - 8 + pauses[-1]) // 2), 1):
+            pauses[-1] += 2
+    assert pauses == [0, 2, 4, 8, 16, 32, 64, 64]
+    num_tokens += 64
+    one.judge(num_tokens, num_guessed=1, num_right=1)
+    one.judge(num_tokens, num_guessed=1, num_right=0)
+    assert one.guess([A, B] * (num_tokens // 2), 1) == [A]

@@ -1,0 +1,106 @@
+"""Which sequences get drafts, how many, and what waits for them."""
+
+from itertools import pairwise
+
+import pytest
+
+from engine.sampling_params import SamplingParams
+from engine.scheduling.drafts.drafter import Drafter
+from engine.scheduling.drafts.drafting import MAX_ROWS
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, finish, make_engine
+
+PARAMS = SamplingParams(max_tokens=30, ignore_eos=True)
+
+
+def engine_with_drafts(*, runs_ahead=False, **overrides):
+    knobs = {"speculative_config": {"num_speculative_tokens": 8}, "max_num_seqs": 64} | overrides
+    return make_engine(Knobs(num_blocks=1000, depth=1 + runs_ahead, runs_ahead=runs_ahead, overrides=knobs))
+
+
+@pytest.fixture
+def wrong(monkeypatch):
+    """Every guess is, of eight tokens: random ones hardly ever repeat what has been."""
+    monkeypatch.setattr(Drafter, "guess", lambda self, token_ids, most: [1] * min(most, 8))
+    monkeypatch.setattr(Drafter, "judge", lambda *_: None)
+
+
+def rows_by_step(engine):
+    """Sequences and drafts of each step without prompts."""
+    records = engine.recorder.timeline.records
+    steps = [(record.num_tokens, record.num_drafts or [0] * len(record.num_tokens)) for record in records]
+    return [(len(tokens), sum(drafts)) for tokens, drafts in steps if sum(tokens) == len(tokens) + sum(drafts)]
+
+
+@pytest.mark.parametrize("num_seqs", [1, 3, 20, MAX_ROWS - 1, MAX_ROWS, 40])
+def test_sequences_and_drafts_together_are_few(wrong, num_seqs):
+    engine = engine_with_drafts()
+    for number in range(num_seqs):
+        add_request(engine, str(number), [number % 30 + 6], PARAMS)
+    finish(engine)
+    rows = rows_by_step(engine)
+    assert all(seqs + drafts <= max(MAX_ROWS, seqs) for seqs, drafts in rows)
+    full = [drafts for seqs, drafts in rows if seqs == num_seqs]
+    assert max(full, default=0) == max(min(8 * num_seqs, MAX_ROWS - num_seqs), 0)
+
+
+def test_prompts_have_their_share_of_a_step_beside_drafts(wrong):
+    engine = engine_with_drafts(max_num_batched_tokens=24, max_num_seqs=8)
+    add_request(engine, "drafting", [6], PARAMS)
+    while engine.stats().num_generation_tokens < 3:
+        engine.step()
+    add_request(engine, "newcomer", [7] * 60, SamplingParams(max_tokens=1))
+    finish(engine)
+    both = [record.num_tokens.tolist() for record in engine.recorder.timeline.records if len(record.num_tokens) == 2]
+    assert [first + second for first, second in both[:3]] == [24, 24, 24]
+    assert all(first == 9 for first, _ in both[:3])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam_width": 2, "temperature": 0.0},
+        {"bad_words": ["x"]},
+        {"thinking_token_budget": 3},
+    ],
+)
+def test_what_hangs_on_more_than_the_text_has_none(wrong, options):
+    engine = engine_with_drafts()
+    add_request(engine, "r", [6], SamplingParams(max_tokens=10, ignore_eos=True, **options))
+    finish(engine)
+    assert engine.recorder.measures.copy().drafts.num_drafts == 0
+
+
+def test_a_step_is_built_ahead_unless_there_is_a_guess(monkeypatch):
+    """After five to nine tokens there is one; while the fifth was computed, it was not known."""
+    monkeypatch.setattr(Drafter, "guess", lambda self, ids, most: [1] * min(most, 2) if 5 <= len(ids) < 10 else [])
+    engine = engine_with_drafts(runs_ahead=True)
+    add_request(engine, "r", [6], PARAMS)
+    finish(engine)
+    records = list(engine.recorder.timeline.records)
+    ahead = [int(now.starts[0]) for last, now in pairwise(records) if now.submitted < last.finished]
+    drafted = [int(record.starts[0]) for record in records if any(record.num_drafts)]
+    assert (ahead, drafted) == ([1, 2, 3, 4, *range(10, 30)], [5, 6, 7, 8])
+
+
+def test_the_last_tokens_are_not_guessed_beyond_max_tokens(wrong):
+    engine = engine_with_drafts()
+    add_request(engine, "r", [6], SamplingParams(max_tokens=5, ignore_eos=True))
+    finish(engine)
+    records = engine.recorder.timeline.records
+    assert [sum(record.num_drafts) for record in records] == [0, 3, 2, 1, 0]
+
+
+def test_what_became_of_drafts_is_told_of_their_request(monkeypatch):
+    """The first of two is right."""
+    alone = make_engine(Knobs())
+    add_request(alone, "r", [6], SamplingParams(max_tokens=9, seed=1, ignore_eos=True))
+    told = finish(alone)["r"].outputs[0].token_ids
+    wrong = (told[4] + 1) % 37
+    monkeypatch.setattr(Drafter, "guess", lambda self, ids, most: [told[3], wrong] if len(ids) == 4 else [])
+    engine = engine_with_drafts()
+    for name in ("r", "beside"):
+        add_request(engine, name, [6 + (name != "r")], SamplingParams(max_tokens=9, seed=1, ignore_eos=True))
+    assert finish(engine)["r"].outputs[0].token_ids == told
+    why = engine.requests.why("r")
+    assert (why.draft_tokens, why.accepted_tokens) == (2, 1)
