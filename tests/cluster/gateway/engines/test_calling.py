@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.gateway.engines.calling import MORE_REQUESTS
 from cluster.gateway.engines.connections import Connections
+from cluster.gateway.engines.prefixes import Prefixes, beginnings_of
 from cluster.replica.delta_channel.client import DeltaClient
 from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
 from cluster.replica.refusals.refusal import Refusal
@@ -18,6 +20,7 @@ from tests.cluster.gateway.test_gateway import Replicas, report
 
 __all__ = ["connections", "engines", "journals"]  # the fixtures
 REQUEST = Request("mine", "hello", SamplingParams())
+PROMPT_OF_64_KB = replace(REQUEST, prompt="a" * 65536)
 
 
 @pytest.fixture
@@ -111,3 +114,41 @@ async def test_where_none_can_take_a_request_serve_is_asked(
     assert connections.calling.begin(REQUEST) is None
     await replicas(report("in trouble", "no room"))
     assert connections.calling.begin(REQUEST) is None
+
+
+async def test_a_prompt_goes_where_its_beginning_went(
+    connections: Connections, replicas: Callable[..., Awaitable[list[str]]]
+) -> None:
+    called = await replicas(report("one"), report("two"))
+    for turn in range(1, 6):
+        for number in range(3):
+            call = connections.calling.begin(replace(REQUEST, prompt=f"conversation {number} " + "and on " * 99 * turn))
+            await until(lambda num_called=3 * turn + number - 2: len(called) == num_called)
+            call.cancel()
+            await asyncio.sleep(0)
+    assert called == called[:3] * 5 and len(set(called)) == 2
+
+
+@pytest.mark.parametrize(("num_bytes", "num_more"), [(1000, 0), (2048, 2), (65536, MORE_REQUESTS)])
+async def test_a_replica_gets_no_more_requests_than_a_beginning_is_worth(
+    connections: Connections, replicas: Callable[..., Awaitable[list[str]]], num_bytes: int, num_more: int
+) -> None:
+    called = await replicas(report("one"), report("two"))
+    for _ in range(num_more + 2):
+        connections.calling.begin(replace(REQUEST, prompt="a" * num_bytes))
+    await until(lambda: len(called) == num_more + 2)
+    assert sorted(Counter(called).values()) == [1, num_more + 1]
+
+
+async def test_of_many_requests_a_beginning_is_worth_a_share(
+    connections: Connections, replicas: Callable[..., Awaitable[list[str]]]
+) -> None:
+    called = await replicas(busy("one", 40), busy("two", 50), busy("three", 51))
+    for name in ("two", "three"):
+        connections.calling._prefixes.remember(beginnings_of(PROMPT_OF_64_KB), name)
+    connections.calling.begin(PROMPT_OF_64_KB)
+    await until(lambda: called == ["two"])
+    connections.calling._prefixes = Prefixes()
+    connections.calling._prefixes.remember(beginnings_of(PROMPT_OF_64_KB), "three")
+    connections.calling.begin(PROMPT_OF_64_KB)
+    await until(lambda: called == ["two", "one"])

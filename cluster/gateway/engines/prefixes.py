@@ -1,0 +1,91 @@
+"""Which engine replicas are likely to have a prompt's beginning in their prefix cache: those that
+this gateway has sent prompts with the same beginning to.
+
+A gateway does not know a prompt's tokens, and need not: where the texts are the same, so are the
+tokens. It remembers beginnings by their digests, a piece at a time, and forgets the oldest. A guess
+that is wrong, since the replica has forgotten more than the gateway, costs what computing the
+prompt costs anyway.
+"""
+
+import hashlib
+import json
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+from engine.request import BYTES_PER_TOKEN, ChatPrompt, Request
+
+PIECE_BYTES = 256
+MAX_BYTES = 512 * PIECE_BYTES  # of a prompt; what follows them is not looked at
+MAX_REMEMBERED = 65_536  # beginnings, in some 20 MB
+MAX_REPLICAS = 8  # that are remembered for a beginning
+DIGEST_BYTES = 8
+
+
+def beginnings_of(request: Request) -> list[bytes]:
+    """Digests of the prompt's first piece, of its first two, and so on. Prompts that share cached
+    blocks have the same ones: with the same adapter and salt.
+    """
+    adapter = request.adapter.digest if request.adapter is not None else None
+    so_far = hashlib.blake2b(repr((adapter, request.cache_salt)).encode(), digest_size=DIGEST_BYTES)
+    text = _bytes_of(request.prompt)
+    beginnings = []
+    for start in range(0, len(text) - PIECE_BYTES + 1, PIECE_BYTES):
+        so_far.update(text[start : start + PIECE_BYTES])
+        beginnings.append(so_far.digest())
+    return beginnings
+
+
+def _bytes_of(prompt: str | Sequence[int] | ChatPrompt) -> bytes:
+    """What the prompt begins with, at most MAX_BYTES."""
+    match prompt:
+        case str():
+            return prompt[:MAX_BYTES].encode(errors="surrogatepass")[:MAX_BYTES]
+        case ChatPrompt():
+            text = b""
+            for part in _parts_of(prompt):
+                if len(text) >= MAX_BYTES:
+                    break
+                text += json.dumps(part, ensure_ascii=False, default=repr).encode(errors="surrogatepass")
+            return text[:MAX_BYTES]
+        case _:  # ids: four bytes each, as texts have for a token
+            return array("I", [token & 0xFFFFFFFF for token in prompt[: MAX_BYTES // BYTES_PER_TOKEN]]).tobytes()
+
+
+def _parts_of(prompt: ChatPrompt) -> Iterator[object]:
+    """In the order in which templates write them."""
+    yield prompt.variables
+    yield prompt.tools
+    for message in prompt.messages:
+        content = message.get("content")
+        yield {**message, "content": content[:MAX_BYTES]} if isinstance(content, str) else message
+
+
+class Prefixes:
+    """One gateway's memory of what it has sent where."""
+
+    def __init__(self) -> None:
+        self._replicas: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()  # by beginning; the last used at the end
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def known(self, beginnings: Sequence[bytes]) -> dict[str, int]:
+        """Pieces of the prompt that each replica has been sent; those with none are not there."""
+        pieces: dict[str, int] = {}
+        for index, beginning in enumerate(beginnings):
+            replicas = self._replicas.get(beginning)
+            if replicas is None:
+                break
+            for replica in replicas:
+                pieces[replica] = index + 1
+        return pieces
+
+    def remember(self, beginnings: Sequence[bytes], replica: str) -> None:
+        """A prompt with these beginnings goes to the replica."""
+        for beginning in reversed(beginnings):  # so that shorter ones are forgotten last
+            others = [other for other in self._replicas.get(beginning, ()) if other != replica]
+            self._replicas[beginning] = (replica, *others[: MAX_REPLICAS - 1])
+            self._replicas.move_to_end(beginning)
+        while len(self._replicas) > MAX_REMEMBERED:
+            self._replicas.popitem(last=False)
