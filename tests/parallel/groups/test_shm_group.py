@@ -183,8 +183,7 @@ def test_a_file_is_removed_after_the_death_of_who_made_it_and_not_before() -> No
     assert path.exists()
     process.kill()
     process.join()
-    assert path.exists()
-    assert None not in join_all(2)
+    assert None not in join_all(2)  # or whoever on this machine joined a group meanwhile
     assert not path.exists()
 
 
