@@ -19,7 +19,8 @@ from tests.figures import files_that_name
                 "cluster/api/requests/pooled/pooled_call.py",
                 "cluster/api/keys/key.py",  # keeps the salts of keys apart
                 "engine/request.py",
-                "engine/admission/admission.py",  # who reads it
+                "cluster/gateway/engines/prefixes.py",  # who reads it: which prompts share blocks
+                "engine/admission/admission.py",
             },
         ),
         (
