@@ -81,6 +81,18 @@ def running_replicas(replicas: DeploymentHandle[Any]) -> set[str] | None:
         return None
 
 
+def deployments_of(app_name: str, kind: str) -> list[DeploymentHandle[Any]]:
+    """Handles of an application's deployments of this name, or of several that begin with it and a
+    hyphen.
+    """
+    names = serve.status().applications[app_name].deployments
+    return [
+        serve.get_deployment_handle(name, app_name)
+        for name in sorted(names)
+        if name == kind or name.startswith(f"{kind}-")
+    ]
+
+
 def count_call(replicas: DeploymentHandle[Any], replica: str, change: Literal[1, -1]) -> None:
     """Have Serve count a call that is made past its router: it scales deployments by the number of
     open ones, and shows them in its metrics. Where Serve counts is looked up like

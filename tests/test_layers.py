@@ -85,27 +85,27 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "door": ("requests",),
         "gateway": ("door", "engines", "monitoring", "requests"),
         "handle": ("gateway",),
-        "peers": ("engines", "gateway"),
         "ask": (),
         "http": ("ask", "gateway"),
         "options": (),
         "stores": ("options", "streams"),
         "adapters": (),
-        "served": ("adapters", "engines", "monitoring", "options", "peers"),  # a model
-        "parts": ("http", "options", "served", "stores"),
+        "models": ("adapters", "engines", "gateway", "monitoring", "options"),
+        "parts": ("http", "models", "options", "stores"),
         "deployment": ("handle", "options", "parts"),
     },
     "cluster/api": {
+        "models": (),
         "keys": (),  # asked at the edge, and owners of requests
         "connection": (),
-        "edge": ("connection", "keys"),
-        "requests": ("connection", "keys"),
-        "responses": ("connection", "requests"),
-        "dialects": ("requests", "responses"),  # other APIs, by way of chat's requests and deltas
-        "routes": ("connection", "dialects", "keys", "requests", "responses"),
+        "edge": ("connection", "keys", "models"),
+        "requests": ("connection", "keys", "models"),
+        "responses": ("connection", "models", "requests"),
+        "dialects": ("models", "requests", "responses"),  # other APIs, by way of chat's requests and deltas
+        "routes": ("connection", "dialects", "keys", "models", "requests", "responses"),
         "options": ("edge", "keys"),
         "front": ("edge", "keys", "options"),
-        "app": ("dialects", "edge", "front", "options", "requests", "responses", "routes"),
+        "app": ("dialects", "edge", "front", "models", "options", "requests", "responses", "routes"),
         "proxy": ("edge", "front"),
     },
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import engine
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.completions import completion_call
 from cluster.api.requests.protocol import CompletionRequest
 from cluster.api.requests.validate import validate

@@ -5,19 +5,19 @@ from fastapi import FastAPI
 from cluster.api.dialects.responses_api.store import ResponseStore
 from cluster.api.errors import HANDLERS
 from cluster.api.front.guards import guard
-from cluster.api.model import Model
+from cluster.api.models.model import Models
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
 from cluster.api.responses.resuming.streams import StreamStore
-from cluster.api.routes import about, batch, debug, generation, health, incoming, metrics, models, outgoing, pooled
+from cluster.api.routes import about, batch, debug, generation, health, incoming, metrics, naming, outgoing, pooled
 from cluster.api.routes.dialects import messages, responses, tokens
-from cluster.api.service import AdapterLoader, Batches, Service
+from cluster.api.service import Application, Batches
 from cluster.metrics.counters import Counters
 
 
 def build(
-    service: Service,
-    model: Model,
+    application: Application,
+    models: Models,
     options: HttpOptions | None = None,
     *,
     streams: StreamStore | None = None,
@@ -25,29 +25,28 @@ def build(
     bodies: Bodies | None = None,
     counters: Counters | None = None,
     batches: Batches | None = None,
-    loader: AdapterLoader | None = None,
 ) -> FastAPI:
-    """The application that answers with what `service` generates.
+    """The HTTP side of an application, which answers with what its `models` generate.
 
     With `streams` clients may resume broken streams (`resume`), with `kept` go on from stored
     responses. `bodies` overrides the default limits. Answers are counted in `counters`. With
-    `batches` clients may keep files and have them answered, with a `loader` load adapters. Its
-    `state.early` are its `EarlyRefusals`.
+    `batches` clients may keep files and have them answered. Its `state.early` are its
+    `EarlyRefusals`.
     """
     options = options or HttpOptions()
     bodies = bodies or Bodies()
     app = FastAPI(openapi_url=None, redirect_slashes=False, exception_handlers=HANDLERS)
-    inward = incoming.Incoming(service, model, bodies, strict_fields=options.strict_fields)
-    outward = outgoing.Outgoing(service, model, streams)
+    inward = incoming.Incoming(application, models, bodies, strict_fields=options.strict_fields)
+    outward = outgoing.Outgoing(models, streams)
     generation.add_routes(app.router, inward, outward)
     pooled.add_routes(app.router, inward, outward)
-    messages.add_routes(app.router, service, model, inward, outward)
-    responses.add_routes(app.router, model, inward, outward, kept)
-    tokens.add_routes(app.router, service, model, inward)
-    models.add_routes(app.router, model, loader, bodies)
-    health.add_routes(app.router, service)
-    debug.add_routes(app.router, service)
-    metrics.add_routes(app.router, service)
+    messages.add_routes(app.router, models, inward, outward)
+    responses.add_routes(app.router, inward, outward, kept)
+    tokens.add_routes(app.router, models, inward)
+    naming.add_routes(app.router, models, bodies)
+    health.add_routes(app.router, application)
+    debug.add_routes(app.router, application)
+    metrics.add_routes(app.router, application)
     if batches is not None:
         batch.add_routes(app.router, batches, bodies)
     about.add_routes(
@@ -55,7 +54,7 @@ def build(
         needs_key=bool(options.api_keys),
         has_streams=streams is not None,
         has_batches=batches is not None,
-        has_loader=loader is not None,
+        has_loader=models.can_load,
     )
-    app.state.early = guard(app, service, model, options, counters or Counters({}))
+    app.state.early = guard(app, application, models.max_model_len, options, counters or Counters({}))
     return app

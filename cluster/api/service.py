@@ -14,7 +14,7 @@ Shortcut = Callable[[str, int], bool]
 
 
 class Service(Protocol):
-    """Answers requests; the gateway is one."""
+    """Answers requests to one model; the gateway is one."""
 
     def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
         """The request's deltas, until each of its `params.n` choices has a finish_reason; for a
@@ -55,8 +55,18 @@ class Service(Protocol):
     def room(self, arriving: Load) -> Room | None:
         """That is left beside what is `arriving`; None if the queue is far from full."""
 
+
+class Application(Protocol):
+    """All that is served; with one model, its `Service` is one, too."""
+
+    def check_room(self, more: Load, *, arriving: Load = NOTHING) -> None:
+        """Raises Overloaded if no service has room; see `Service.check_room`."""
+
+    def room(self, arriving: Load) -> Room | None:
+        """See `Service.room`: that all of them have."""
+
     async def health(self) -> list[str]:
-        """Problems, one line each; empty if requests can be answered."""
+        """Problems, one line each; empty if requests can be answered, be it by one model."""
 
     async def deep_health(self) -> list[str]:
         """As `health`, after every rank of every engine has computed a token."""

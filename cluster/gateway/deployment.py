@@ -1,6 +1,6 @@
 """The Serve deployment of the gateway: what clients call, over HTTP or by handle."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -22,8 +22,9 @@ class GatewayDeployment:
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, engines: DeploymentHandle[Any], owner: Owner, options: GatewayOptions
+        self, engines: Sequence[DeploymentHandle[Any]], owner: Owner, options: GatewayOptions
     ) -> None:
+        """`engines`: of each model, in the order of `options.models`."""
         self._stop_signal = StopSignal()
         self._owner = owner
         self._parts = await start_parts(engines, owner, options)
@@ -38,15 +39,15 @@ class GatewayDeployment:
         self._stop_signal.check()
 
     async def generate(self, request: dict[str, Any]) -> dict[str, Any]:
-        return await handle.generate(self._parts.served.gateway, self._parts.served.model, request)
+        return await handle.generate(self._parts.application.models, request)
 
     async def stream(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        async with aclosing(handle.stream(self._parts.served.gateway, self._parts.served.model, request)) as answers:
+        async with aclosing(handle.stream(self._parts.application.models, request)) as answers:
             async for answer in answers:
                 yield answer
 
     async def chat(self, request: dict[str, Any]) -> dict[str, Any]:
-        return await handle.chat(self._parts.served.gateway, self._parts.served.model, request)
+        return await handle.chat(self._parts.application.models, request)
 
     async def post(self, path: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> dict[str, Any]:
         return await routes.post(self._parts.inner_app, path, body, headers)
@@ -67,24 +68,23 @@ class GatewayDeployment:
     async def drain(self, caller: Owner, grace: float) -> None:
         """See `Gateway.drain`. For good; raises NotOwner."""
         self._owner.check(caller, "to drain a gateway")
-        await self._parts.served.gateway.drain(grace)
+        await self._parts.application.gateways.drain(grace)
 
     async def abort(self, request_id: str) -> None:
         """End the request on whichever gateway it is."""
-        await self._parts.served.gateway.abort_anywhere(request_id)
+        await self._parts.application.gateways.abort_anywhere(request_id)
 
     async def abort_here(self, request_id: str) -> None:
-        self._parts.served.gateway.abort(request_id)
+        self._parts.application.gateways.abort(request_id)
 
     async def why_here(self, request_id: str) -> dict[str, Any] | None:
         """This gateway's own answer; other gateways are not asked."""
-        return await self._parts.served.gateway.why_here(request_id)
+        return await self._parts.application.gateways.why_here(request_id)
 
     async def look_for_adapters_here(self) -> None:
         """See `AdapterLoading.look`."""
-        if self._parts.served.loading is not None:
-            await self._parts.served.loading.look()
+        await self._parts.application.look_for_adapters()
 
-    async def exchange_here(self, ledger: Ledger) -> Ledger:
-        """Takes another gateway's figures, and returns this one's."""
-        return self._parts.served.gateway.monitoring.exchange(ledger)
+    async def exchange_here(self, ledgers: list[Ledger]) -> list[Ledger]:
+        """See `PeerGateways.exchange`."""
+        return self._parts.application.gateways.exchange(ledgers)

@@ -10,10 +10,10 @@ from cluster.api.edge.lost_gateway import TellTaken
 from cluster.api.edge.proxied import BareProxyWarning
 from cluster.api.front.gateway_connection import GatewayConnection
 from cluster.api.front.listening import check_ingress, tell_patience
-from cluster.api.model import Model
+from cluster.api.models.model import Models
 from cluster.api.options import HttpOptions
+from cluster.api.service import Application
 from cluster.gateway.ask import ask
-from cluster.gateway.gateway import Gateway
 
 
 class Http:
@@ -40,14 +40,14 @@ class Http:
         """See `cluster.gateway.ask`."""
         return await ask(self._inner, url, body, self._options.api_keys, key)
 
-    def make_app(self, gateway: Gateway, model: Model, **parts: Any) -> FastAPI:
+    def make_app(self, application: Application, models: Models, **parts: Any) -> FastAPI:
         """`parts`: see `build`."""
-        app = self._inner = build(gateway, model, self._options, **parts)
+        app = self._inner = build(application, models, self._options, **parts)
         GatewayConnection.refusals = app.state.early
         app.add_middleware(BareProxyWarning)
         app.add_middleware(TellTaken, patience=self._patience)
         return app
 
-    def make_inner_app(self, gateway: Gateway, model: Model, **parts: Any) -> FastAPI:
+    def make_inner_app(self, application: Application, models: Models, **parts: Any) -> FastAPI:
         """The same routes for callers by handle, which need no key; `parts`: see `build`."""
-        return build(gateway, model, HttpOptions(strict_fields=self._options.strict_fields), **parts)
+        return build(application, models, HttpOptions(strict_fields=self._options.strict_fields), **parts)

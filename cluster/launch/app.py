@@ -7,7 +7,7 @@ from ray import serve
 from cluster import owner
 from cluster.download.models import planned
 from cluster.gateway.deployment import GatewayDeployment
-from cluster.launch.app_config import AppConfig, read_app_config
+from cluster.launch.config.app_config import AppConfig, read_app_config
 from cluster.launch.packages import check_packages
 from cluster.logs import serve_logging
 from cluster.replica.delta_channel.server import BUSY_TURNS, TURN_SECONDS
@@ -16,6 +16,7 @@ from cluster.workers.placement import make_bundles
 from engine.config import EngineConfig
 
 APP_NAME = "squadron"
+ENGINES = EngineDeployment.__name__
 MAX_ONGOING_REQUESTS = 100_000  # admission is up to the engine: Serve's own errors are not what clients expect
 # Of gateways: Serve gives requests to the application in the event loop that has the connections,
 # not in a thread beside it, to and from which every event would be passed.
@@ -24,13 +25,20 @@ NOTICE_SECONDS = 1.0  # in which an engine that has nothing to do sees that Serv
 
 
 def build_app(args: dict[str, Any]) -> serve.Application:
-    """The application: a gateway bound to an engine. `args` are those of an `AppConfig`; raises
-    InvalidConfig.
+    """The application: a gateway bound to the engines of each model. `args` are those of an
+    `AppConfig`; raises InvalidConfig.
     """
     check_packages()
     config = read_app_config(args)
-    engine_config, _ = planned(config.engine_config())
-    gateway_options = config.gateway_options(engine_config)
+    models = config.all_models()
+    engine_configs = [planned(model.engine_config())[0] for model in models]
+    options = tuple(model.options(engine) for model, engine in zip(models, engine_configs, strict=True))
+    gateway_options = config.gateway_options(options)
+    names = config.deployment_names(ENGINES, options)
+    engines = [
+        _engines(name, config, model.num_engines, engine)
+        for model, engine, name in zip(models, engine_configs, names, strict=True)
+    ]
     return serve.deployment(
         serve.ingress()(GatewayDeployment),
         num_replicas=config.num_gateways,
@@ -41,16 +49,17 @@ def build_app(args: dict[str, Any]) -> serve.Application:
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=config.stream_grace,
     ).bind(
-        _engines(config, engine_config),
+        engines,
         owner.this_process(),
         gateway_options,
     )
 
 
-def _engines(config: AppConfig, engine_config: EngineConfig) -> serve.Application:
+def _engines(name: str, config: AppConfig, num_engines: int, engine_config: EngineConfig) -> serve.Application:
     return serve.deployment(
         EngineDeployment,
-        num_replicas=config.num_engines,
+        name=name,
+        num_replicas=num_engines,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         max_constructor_retry_count=1,  # a start that failed once would fail again
         logging_config=serve_logging(

@@ -4,13 +4,12 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any, Self
 
-from ray import serve
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from cluster import owner
-from cluster.launch.app import APP_NAME
-from cluster.replica.deployment import EngineDeployment
+from cluster.launch.app import APP_NAME, ENGINES
+from cluster.serve_status import deployments_of
 
 DRAIN_SECONDS = 20.0  # for running requests, at the end
 STOP_SECONDS = 5.0  # for engines and their workers
@@ -23,15 +22,16 @@ class Replicas:
     """
 
     gateways: DeploymentHandle[Any]
-    engines: DeploymentHandle[Any]
+    engines: tuple[DeploymentHandle[Any], ...]  # of each model
 
     @classmethod
     def of(cls, gateways: DeploymentHandle[Any]) -> Self:
-        return cls(gateways, serve.get_deployment_handle(EngineDeployment.__name__, APP_NAME))
+        return cls(gateways, tuple(deployments_of(APP_NAME, ENGINES)))
 
     def meet(self) -> None:
         """Find the replicas, while Ray's GCS can still be asked."""
-        for call in (self.gateways.broadcast("why_here", ""), self.engines.broadcast("stats")):
+        calls = [self.gateways.broadcast("why_here", ""), *(engines.broadcast("stats") for engines in self.engines)]
+        for call in calls:
             # A replica that has just died will be replaced by one that is not known here.
             with contextlib.suppress(TimeoutError, RayServeException):
                 call.results(timeout_s=STOP_SECONDS, return_exceptions=True)
@@ -45,4 +45,5 @@ class Replicas:
 
     def stop(self) -> None:
         """Have the engines end their workers."""
-        self.engines.broadcast("stop", owner.this_process()).results(timeout_s=STOP_SECONDS, return_exceptions=True)
+        for call in [engines.broadcast("stop", owner.this_process()) for engines in self.engines]:
+            call.results(timeout_s=STOP_SECONDS, return_exceptions=True)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -15,7 +16,7 @@ from cluster.metrics.figures import Figures
 WHOLE = "all"  # the label `engine` of what is counted for the whole application
 
 
-def render(figures: "FigureFamilies") -> bytes:
+def render(figures: Collector) -> bytes:
     """The format is that of Prometheus 0.0.4: OpenMetrics has no colons in names."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(figures)
@@ -75,6 +76,21 @@ class FigureFamilies(Collector):
             so_far += count
             buckets.append((bound, so_far))
         family.add_metric((self._model_name, WHOLE, *labels), buckets, value[-1])
+
+
+class MergedFamilies(Collector):
+    """The figures of several models, each family once."""
+
+    def __init__(self, figures: Sequence[FigureFamilies]) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Family]:
+        merged: dict[str, Family] = {}
+        for family in chain.from_iterable(each.collect() for each in self._figures):
+            first = merged.setdefault(family.name, family)
+            if first is not family:
+                first.samples.extend(family.samples)
+        yield from merged.values()
 
 
 def _number(value: float | list[float]) -> float:

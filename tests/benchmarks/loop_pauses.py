@@ -15,7 +15,7 @@ from typing import Any
 from starlette.types import Message
 
 from cluster.api.app import build
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from tests.cluster.api.scripted import MODEL, VOCAB_SIZE, ScriptedService
 
 CHUNK_BYTES = 64 << 10  # as uvicorn hands a body over
@@ -104,7 +104,9 @@ async def send(app: Callable[..., Awaitable[None]], route: str, body: bytes) -> 
 
 
 async def main() -> None:
-    app = build(ScriptedService(), Model(name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE))
+    service = ScriptedService()
+    model = Model(name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE)
+    app = build(service, Models.one(service, model))
     print(f"{'body':<30} {'MiB':>6} {'status':>6} {'longest pause':>14} {'answered after':>15}")
     for name, (route, body) in bodies().items():
         heart = Heart()

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.chat.chat_call import chat_call
 from cluster.api.requests.completions import completion_call
 from cluster.api.requests.fields import MAX_MESSAGES, AtMost, Inert

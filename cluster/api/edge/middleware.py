@@ -4,12 +4,12 @@ import re
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cluster.api.adapters import ADAPTER_PATHS
 from cluster.api.edge.hosts import ANY, AllowedHosts, is_loopback
 from cluster.api.errors import ApiError, error_response
 from cluster.api.keys.key import Key
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.keys.limits import CALLER, Caller, KeyLimits
+from cluster.api.models.adapters import ADAPTER_PATHS
 
 MAX_HEADER_BYTES = 64 << 10
 OPEN_PATHS = frozenset(["/health"])  # all that need no key: whatever is not named here does

@@ -12,7 +12,7 @@ from cluster.api.arrivals import Arrivals, estimated_load, may_be_refused
 from cluster.api.edge.proxied import ProxyEdge
 from cluster.api.errors import as_api_error, error_response
 from cluster.api.front.one_a_turn import OneATurn
-from cluster.api.service import Service
+from cluster.api.service import Application
 from cluster.headers.full_queue import PATHS, REFUSED, num_refused, room_headers
 from cluster.metrics.counters import OTHER, Counters
 from engine.errors import Overloaded
@@ -25,11 +25,11 @@ class EarlyRefusals:
     comes from a browser's page, which may need headers of the application's.
     """
 
-    def __init__(self, service: Service, max_model_len: int, guarded: ASGIApp, counters: Counters) -> None:
+    def __init__(self, application: Application, max_model_len: int, guarded: ASGIApp, counters: Counters) -> None:
         """`guarded`: `answer`, behind all that the application is behind. `counters` are told what
         HAProxy has refused.
         """
-        self._service = service
+        self._application = application
         self._max_model_len = max_model_len
         self._counters = counters
         self._arrivals = Arrivals()
@@ -49,7 +49,7 @@ class EarlyRefusals:
         load = estimated_load(headers, self._max_model_len)
         try:
             if "origin" not in headers:
-                self._service.check_room(load, arriving=self._arrivals.load)
+                self._application.check_room(load, arriving=self._arrivals.load)
         except Overloaded as error:
             scope = {**scope, "extensions": {**scope.get("extensions", {}), _ERROR: as_api_error(error)}}
             await self._refuse(scope, receive, self._telling(send))
@@ -71,7 +71,7 @@ class EarlyRefusals:
 
     def _room(self) -> dict[str, str]:
         """Also that there is more than enough, once after there was not."""
-        room = self._service.room(self._arrivals.load)
+        room = self._application.room(self._arrivals.load)
         was_low, self._is_low = self._is_low, room is not None
         return room_headers(room) if was_low or self._is_low else {}
 

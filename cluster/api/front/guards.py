@@ -9,13 +9,14 @@ from cluster.api.edge.middleware import Edge
 from cluster.api.edge.origins import allow_origins
 from cluster.api.front.early import EarlyRefusals, answer
 from cluster.api.keys.limits import KeyLimits
-from cluster.api.model import Model
 from cluster.api.options import HttpOptions
-from cluster.api.service import Service
+from cluster.api.service import Application
 from cluster.metrics.counters import Counters
 
 
-def guard(app: FastAPI, service: Service, model: Model, options: HttpOptions, counters: Counters) -> EarlyRefusals:
+def guard(
+    app: FastAPI, application: Application, max_model_len: int, options: HttpOptions, counters: Counters
+) -> EarlyRefusals:
     """Put an application, which has all its routes, behind the checks and counts; returns what a
     server may ask before it asks the application.
     """
@@ -29,4 +30,4 @@ def guard(app: FastAPI, service: Service, model: Model, options: HttpOptions, co
     app.add_middleware(Edge, **edge)
     allow_origins(app, options.allowed_origins)
     app.add_middleware(Counting, **counting)
-    return EarlyRefusals(service, model.max_model_len, Counting(Edge(answer, **edge), **counting), counters)
+    return EarlyRefusals(application, max_model_len, Counting(Edge(answer, **edge), **counting), counters)

@@ -37,6 +37,7 @@ class Call:
     wanted: Wanted | None = None  # of an answer with numbers
     params_of_prompts: tuple[str, ...] = ()  # the prompts' names in errors, if not `prompt` or `messages`
     counts_events: bool = False  # each event depends on those before it
+    served_by: str = ""  # the model's own name, also if another one was asked for
     unknown: tuple[Unknown, ...] = ()  # fields that are ignored
     digest: bytes = b""  # of a stream's request as sent
     turn: Turn | None = None  # of a key with limits
@@ -46,10 +47,11 @@ class Call:
     def params(self) -> SamplingParams:
         return self.requests[0].params
 
-    def model(self, base: str) -> str:
-        """What its answer names as its model: the adapter, or `base` if it has none."""
+    @property
+    def model(self) -> str:
+        """What its answer names as its model: the adapter, if it has one."""
         adapter = self.requests[0].adapter
-        return base if adapter is None else adapter.name
+        return self.served_by if adapter is None else adapter.name
 
     def sent_by(self, caller: Caller) -> "Call":
         """The call as one of the caller's key; raises ApiError if that has not enough tokens left
@@ -60,9 +62,9 @@ class Call:
             caller.turn.reserve(int(self.load.num_tokens) + num_answer_tokens * len(self.requests))
         return replace(self, requests=tuple(map(caller.key.own, self.requests)), turn=caller.turn)
 
-    def of_body(self, unknown: tuple[Unknown, ...], digest: bytes) -> "Call":
-        """The call, with what else is known of its body."""
-        return replace(self, unknown=unknown, digest=digest)
+    def of_body(self, served_by: str, unknown: tuple[Unknown, ...], digest: bytes) -> "Call":
+        """The call for the model of this name, with what else is known of its body."""
+        return replace(self, served_by=served_by, unknown=unknown, digest=digest)
 
     def named(self, kind: str) -> "Call":
         """A call of one request as one of another API, where ids have an underscore."""

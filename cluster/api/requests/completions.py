@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call, make_call
 from cluster.api.requests.protocol import CompletionRequest
 from cluster.api.requests.sampling import check_room, check_vocabulary, max_prompt_tokens, sampling_params

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.requests.call import Call
 from cluster.api.requests.chat.chat_call import chat_call
 from cluster.api.requests.completions import completion_call
 from cluster.api.requests.parse import digest_of, parse_object
 from cluster.api.requests.protocol import Addressed, ChatRequest, CompletionRequest
-from cluster.api.requests.sampling import check_counts, check_model
+from cluster.api.requests.sampling import check_counts, find_model
 from cluster.api.requests.validate import Unknown, refuse_unknown, unknown_fields, validate
 
 TOOLS = b'"tools"'  # whose schemas take a while to look at
@@ -25,6 +25,7 @@ class Asked(NamedTuple, Generic[Body]):
     """A body of any route, validated."""
 
     body: Body
+    model: Model  # that is to answer it
     unknown: tuple[Unknown, ...]
     digest: bytes  # see `digest_of`
 
@@ -34,9 +35,9 @@ class Reader:
     separate thread, while the loop continues.
     """
 
-    def __init__(self, model: Model, *, strict_fields: bool) -> None:
+    def __init__(self, models: Models, *, strict_fields: bool) -> None:
         """`strict_fields`: unknown fields are rejected, not ignored."""
-        self._model = model
+        self._models = models
         self._is_strict = strict_fields
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="large-bodies")
 
@@ -64,20 +65,20 @@ class Reader:
 
     def _asked(self, body: bytes, kind: type[Body]) -> Asked[Body]:
         fields = parse_object(body)
+        model = find_model(fields, self._models)
         asked = validate(kind, fields)
-        check_model(asked.model, self._model)
         unknown = unknown_fields(asked)
         if self._is_strict:
             refuse_unknown(unknown)
-        return Asked(asked, unknown, digest_of(fields))
+        return Asked(asked, model, unknown, digest_of(fields))
 
     def _call(self, body: bytes, kind: type[Body], to_call: Callable[[Body, Model], Call]) -> Call:
         fields = parse_object(body)
-        check_counts(fields, self._model)
+        model = find_model(fields, self._models)
+        check_counts(fields, model)
         asked = validate(kind, fields)
-        check_model(asked.model, self._model)
         unknown = unknown_fields(asked)
         if self._is_strict:
             refuse_unknown(unknown)
-        call = to_call(asked, self._model)
-        return call.of_body(unknown, digest_of(fields) if call.stream else b"")
+        call = to_call(asked, model)
+        return call.of_body(model.name, unknown, digest_of(fields) if call.stream else b"")

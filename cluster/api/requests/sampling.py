@@ -1,4 +1,4 @@
-"""The checks of a request that depend on the model: its name, and `SamplingParams` by the model's
+"""The checks of a request that depend on the model: which one it is, and `SamplingParams` by its
 defaults, vocabulary and context.
 """
 
@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any, TypeGuard
 
 from cluster.api.errors import ApiError
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.requests.fields import MAX_INPUTS, MAX_PROMPTS, as_brief_json
 from cluster.api.requests.form import wanted_form
 from cluster.api.requests.protocol import GenerationRequest, SamplingFields
@@ -18,6 +18,19 @@ _SAME_NAME = [
     for field in fields(SamplingParams)
     if field.name in SamplingFields.model_fields and field.name != "structured_outputs"
 ]
+
+
+def find_model(fields: dict[str, Any], models: Models) -> Model:
+    """For a request with these fields, which need not be valid. Raises ApiError if it names a model
+    that is not served.
+    """
+    model = models.find(fields)
+    if model is None:
+        first, *others = map(as_brief_json, models.names())
+        there = f"there are {', '.join([first, *others])}" if others else f"{first} is"
+        message = f"There is no model {as_brief_json(fields['model'])} here; {there}"
+        raise ApiError(404, message, code="model_not_found", param="model")
+    return model
 
 
 def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> SamplingParams:
@@ -41,21 +54,6 @@ def given(request: GenerationRequest, model: Model) -> dict[str, Any]:
     elif request.use_beam_search is False and request.beam_width is not None:
         raise InvalidRequest("beam_width is set, and use_beam_search is false", param="beam_width")
     return values
-
-
-def check_model(name: str | None, model: Model) -> None:
-    """Raises ApiError if the request names another model."""
-    if name is not None and name != model.name and model.adapter(name) is None:
-        names = _names(model)
-        there = f"{as_brief_json(model.name)} is"
-        if len(names) > 1:
-            there = f"there are {', '.join(map(as_brief_json, names))}"
-        message = f"There is no model {as_brief_json(name)} here; {there}"
-        raise ApiError(404, message, code="model_not_found", param="model")
-
-
-def _names(model: Model) -> list[str]:
-    return [model.name, *(adapter.name for adapter in model.adapters)]
 
 
 def check_counts(body: dict[str, Any], model: Model) -> None:

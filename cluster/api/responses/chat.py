@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.responses.chat_message import ChoiceParser
 from cluster.api.responses.generation import Ids, Tally, Update, collect, finish_reason, told_ids
@@ -42,7 +42,7 @@ async def chat_result(call: Call, model: Model, updates: AsyncGenerator[Update, 
         ChatCompletion(
             call.id,
             call.created,
-            call.model(model.name),
+            call.model,
             choices,
             usage,
             msgspec.UNSET if of_prompt is None else prompt_logprobs(of_prompt),
@@ -64,7 +64,7 @@ async def chat_events(
 
     def chunk(choice: ChatChunkChoice, *, is_last: bool = False, prompt_ids: Ids = msgspec.UNSET) -> bytes:
         said = (tally.chunk_usage, call.warnings if is_last else msgspec.UNSET, tally.fingerprint, prompt_ids)
-        return event(ChatCompletionChunk(call.id, call.created, call.model(model.name), [choice], *said))
+        return event(ChatCompletionChunk(call.id, call.created, call.model, [choice], *said))
 
     def plain_event(text: str) -> bytes:
         return chunk(ChatChunkChoice(0, ChatDelta(content=text)))
@@ -89,11 +89,7 @@ async def chat_events(
                 yield b"".join(events)
     total = tally.close()
     if call.include_usage:
-        yield event(
-            ChatCompletionChunk(
-                call.id, call.created, call.model(model.name), [], total, call.warnings, tally.fingerprint
-            )
-        )
+        yield event(ChatCompletionChunk(call.id, call.created, call.model, [], total, call.warnings, tally.fingerprint))
     yield DONE
 
 

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.responses.generation import Tally, Update, collect, finish_reason, told_ids
 from cluster.api.responses.logprobs import Offsets, completion_logprobs, echoed_logprobs, prompt_logprobs
@@ -28,7 +28,7 @@ async def completion_result(call: Call, model: Model, updates: AsyncGenerator[Up
             shown = msgspec.structs.replace(shown, prompt_logprobs=prompt_logprobs(first.prompt_logprobs))
         choices.append(shown)
     return msgspec.json.encode(
-        Completion(call.id, call.created, call.model(model.name), choices, usage, call.warnings, tally.fingerprint)
+        Completion(call.id, call.created, call.model, choices, usage, call.warnings, tally.fingerprint)
     )
 
 
@@ -44,9 +44,7 @@ async def completion_events(
 
     def part(choice: CompletionChoice, warnings: list[str] | msgspec.UnsetType = msgspec.UNSET) -> bytes:
         return event(
-            Completion(
-                call.id, call.created, call.model(model.name), [choice], tally.chunk_usage, warnings, tally.fingerprint
-            )
+            Completion(call.id, call.created, call.model, [choice], tally.chunk_usage, warnings, tally.fingerprint)
         )
 
     def plain_event(text: str) -> bytes:
@@ -72,9 +70,7 @@ async def completion_events(
                 yield b"".join(events)
     total = tally.close()
     if call.include_usage:
-        yield event(
-            Completion(call.id, call.created, call.model(model.name), [], total, call.warnings, tally.fingerprint)
-        )
+        yield event(Completion(call.id, call.created, call.model, [], total, call.warnings, tally.fingerprint))
     yield DONE
 
 

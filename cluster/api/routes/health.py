@@ -5,19 +5,19 @@ from starlette.responses import Response
 
 from cluster.api.errors import Unavailable
 from cluster.api.routes.answer import READ, json_response
-from cluster.api.service import Service
+from cluster.api.service import Application
 
 RETRY_AFTER = 5.0  # seconds
 
 
-def add_routes(router: APIRouter, service: Service) -> None:
+def add_routes(router: APIRouter, application: Application) -> None:
     @router.api_route("/health", methods=READ)
     async def health() -> Response:
-        return _healthy_unless(await service.health())
+        return _healthy_unless(await application.health())
 
     @router.api_route("/health/deep", methods=READ)
     async def deep_health() -> Response:
-        return _healthy_unless(await service.deep_health())
+        return _healthy_unless(await application.deep_health())
 
 
 def _healthy_unless(problems: list[str]) -> Response:

@@ -7,26 +7,26 @@ from fastapi import Request
 
 from cluster.api.arrivals import estimated_load, is_let_in, may_be_refused
 from cluster.api.keys.limits import caller_of
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.requests.body import Bodies
 from cluster.api.requests.call import Call, traced
 from cluster.api.requests.read import Body, Reader
 from cluster.api.requests.validate import timeout_of
-from cluster.api.service import Service
+from cluster.api.service import Application
 
 Read = Callable[[bytes], Coroutine[Any, Any, Call]]
 Made = TypeVar("Made")
 
 
 class Incoming:
-    """Asks the service whether there is room, before the body is read and after."""
+    """Asks the application whether there is room, before the body is read and after."""
 
-    def __init__(self, service: Service, model: Model, bodies: Bodies, *, strict_fields: bool) -> None:
+    def __init__(self, application: Application, models: Models, bodies: Bodies, *, strict_fields: bool) -> None:
         """`strict_fields`: see `Reader`."""
-        self._service = service
-        self._model = model
+        self._application = application
+        self._models = models
         self._bodies = bodies
-        self.reader = Reader(model, strict_fields=strict_fields)
+        self.reader = Reader(models, strict_fields=strict_fields)
 
     async def chat(self, request: Request) -> Call:
         """What it asks for; raises ApiError, InvalidRequest, Overloaded."""
@@ -44,14 +44,14 @@ class Incoming:
 
     async def question(self, request: Request, read: Callable[[bytes], Coroutine[Any, Any, Made]]) -> Made:
         """What `read` makes of the body of a request that generates nothing; raises as `read`."""
-        self._service.check_room(estimated_load(request.headers, self._model.max_model_len))
+        self._application.check_room(estimated_load(request.headers, self._models.max_model_len))
         return await self._bodies.read(request, read)
 
     async def read(self, request: Request, read: Read) -> Call:
         """What `read` makes of the body; raises ApiError, InvalidRequest, Overloaded."""
         is_new = may_be_refused(request.headers)
         if is_new and not is_let_in():
-            self._service.check_room(estimated_load(request.headers, self._model.max_model_len))
+            self._application.check_room(estimated_load(request.headers, self._models.max_model_len))
         timeout = timeout_of(request.headers)
         call = traced(await self._bodies.read(request, read), request.headers)
         if timeout is not None:
@@ -60,5 +60,7 @@ class Incoming:
         if caller is not None:
             call = call.sent_by(caller)
         if is_new:
-            self._service.check_room(call.load, call.timeout, call.requests[0].share, is_let_in=True)
+            service = self._models[call.served_by].service
+            is_let_in_there = len(self._models) == 1  # of several, another may have had the room
+            service.check_room(call.load, call.timeout, call.requests[0].share, is_let_in=is_let_in_there)
         return call

@@ -12,7 +12,7 @@ from cluster.api.requests.protocol import ChatRequest, CompletionRequest
 from cluster.api.responses import protocol
 from cluster.api.responses.pooled.protocol import EmbeddingList, Ranking, ScoreList
 from cluster.api.routes.batch.batches import BatchRequest
-from cluster.api.routes.models.adapters import LoadAdapterRequest, UnloadAdapterRequest
+from cluster.api.routes.naming.adapters import LoadAdapterRequest, UnloadAdapterRequest
 
 REQUESTS = (
     *(ChatRequest, CompletionRequest, EmbeddingRequest, RerankRequest, ScoreRequest, BatchRequest),

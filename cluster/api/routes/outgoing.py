@@ -6,14 +6,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cluster.api.connection.disconnect import unless_disconnected
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.requests.call import Call
 from cluster.api.responses.generation import Update, run
 from cluster.api.responses.resuming.resume import Events, Resumable
 from cluster.api.responses.resuming.streams import StreamStore
 from cluster.api.responses.stream import EventStream
 from cluster.api.routes.answer import json_response
-from cluster.api.service import Service
 
 Result = Callable[[Call, Model, AsyncGenerator[Update, None]], Coroutine[None, None, bytes]]
 
@@ -21,11 +20,10 @@ Result = Callable[[Call, Model, AsyncGenerator[Update, None]], Coroutine[None, N
 class Outgoing:
     """Written by a route's functions: `events` for a stream, `result` for a complete answer."""
 
-    def __init__(self, service: Service, model: Model, store: StreamStore | None) -> None:
+    def __init__(self, models: Models, store: StreamStore | None) -> None:
         """`store`: of streams that clients may resume."""
-        self._service = service
-        self._model = model
-        self._streams = Resumable(service, model, store)
+        self._models = models
+        self._streams = Resumable(models, store)
 
     async def answer(self, request: Request, call: Call, events: Events, result: Result) -> Response:
         """Raises ApiError, InvalidRequest, SquadronError."""
@@ -35,5 +33,6 @@ class Outgoing:
 
     async def whole(self, request: Request, call: Call, result: Result) -> Response:
         """As `answer`, of a call that cannot be streamed."""
-        answering = result(call, self._model, run(self._service, call))
+        model, service, _ = self._models[call.served_by]
+        answering = result(call, model, run(service, call))
         return json_response(await unless_disconnected(request.receive, answering), call.headers)

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ray
-from ray import serve
 
 from cluster.replica.deployment import EngineDeployment
+from cluster.serve_status import deployments_of
 from engine.records.recorder import Event
 
 POLL_SECONDS = 1.0
@@ -23,7 +23,7 @@ def told_events(app_name: str) -> Iterator[None]:
     """Within the context, each event of each engine replica of the application is printed to stderr
     within seconds.
     """
-    engines = serve.get_deployment_handle(EngineDeployment.__name__, app_name)
+    engines = deployments_of(app_name, EngineDeployment.__name__)
     has_ended = threading.Event()
     thread = threading.Thread(target=_tell, args=(engines, has_ended), name="console", daemon=True)
     thread.start()
@@ -34,13 +34,14 @@ def told_events(app_name: str) -> Iterator[None]:
         thread.join(2 * POLL_SECONDS)
 
 
-def _tell(engines: Any, has_ended: threading.Event) -> None:
-    news = News()
+def _tell(engines: Sequence[Any], has_ended: threading.Event) -> None:
+    news = [News() for _ in engines]
     while not has_ended.wait(POLL_SECONDS) and ray.is_initialized():
-        with contextlib.suppress(Exception):  # from Ray, of any kind, for a replica that is ending: asked again
-            answers = engines.broadcast("events").results(timeout_s=ANSWER_SECONDS, return_exceptions=True)
-            for line in news.of(answers):
-                print(line, file=sys.stderr, flush=True)
+        for those, known in zip(engines, news, strict=True):
+            with contextlib.suppress(Exception):  # from Ray, of any kind, for a replica that is ending: asked again
+                answers = those.broadcast("events").results(timeout_s=ANSWER_SECONDS, return_exceptions=True)
+                for line in known.of(answers):
+                    print(line, file=sys.stderr, flush=True)
 
 
 class News:

@@ -9,8 +9,8 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from cluster.api.adapters import Adapters
 from cluster.api.errors import ApiError, Unavailable
+from cluster.api.models.adapters import Adapters
 from cluster.api.requests.fields import as_brief_json
 from cluster.checkpoint.loadable import Loadable
 from cluster.gateway.adapters.store import AdapterStore

@@ -10,7 +10,7 @@ A request is a dict with the keys
 
     prompt        str, or a list of token ids; or else `messages`
     messages      as in the HTTP API, also `tools` and the other fields for the chat template
-    model         str; refused if it is not the served one
+    model         str; refused if no model is served by that name; default: the first one
     request_id    str, the id by which `abort` knows the request; generated if absent
     priority      int, at least 0; lower values are served first if the engine's scheduling_policy
                   is "priority"
@@ -53,8 +53,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from cluster.api.model import Model
-from cluster.gateway.gateway import Gateway
+from cluster.api.models.model import Models
 from cluster.gateway.handle.answer import answer, failed
 from cluster.gateway.handle.read import read, request_id_of
 from engine.admission.queue_limits import Load
@@ -62,12 +61,12 @@ from engine.errors import InvalidRequest, SquadronError
 from engine.outputs import Accumulator, RequestOutput
 
 
-async def generate(gateway: Gateway, model: Model, request: dict[str, Any]) -> dict[str, Any]:
+async def generate(models: Models, request: dict[str, Any]) -> dict[str, Any]:
     """The whole answer."""
     request_id = request_id_of(request)
     accumulator = Accumulator()
     try:
-        async with aclosing(_deltas(gateway, model, request, request_id)) as deltas:
+        async with aclosing(_deltas(models, request, request_id)) as deltas:
             async for delta in deltas:
                 accumulator.add(delta)
     except SquadronError as error:
@@ -76,19 +75,19 @@ async def generate(gateway: Gateway, model: Model, request: dict[str, Any]) -> d
     return answer(accumulator.last)
 
 
-async def chat(gateway: Gateway, model: Model, request: dict[str, Any]) -> dict[str, Any]:
+async def chat(models: Models, request: dict[str, Any]) -> dict[str, Any]:
     """As `generate`, of a request that has messages."""
     if isinstance(request, dict) and request.get("messages") is None:
         error = InvalidRequest("a chat request has messages", param="messages", code="missing_required_parameter")
         return failed(request_id_of(request), error)
-    return await generate(gateway, model, request)
+    return await generate(models, request)
 
 
-async def stream(gateway: Gateway, model: Model, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+async def stream(models: Models, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
     """Deltas, one as soon as there are new tokens."""
     request_id = request_id_of(request)
     try:
-        async with aclosing(_deltas(gateway, model, request, request_id, streams=True)) as deltas:
+        async with aclosing(_deltas(models, request, request_id, streams=True)) as deltas:
             is_first = True
             async for delta in deltas:
                 yield answer(delta if is_first else replace(delta, prompt_token_ids=[]))
@@ -98,9 +97,9 @@ async def stream(gateway: Gateway, model: Model, request: dict[str, Any]) -> Asy
 
 
 def _deltas(
-    gateway: Gateway, model: Model, asked: dict[str, Any], request_id: str, *, streams: bool = False
+    models: Models, asked: dict[str, Any], request_id: str, *, streams: bool = False
 ) -> AsyncGenerator[RequestOutput, None]:
     """Raises InvalidRequest, ApiError or Overloaded at once."""
-    request = read(asked, request_id, model, streams=streams)
-    gateway.check_room(Load(1, request.estimated_tokens), request.timeout)
-    return gateway.generate(request)
+    (_, service, _), request = read(asked, request_id, models, streams=streams)
+    service.check_room(Load(1, request.estimated_tokens), request.timeout)
+    return service.generate(request)

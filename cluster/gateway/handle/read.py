@@ -3,12 +3,12 @@
 import uuid
 from typing import Any
 
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models, ServedModel
 from cluster.api.requests.call import make_request, trace_context
 from cluster.api.requests.chat.conversation import conversation
 from cluster.api.requests.chat.forced import forced_calls
 from cluster.api.requests.protocol import HandleRequest
-from cluster.api.requests.sampling import check_model, given, max_prompt_tokens
+from cluster.api.requests.sampling import find_model, given, max_prompt_tokens
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
 from engine.errors import InvalidRequest
 from engine.request import Prompt, Request
@@ -21,13 +21,17 @@ def request_id_of(request: Any) -> str:
     return given if isinstance(given, str) else f"handle-{uuid.uuid4().hex}"
 
 
-def read(request: Any, request_id: str, model: Model, *, streams: bool) -> Request:
-    """`streams`: the caller's method does. Raises InvalidRequest, ApiError."""
+def read(request: Any, request_id: str, models: Models, *, streams: bool) -> tuple[ServedModel, Request]:
+    """The model that is to answer, and what it is asked. `streams`: the caller's method does.
+
+    Raises InvalidRequest, ApiError.
+    """
     if not isinstance(request, dict):
         raise InvalidRequest(f"a request is a dict, got {type(request).__name__}", code="invalid_type")
-    asked = validate(HandleRequest, {name: _as_json(value) for name, value in request.items()})
+    fields = {name: _as_json(value) for name, value in request.items()}
+    asked = validate(HandleRequest, fields)
     refuse_unknown(unknown_fields(asked))
-    check_model(asked.model, model)
+    model = find_model(fields, models)
     params: dict[str, Any] = given(asked, model) | forced_calls(asked, model)
     if asked.stream is not None and asked.stream != streams:
         name = "generate or chat" if streams else "stream"
@@ -39,7 +43,7 @@ def read(request: Any, request_id: str, model: Model, *, streams: bool) -> Reque
     kept = max_prompt_tokens(asked.truncate_prompt_tokens, sampling.max_tokens, model)
     prompt = _prompt(asked, model, reasons=sampling.structured_outputs is None)
     adapter, headers = model.adapter(asked.model), trace_context(asked.trace_headers)
-    return make_request(asked, request_id, prompt, sampling, adapter, kept, headers)
+    return models[model.name], make_request(asked, request_id, prompt, sampling, adapter, kept, headers)
 
 
 def _as_json(value: Any) -> Any:

@@ -20,15 +20,25 @@ Reports = Callable[[], list[EngineReport]]
 class Monitoring:
     """Lives in one event loop."""
 
-    def __init__(self, model_name: str, counters: Counters, reports: Reports, all_reports: Reports) -> None:
+    def __init__(
+        self,
+        model_name: str,
+        counters: Counters,
+        reports: Reports,
+        all_reports: Reports,
+        *,
+        counts_process: bool = True,
+    ) -> None:
         """`counters`: what the gateway counts itself. `reports`: of the engine replicas there are;
-        `all_reports`: also the last ones of those that are gone.
+        `all_reports`: also the last ones of those that are gone. `counts_process`: also what is of
+        the whole process; of several in one process, one does.
         """
         self._name = f"gateway {secrets.token_hex(8)}"
         self._model_name = model_name
         self._ledger = Ledger()
         self._counters = counters
         self._reports = reports
+        self._counts_process = counts_process
         self._all_reports = all_reports
 
     def exchange(self, other: Ledger) -> Ledger:
@@ -37,7 +47,8 @@ class Monitoring:
         for report in self._all_reports():
             self._ledger.note(report.replica, report.totals.made, totals_of(report))
         own: Figures = self._counters.figures()
-        own["squadron:gateway_cpu_seconds", ()] = time.process_time()
+        if self._counts_process:
+            own["squadron:gateway_cpu_seconds", ()] = time.process_time()
         now = time.time()
         self._ledger.note(self._name, now, own)
         self._ledger.tidy(now)

@@ -16,20 +16,29 @@ class Observers:
     and its part in the figures of the whole application (`monitoring`).
     """
 
-    def __init__(self, watcher: Watcher | None = None, max_model_len: int = UNBOUNDED) -> None:
-        """Without a `watcher` there are no spans and no log lines."""
+    def __init__(
+        self, watcher: Watcher | None = None, max_model_len: int = UNBOUNDED, *, counts_process: bool = True
+    ) -> None:
+        """Without a `watcher` there are no spans and no log lines. `counts_process`: see
+        `Monitoring`.
+        """
+        self._counts_process = counts_process
         self.watcher = watcher or Watcher()
         self.figures = RequestFigures(max_model_len)
 
     @classmethod
-    def configured(cls, model_name: str, max_model_len: int, telemetry: Telemetry, process: str) -> Self:
-        """`process`: see `make_tracer`."""
+    def configured(
+        cls, model_name: str, max_model_len: int, telemetry: Telemetry, process: str, *, counts_process: bool
+    ) -> Self:
+        """`process`: see `make_tracer`; `counts_process`: see `Monitoring`."""
         tracer = make_tracer(telemetry, process)
-        return cls(Watcher(model_name, tracer, logs_requests=telemetry.log_requests), max_model_len)
+        watcher = Watcher(model_name, tracer, logs_requests=telemetry.log_requests)
+        return cls(watcher, max_model_len, counts_process=counts_process)
 
     def monitoring(self, reports: Reports, all_reports: Reports) -> Monitoring:
         """`reports`: see `Monitoring`."""
-        return Monitoring(self.watcher.model_name, self.figures.counters, reports, all_reports)
+        counters, name = self.figures.counters, self.watcher.model_name
+        return Monitoring(name, counters, reports, all_reports, counts_process=self._counts_process)
 
     async def flush(self) -> None:
         """Send the waiting spans; takes FLUSH_SECONDS at most."""

@@ -20,7 +20,7 @@ import uvloop
 
 from cluster.api.app import build
 from cluster.api.edge.connection import Connection
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.gateway.gateway import Gateway
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.sockets import LOOPBACK, frame
@@ -60,7 +60,7 @@ async def serve_gateway(engine_port: int) -> None:
     _, writer = await asyncio.open_connection(LOOPBACK, engine_port)
     gateway = Gateway(ScriptedEngines(writer), max_attempts=1, patience=1000.0)  # type: ignore[arg-type]
     await gateway.start(LOOPBACK)
-    app = build(gateway, Model(name="demo", max_model_len=8192, vocab_size=1000))
+    app = build(gateway, Models.one(gateway, Model(name="demo", max_model_len=8192, vocab_size=1000)))
     config = uvicorn.Config(
         app,
         host=LOOPBACK,

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from cluster.api.app import build
 from cluster.api.dialects.responses_api.store import ResponseStore
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
 from cluster.api.responses.resuming.streams import StreamStore
@@ -226,7 +226,15 @@ def running(
     """
     service = ScriptedService()
     whole = Model(name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE, **model)
-    app = build(service, whole, HttpOptions(**options), streams=streams, kept=kept, bodies=bodies, counters=counters)
+    app = build(
+        service,
+        Models.one(service, whole),
+        HttpOptions(**options),
+        streams=streams,
+        kept=kept,
+        bodies=bodies,
+        counters=counters,
+    )
     with listening(app, http=http) as port:
         yield Running(service, port)
 

@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from cluster.api.app import build
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.gateway.gateway import Gateway
 from cluster.replica.refusals.lost import EngineLost
 from engine.outputs import RequestOutput
@@ -105,7 +105,7 @@ async def ask(client: openai.AsyncOpenAI, *, stream: bool = True, **options: Any
 
 @asynccontextmanager
 async def client_of(gateway: Gateway, model: dict[str, Any]) -> AsyncIterator[openai.AsyncOpenAI]:
-    app = build(gateway, Model(name="demo", **model))
+    app = build(gateway, Models.one(gateway, Model(name="demo", **model)))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))

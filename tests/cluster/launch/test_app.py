@@ -25,7 +25,7 @@ def test_builds_an_application_of_two_deployments() -> None:
         {"engine": {"model": "configs/demo", "tensor_parallel_size": 2, "pipeline_parallel_size": 2}, "num_gateways": 3}
     )
     gateway = application._bound_deployment
-    (engine, *_) = gateway.init_args
+    ((engine,), *_) = gateway.init_args
     assert (gateway.name, gateway.num_replicas) == ("GatewayDeployment", 3)
     assert (engine._bound_deployment.name, engine._bound_deployment.num_replicas) == ("EngineDeployment", 1)
 
@@ -33,7 +33,7 @@ def test_builds_an_application_of_two_deployments() -> None:
 def test_only_gateways_answer_in_the_event_loop_of_their_connections() -> None:
     """What an engine replica does as it starts would keep Serve's own calls waiting there."""
     gateway = build_app({"engine": {"model": "configs/demo"}})._bound_deployment
-    engine = gateway.init_args[0]._bound_deployment
+    engine = gateway.init_args[0][0]._bound_deployment
     assert gateway.ray_actor_options["runtime_env"] == ONE_LOOP
     assert not engine.ray_actor_options.get("runtime_env")
 
@@ -48,7 +48,7 @@ def test_gateways_and_engines_are_told_what_to_observe() -> None:
     url = "http://127.0.0.1:4318/v1/traces"
     given = {"otlp_traces_endpoint": url, "collect_detailed_traces": "all", "enable_log_requests": True}
     gateway = build_app({"engine": {"model": "configs/demo"}, "log_format": "json"} | given)._bound_deployment
-    engine = gateway.init_args[0]._bound_deployment
+    engine = gateway.init_args[0][0]._bound_deployment
     telemetry = Telemetry(url, collect_detailed_traces=True, log_requests=True)
     assert gateway.init_args[-1].telemetry == engine.init_args[2] == telemetry
     configs = [each._deployment_config.logging_config for each in (gateway, engine)]
@@ -58,3 +58,30 @@ def test_gateways_and_engines_are_told_what_to_observe() -> None:
 def test_refuses_an_endpoint_before_anything_starts() -> None:
     with pytest.raises(InvalidConfig, match="otlp_traces_endpoint is not a URL"):
         build_app({"engine": {"model": "configs/demo"}, "otlp_traces_endpoint": "localhost"})
+
+
+ONE, TWO = ({"engine": {"model": "configs/demo", "served_model_name": name}} for name in ("org/one", "two"))
+
+
+def test_each_model_has_engines_of_its_own() -> None:
+    app = build_app({"models": [ONE | {"num_engines": 2}, TWO], "aliases": {"both": {"org/one": 1, "two": 3}}})
+    engines, _, options = app._bound_deployment.init_args
+    deployments = [(engine._bound_deployment.name, engine._bound_deployment.num_replicas) for engine in engines]
+    assert deployments == [("EngineDeployment-org-one", 2), ("EngineDeployment-two", 1)]
+    assert [model.name for model in options.models] == ["org/one", "two"]
+    assert options.aliases["both"].shares == (("org/one", 1), ("two", 3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"models": [ONE, ONE]}, "two have the name 'org/one'"),
+        ({"models": [ONE, {"engine": ONE["engine"] | {"served_model_name": "org:one"}}]}, "differ in signs only"),
+        ({"models": [ONE], "num_engines": 2}, "num_engines is of the only model; with models it is a key of each"),
+        ({"models": [ONE | {"num_gateways": 2}]}, "num_gateways"),
+        ({"models": [ONE], "aliases": {"a": "two"}}, "'a' stands for 'two', and there are 'org/one'"),
+    ],
+)
+def test_refuses_models(arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InvalidConfig, match=sentence):
+        build_app(arguments)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.replica.answers import Answers
 from engine.config import EngineConfig
 from engine.frontend.async_engine import AsyncEngine

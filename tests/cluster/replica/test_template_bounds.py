@@ -10,7 +10,7 @@ import httpx
 import uvicorn
 
 from cluster.api.app import build
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.gateway.gateway import Gateway
 from cluster.owner import this_process
 from cluster.sockets import LOOPBACK
@@ -33,7 +33,7 @@ async def test_a_template_that_never_ends_is_an_error_and_a_stream_beside_it_goe
     await replica.__init__(EngineConfig.create(**CONFIG.model_dump() | {"tokenizer": str(tmp_path)}), this_process())
     gateway = Gateway(Replicas([replica]), max_attempts=1, patience=SECONDS)
     await gateway.start(LOOPBACK)
-    app = build(gateway, Model(name="demo", **await replica.model_info()))
+    app = build(gateway, Models.one(gateway, Model(name="demo", **await replica.model_info())))
     config = uvicorn.Config(app, host=LOOPBACK, port=0, lifespan="off", log_level="critical")
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())

@@ -22,7 +22,7 @@ from cluster.api.dialects.messages_api.answer import (
 from cluster.api.dialects.messages_api.blocks import Blocks
 from cluster.api.dialects.messages_api.to_chat import NAMES
 from cluster.api.dialects.one_choice import Events, OneChoice, Updates, deltas_of
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.stream import named_event
@@ -39,7 +39,7 @@ async def message_result(call: Call, model: Model, updates: Updates) -> bytes:
     stop = _stop(choice)
     answer = MessageAnswer(
         call.id,
-        call.model(model.name),
+        call.model,
         blocks.all(),
         usage,
         stop.stop_reason,
@@ -81,9 +81,7 @@ def _written(events: list[Event]) -> bytes:
 
 def _start(call: Call, model: Model, choice: OneChoice) -> MessageStart:
     usage, fingerprint = _of_message(_usage(choice, 0)), choice.tally.fingerprint
-    return MessageStart(
-        MessageAnswer(call.id, call.model(model.name), [], usage, None, None, system_fingerprint=fingerprint)
-    )
+    return MessageStart(MessageAnswer(call.id, call.model, [], usage, None, None, system_fingerprint=fingerprint))
 
 
 def _usage(choice: OneChoice, num_output_tokens: int) -> MessagesUsage:

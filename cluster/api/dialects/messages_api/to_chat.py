@@ -18,7 +18,7 @@ from cluster.api.dialects.messages_api.fields import (
     ToolUseInput,
 )
 from cluster.api.dialects.naming import Names, named
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.protocol import ChatRequest
 from cluster.api.requests.validate import validate
 from engine.errors import InvalidRequest

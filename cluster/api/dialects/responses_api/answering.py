@@ -10,7 +10,7 @@ from cluster.api.dialects.responses_api.output import Output
 from cluster.api.dialects.responses_api.to_chat import NAMES
 from cluster.api.dialects.responses_api.whole import Whole, status_of
 from cluster.api.errors import FORESEEN, as_api_error
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.stream import named_event

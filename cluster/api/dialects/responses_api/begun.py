@@ -4,7 +4,7 @@ from typing import Any
 
 from cluster.api.dialects.responses_api.answer import ResponseAnswer
 from cluster.api.dialects.responses_api.fields import FunctionChoice, FunctionTool, ResponsesRequest
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 
 
@@ -13,7 +13,7 @@ def begun(asked: ResponsesRequest, call: Call, model: Model, *, is_stored: bool)
     return ResponseAnswer(
         call.id,
         call.created,
-        call.model(model.name),
+        call.model,
         "in_progress",
         [],
         instructions=asked.instructions,

@@ -5,7 +5,7 @@ from cluster.api.dialects.responses_api.fields import ResponsesRequest
 from cluster.api.dialects.responses_api.store import Messages, Shelf
 from cluster.api.dialects.responses_api.to_chat import NAMES, as_messages, to_chat
 from cluster.api.dialects.responses_api.whole import Whole
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.chat.chat_call import chat_call
 from cluster.api.requests.read import Reader
@@ -17,27 +17,26 @@ class ResponseReading:
 
     whole: Whole  # what the answer says beside its output; there once the body has been read
 
-    def __init__(self, reader: Reader, model: Model, shelf: Shelf) -> None:
+    def __init__(self, reader: Reader, shelf: Shelf) -> None:
         self._reader = reader
-        self._model = model
         self._shelf = shelf
 
     async def read(self, body: bytes) -> Call:
         """What it asks for; raises ApiError, InvalidRequest."""
-        asked, unknown, digest = await self._reader.asked(body, ResponsesRequest)
+        asked, model, unknown, digest = await self._reader.asked(body, ResponsesRequest)
         if asked.store and not self._shelf.is_there:
             raise InvalidRequest("This server stores no responses", param="store", code="unsupported_value")
         is_stored = self._shelf.is_there and asked.store is not False
         if is_stored:
             self._shelf.wake()
         earlier = await self._shelf.conversation(asked.previous_response_id)
-        messages, call = await self._reader.work(body, lambda: self._call(asked, earlier))
-        self.whole = Whole(asked, messages, self._model, self._shelf if is_stored else None)
-        return call.of_body(unknown, digest if call.stream else b"")
+        messages, call = await self._reader.work(body, lambda: self._call(asked, earlier, model))
+        self.whole = Whole(asked, messages, model, self._shelf if is_stored else None)
+        return call.of_body(model.name, unknown, digest if call.stream else b"")
 
-    def _call(self, asked: ResponsesRequest, earlier: Messages) -> tuple[Messages, Call]:
+    def _call(self, asked: ResponsesRequest, earlier: Messages, model: Model) -> tuple[Messages, Call]:
         """The conversation without instructions, and the call."""
         messages = [*earlier, *as_messages(asked.input)]
         chat = to_chat(asked, messages)
         with named(NAMES):
-            return messages, chat_call(chat, self._model).named("resp")
+            return messages, chat_call(chat, model).named("resp")

@@ -11,7 +11,7 @@ from cluster.api.dialects.responses_api.fields import ResponsesRequest
 from cluster.api.dialects.responses_api.output import Output
 from cluster.api.dialects.responses_api.store import Messages, Shelf
 from cluster.api.dialects.responses_api.to_chat import messages_of
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 
 NOT_STORED = "not stored: the server could not"

@@ -1,7 +1,7 @@
 """From the body of POST /v1/chat/completions to a `Call`."""
 
 from cluster.api.answers.form import Form
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call, make_call
 from cluster.api.requests.chat.conversation import conversation, text_of
 from cluster.api.requests.chat.forced import forced_calls

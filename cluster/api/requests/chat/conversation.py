@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.protocol import AnyMessage, CallMessage, ConversationFields, Message, ToolMessage
 from engine.errors import InvalidRequest
 from engine.request import ChatPrompt

@@ -1,7 +1,7 @@
 """A choice of tools that forces the answer to be a call."""
 
 from cluster.api.answers.forced_calls import call_grammar
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.chat.tools import NamedTool
 from cluster.api.requests.form import wanted_form
 from cluster.api.requests.protocol import ChatRequest, HandleRequest

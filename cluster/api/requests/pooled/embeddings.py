@@ -3,7 +3,7 @@
 from typing import cast
 
 from cluster.api.answers.form import WantedEmbeddings
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.pooled.pooled_call import pooled_call
 from cluster.api.requests.pooled.protocol import EmbeddingRequest

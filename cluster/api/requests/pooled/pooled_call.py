@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Mapping
 
 from cluster.api.answers.form import Wanted
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.pooled.protocol import PooledRequest
 from cluster.api.requests.sampling import check_length, check_vocabulary

@@ -3,7 +3,7 @@ separate prompt.
 """
 
 from cluster.api.answers.form import WantedRanking, WantedScores
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.pooled.pooled_call import pooled_call
 from cluster.api.requests.pooled.protocol import Document, RerankRequest, ScoreRequest

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from cluster.api.answers.form import WantedEmbeddings, WantedRanking
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.responses.generation import Tally, Update
 from cluster.api.responses.pooled.protocol import (
@@ -34,7 +34,7 @@ async def embeddings_result(call: Call, model: Model, updates: AsyncGenerator[Up
     # A thousand vectors take a tenth of a second: others run in between.
     data = await asyncio.to_thread(_embeddings, pooled, model, call.wanted)
     return msgspec.json.encode(
-        EmbeddingList(call.id, call.created, call.model(model.name), raw(data), usage, call.warnings, tally.fingerprint)
+        EmbeddingList(call.id, call.created, call.model, raw(data), usage, call.warnings, tally.fingerprint)
     )
 
 
@@ -48,9 +48,7 @@ async def ranking_result(call: Call, model: Model, updates: AsyncGenerator[Updat
         RankedDocument(index, each, UNSET if wanted.documents is None else ReturnedDocument(wanted.documents[index]))
         for index, each in scores
     ]
-    return msgspec.json.encode(
-        Ranking(call.id, call.model(model.name), results, _usage(tally), call.warnings, tally.fingerprint)
-    )
+    return msgspec.json.encode(Ranking(call.id, call.model, results, _usage(tally), call.warnings, tally.fingerprint))
 
 
 async def scores_result(call: Call, model: Model, updates: AsyncGenerator[Update, None]) -> bytes:
@@ -58,7 +56,7 @@ async def scores_result(call: Call, model: Model, updates: AsyncGenerator[Update
     tally, pooled = await _collect(call, updates)
     data = [Score(index, score(each)) for index, each in enumerate(pooled)]
     return msgspec.json.encode(
-        ScoreList(call.id, call.created, call.model(model.name), data, _usage(tally), call.warnings, tally.fingerprint)
+        ScoreList(call.id, call.created, call.model, data, _usage(tally), call.warnings, tally.fingerprint)
     )
 
 

@@ -14,14 +14,13 @@ from contextlib import aclosing
 from starlette.requests import Request
 
 from cluster.api.connection.body_writer import offered
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.requests.call import Call
 from cluster.api.responses.generation import Update, run
 from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.resuming.numbered_stream import NumberedStream
 from cluster.api.responses.resuming.recorded import as_recorded, has_one_choice, is_record_of, new_record, num_known
 from cluster.api.responses.resuming.streams import StreamRecord, StreamStore, parse_event_id, unknown_stream
-from cluster.api.service import Service
 
 KEY_HEADERS = ("authorization", "x-api-key")  # either may hold the client's key
 
@@ -31,9 +30,8 @@ Events = Callable[[Call, Model, AsyncGenerator[Update, None], PlainEvents], Asyn
 class Resumable:
     """The streams of an application; without a store none can be resumed."""
 
-    def __init__(self, service: Service, model: Model, store: StreamStore | None) -> None:
-        self._service = service
-        self._model = model
+    def __init__(self, models: Models, store: StreamStore | None) -> None:
+        self._models = models
         self._store = store
 
     async def events(self, request: Request, call: Call, events: Events) -> AsyncGenerator[bytes, None]:
@@ -46,7 +44,8 @@ class Resumable:
                 why = "it has several choices or prompts" if self._store else "this server runs without stream_resume"
                 raise unknown_stream(last_event_id, why)
             plain = PlainEvents(offered(request.scope))
-            return events(call, self._model, run(self._service, call, plain), plain)
+            model, service, _ = self._models[call.served_by]
+            return events(call, model, run(service, call, plain), plain)
         key = "\n".join(request.headers.get(name, "") for name in KEY_HEADERS)
         if last_event_id is None:
             record = new_record(call, key)
@@ -63,9 +62,10 @@ class Resumable:
     ) -> AsyncGenerator[bytes, None]:
         """The events after number `last`, with their ids."""
         assert self._store is not None
-        stream = NumberedStream(self._service, self._store, call, record, num_known(call, record, last))
+        model, service, _ = self._models[call.served_by]
+        stream = NumberedStream(service, self._store, call, record, num_known(call, record, last))
         try:
-            async with aclosing(events(call, self._model, stream.updates(), PlainEvents(None))) as parts:
+            async with aclosing(events(call, model, stream.updates(), PlainEvents(None))) as parts:
                 async for part in parts:
                     told = b"".join(event for number, event in stream.number(part) if number > last)
                     if told:

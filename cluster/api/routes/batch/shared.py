@@ -7,10 +7,10 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
-from cluster.api.adapters import ADAPTER_PATHS
 from cluster.api.batches import Batch, FileObject, Owner, Page
 from cluster.api.errors import ApiError
 from cluster.api.keys.limits import caller_of
+from cluster.api.models.adapters import ADAPTER_PATHS
 from cluster.api.routes.answer import json_response
 
 EVERYBODY = Owner("everybody", None)

@@ -5,15 +5,14 @@ from starlette.responses import Response
 
 from cluster.api.dialects.messages_api.answering import message_events, message_result
 from cluster.api.dialects.messages_api.read import MessagesReader
-from cluster.api.model import Model
+from cluster.api.models.model import Models
 from cluster.api.routes.answer import json_response
 from cluster.api.routes.incoming import Incoming
 from cluster.api.routes.outgoing import Outgoing
-from cluster.api.service import Service
 
 
-def add_routes(router: APIRouter, service: Service, model: Model, incoming: Incoming, outgoing: Outgoing) -> None:
-    reader = MessagesReader(incoming.reader, model)
+def add_routes(router: APIRouter, models: Models, incoming: Incoming, outgoing: Outgoing) -> None:
+    reader = MessagesReader(incoming.reader, models)
 
     @router.post("/v1/messages")
     async def messages(request: Request) -> Response:
@@ -23,6 +22,6 @@ def add_routes(router: APIRouter, service: Service, model: Model, incoming: Inco
     @router.post("/v1/messages/count_tokens")
     async def count_tokens(request: Request) -> Response:
         async def read(body: bytes) -> Response:
-            return json_response(await reader.count(body, service))
+            return json_response(await reader.count(body))
 
         return await incoming.question(request, read)

@@ -8,15 +8,12 @@ from cluster.api.dialects.responses_api.read import ResponseReading
 from cluster.api.dialects.responses_api.store import ResponseStore, Shelf
 from cluster.api.errors import ApiError
 from cluster.api.keys.limits import caller_of
-from cluster.api.model import Model
 from cluster.api.routes.answer import READ, json_response
 from cluster.api.routes.incoming import Incoming
 from cluster.api.routes.outgoing import Outgoing
 
 
-def add_routes(
-    router: APIRouter, model: Model, incoming: Incoming, outgoing: Outgoing, store: ResponseStore | None
-) -> None:
+def add_routes(router: APIRouter, incoming: Incoming, outgoing: Outgoing, store: ResponseStore | None) -> None:
     """Without a store nothing is stored."""
 
     def shelf(request: Request) -> Shelf:
@@ -24,7 +21,7 @@ def add_routes(
 
     @router.post("/v1/responses")
     async def create(request: Request) -> Response:
-        reading = ResponseReading(incoming.reader, model, shelf(request))
+        reading = ResponseReading(incoming.reader, shelf(request))
         call = await incoming.read(request, reading.read)
         answering = ResponseAnswering(reading.whole)
         return await outgoing.answer(request, call, answering.events, answering.result)

@@ -5,20 +5,19 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from cluster.api.dialects.tokens import DetokenizeRequest, TokenizeRequest, checked_ids, prompt_of
-from cluster.api.model import Model
+from cluster.api.models.model import Models
 from cluster.api.responses.protocol import Detokenized, Tokenized
 from cluster.api.routes.answer import json_response
 from cluster.api.routes.incoming import Incoming
-from cluster.api.service import Service
 
 
-def add_routes(router: APIRouter, service: Service, model: Model, incoming: Incoming) -> None:
+def add_routes(router: APIRouter, models: Models, incoming: Incoming) -> None:
     @router.post("/tokenize")
     async def tokenize(request: Request) -> Response:
         async def read(body: bytes) -> Response:
-            asked, _, _ = await incoming.reader.asked(body, TokenizeRequest)
+            asked, model, *_ = await incoming.reader.asked(body, TokenizeRequest)
             prompt = await incoming.reader.work(body, lambda: prompt_of(asked, model))
-            tokens = await service.tokenize(prompt, with_texts=bool(asked.return_token_strs))
+            tokens = await models[model.name].service.tokenize(prompt, with_texts=bool(asked.return_token_strs))
             answer = Tokenized(len(tokens.ids), model.max_model_len, tokens.ids, tokens.texts)
             return json_response(msgspec.json.encode(answer))
 
@@ -27,8 +26,8 @@ def add_routes(router: APIRouter, service: Service, model: Model, incoming: Inco
     @router.post("/detokenize")
     async def detokenize(request: Request) -> Response:
         async def read(body: bytes) -> Response:
-            asked, _, _ = await incoming.reader.asked(body, DetokenizeRequest)
-            text = await service.detokenize(checked_ids(asked, model))
+            asked, model, *_ = await incoming.reader.asked(body, DetokenizeRequest)
+            text = await models[model.name].service.detokenize(checked_ids(asked, model))
             return json_response(msgspec.json.encode(Detokenized(text)))
 
         return await incoming.question(request, read)

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from cluster.api.app import build
 from cluster.api.edge.middleware import Edge
 from cluster.api.keys.key_ring import KeyRing
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.version import VERSION
 from tests.cluster.api.scripted import MODEL, Running, ScriptedService, running
 
@@ -35,7 +35,8 @@ PLACES = {"model_id": "unknown", "request_id": "unknown", "response_id": "unknow
 
 def every_route() -> list[tuple[str, str]]:
     """All methods and paths of the application, open ones included."""
-    app = build(ScriptedService(), Model(name="m", max_model_len=8, vocab_size=8))
+    service = ScriptedService()
+    app = build(service, Models.one(service, Model(name="m", max_model_len=8, vocab_size=8)))
     routes = [route for route in app.routes if isinstance(route, Route)]
     return sorted(
         (method, re.sub(r"{(\w+)(:path)?}", lambda place: PLACES[place[1]], route.path))

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cluster.api.app import build
 from cluster.api.front.gateway_connection import GatewayConnection
 from cluster.api.keys.key_ring import KeyRing
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.options import HttpOptions
 from cluster.headers.full_queue import ROOM, WAIT, room_headers
 from cluster.metrics.counters import Counters
@@ -43,7 +43,7 @@ class Server:
         self.service.is_full = True
         self.counters = Counters({})
         model = Model(name=MODEL, max_model_len=64, vocab_size=1000)
-        app = build(self.service, model, options, counters=self.counters)
+        app = build(self.service, Models.one(self.service, model), options, counters=self.counters)
         self.app = Asked(app)
         self.connection = type("Connection", (GatewayConnection,), {"refusals": app.state.early})
 

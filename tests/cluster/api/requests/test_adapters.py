@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from cluster.api.adapters import Adapters
 from cluster.api.errors import ApiError
-from cluster.api.model import Model
+from cluster.api.models.adapters import Adapters
+from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 from cluster.api.requests.chat.chat_call import chat_call
 from cluster.api.requests.completions import completion_call

@@ -12,7 +12,7 @@ import pytest
 from starlette.types import ASGIApp, Message
 
 from cluster.api.app import build
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.requests.body import Bodies
 from cluster.api.requests.read import SMALL_BODY
 from tests.cluster.api.requests.test_read import Defaults
@@ -81,7 +81,8 @@ def test_large_bodies_take_so_much_memory_and_no_more() -> None:
 async def test_a_large_body_whose_client_has_gone_is_not_read() -> None:
     defaults = Defaults()
     model = Model(name=MODEL, max_model_len=64, vocab_size=1000, default_sampling=defaults)
-    app = build(ScriptedService(), model, bodies=Bodies(max_held_bytes=2 * len(LARGE)))
+    service = ScriptedService()
+    app = build(service, Models.one(service, model), bodies=Bodies(max_held_bytes=2 * len(LARGE)))
     stays = asyncio.create_task(post(app, goes=False))
     assert await asyncio.to_thread(defaults.asked.wait, 60)
     assert [await post(app, goes=True) for _ in range(3)] == [400, 400, 400]  # each has left its room to the next one

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cluster.api.errors import ApiError
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.requests.read import SMALL_BODY, Reader
 from cluster.api.responses.generation import STARTED_AT_ONCE, run
 from cluster.api.service import Shortcut
@@ -52,7 +52,11 @@ def defaults() -> Defaults:
 @pytest.fixture
 def reader(defaults: Defaults) -> Reader:
     model = Model(name="m", max_model_len=64, vocab_size=1000, default_sampling=defaults)
-    return Reader(model, strict_fields=False)
+    return _reader(model)
+
+
+def _reader(model: Model) -> Reader:
+    return Reader(Models.one(ScriptedService(), model), strict_fields=False)
 
 
 def body(text: str) -> bytes:
@@ -125,7 +129,9 @@ async def test_the_prompts_of_a_request_are_not_started_in_one_go() -> None:
                     yield output
 
     model = Model(name="m", max_model_len=64, vocab_size=1000)
-    call = await Reader(model, strict_fields=False).completion(b'{"prompt": [' + b'"x", ' * 199 + b'"x"]}')
+    call = await Reader(Models.one(ScriptedService(), model), strict_fields=False).completion(
+        b'{"prompt": [' + b'"x", ' * 199 + b'"x"]}'
+    )
     beside = asyncio.create_task(neighbour())
     finished = {update.prompt_index async for update in run(Begun(), call) if update.output.finished}
     beside.cancel()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.chat.chat_call import chat_call
 from cluster.api.requests.completions import completion_call
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest, GenerationRequest

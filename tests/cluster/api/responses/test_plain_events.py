@@ -14,7 +14,7 @@ import pytest
 
 from cluster.api.app import build
 from cluster.api.edge.connection import Connection
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.service import Shortcut
 from engine.outputs import RequestOutput
 from engine.request import Request
@@ -84,7 +84,7 @@ def test_the_bytes_are_those_of_the_long_way(
 def test_a_model_named_like_the_text_to_be_replaced_takes_the_long_way() -> None:
     service = ScriptedService()
     service.scripts["x"] = Script(TEXTS)
-    app = build(service, Model(name="\0text\0", max_model_len=64, vocab_size=1000))
+    app = build(service, Models.one(service, Model(name="\0text\0", max_model_len=64, vocab_size=1000)))
     with listening(app, http=Connection) as port:
         answer = rest(ask(port, ROUTES[1]))
     assert answer.count(b"data: {") == len([text for text in TEXTS if text])
@@ -128,7 +128,7 @@ class Noted(Connection):
 
 def test_a_client_that_reads_slowly_gets_everything_from_a_bounded_buffer() -> None:
     service = Torrent()
-    app = build(service, Model(name="m", max_model_len=64, vocab_size=1000))
+    app = build(service, Models.one(service, Model(name="m", max_model_len=64, vocab_size=1000)))
     with listening(app, http=Noted) as port:
         connection = ask(port, ROUTES[1])
         assert service.has_filled.wait(TIMEOUT)

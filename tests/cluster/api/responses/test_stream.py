@@ -13,7 +13,7 @@ from starlette.types import Message
 from cluster.api.app import build
 from cluster.api.edge.connection import Connection
 from cluster.api.errors import ApiError, Unavailable
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from engine.errors import (
     EngineDead,
     InputProcessingError,
@@ -178,7 +178,7 @@ async def test_cancelling_the_application_aborts_the_request(stream: bool) -> No
     """The way Ray Serve tells of a client that has gone."""
     service = ScriptedService()
     script = service.scripts["wait"] = Script(["a"], waits=True)
-    app = build(service, Model(name=MODEL, max_model_len=8, vocab_size=8))
+    app = build(service, Models.one(service, Model(name=MODEL, max_model_len=8, vocab_size=8)))
     sent: asyncio.Queue[Message] = asyncio.Queue()
     incoming: asyncio.Queue[Message] = asyncio.Queue()
     incoming.put_nowait({"type": "http.request", "body": json.dumps(body("wait", stream=stream)).encode()})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from cluster.api.app import build
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.requests.pooled.protocol import EmbeddingRequest, RerankRequest, ScoreRequest
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest
 from cluster.api.requests.validate import validate
@@ -29,7 +29,8 @@ def document(session_http: httpx.Client) -> dict[str, Any]:
 
 
 def test_every_route_is_described(document: dict[str, Any]) -> None:
-    app = build(ScriptedService(), Model(name=MODEL, max_model_len=8, vocab_size=8))
+    service = ScriptedService()
+    app = build(service, Models.one(service, Model(name=MODEL, max_model_len=8, vocab_size=8)))
     routes = {(route.path.replace(":path", ""), *route.methods) for route in app.routes if isinstance(route, APIRoute)}
     described = {(path, method.upper()) for path, item in document["paths"].items() for method in item}
     routes = {(path, *sorted(set(methods) - {"HEAD"})) for path, *methods in routes}  # as GET, without a body

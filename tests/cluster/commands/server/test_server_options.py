@@ -6,7 +6,7 @@ import pytest
 
 from cluster.cli import _parser, main
 from cluster.commands.server.server_options import configure
-from cluster.launch.app_config import AppConfig
+from cluster.launch.config.app_config import AppConfig
 from cluster.telemetry.tracing import Telemetry
 from tests.cluster.commands.failing import fails
 

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from cluster.api.adapters import Adapters
 from cluster.api.app import build
 from cluster.api.keys.key_ring import KeyRing
-from cluster.api.model import Model
+from cluster.api.models.adapters import Adapters
+from cluster.api.models.model import Model, Models
 from cluster.api.options import HttpOptions
 from cluster.checkpoint.loadable import Loadable
 from cluster.gateway.adapters.loading import AdapterLoading
@@ -53,7 +53,9 @@ class Gateways:
             adapters = Adapters([given])
             loading = AdapterLoading(adapters, loadable, store, self.probe, self.tell)
             model = Model(name="demo", max_model_len=64, vocab_size=1000, adapters=adapters)
-            port = stack.enter_context(listening(build(self.service, model, options, loader=loading)))
+            port = stack.enter_context(
+                listening(build(self.service, Models.one(self.service, model, loading), options))
+            )
             self.loadings.append(loading)
             self.clients.append(stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}")))
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.requests.protocol import HandleRequest
 from cluster.gateway.handle import handle
 from tests.cluster.api.requests.test_protocol import COMMON, OF_CHAT, OF_COMPLETIONS
@@ -36,16 +36,16 @@ def service() -> ScriptedService:
 
 
 async def test_a_streams_first_answer_alone_has_the_prompts_ids(service: ScriptedService) -> None:
-    answers = [answer async for answer in handle.stream(service, WHOLE, {"prompt": "x"})]
+    answers = [answer async for answer in handle.stream(Models.one(service, WHOLE), {"prompt": "x"})]
     assert [answer["prompt_token_ids"] for answer in answers] == [PROMPT_IDS, [], []]
-    assert (await handle.generate(service, WHOLE, {"prompt": "x"}))["prompt_token_ids"] == PROMPT_IDS
+    assert (await handle.generate(Models.one(service, WHOLE), {"prompt": "x"}))["prompt_token_ids"] == PROMPT_IDS
 
 
 async def test_an_answer_says_what_its_tokens_depend_on(service: ScriptedService) -> None:
-    answers = [await handle.generate(service, WHOLE, {"prompt": "x"})]
-    answers += [answer async for answer in handle.stream(service, WHOLE, {"prompt": "x"})]
+    answers = [await handle.generate(Models.one(service, WHOLE), {"prompt": "x"})]
+    answers += [answer async for answer in handle.stream(Models.one(service, WHOLE), {"prompt": "x"})]
     assert {answer["system_fingerprint"] for answer in answers} == {FINGERPRINT}
-    assert (await handle.generate(service, WHOLE, {"prompt": "x", "n": 0}))["system_fingerprint"] is None
+    assert (await handle.generate(Models.one(service, WHOLE), {"prompt": "x", "n": 0}))["system_fingerprint"] is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ async def test_what_http_refuses_the_handle_refuses(
     service: ScriptedService, http: httpx.Client, fields: dict[str, Any]
 ) -> None:
     by_http = http.post("/v1/chat/completions", json={"model": MODEL, **fields}).json()
-    answer = await handle.chat(service, WHOLE, fields)
+    answer = await handle.chat(Models.one(service, WHOLE), fields)
     assert answer["error"] == by_http["error"]
     assert answer["finished"] and service.generated == []
 
@@ -107,7 +107,7 @@ async def test_limits_are_those_of_http(
 ) -> None:
     route = "/v1/chat/completions" if "messages" in fields else "/v1/completions"
     by_http = http.post(route, json={"model": MODEL, **fields}).json()["error"]
-    error = (await handle.generate(service, WHOLE, fields))["error"]
+    error = (await handle.generate(Models.one(service, WHOLE), fields))["error"]
     assert (error["code"], error["param"]) == (code, by_http["param"])
     assert error == by_http or "prompt" in by_http["param"]
     assert service.generated == []
@@ -134,11 +134,11 @@ async def test_limits_are_those_of_http(
     ],
 )
 async def test_refused(service: ScriptedService, request_: Any, param: str | None, code: str) -> None:
-    answer = await handle.generate(service, WHOLE, request_)
+    answer = await handle.generate(Models.one(service, WHOLE), request_)
     assert (answer["error"]["param"], answer["error"]["code"]) == (param, code)
     assert service.generated == []
 
 
 async def test_a_typo_is_told_with_what_was_meant(service: ScriptedService) -> None:
-    error = (await handle.generate(service, WHOLE, {"prompt": "x", "max_token": 5}))["error"]
+    error = (await handle.generate(Models.one(service, WHOLE), {"prompt": "x", "max_token": 5}))["error"]
     assert error["message"] == "unknown field 'max_token'; did you mean 'max_tokens'?"

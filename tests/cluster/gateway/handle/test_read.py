@@ -5,16 +5,22 @@ from typing import Any
 
 import pytest
 
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.requests.chat.chat_call import chat_call
 from cluster.api.requests.protocol import ChatRequest
 from cluster.api.requests.validate import validate
-from cluster.gateway.handle.read import read, request_id_of
+from cluster.gateway.handle.read import read as read_for_model
+from cluster.gateway.handle.read import request_id_of
 from engine.errors import InvalidRequest
-from engine.request import ChatPrompt
+from engine.request import ChatPrompt, Request
 from engine.sampling_params import SamplingParams
+from tests.cluster.api.scripted import ScriptedService
 
 MODEL = Model(name="m", max_model_len=64, vocab_size=1000)
+
+
+def read(request: Any, request_id: str, model: Model, *, streams: bool) -> Request:
+    return read_for_model(request, request_id, Models.one(ScriptedService(), model), streams=streams)[1]
 
 
 def test_a_request_has_an_id_whatever_is_wrong_with_it() -> None:

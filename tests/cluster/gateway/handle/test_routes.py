@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from cluster.api.app import build
-from cluster.api.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.gateway.handle import routes
 from tests.cluster.api.requests.test_protocol import ACCEPTED, CASES, CHAT, COMPLETIONS, good
 from tests.cluster.api.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, Script, ScriptedService, running
@@ -29,7 +29,7 @@ def service() -> ScriptedService:
 
 @pytest.fixture(scope="module")
 def app(service: ScriptedService) -> FastAPI:
-    return build(service, Model(name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE))
+    return build(service, Models.one(service, Model(name=MODEL, max_model_len=MAX_MODEL_LEN, vocab_size=VOCAB_SIZE)))
 
 
 def by_http(http: httpx.Client, path: str, body: Any) -> list[Any]:

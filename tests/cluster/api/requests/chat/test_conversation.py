@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cluster.api.model import Model
+from cluster.api.models.model import Model
 from cluster.api.requests.chat.conversation import conversation
 from cluster.api.requests.protocol import ChatRequest
 from engine.errors import InvalidRequest

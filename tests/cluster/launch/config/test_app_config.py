@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.api.keys.key_ring import KeyRing
-from cluster.launch.app_config import read_app_config
+from cluster.launch.config.app_config import read_app_config
 from cluster.launch.packages import ROOT
 from engine.errors import InvalidConfig
 
@@ -24,7 +24,7 @@ def test_keys_and_their_ranges_are_checked(arguments: dict[str, object], sentenc
 
 
 def test_a_relative_model_is_one_of_the_repository() -> None:
-    assert read_app_config({"engine": ENGINE}).engine_config().model == str(ROOT / "configs" / "demo")
+    assert read_app_config({"engine": ENGINE}).all_models()[0].engine_config().model == str(ROOT / "configs" / "demo")
 
 
 @pytest.mark.parametrize(

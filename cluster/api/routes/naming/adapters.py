@@ -7,10 +7,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import PlainTextResponse, Response
 
+from cluster.api.models.model import Models
 from cluster.api.requests.body import Bodies
 from cluster.api.requests.parse import parse_object
 from cluster.api.requests.validate import refuse_unknown, unknown_fields, validate
-from cluster.api.service import AdapterLoader
+from cluster.api.routes.naming.loaders import loader_for, unload
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$")
 Name = Annotated[str, Field(pattern=NAME.pattern)]
@@ -24,6 +25,7 @@ class LoadAdapterRequest(BaseModel):
     lora_name: Name
     lora_path: Annotated[str, Field(min_length=1, max_length=4096)]
     load_inplace: bool = False  # whether it may take the place of one of that name
+    model: Annotated[str, Field(min_length=1)] | None = None  # whose it is; needed if several models take adapters
 
 
 class UnloadAdapterRequest(BaseModel):
@@ -38,17 +40,18 @@ class UnloadAdapterRequest(BaseModel):
 Asked = TypeVar("Asked", bound=BaseModel)
 
 
-def add_routes(router: APIRouter, loader: AdapterLoader, bodies: Bodies) -> None:
+def add_routes(router: APIRouter, models: Models, bodies: Bodies) -> None:
     @router.post("/v1/load_lora_adapter")
     async def load_adapter(request: Request) -> Response:
         asked = await _read(bodies, request, LoadAdapterRequest)
+        loader = loader_for(asked.model, asked.lora_name, models)
         await loader.load(asked.lora_name, asked.lora_path, in_place=asked.load_inplace)
         return PlainTextResponse(f"Success: LoRA adapter '{asked.lora_name}' added successfully.")
 
     @router.post("/v1/unload_lora_adapter")
     async def unload_adapter(request: Request) -> Response:
         asked = await _read(bodies, request, UnloadAdapterRequest)
-        await loader.unload(asked.lora_name)
+        await unload(asked.lora_name, models)
         return PlainTextResponse(f"Success: LoRA adapter '{asked.lora_name}' removed successfully.")
 
 

@@ -7,13 +7,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cluster.api.edge.hosts import ANY, check_open
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.options import HttpOptions, check_hosts_and_origins
-from cluster.checkpoint.loadable import read_lora
-from cluster.gateway.options import GatewayOptions
-from cluster.launch.packages import ROOT, check_files_path
+from cluster.gateway.options import GatewayOptions, ModelOptions
+from cluster.launch.config.model_config import ModelConfig, Target, checked_aliases, deployment_names
+from cluster.launch.packages import check_files_path
 from cluster.logs import LogFormat
 from cluster.telemetry.tracing import Telemetry, check_endpoint
-from engine.config import EngineConfig, explain
+from engine.config import explain
 from engine.errors import InvalidConfig
+
+_OF_ONE_MODEL = frozenset(ModelConfig.model_fields)
 
 
 class AppConfig(BaseModel):
@@ -21,8 +23,12 @@ class AppConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    engine: dict[str, Any]  # of an EngineConfig; a relative `model` is looked for in the repository's folder
+    engine: dict[str, Any] | None = None  # of the only model, as in a `ModelConfig`; and so the next three
     num_engines: int = Field(1, ge=1)
+    lora_modules: tuple[str, ...] = ()
+    lora_roots: tuple[str, ...] = ()
+    models: tuple[ModelConfig, ...] = ()  # instead of these; the first is for requests that name none
+    aliases: dict[str, Target] = Field(default_factory=dict)  # other names of models; {MODEL: weight, ...} divides
     num_gateways: int = Field(1, ge=1)
     max_attempts: int = Field(3, ge=1)  # consecutive losses of engine replicas before a request fails
     patience: float = Field(300, gt=0)  # seconds that a request waits for a replica: enough for a new one to start
@@ -41,27 +47,32 @@ class AppConfig(BaseModel):
     open_metrics: bool = False  # whether any client may read /metrics; otherwise as /debug
     insecure_no_key: bool = False  # whether it may listen beyond loopback without keys
     files_path: str | None = None  # folder, here or in an object store, of files and batches; None: there are none
-    lora_modules: tuple[str, ...] = ()  # NAME=FOLDER of adapters that requests may name as their model
-    lora_roots: tuple[str, ...] = ()  # folders below which adapters may be loaded while the server runs
     api_key_file: str | None = None  # more of them, with limits; read again whenever it changes
 
     @property
     def telemetry(self) -> Telemetry:
         return Telemetry(self.otlp_traces_endpoint, self.collect_detailed_traces is not None, self.enable_log_requests)
 
-    def engine_config(self) -> EngineConfig:
-        """Raises InvalidConfig."""
-        engine = dict(self.engine)
-        if isinstance(engine.get("model"), str):
-            path = ROOT / engine["model"]
-            engine["model"] = str(path) if path.parent.exists() else engine["model"]
-        return EngineConfig.create(**engine)
+    def all_models(self) -> tuple[ModelConfig, ...]:
+        """One at least. Raises InvalidConfig."""
+        if self.models and (own := _OF_ONE_MODEL & self.model_fields_set):
+            raise InvalidConfig(f"{sorted(own)[0]} is of the only model; with models it is a key of each of them")
+        if self.models:
+            return self.models
+        if self.engine is None:
+            raise InvalidConfig("engine is required, or else models")
+        values = {name: getattr(self, name) for name in _OF_ONE_MODEL}
+        return (ModelConfig(**values),)
 
-    def gateway_options(self, engine: EngineConfig) -> GatewayOptions:
-        """Raises InvalidConfig; see `check` and `read_lora`."""
+    def deployment_names(self, kind: str, models: tuple[ModelOptions, ...]) -> list[str]:
+        """See `deployment_names`."""
+        return deployment_names(kind, [model.name for model in models])
+
+    def gateway_options(self, models: tuple[ModelOptions, ...]) -> GatewayOptions:
+        """Raises InvalidConfig; see `check` and `checked_aliases`."""
         return GatewayOptions(
-            model_name=engine.model_name,
-            lora=read_lora(self.lora_modules, self.lora_roots, engine),
+            models=models,
+            aliases=checked_aliases(self.aliases, models),
             max_attempts=self.max_attempts,
             patience=self.patience,
             max_queue_seconds=self.max_queue_seconds,
@@ -97,6 +108,8 @@ class AppConfig(BaseModel):
 def read_app_config(args: dict[str, Any]) -> AppConfig:
     """Raises InvalidConfig."""
     try:
-        return AppConfig(**args)
+        config = AppConfig(**args)
     except ValidationError as error:
         raise InvalidConfig(explain(error, list(AppConfig.model_fields))) from None
+    config.all_models()
+    return config

@@ -1,0 +1,98 @@
+"""The models of an application: what the HTTP layer needs to know of each, and which one a request
+names.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from cluster.api.answers.form import ToolFormat
+from cluster.api.models.adapters import Adapters
+from cluster.api.models.aliases import Alias
+from cluster.api.service import AdapterLoader, Service
+from engine.pooling import Embedding, Pooling
+from engine.request import Adapter
+from engine.text.text_limit import TextLimit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    name: str
+    max_model_len: int  # tokens, prompt and output together
+    vocab_size: int  # width of the logits
+    default_sampling: Mapping[str, Any] = field(default_factory=dict)  # for fields that a request omits
+    special_ids: frozenset[int] = frozenset()  # tokens that a text does not show by default
+    tool_format: ToolFormat | None = None  # in which it writes calls; None: its chat template takes no tools
+    reasoning_ids: tuple[int, int] | None = None  # the tokens at both ends of its reasoning
+    hidden_size: int = 0  # numbers of an embedding
+    embedding: Embedding = field(default_factory=Embedding)  # how it makes them
+    judging: Pooling | None = None  # what says how well a document fits; None: it cannot tell
+    text_limit: TextLimit | None = None  # of a prompt; None: only the engine can tell what fits
+    adapters: Adapters = field(default_factory=Adapters)  # that requests name in its place
+
+    def adapter(self, name: str | None) -> Adapter | None:
+        """Of that name; None if it is the model itself, or no model here."""
+        return self.adapters.find(name)
+
+
+class ServedModel(NamedTuple):
+    model: Model
+    service: Service  # answers its requests
+    loader: AdapterLoader | None = None  # changes its adapters; None: nobody may
+
+
+class Models:
+    """At least one; the first answers requests that name none."""
+
+    def __init__(self, served: Sequence[ServedModel], aliases: Mapping[str, Alias] | None = None) -> None:
+        """`aliases`: other names, each of one of the models or of several by weight."""
+        self._served = {each.model.name: each for each in served}
+        self._first = served[0].model
+        self.aliases = dict(aliases or {})
+
+    @classmethod
+    def one(cls, service: Service, model: Model, loader: AdapterLoader | None = None) -> Self:
+        return cls([ServedModel(model, service, loader)])
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._served.values())
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def __getitem__(self, name: str) -> ServedModel:
+        """By its own name."""
+        return self._served[name]
+
+    def find(self, fields: Mapping[str, Any]) -> Model | None:
+        """The model for a request with these fields, which need not be valid; None if there is none
+        of the name that it gives.
+        """
+        name = fields.get("model")
+        return self.named(name, fields) if isinstance(name, str) and name else self._first
+
+    def named(self, name: str, fields: Mapping[str, Any]) -> Model | None:
+        """As `find`, by a name that may be an adapter's or an alias."""
+        if name in self._served:
+            return self._served[name].model
+        for served in self:
+            if served.model.adapter(name) is not None:
+                return served.model
+        return self._served[self.aliases[name].choose(fields)].model if name in self.aliases else None
+
+    def names(self) -> Iterator[str]:
+        """That requests may give."""
+        for served in self:
+            yield served.model.name
+            yield from (adapter.name for adapter in served.model.adapters)
+        yield from self.aliases
+
+    @property
+    def can_load(self) -> bool:
+        """Whether adapters of a model may be loaded."""
+        return any(served.loader is not None for served in self)
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest context."""
+        return max(served.model.max_model_len for served in self)

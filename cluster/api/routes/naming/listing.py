@@ -1,0 +1,43 @@
+"""GET /v1/models and /v1/models/MODEL."""
+
+import time
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from cluster.api.models.model import Model, Models
+from cluster.api.requests.sampling import find_model
+from cluster.api.responses.protocol import ModelCard, ModelList
+from cluster.api.routes.answer import READ, json_response
+
+
+def add_routes(router: APIRouter, models: Models) -> None:
+    now = int(time.time())
+
+    def cards() -> dict[str, ModelCard]:
+        found = {}
+        for model, _, _ in models:
+            name, max_len = model.name, model.max_model_len
+            found[name] = ModelCard(name, now, name, max_len)
+            found |= {
+                each.name: ModelCard(each.name, now, each.folder, max_len, parent=name) for each in model.adapters
+            }
+        for name, alias in models.aliases.items():
+            found[name] = _alias_card(name, now, [models[model].model for model, _ in alias.shares])
+        return found
+
+    @router.api_route("/v1/models", methods=READ)
+    async def all_models() -> Response:
+        return json_response(msgspec.json.encode(ModelList(list(cards().values()))))
+
+    @router.api_route("/v1/models/{model_id:path}", methods=READ)
+    async def one_model(request: Request) -> Response:
+        model_id = request.path_params["model_id"]
+        find_model({"model": model_id}, models)
+        return json_response(msgspec.json.encode(cards()[model_id]))
+
+
+def _alias_card(name: str, now: int, models: list[Model]) -> ModelCard:
+    """With the context that every model has which may answer."""
+    return ModelCard(name, now, ", ".join(model.name for model in models), min(model.max_model_len for model in models))

@@ -1,0 +1,1 @@
+"""The models of an application, in one gateway replica and beside the others."""

@@ -1,0 +1,72 @@
+"""One of several gateway replicas of an application, with all models. To answer a question, it also
+asks the others; their deployment has a method `..._here` for each question.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from cluster.gateway.engines.questions import ask_all, ask_those_that_answer
+from cluster.gateway.models.all_models import AllModels
+from cluster.metrics.ledger import Ledger
+from cluster.metrics.ray_export import export_figures
+from cluster.metrics.text import MergedFamilies
+from cluster.replica.serve_process import actor_name
+from cluster.serve_status import running_replicas
+
+
+class PeerGateways(AllModels):
+    """The models are in the same order in every replica."""
+
+    def start(self) -> None:
+        """Once the gateways have started."""
+        self._gateways[0].spawn(export_figures(self.families))
+
+    async def abort_anywhere(self, request_id: str) -> None:
+        """End the request on whichever gateway it is."""
+        await _all_replicas().broadcast("abort_here", request_id).results_async()
+
+    async def why(self, request_id: str) -> dict[str, Any] | None:
+        told = await self.why_here(request_id)
+        if told is not None:
+            return told
+        answers = await ask_all(_all_replicas(), "why_here", request_id)
+        return next((answer for answer in answers if answer is not None), None)
+
+    async def why_here(self, request_id: str) -> dict[str, Any] | None:
+        """What this replica knows."""
+        return await super().why(request_id)
+
+    async def metrics(self) -> bytes:
+        await self._ask_for_figures()
+        return await super().metrics()
+
+    async def families(self) -> MergedFamilies:
+        """What `metrics` tells."""
+        await self._ask_for_figures()
+        return self.figures()
+
+    def exchange(self, others: Sequence[Ledger]) -> list[Ledger]:
+        """Takes another replica's figures, by model, and returns this one's."""
+        return [gateway.monitoring.exchange(ledger) for gateway, ledger in zip(self._gateways, others, strict=True)]
+
+    async def _ask_for_figures(self) -> None:
+        replicas = _all_replicas()
+        if running_replicas(replicas) != {actor_name()}:  # the only one has no other to ask
+            own = self.exchange([Ledger() for _ in self._gateways])
+            for ledgers in await ask_those_that_answer(replicas, "exchange_here", own):
+                self.exchange(ledgers)
+
+
+async def look_for_adapters() -> None:
+    """Have every gateway learn what was loaded and unloaded on this one."""
+    await ask_those_that_answer(_all_replicas(), "look_for_adapters_here")
+
+
+@functools.cache
+def _all_replicas() -> DeploymentHandle[Any]:
+    me = serve.get_replica_context()
+    return serve.get_deployment_handle(me.deployment, me.app_name)

@@ -1,0 +1,64 @@
+"""A model of the application, as one gateway serves it."""
+
+from typing import Any, NamedTuple
+
+from ray.serve.handle import DeploymentHandle
+
+from cluster.api.models.adapters import Adapters
+from cluster.api.models.model import Model, ServedModel
+from cluster.gateway.adapters.loading import AdapterLoading
+from cluster.gateway.adapters.store import RayAdapterStore
+from cluster.gateway.engines.serve_engines import ServeEngines
+from cluster.gateway.gateway import Gateway
+from cluster.gateway.models.peers import look_for_adapters
+from cluster.gateway.monitoring.observers import Observers
+from cluster.gateway.options import GatewayOptions, ModelOptions
+from cluster.owner import Owner
+
+
+class Served(NamedTuple):
+    model: Model
+    gateway: Gateway
+    observers: Observers
+    loading: AdapterLoading | None  # of adapters, if any may be
+
+    @classmethod
+    async def make(
+        cls,
+        engines: DeploymentHandle[Any],
+        owner: Owner,
+        own: ModelOptions,
+        options: GatewayOptions,
+        process: str,
+    ) -> "Served":
+        """Once there is an engine. `own`: of this model; `process`: see `Observers.configured`."""
+        replicas = ServeEngines(engines)
+        adapters = Adapters(own.lora.given)
+        model = Model(name=own.name, adapters=adapters, **await replicas.model_info())
+        observers = Observers.configured(
+            own.name, model.max_model_len, options.telemetry, process, counts_process=own is options.models[0]
+        )
+        gateway = Gateway(
+            replicas,
+            max_attempts=options.max_attempts,
+            patience=options.patience,
+            max_queue_seconds=options.max_queue_seconds,
+            observers=observers,
+        )
+        loading = None
+        if own.lora.loadable is not None:
+            store = RayAdapterStore(engines.app_name, owner, model.name)
+            loading = AdapterLoading(adapters, own.lora.loadable, store, gateway.try_adapter, look_for_adapters)
+        return cls(model, gateway, observers, loading)
+
+    @property
+    def to_requests(self) -> ServedModel:
+        """The same, as the API sees it."""
+        return ServedModel(self.model, self.gateway, self.loading)
+
+    async def start(self, host: str) -> None:
+        """Take requests from then on; engines send to `host`."""
+        await self.gateway.start(host)
+        if self.loading is not None:
+            await self.loading.look()
+            self.gateway.spawn(self.loading.keep_looking())

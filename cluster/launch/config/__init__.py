@@ -1,0 +1,1 @@
+"""What files in configs/serve say."""
