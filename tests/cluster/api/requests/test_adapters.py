@@ -6,20 +6,22 @@ import pytest
 
 from cluster.api.errors import ApiError
 from cluster.api.models.adapters import Adapters
-from cluster.api.models.model import Model
+from cluster.api.models.model import Model, Models
 from cluster.api.requests.call import Call
 from cluster.api.requests.chat.chat_call import chat_call
 from cluster.api.requests.completions import completion_call
 from cluster.api.requests.pooled.embeddings import embedding_call
 from cluster.api.requests.pooled.protocol import EmbeddingRequest
 from cluster.api.requests.protocol import ChatRequest, CompletionRequest
-from cluster.api.requests.sampling import check_model
+from cluster.api.requests.sampling import find_model
 from cluster.api.requests.validate import validate
 from cluster.gateway.handle import read
 from engine.request import Adapter
+from tests.cluster.api.scripted import ScriptedService
 
 ADAPTER = Adapter("harbour", "/adapters/harbour", "0" * 64, 8)
 MODEL = Model(name="demo", max_model_len=64, vocab_size=1000, hidden_size=8, adapters=Adapters([ADAPTER]))
+MODELS = Models.one(ScriptedService(), MODEL)
 MESSAGES = [{"role": "user", "content": "Hello?"}]
 
 
@@ -36,11 +38,12 @@ def calls(model: str | None) -> list[Call]:
 def test_every_route_and_the_handle_take_it(name: str | None, adapter: Adapter | None) -> None:
     for call in calls(name):
         assert [request.adapter for request in call.requests] == [adapter] * len(call.requests)
-        assert call.model(MODEL.name) == (name or "demo")
+        assert call.of_body(MODEL.name, (), b"").model == (name or "demo")
     given = {"prompt": "a"} | ({} if name is None else {"model": name})
-    assert read.read(given, "r", MODEL, streams=False).adapter == adapter
+    _, request = read.read(given, "r", MODELS, streams=False)
+    assert request.adapter == adapter
 
 
 def test_unknown_names_are_told_which_there_are() -> None:
     with pytest.raises(ApiError, match='There is no model "river" here; there are "demo", "harbour"'):
-        check_model("river", MODEL)
+        find_model({"model": "river"}, MODELS)
