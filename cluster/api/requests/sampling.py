@@ -26,11 +26,16 @@ def find_model(fields: dict[str, Any], models: Models) -> Model:
     """
     model = models.find(fields)
     if model is None:
-        first, *others = map(as_brief_json, models.names())
-        there = f"there are {', '.join([first, *others])}" if others else f"{first} is"
-        message = f"There is no model {as_brief_json(fields['model'])} here; {there}"
-        raise ApiError(404, message, code="model_not_found", param="model")
+        raise unknown_model(fields["model"], models)
     return model
+
+
+def unknown_model(name: str, models: Models) -> ApiError:
+    """For a name that no model has."""
+    first, *others = map(as_brief_json, models.names())
+    there = f"there are {', '.join([first, *others])}" if others else f"{first} is"
+    message = f"There is no model {as_brief_json(name)} here; {there}"
+    return ApiError(404, message, code="model_not_found", param="model")
 
 
 def sampling_params(request: GenerationRequest, model: Model, **own: Any) -> SamplingParams:

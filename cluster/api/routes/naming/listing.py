@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from cluster.api.models.model import Model, Models
-from cluster.api.requests.sampling import find_model
+from cluster.api.requests.sampling import unknown_model
 from cluster.api.responses.protocol import ModelCard, ModelList
 from cluster.api.routes.answer import READ, json_response
 
@@ -34,8 +34,10 @@ def add_routes(router: APIRouter, models: Models) -> None:
     @router.api_route("/v1/models/{model_id:path}", methods=READ)
     async def one_model(request: Request) -> Response:
         model_id = request.path_params["model_id"]
-        find_model({"model": model_id}, models)
-        return json_response(msgspec.json.encode(cards()[model_id]))
+        card = cards().get(model_id)
+        if card is None:
+            raise unknown_model(model_id, models)
+        return json_response(msgspec.json.encode(card))
 
 
 def _alias_card(name: str, now: int, models: list[Model]) -> ModelCard:
