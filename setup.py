@@ -63,7 +63,10 @@ def level_of(extension: Extension) -> str:
 
 
 setup(
-    package_data={"ops.cpu": ["src/*"]},  # a wheel that meets another processor compiles again
+    package_data={
+        "ops.cpu": ["src/*"],  # a wheel that meets another processor compiles again
+        "cluster.page": ["static/*", "static/*/*"],
+    },
     ext_modules=[Extension(f"ops.cpu.{level}", [], optional=True) for level in build.compilable_levels()],
     cmdclass={"build_ext": BuildKernels, "build_py": BuildPackages},
 )

@@ -8,9 +8,9 @@ from types import FrameType
 
 from cluster import bench, chaos
 from cluster.commands import demo, generate, plan, run_batch, serve, trace
-from cluster.commands.checkpoints import checkpoint as checkpoint_command
-from cluster.commands.checkpoints import make_checkpoint
+from cluster.commands.checkpoints import checkpoint, make_checkpoint
 from cluster.commands.command_line import CommandParser
+from cluster.commands.operating import collect_env, doctor, status
 from cluster.version import VERSION
 from engine.errors import ClusterLost, SquadronError, in_a_line
 
@@ -53,6 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     run_batch.add_options(commands.add_parser("run-batch", help="answer a file of requests, line by line, and exit"))
     demo.add_options(commands.add_parser("demo", help="serve the demo model at TP=2 × PP=2 and ask it a question"))
     plan.add_options(commands.add_parser("plan", help="print what a configuration needs, or why it is impossible"))
+    doctor.add_options(commands.add_parser("doctor", help="check a cluster, and whether a model fits; with remedies"))
+    status.add_options(commands.add_parser("status", help="print what a server serves, or what a Ray cluster runs"))
+    collect_env.add_options(commands.add_parser("collect-env", help="print what a problem's report should say"))
     trace.add_options(
         commands.add_parser("trace", help="write a running server's last steps, or print where a request's time went")
     )
@@ -60,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     chaos.add_options(
         commands.add_parser("chaos", help="check that faults on a staging cluster lose, repeat or change no stream")
     )
-    checkpoint_command.add_options(
+    checkpoint.add_options(
         commands.add_parser("checkpoint", help="verify a checkpoint's files, or write the manifest for it")
     )
     make_checkpoint.add_options(commands.add_parser("make-checkpoint", help="write a checkpoint with random weights"))

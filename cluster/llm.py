@@ -4,17 +4,26 @@ Ray.
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from cluster.offline.engine import OfflineEngine
+from cluster.offline.given import (
+    GivenAdapters,
+    GivenWeights,
+    LoRARequest,
+    OfflineAdapters,
+    OfflineWeights,
+    one_each,
+)
 from cluster.offline.pooled_outputs import EmbeddingRequestOutput, Run, ScoringRequestOutput, embed, judge
 from cluster.progress import progress
 from engine.checkpoint.model_folder import resolve_model
 from engine.config import EngineConfig
-from engine.errors import InvalidRequest
 from engine.outputs import Accumulator, RequestOutput
 from engine.request import ChatPrompt, Prompt, Request
 from engine.sampling_params import SamplingParams
+
+__all__ = ["LLM", "LoRARequest"]
 
 Conversation = list[dict[str, Any]]
 
@@ -31,6 +40,8 @@ class LLM:
         unlimited = {"max_num_queued_reqs": 0, "max_num_queued_tokens": 0}
         config = EngineConfig.create(**{"model": resolve_model(model), **unlimited, **arguments})
         self._engine = OfflineEngine(config)
+        self._adapters = OfflineAdapters(self._engine.engine.config)
+        self._weights = OfflineWeights(self._engine.engine)
         self._num_requests = 0
 
     def __enter__(self) -> Self:
@@ -51,15 +62,16 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
+        lora_request: GivenAdapters = None,
     ) -> list[RequestOutput]:
         """The whole answer to each prompt (a text, or token ids), in the order of the prompts.
 
         `sampling_params` are for all of them, or one for each; those of
-        `get_default_sampling_params` if there are none. Raises InvalidRequest for the first
-        prompt that is invalid.
+        `get_default_sampling_params` if there are none. `lora_request`: an adapter likewise. Raises
+        InvalidRequest for the first prompt that is invalid.
         """
         every: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
-        return self._run(every, self._given(sampling_params), use_tqdm)
+        return self._run(every, self._given(sampling_params), use_tqdm, lora_request)
 
     def get_default_sampling_params(self) -> SamplingParams:
         """What a request without any gets: the model's, by its generation_config.json."""
@@ -73,13 +85,15 @@ class LLM:
         *,
         use_tqdm: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        lora_request: GivenAdapters = None,
     ) -> list[RequestOutput]:
         """The assistant's next message to each conversation, a list of {"role": ..., "content":
-        ...}, as text; `tools`, as the OpenAI API has them, can be called in all of them.
+        ...}, as text; `tools`, as the OpenAI API has them, can be called in all of them. See
+        `generate`.
         """
         conversations: Any = [messages] if messages and isinstance(messages[0], dict) else messages
         prompts = [ChatPrompt(conversation, tools=tools) for conversation in conversations]
-        return self._run(prompts, self._given(sampling_params), use_tqdm)
+        return self._run(prompts, self._given(sampling_params), use_tqdm, lora_request)
 
     def _given(
         self, sampling_params: SamplingParams | Sequence[SamplingParams] | None
@@ -113,6 +127,40 @@ class LLM:
         documents = [text_2] if isinstance(text_2, str) else text_2
         return judge(self._engine.engine, text_1, documents, instruction, self._pooler(use_tqdm))
 
+    @property
+    def weights_version(self) -> str | None:
+        """Of what the answers are computed with; None: the model's own."""
+        return self._weights.version
+
+    def update_weights(self, weights: GivenWeights, version: str | None = None) -> str:
+        """Compute with these weights from now on: those of a checkpoint's folder, or whole tensors
+        by the model's names, of which a copy is kept. Every rank has them when this returns; the
+        version's name, which is its number if `version` is None. Cached prefixes are forgotten.
+
+        Raises InvalidConfig naming what is wrong: then nothing has changed.
+        """
+        return self._weights.update(weights, version)
+
+    def pause(self, mode: Literal["abort", "wait", "keep"] = "abort") -> None:
+        """Begin no request until `resume`: `generate` called in another thread waits. `mode`: what
+        becomes of those that run: they are ended with what they have ("abort"), end first ("wait"),
+        or go on at `resume` ("keep").
+        """
+        self._engine.engine.controls.pause(mode).result()
+
+    def resume(self) -> None:
+        self._engine.engine.controls.resume().result()
+
+    def sleep(self, level: int = 1, mode: Literal["abort", "wait", "keep"] = "abort") -> None:
+        """Free the cache, and on level 2 the weights, until `wake_up`. `mode`: as of `pause`."""
+        self._engine.engine.controls.sleep(level, mode).result()
+
+    def wake_up(self, tags: Sequence[str] | None = None) -> None:
+        """Of "weights" and "kv_cache"; None: of both. Weights that were freed are read again, as
+        they were, unless `update_weights` has given others meanwhile.
+        """
+        self._engine.engine.controls.wake_up(tags).result()
+
     def _pooler(self, use_tqdm: bool) -> Run:
         return lambda prompts, pooling, special: self._run(
             prompts, None, use_tqdm, pooling=pooling, add_special_tokens=special
@@ -123,16 +171,19 @@ class LLM:
         prompts: Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         use_tqdm: bool,
+        lora_request: GivenAdapters = None,
         **options: Any,
     ) -> list[RequestOutput]:
         """`options`: fields of `Request`."""
-        params = _one_each(sampling_params, len(prompts))
+        params = one_each(sampling_params, len(prompts))
+        adapters = self._adapters.one_each(lora_request, len(prompts))
         numbers: dict[str, int] = {}
         try:
             for number, prompt in enumerate(prompts):
                 request_id = f"llm-{self._num_requests}"
                 self._num_requests += 1
-                self._engine.add_request(Request(request_id, prompt, params[number], **options))
+                request = Request(request_id, prompt, params[number], adapter=adapters[number], **options)
+                self._engine.add_request(request)
                 numbers[request_id] = number
             return self._collect(numbers, use_tqdm)
         except BaseException:
@@ -157,16 +208,8 @@ class LLM:
                 elapsed = bar.format_dict["elapsed"]
                 if elapsed:
                     bar.set_postfix_str(f"{num_tokens / elapsed:.0f} tokens/s", refresh=False)
-        return [accumulator.last for accumulator in accumulators if accumulator.last is not None]
-
-
-def _one_each(
-    sampling_params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
-) -> Sequence[SamplingParams]:
-    if sampling_params is None or isinstance(sampling_params, SamplingParams):
-        return [sampling_params or SamplingParams()] * num_prompts
-    if len(sampling_params) != num_prompts:
-        raise InvalidRequest(
-            f"{len(sampling_params)} sampling_params for {num_prompts} prompts", param="sampling_params"
-        )
-    return sampling_params
+        outputs = [accumulator.last for accumulator in accumulators if accumulator.last is not None]
+        for output in outputs:
+            output.fingerprint = self._engine.engine.observer.fingerprint
+            output.weights_version = self.weights_version
+        return outputs

@@ -1,6 +1,7 @@
 """The state of a deployment's replicas, as Serve reports it."""
 
 import asyncio
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Literal
@@ -41,7 +42,7 @@ class ServeStatus:
 
     async def awaits_replicas(self) -> bool:
         """Whether the first one that runs, or any, is still to come; False for a deployment that is
-        being deleted.
+        being deleted, or of which none is wanted.
         """
         try:
             status = await self._application()
@@ -51,6 +52,8 @@ class ServeStatus:
         if status is None or deployment is None or status.status == ApplicationStatus.DELETING:
             return False
         states = deployment.replica_states
+        if deployment.status == DeploymentStatus.DOWNSCALING:
+            return bool(states.get(ReplicaState.STARTING, 0))
         return not states.get(ReplicaState.RUNNING, 0) or bool(states.get(ReplicaState.STARTING, 0))
 
     async def _status(self) -> DeploymentStatusOverview | None:
@@ -66,6 +69,11 @@ class ServeStatus:
         asking = asyncio.get_running_loop().run_in_executor(self._asking, serve.status)
         status = await asyncio.wait_for(asking, STATUS_SECONDS)
         return status.applications.get(self._replicas.app_name)
+
+
+def end_this_process() -> None:
+    """At once, as a failed one: Serve replaces it."""
+    os._exit(1)
 
 
 def running_replicas(replicas: DeploymentHandle[Any]) -> set[str] | None:

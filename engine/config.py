@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from engine.errors import InvalidConfig
 from engine.sizes import Size
 
+DRAFT_MODEL_TOKENS = 4  # that it guesses at once, at most, unless it is told
 DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together, so that every sharding holds as many tokens
 
+_OF_DRAFT = ("model", "source", "revision", "quantization")  # keys of `SpeculativeConfig`
 HUB_SCHEME = "hf://"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
@@ -23,10 +25,52 @@ class SpeculativeConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    method: Literal["ngram"] = "ngram"  # what followed where the newest tokens occurred before
-    num_speculative_tokens: int = Field(8, ge=1, le=31)  # guessed at once, at most
+    method: Literal["ngram", "draft_model"] = "ngram"  # what followed where the newest tokens occurred; or `model`
+    model: str | None = None  # a smaller one with the same tokenizer: a folder or a name, as that of the engine
+    source: str | None = None  # as that of the engine
+    revision: str | None = None  # likewise
+    quantization: Literal["int8", "int4", "fp8"] | None = None  # of the draft model's matrices
+    num_speculative_tokens: int = Field(8, ge=1, le=31)  # guessed at once, at most; 4 by a draft model
     prompt_lookup_max: int = Field(8, ge=1, le=32)  # newest tokens that are looked up
     prompt_lookup_min: int = Field(2, ge=1, le=32)  # fewer in common are a coincidence
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_method(cls, values: Any) -> Any:
+        """What a model's presence says of the method, and the method of the defaults."""
+        if isinstance(values, dict) and values.get("model") is not None:
+            values = {"method": "draft_model"} | values
+            values = {"num_speculative_tokens": DRAFT_MODEL_TOKENS} | values
+        return values
+
+    def check(self) -> None:
+        """Raises InvalidConfig for keys that contradict each other."""
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise InvalidConfig(
+                f"speculative_config.prompt_lookup_min={self.prompt_lookup_min} is above "
+                f"prompt_lookup_max={self.prompt_lookup_max}"
+            )
+        if self.method == "draft_model" and self.model is None:
+            raise InvalidConfig("speculative_config.method=draft_model needs speculative_config.model")
+        others = _OF_DRAFT if self.method == "ngram" else ("prompt_lookup_max", "prompt_lookup_min")
+        for name in others:
+            if (value := getattr(self, name)) != type(self).model_fields[name].default:
+                raise InvalidConfig(f"speculative_config.{name}={value} is of no use with method={self.method}")
+
+
+class KVEventsConfig(BaseModel):
+    """What routers are told of an engine's cache; names are vLLM's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enable_kv_cache_events: bool = False
+    publisher: Literal["zmq", "null"] = "zmq"
+    endpoint: str = "tcp://127.0.0.1:5557"  # of the first engine of a machine; the next ones take the next ports
+    replay_endpoint: str | None = None  # where missed messages can be asked again
+    buffer_steps: int = Field(10_000, ge=1)  # messages that are kept for that
+    hwm: int = Field(100_000, ge=1)  # messages that wait for a slow subscriber, before it loses some
+    max_queue_size: int = Field(100_000, ge=1)  # messages that wait to be sent, before some are dropped
+    topic: str = ""
 
 
 class EngineConfig(BaseModel):
@@ -60,6 +104,8 @@ class EngineConfig(BaseModel):
     pipeline_parallel_size: int = Field(1, ge=1)
     num_threads: int | None = Field(None, ge=1)  # of each rank on CPU; None: the node's cores divided among its ranks
     distributed_executor_backend: Literal["auto", "local", "ray"] = "auto"  # auto: local for one rank, else ray
+    accelerator_type: str | None = None  # kind of GPU, by Ray's name, as H100; None: any
+    node_labels: dict[str, str] = Field(default_factory=dict)  # labels of Ray's that nodes must have; empty: any node
     max_model_len: Size | None = Field(None, ge=1)  # None: the model's; the cache must hold a sequence of that length
     block_size: Literal[16] = 16  # tokens; the kernels are written for it
     gpu_memory_utilization: float = Field(0.92, gt=0, le=1)
@@ -68,6 +114,9 @@ class EngineConfig(BaseModel):
     )  # per rank; None: profiled on GPU, `default_cpu_blocks` on CPU
     num_gpu_blocks_override: int | None = Field(None, ge=2)
     swap_space: float = Field(0.25, ge=0)  # GiB of host memory per rank
+    kv_offloading_size: float | None = Field(None, gt=0)  # GiB of host memory of all ranks; None: swap_space of each
+    kv_offloading_path: str | None = None  # a folder, here or of an object store, of blocks that outlive the engine
+    kv_offloading_path_size: float = Field(10.0, gt=0)  # GiB that the folder may take
     enable_prefix_caching: bool = True
     max_num_batched_tokens: Size = Field(2048, ge=1)
     max_num_seqs: int = Field(256, ge=1)
@@ -81,6 +130,7 @@ class EngineConfig(BaseModel):
     max_restarts: int = Field(3, ge=0)  # consecutive failed restarts of workers before the engine gives up
     num_spare_workers: int = Field(1, ge=0)  # idle processes per node, 0.2 GB each, ready to replace a lost CPU worker
     speculative_config: SpeculativeConfig | None = None  # None: each step computes one token of a sequence
+    kv_events_config: KVEventsConfig | None = None  # None: nobody is told
     elastic: bool = False  # continue with fewer tensor-parallel ranks if a lost node is not replaced
     log_stats: bool = True
 
@@ -92,19 +142,31 @@ class EngineConfig(BaseModel):
         try:
             config = cls(**arguments)
             config = config.model_copy(update={"model": local_path(config.model)})
+            if config.draft is not None:
+                config = config.with_draft(config.draft.model_copy(update={"model": local_path(config.draft.model)}))
         except ValidationError as error:
             nested = [f"speculative_config.{name}" for name in SpeculativeConfig.model_fields]
+            nested += [f"kv_events_config.{name}" for name in KVEventsConfig.model_fields]
             raise InvalidConfig(explain(error, [*cls.model_fields, *nested, *also_known])) from None
         if config.max_num_batched_tokens < config.max_num_seqs:
             raise InvalidConfig(
                 f"max_num_batched_tokens={config.max_num_batched_tokens} is below max_num_seqs={config.max_num_seqs}: "
                 "a step could not give each running sequence a token"
             )
-        speculation = config.speculative_config
-        if speculation is not None and speculation.prompt_lookup_min > speculation.prompt_lookup_max:
+        if config.speculative_config is not None:
+            config.speculative_config.check()
+        if config.accelerator_type is not None and config.device == "cpu":
             raise InvalidConfig(
-                f"speculative_config.prompt_lookup_min={speculation.prompt_lookup_min} is above "
-                f"prompt_lookup_max={speculation.prompt_lookup_max}"
+                f"accelerator_type={config.accelerator_type} is a kind of GPU, and device=cpu uses none"
+            )
+        if config.kv_offloading_path is not None and not config.enable_prefix_caching:
+            raise InvalidConfig(
+                f"kv_offloading_path={config.kv_offloading_path} needs enable_prefix_caching, which finds what is there"
+            )
+        if config.kv_offloading_path is not None and config.draft is not None:
+            raise InvalidConfig(
+                f"kv_offloading_path={config.kv_offloading_path} cannot be used with a draft model "
+                f"({config.draft.model}), whose blocks are not stored"
             )
         if config.max_cpu_loras is not None and config.max_cpu_loras < config.max_loras:
             raise InvalidConfig(
@@ -112,6 +174,24 @@ class EngineConfig(BaseModel):
                 "be kept for it"
             )
         return config
+
+    @property
+    def draft(self) -> Self | None:
+        """That of the draft model, as if one rank served it alone; None if there is none."""
+        own = self.speculative_config
+        if own is None or own.model is None:
+            return None
+        return self.model_copy(
+            update={name: getattr(own, name) for name in _OF_DRAFT}
+            | {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "served_model_name": None}
+            | {"tokenizer": None, "enable_lora": False, "speculative_config": None}
+        )
+
+    def with_draft(self, draft: Self) -> Self:
+        """The same with another `draft`."""
+        assert self.speculative_config is not None
+        names = self.speculative_config.model_copy(update={name: getattr(draft, name) for name in _OF_DRAFT})
+        return self.model_copy(update={"speculative_config": names})
 
     @property
     def min_stage_tokens(self) -> int:
@@ -122,8 +202,22 @@ class EngineConfig(BaseModel):
 
     @property
     def num_kept_adapters(self) -> int:
-        """That a rank keeps at most."""
+        """That a rank keeps at most, in the host's memory."""
         return (self.max_cpu_loras or self.max_loras) if self.enable_lora else 0
+
+    @property
+    def num_device_adapters(self) -> int:
+        """That a rank has at most in its device's memory: those of a step, where that is not the
+        host's.
+        """
+        return min(self.max_loras, self.num_kept_adapters) if self.device == "cuda" else self.num_kept_adapters
+
+    @property
+    def host_cache_bytes(self) -> int:
+        """Of a rank's blocks in the host's memory."""
+        if self.kv_offloading_size is None:
+            return int(self.swap_space * (1 << 30))
+        return int(self.kv_offloading_size * (1 << 30)) // self.world_size
 
     @property
     def world_size(self) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from engine.errors import WorkerLost
 from engine.outputs import SamplerOutput
@@ -20,6 +20,27 @@ class Capacity:
     # What results depend on, by name; the same for every rank, and after every restart: see
     # `engine.checkpoint.fingerprint`.
     arithmetic: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A version of the model's weights, as a value: any process can read them from it, again and
+    again, so that a worker which takes a lost one's place has the same.
+
+    Either a checkpoint's folder, which every node has, or whole tensors by the model's names.
+
+    A value of `tensors` is what `torch.as_tensor` takes, on the CPU; fetching one may raise
+    InvalidConfig.
+    """
+
+    version: str  # the caller's name for it
+    digest: str  # of the numbers; part of the fingerprint
+    folder: str | None = None
+    sample: str = ""  # the folder's `weights_digest`: one that has changed since is refused
+    tensors: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"version {self.version!r}"
 
 
 def smallest(num_blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -41,6 +62,12 @@ class Executor(Protocol):
     # know yet.
     runs_ahead: bool
 
+    @property
+    def worker_pids(self) -> Sequence[int]:
+        """The process ids of ranks that have processes of their own, in order of rank, each valid
+        on its own node; none before `start` and after `shutdown`, and while ranks are replaced.
+        """
+
     def start(self) -> Capacity:
         """Load the model and make the cache; raises InvalidConfig or WorkerLost."""
 
@@ -55,6 +82,18 @@ class Executor(Protocol):
     def restart(self) -> Capacity:
         """Replace lost workers; steps submitted from now on carry the next epoch, even if it fails:
         then with WorkerLost.
+        """
+
+    def load(self, weights: Weights | None) -> Capacity:
+        """Begin the next epoch, in which every rank has these weights (None: those that are
+        configured), as in the epochs after it; no step may be in flight. Raises InvalidConfig if a
+        rank cannot have them: then some may have them and some not, until another `load`. Raises
+        WorkerLost: then `restart` tries again.
+        """
+
+    def sleep(self, level: int) -> None:
+        """Free the caches, and on level 2 the weights, until `restart` or `load` begins the next
+        epoch; no step may be in flight.
         """
 
     def was_killed(self, failure: WorkerLost) -> bool:

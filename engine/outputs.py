@@ -1,5 +1,6 @@
 """Outputs: `SamplerOutput` from the workers, `RequestOutput` to the callers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -7,6 +8,9 @@ import numpy as np
 
 NO_SUMS = np.empty((0, 0), np.int64)
 NO_FLAGS = np.empty(0, np.bool_)
+FetchedBlocks = np.ndarray  # [*, 2] int32; see `SamplerOutput.fetched`
+NO_FETCHED: FetchedBlocks = np.empty((0, 2), np.int32)
+NO_DRAFTS = np.empty((0, 0), np.int32)
 Phase = Literal["queue", "prefill", "decode", "preemption", "swap", "recovery"]
 FinishReason = Literal["stop", "length", "abort", "error"]
 MAX_SPELLS = 64  # of a request that are kept: one may be preempted any number of times
@@ -32,6 +36,11 @@ class SamplerOutput:
     # all were finite.
     pooled_sums: np.ndarray = field(default_factory=lambda: NO_SUMS)  # [P, D] int64
     pooled_are_finite: np.ndarray = field(default_factory=lambda: NO_FLAGS)  # [P] bool
+    # Host blocks that a rank has fetched since its last answer, and 1, or 0 where it could not.
+    fetched: FetchedBlocks = field(default_factory=lambda: NO_FETCHED)  # [*, 2] int32, of all ranks
+    # A row per sequence that the draft model computed: its guesses of what follows the sampled
+    # tokens, then zeros.
+    draft_ids: np.ndarray = field(default_factory=lambda: NO_DRAFTS)  # [D, K] int32
 
 
 class Logprob(NamedTuple):
@@ -59,6 +68,7 @@ class Why:
     seconds: dict[Phase, float]  # by phase; they sum to its life so far
     draft_tokens: int  # checked for it (speculative_config)
     accepted_tokens: int  # of these
+    accepted_tokens_per_pos: list[int]  # by place in the draft, from 0
 
 
 @dataclass(slots=True)
@@ -77,7 +87,7 @@ class RequestMetrics:
     finished_time: float | None = None
     num_preemptions: int = 0
     num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
+    accepted_at: list[int] = field(default_factory=list)  # drafted tokens that were right, by place in the draft
     phase: Phase = "queue"
     seconds: dict[Phase, float] = field(default_factory=dict)
     spells: list[tuple[Phase, float, float]] = field(default_factory=list)  # the first phases that ended: start and end
@@ -89,12 +99,19 @@ class RequestMetrics:
             self.spells.append((self.phase, self.phase_start, now))
         self.phase, self.phase_start = phase, now
 
+    def drafted(self, num_tokens: int, num_accepted: int) -> None:
+        """A draft was checked."""
+        self.num_draft_tokens += num_tokens
+        self.accepted_at += [0] * (num_tokens - len(self.accepted_at))
+        for place in range(num_accepted):
+            self.accepted_at[place] += 1
+
     def why(self, now: float) -> Why:
         """At this time, or at its end if that was before."""
         seconds = dict(self.seconds)
         if self.finished_time is None:
             seconds[self.phase] = seconds.get(self.phase, 0.0) + now - self.phase_start
-        return Why(seconds, self.num_draft_tokens, self.num_accepted_tokens)
+        return Why(seconds, self.num_draft_tokens, sum(self.accepted_at), list(self.accepted_at))
 
     def finish(self, now: float) -> None:
         self.enter(self.phase, now)
@@ -155,6 +172,10 @@ class RequestOutput:
     error_code: str | None = None
     max_tokens: int | None = None  # of each choice, as requested or as fixed by the engine
     fingerprint: str | None = None  # of the engine, as the gateway knows it: see `engine.checkpoint.fingerprint`
+    weights_version: str | None = None  # that the engine had been given; None: it has the model's own
+
+
+Sink = Callable[[list[RequestOutput]], None]  # is given a step's deltas of all requests
 
 
 def failed_request(request_id: str, attempt: int, prompt_token_ids: list[int], message: str) -> RequestOutput:
@@ -194,6 +215,7 @@ class Accumulator:
             error_code=delta.error_code,
             max_tokens=delta.max_tokens,
             fingerprint=delta.fingerprint,
+            weights_version=delta.weights_version,
         )
         return self.last
 

@@ -58,6 +58,10 @@ class SamplingColumns:
     bias_starts: np.ndarray = ragged()
     bias_ids: np.ndarray = ragged()
     bias_values: np.ndarray = ragged(np.float32)
+    # Banned where the token before, which the driver may not know yet, is this one (bad_words).
+    ban_starts: np.ndarray = ragged()
+    ban_last_ids: np.ndarray = ragged()
+    ban_ids: np.ndarray = ragged()
     # Of rows with a penalty: how many of the `position` tokens so far are the prompt's. The tokens
     # themselves lie beside their keys and values (`engine.worker.cache.token_history`).
     history_num_prompt: np.ndarray = if_used(np.int32)  # 0 = no penalty

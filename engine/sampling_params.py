@@ -115,8 +115,8 @@ class SamplingParams:
 
     @property
     def history_matters(self) -> bool:
-        """Whether the choice of a token depends on the driver's knowing the ones before."""
-        return bool(self.bad_words) or self.beam_width is not None
+        """Whether what is computed next depends on the driver's knowing the tokens before."""
+        return self.beam_width is not None
 
     @property
     def num_samples(self) -> int:

@@ -8,13 +8,16 @@ import numpy as np
 from engine.sampling_columns import SamplingColumns
 
 NO_RANGES = np.empty((0, 2), np.int32)
+NO_FILES = np.empty((0, 5), np.int32)
 NO_RUNS = np.empty((0, 3), np.int32)
+NOTHING_DRAFTED = np.empty((0, 6), np.int32)
+NO_IDS = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
 class ExecuteModelRequest:
-    """One step. Workers do, in this order: swap out, swap in, copy, write keys and values, attend,
-    sample.
+    """One step. Workers do, in this order: store, swap out, swap in, copy, write keys and values,
+    attend, sample. Fetches go on beside it and later steps, until a worker's answer has them.
 
     T token rows, of S sequences in order: sequence s has rows query_starts[s]:query_starts[s + 1]
     and blocks block_ids[block_starts[s]:block_starts[s + 1]]. R sampled rows. A request that only
@@ -46,6 +49,16 @@ class ExecuteModelRequest:
     adapter_runs: np.ndarray = field(default_factory=lambda: NO_RUNS)  # [N, 3] int32
     adapter_digests: list[str] = field(default_factory=list)
     adapter_folders: list[str] = field(default_factory=list)  # where workers find those that they lack
+    # Each a host block, then the 16 bytes of its content's hash: to and from the rank's files.
+    blocks_to_store: np.ndarray = field(default_factory=lambda: NO_FILES)  # [*, 5] int32
+    blocks_to_fetch: np.ndarray = field(default_factory=lambda: NO_FILES)  # [*, 5] int32
+    awaits_fetches: bool = False  # give them a moment: there is nothing else to do
+    # What the draft model does after sampling, for D of the sequences: (sequence, position of the
+    # first token that it computes, how many of `draft_ids` it computes, the sequence's first
+    # sampled row, how many of its rows are sampled, and how many tokens are guessed after these).
+    # The sequence's blocks have room for all of them.
+    drafting: np.ndarray = field(default_factory=lambda: NOTHING_DRAFTED)  # [D, 6] int32
+    draft_ids: np.ndarray = field(default_factory=lambda: NO_IDS)  # [*] int32: known tokens, of one after the other
 
 
 @dataclass(frozen=True, slots=True)

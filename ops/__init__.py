@@ -82,6 +82,13 @@ def use_level(level: str) -> None:
             raise UnavailableBackend(str(error)) from None
 
 
+def thread_ids(backend: Ops, num_threads: int) -> list[int]:
+    """The system's ids of the threads that kernels compute on when the calling thread calls them
+    with `num_threads`, the caller first; none where the backend has no threads of its own.
+    """
+    return cpu_library.thread_ids(num_threads) if backend.NAME == "cpu" else []
+
+
 def arithmetic(backend: Ops, device: torch.device) -> str:
     """Everything that the backend's results depend on beside its arguments: backend, level, and
     digest of the sources.

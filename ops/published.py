@@ -28,6 +28,9 @@ class PublishedWeight:
     scales: Tensor  # [out, G] float32
     groups: Tensor  # [in] int32, below G
     input_scale: float | None = None  # of w8a8: all inputs'; None: one is computed for each row and leaf
+    # So many neighbours are in one group, from the linear's first input on, whichever of its inputs
+    # are here. 0: all are. None: neighbours may be in different groups.
+    together: int | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -62,7 +65,7 @@ def cat(parts: Sequence[PublishedWeight]) -> PublishedWeight:
     """
     first = parts[0]
     for part in parts[1:]:
-        if (part.kind, part.input_scale) != (first.kind, first.input_scale):
+        if (part.kind, part.input_scale, part.together) != (first.kind, first.input_scale, first.together):
             raise ValueError("weights that are multiplied together are quantized differently")
     groups, combined = torch.stack([part.groups for part in parts]).unique(dim=1, return_inverse=True)
     zeros = [part.zeros[:, of.long()] for part, of in zip(parts, groups, strict=True) if part.zeros is not None]
@@ -74,4 +77,5 @@ def cat(parts: Sequence[PublishedWeight]) -> PublishedWeight:
         scales=torch.cat([part.scales[:, of.long()] for part, of in zip(parts, groups, strict=True)]),
         groups=combined.int(),
         input_scale=first.input_scale,
+        together=first.together,
     )

@@ -31,7 +31,7 @@ class Decoder:
         if config.scheme is not None and config.scheme.kind not in ops.PUBLISHED:
             raise UnsupportedModel(
                 f"the checkpoint is quantized ({config.scheme.name}), which the {ops.NAME} backend does not compute; "
-                "device=cpu would work, or the original checkpoint with quantization=int4 or int8"
+                "ops_backend=auto would work, or the original checkpoint with quantization=int4 or int8"
             )
         self.config = config
         self.ops = ops
@@ -39,14 +39,20 @@ class Decoder:
         self.dtype = dtype
         self.device = device
         self.layer_ids = config.stages(stage.size)[stage.rank]
+        self._tp = tp
+        self.unload()
+        self.num_layers = len(self.layers)
+        self.num_kv_heads = self.layers[0].qkv.num_kv_heads
+        self.head_dim = config.layer.head_dim
+
+    def unload(self) -> None:
+        """Have no weights, as at first."""
+        config, ops, tp = self.config, self.ops, self._tp
         self.layers = [
             DecoderLayer(config.layer, config.moe_of(index), num_leaves=config.num_leaves, ops=ops, group=tp)
             for index in self.layer_ids
         ]
-        self.num_layers = len(self.layers)
-        self.num_kv_heads = self.layers[0].qkv.num_kv_heads
-        self.head_dim = config.layer.head_dim
-        self.embedding = VocabParallelEmbedding(config.vocab_size, ops=ops, group=tp, dtype=dtype)
+        self.embedding = VocabParallelEmbedding(config.vocab_size, ops=ops, group=tp, dtype=self.dtype)
         self.norm = RMSNorm(config.layer.norm_eps, ops=ops)
         self.head = ParallelLMHead(config.vocab_size, ops=ops, group=tp)
 
@@ -58,13 +64,14 @@ class Decoder:
         with Checkpoint(
             folder, self.config.shapes(), self.config.unused, self.dtype, self.device, digests, self.config.scheme
         ) as checkpoint:
-            self._load(checkpoint)
+            self.load(checkpoint)
 
     def load_dummy_weights(self, seed: int) -> None:
         """Random weights, the same model for every sharding."""
-        self._load(Dummy(seed, self.config.shapes(), self.dtype, self.device))
+        self.load(Dummy(seed, self.config.shapes(), self.dtype, self.device))
 
-    def _load(self, weights: Weights) -> None:
+    def load(self, weights: Weights) -> None:
+        """From any source; raises InvalidCheckpoint."""
         self.cos_sin = cos_sin_table(self.config.rope, self.head_dim, self.config.max_positions).to(self.device)
         if self.stage.is_first:
             self.embedding.load(weights, EMBEDDING)

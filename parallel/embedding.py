@@ -1,6 +1,7 @@
 """Token embeddings and the language-model head, cut by vocabulary."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ops.interface import Ops
@@ -46,10 +47,16 @@ class VocabParallelEmbedding(VocabShard):
 class ParallelLMHead(VocabShard):
     """Logits over the vocabulary, in float32, on every rank; its weight may be the embedding's."""
 
+    def __init__(self, vocab_size: int, *, ops: Ops, group: Group) -> None:
+        super().__init__(vocab_size, ops=ops, group=group)
+        self.num_logits = vocab_size  # V; of a draft model its model's, which may pad its vocabulary differently
+
     def __call__(self, x: Tensor) -> Tensor:
         """x [R, D] dtype -> [R, V] float32, contiguous."""
         logits = self.group.all_gather(self.ops.linear_float32(x, self.weight), dim=1)
-        return logits[:, : self.vocab_size].contiguous()
+        logits = logits[:, : min(self.vocab_size, self.num_logits)].contiguous()
+        missing = self.num_logits - logits.shape[1]
+        return F.pad(logits, (0, missing), value=-torch.inf) if missing else logits
 
 
 def read_vocab_rows(weights: Weights, name: str, part: slice, vocab_size: int) -> Tensor:

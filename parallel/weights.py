@@ -82,7 +82,7 @@ class Checkpoint:
     def read(self, name: str, rows: slice, columns: slice | None = None) -> Tensor:
         stored = self._stored(name, rows if columns is None else (rows, columns))
         part = stored.to(self.device, self.dtype, copy=True, memory_format=torch.contiguous_format)
-        if not _is_finite(part):
+        if not is_finite(part):
             raise InvalidCheckpoint(f"{self.tensors[name].path}: tensor {name} holds NaN or infinity, as {part.dtype}")
         return part
 
@@ -140,7 +140,7 @@ class Dummy:
         return torch.empty(shape).uniform_(-DUMMY_RANGE, DUMMY_RANGE, generator=generator)
 
 
-def _is_finite(values: Tensor) -> bool:
+def is_finite(values: Tensor) -> bool:
     """One pass at memory bandwidth, without a copy: a NaN becomes both minimum and maximum."""
     if not values.numel():
         return True

@@ -23,13 +23,19 @@ ROOT = Path(__file__).resolve().parents[1]
 HERE = (
     "tests/cluster/workers/",
     "tests/cluster/launch/",
+    "tests/cluster/doctor/test_diagnosis",
+    "tests/deployment/test_gcs",
     "tests/cluster/gateway/streams/test_stream_store",
     "tests/cluster/checkpoint/test_manifest",
     "tests/end_to_end/levels/",
     "tests/end_to_end/apps/",
 )
 # Those whose tests start it in processes of their own.
-ELSEWHERE = ("tests/end_to_end/", "tests/cluster/metrics/test_ray_export")
+ELSEWHERE = (
+    "tests/end_to_end/",
+    "tests/cluster/metrics/test_ray_export",
+    "tests/cluster/commands/operating/test_doctor",
+)
 # First of their kind, so that nobody is left alone with one of them at the end.
 LONG = (
     "tests/ops/test_interpreted.py",

@@ -23,14 +23,19 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "engine": {
         "text": (),
         "grammars": ("text",),  # what may be sampled next, for whoever has a sequence
-        "scheduling": ("grammars", "text"),
+        "kv_events": (),  # what routers are told of the cache
+        "offload": (),  # blocks of a cache as files: ranks write and read them, the driver bounds them
+        "scheduling": ("grammars", "kv_events", "offload", "text"),
         "records": ("scheduling",),
         "output": ("scheduling", "text"),
         "checkpoint": (),
-        "worker": ("checkpoint",),  # what a rank is given it reads itself: weights, and their manifest
+        "worker": ("checkpoint", "offload"),  # what a rank is given it reads itself: weights, and their manifest
         "batch": ("grammars", "scheduling"),
         "recovery": ("records", "scheduling"),
-        "admission": ("batch", "checkpoint", "grammars", "output", "records", "recovery", "scheduling"),
+        "admission": (
+            *("batch", "checkpoint", "grammars", "kv_events", "offload", "output"),
+            *("records", "recovery", "scheduling"),
+        ),
         "core": (
             *("admission", "batch", "checkpoint", "grammars", "output", "records"),
             *("recovery", "scheduling", "text"),
@@ -39,19 +44,24 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "cluster": {
         "metrics": (),  # names and sums: what is counted anywhere is counted in their terms
-        "api": ("metrics",),
+        "page": (),
+        "api": ("metrics", "page"),
         "checkpoint": (),
         "download": ("checkpoint",),  # models by name: whoever reads a folder first asks where it is
         "telemetry": (),
+        "weights": ("checkpoint",),  # that take the place of a model's while it is served
         "workers": ("checkpoint", "download"),
-        "replica": ("download", "telemetry", "workers"),
-        "gateway": ("api", "checkpoint", "metrics", "replica", "telemetry", "workers"),
+        "replica": ("download", "telemetry", "weights", "workers"),
+        "gateway": ("api", "checkpoint", "metrics", "replica", "telemetry", "weights", "workers"),
         "batch": ("api",),  # a client of applications, by their handles or by HTTP
         "ingress": ("api",),
         "launch": ("api", "checkpoint", "download", "gateway", "ingress", "replica", "telemetry", "workers"),
-        "offline": ("checkpoint", "download", "launch", "workers"),
+        "doctor": ("checkpoint", "download", "launch", "workers"),
+        "offline": ("checkpoint", "download", "launch", "weights", "workers"),
         "llm": ("offline",),
-        "commands": ("api", "batch", "checkpoint", "download", "ingress", "launch", "llm", "replica", "workers"),
+        "commands": (
+            *("api", "batch", "checkpoint", "doctor", "download", "ingress", "launch", "llm", "replica", "workers"),
+        ),
         "bench": ("commands", "download", "llm"),
         "chaos": ("commands",),
         "cli": ("bench", "chaos", "commands"),
@@ -72,7 +82,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "running": ("delta_channel",),
         "threads": ("refusals",),
         "requests": ("condition", "delta_channel", "refusals", "running", "threads"),
-        "replica": ("condition", "requests", "threads"),
+        "changes": ("condition", "refusals"),  # what trainers do
+        "replica": ("changes", "condition", "requests", "threads"),
         "departure": ("calls",),  # it holds its replica by a call to itself
         "life": ("departure", "replica"),
         "deployment": ("delta_channel", "life", "refusals", "replica"),
@@ -84,14 +95,15 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "monitoring": ("requests",),
         "door": ("requests",),
         "gateway": ("door", "engines", "monitoring", "requests"),
-        "handle": ("gateway",),
+        "handle": ("engines", "gateway"),
         "ask": (),
+        "demonstration": ("models",),
         "http": ("ask", "gateway"),
         "options": (),
         "stores": ("options", "streams"),
         "adapters": (),
         "models": ("adapters", "engines", "gateway", "monitoring", "options"),
-        "parts": ("http", "models", "options", "stores"),
+        "parts": ("demonstration", "http", "models", "options", "stores"),
         "deployment": ("handle", "options", "parts"),
     },
     "cluster/api": {
@@ -124,7 +136,8 @@ THEIRS = {
     **dict.fromkeys(("ray", "fastapi", "starlette", "uvicorn"), ("cluster",)),
     # Imported only where spans are sent.
     "huggingface_hub": ("cluster/download/hub.py",),
-    "fsspec": ("cluster/download/object_store.py",),
+    "fsspec": ("cluster/download/object_store.py", "engine/offload/block_files.py"),
+    "zmq": ("engine/kv_events/zmq_publisher.py",),  # imported only where events are published
     "pyarrow": ("cluster/batch",),
     "opentelemetry": ("cluster/telemetry/otlp.py", "cluster/telemetry/otlp_provider.py"),
 }

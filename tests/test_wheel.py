@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ def test_the_demo_runs_from_a_wheel(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)], check=True, timeout=600)
     (wheel,) = tmp_path.glob("squadron_serve-*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        page = {path.relative_to(ROOT).as_posix() for path in (ROOT / "cluster" / "page" / "static").rglob("*.*")}
+        assert page and page <= set(files.namelist())
     installed = tmp_path / "installed"
     subprocess.run([*pip, "install", "--no-deps", "--target", str(installed), str(wheel)], check=True, timeout=120)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(installed), DEPENDENCIES])}

@@ -9,9 +9,22 @@ from cluster.api.models.model import Models
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
 from cluster.api.responses.resuming.streams import StreamStore
-from cluster.api.routes import about, batch, debug, generation, health, incoming, metrics, naming, outgoing, pooled
+from cluster.api.routes import (
+    about,
+    batch,
+    control,
+    debug,
+    generation,
+    health,
+    incoming,
+    metrics,
+    naming,
+    outgoing,
+    page,
+    pooled,
+)
 from cluster.api.routes.dialects import messages, responses, tokens
-from cluster.api.service import Application, Batches
+from cluster.api.service import Application, Batches, WorkerKiller
 from cluster.metrics.counters import Counters
 
 
@@ -25,13 +38,14 @@ def build(
     bodies: Bodies | None = None,
     counters: Counters | None = None,
     batches: Batches | None = None,
+    killer: WorkerKiller | None = None,
 ) -> FastAPI:
     """The HTTP side of an application, which answers with what its `models` generate.
 
     With `streams` clients may resume broken streams (`resume`), with `kept` go on from stored
     responses. `bodies` overrides the default limits. Answers are counted in `counters`. With
-    `batches` clients may keep files and have them answered. Its `state.early` are its
-    `EarlyRefusals`.
+    `batches` clients may keep files and have them answered. With a `killer` the page has a button
+    that kills a worker. Its `state.early` are its `EarlyRefusals`.
     """
     options = options or HttpOptions()
     bodies = bodies or Bodies()
@@ -45,8 +59,11 @@ def build(
     tokens.add_routes(app.router, models, inward)
     naming.add_routes(app.router, models, bodies)
     health.add_routes(app.router, application)
-    debug.add_routes(app.router, application)
+    debug.add_routes(app.router, application, killer)
     metrics.add_routes(app.router, application)
+    page.add_routes(app.router)
+    if options.enable_sleep_mode:
+        control.add_routes(app.router, models)
     if batches is not None:
         batch.add_routes(app.router, batches, bodies)
     about.add_routes(
@@ -55,6 +72,8 @@ def build(
         has_streams=streams is not None,
         has_batches=batches is not None,
         has_loader=models.can_load,
+        has_killer=killer is not None,
+        has_controls=options.enable_sleep_mode,
     )
     app.state.early = guard(app, application, models.max_model_len, options, counters or Counters({}))
     return app

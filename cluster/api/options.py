@@ -17,6 +17,7 @@ class HttpOptions:
     num_gateways: int = 1  # that share the limits of keys
     insecure_no_key: bool = False  # may listen beyond loopback without keys
     open_metrics: bool = False  # any client may read /metrics
+    enable_sleep_mode: bool = False  # there are routes by which engines pause and sleep
     strict_fields: bool = False  # unknown fields are rejected; otherwise they are ignored, and the answer says so
 
 

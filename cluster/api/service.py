@@ -8,6 +8,8 @@ from engine.admission.queue_limits import NOTHING, Load, Room
 from engine.outputs import RequestOutput, Tokens
 from engine.request import NO_KEY, Request, Share
 
+# Only for the server's own page, in a browser on its machine: checked before any route.
+KILL_PATH = "/debug/kill_worker"
 # Takes what a delta says that is the only choice's next text, and the number of tokens it is of;
 # False if the delta must come from the generator instead.
 Shortcut = Callable[[str, int], bool]
@@ -79,12 +81,26 @@ class Application(Protocol):
     async def metrics(self) -> bytes:
         """The figures of the whole application, as Prometheus reads them."""
 
-    async def trace(self) -> dict[str, Any]:
-        """The last steps of every engine, as a Chrome trace."""
+    def trace(self) -> AsyncGenerator[bytes, None]:
+        """The last steps of every engine, as pieces of a Chrome trace. Raises Unavailable."""
+
+    async def view(self) -> list[dict[str, Any]]:
+        """Each engine's condition, its last steps, its requests and the blocks of its cache: no
+        more than some hundred of each, and half a second old at most.
+        """
 
     async def why(self, request_id: str) -> dict[str, Any] | None:
         """The `Why` of a running or recently finished request; None for an unknown or forgotten
         one.
+        """
+
+
+class WorkerKiller(Protocol):
+    """For demonstrations."""
+
+    async def kill_worker(self) -> dict[str, Any]:
+        """End the process of some rank of an engine, as kill -9 does; its `replica`, `rank` and
+        `pid`. Raises Unavailable if there is none now.
         """
 
 

@@ -82,13 +82,18 @@ class ChaosClient:
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise InvalidConfig(f"{self._url}{path} does not answer: {in_a_line(error)}") from None
 
-    async def first_model(self) -> str:
-        """The name of the first model that the server lists; raises InvalidConfig."""
+    async def models(self) -> list[str]:
+        """The names of the models that the server lists, without adapters; raises InvalidConfig."""
         listed = await self.get("/v1/models")
         try:
-            return str(listed["data"][0]["id"])
-        except (KeyError, IndexError, TypeError):
+            names = [str(card["id"]) for card in listed["data"] if card.get("parent") is None]
+            return [names[0], *names[1:]]
+        except (KeyError, IndexError, TypeError, AttributeError):
             raise InvalidConfig(f"{self._url}/v1/models lists no models") from None
+
+    async def first_model(self) -> str:
+        """See `models`."""
+        return (await self.models())[0]
 
     async def first_adapter(self) -> str:
         """The name of the first adapter that the server lists; empty if there is none."""

@@ -23,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "stream was lost, duplicated or changed, or if fewer faults than --faults were delivered."
     )
     add_server_options(parser)
-    parser.add_argument("--model", metavar="NAME", help="model name; default: the first that the server lists")
+    parser.add_argument("--model", metavar="NAME", help="model name; default: all that the server lists, in turn")
     parser.add_argument(
         "--streams", type=_count, default=100, metavar="N", help="number of different requests (default: 100)"
     )
@@ -65,12 +65,11 @@ def run(options: argparse.Namespace) -> None:
 
 async def _run(options: argparse.Namespace) -> Report:
     async with ChaosClient(options.base_url, api_key=options.api_key) as client:
-        model = options.model or await client.first_model()
+        model, *others = [options.model] if options.model else await client.models()
         adapter = await client.first_adapter()
         kinds = await answerable_kinds(client, model, adapter)
-        requests = make_requests(
-            options.streams, model=model, adapter=adapter, max_tokens=options.max_tokens, seed=options.seed, kinds=kinds
-        )
+        given = {"max_tokens": options.max_tokens, "seed": options.seed, "kinds": kinds}
+        requests = make_requests(options.streams, model=model, others=others, adapter=adapter, **given)
         expected = await undisturbed(client, requests, options.concurrency)
         if options.fault_command is not None:
             await engines(client)  # raises InvalidConfig now rather than at the first fault

@@ -36,15 +36,27 @@ class ChaosRequest:
 
 
 def make_requests(
-    num: int, *, model: str, max_tokens: int, adapter: str = "", seed: int = 0, kinds: Sequence[str] = BASIC
+    num: int,
+    *,
+    model: str,
+    max_tokens: int,
+    others: Sequence[str] = (),
+    adapter: str = "",
+    seed: int = 0,
+    kinds: Sequence[str] = BASIC,
 ) -> list[ChaosRequest]:
-    """`adapter` is the model of the kind of that name. Kinds take turns; answers have full length,
-    unless a stop string ends them in their second half, or a call of a tool or a form is complete.
+    """`adapter` is the model of the kind of that name. Kinds take turns, and so do the `others`
+    with the model; answers have full length, unless a stop string ends them in their second half,
+    or a call of a tool or a form is complete.
     """
     generator = random.Random(seed)
-    models = {"adapter": adapter}
-    taken = [kinds[index % len(kinds)] for index in range(num)]
-    return [_make(index, kind, models.get(kind, model), max_tokens, generator) for index, kind in enumerate(taken)]
+    models = [model, *others]
+    requests = []
+    for index in range(num):
+        turn, place = divmod(index, len(kinds))
+        chosen = adapter if kinds[place] == "adapter" else models[(turn + place) % len(models)]
+        requests.append(_make(index, kinds[place], chosen, max_tokens, generator))
+    return requests
 
 
 def _make(index: int, kind: str, model: str, max_tokens: int, generator: random.Random) -> ChaosRequest:

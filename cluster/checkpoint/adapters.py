@@ -37,7 +37,7 @@ def check_has_adapters(option: str, config: EngineConfig) -> DecoderConfig:
     if not config.enable_lora:
         raise InvalidConfig(f"{option} are given, and enable_lora is not")
     spec = read_spec(ModelConfig.load(config.model), config.model)
-    if spec.scheme is not None:
+    if spec.scheme is not None and spec.scheme.kind == "w8a8":
         raise InvalidConfig(f"{option}: adapters of a model that was published as {spec.scheme.name} are not computed")
     return spec
 

@@ -3,6 +3,7 @@ start, everything by `squadron checkpoint verify`.
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,6 +85,16 @@ def verify_tensors(folder: Path, manifest: Manifest, num_threads: int, progress:
     for name, digest in _tensor_digests(tensors, num_threads, progress):
         if digest != manifest.tensors[name]:
             raise InvalidConfig(f"{tensors[name].path}: tensor {name} has changed since {MANIFEST_FILE} was made")
+
+
+def whole_digest(folder: Path, sample: str) -> str:
+    """Of every number: `sample`, which is of the manifest if there is one, whose digests ranks
+    verify; otherwise of all that is read here.
+    """
+    if Manifest.load(str(folder)) is not None:
+        return sample
+    made = make_manifest(folder, len(os.sched_getaffinity(0)), lambda _: None)
+    return hashlib.sha256(made.model_dump_json().encode()).hexdigest()[:16]
 
 
 def _tensor_digests(

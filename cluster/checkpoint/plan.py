@@ -11,8 +11,7 @@ from cluster.checkpoint.spec import read_spec
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
-from engine.text.chat_template import find_templates
-from engine.text.settings import read_settings
+from engine.text.vocabulary import check_same_tokens, check_tokenizer
 from parallel.errors import InvalidSharding
 from parallel.spec.decoder import DecoderConfig
 
@@ -21,6 +20,15 @@ HEAD_DIMS = {"cpu": range(32, 1 << 16, 32), "triton": (16, 32, 64, 128)}  # that
 
 def make_plan(config: EngineConfig) -> Plan:
     """The plan; raises InvalidConfig with what would work."""
+    _check_model(config)
+    if config.draft is not None:
+        _check_draft(config, config.draft)
+    plan = size_up(config)
+    _check_cache(config, plan.max_model_len, plan.cache_bytes_per_token * config.block_size)
+    return plan
+
+
+def _check_model(config: EngineConfig) -> ModelConfig:
     model = ModelConfig.load(config.model)
     spec = read_spec(model, config.model)
     _check_published(config, spec)
@@ -31,13 +39,26 @@ def make_plan(config: EngineConfig) -> Plan:
     _check_dtype(config, dtype_of(config, model))
     _check_quantization(config)
     _check_head_dim(config, model.head_dim)
-    plan = size_up(config)
-    _check_cache(config, plan.max_model_len, plan.cache_bytes_per_token * config.block_size)
-    return plan
+    return model
+
+
+def _check_draft(config: EngineConfig, draft: EngineConfig) -> None:
+    """As the model; and its tokens are the model's, though config.json may pad them to another
+    vocab_size.
+    """
+    try:
+        vocab_size = _check_model(draft).vocab_size
+        num_tokens = check_same_tokens(config.tokenizer or config.model, draft.model)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"speculative_config.model={draft.model}: {error}") from None
+    if vocab_size < num_tokens:
+        raise InvalidConfig(
+            f"speculative_config.model={draft.model}: vocab_size={vocab_size}, and its tokenizer has {num_tokens} ids"
+        )
 
 
 def _check_published(config: EngineConfig, spec: DecoderConfig) -> None:
-    """Of a checkpoint that was published quantized: on CPU, as it is."""
+    """Of a checkpoint that was published quantized: as it is."""
     if (scheme := spec.scheme) is None:
         return
     if config.quantization is not None:
@@ -47,11 +68,6 @@ def _check_published(config: EngineConfig, spec: DecoderConfig) -> None:
     if config.load_format == "dummy":
         raise InvalidConfig(
             f"load_format=dummy makes no {scheme.name} weights; use a config.json that is not quantized"
-        )
-    if config.device == "cuda" and config.ops_backend != "reference":
-        raise InvalidConfig(
-            f"{config.model} is quantized ({scheme.name}), which is not computed on GPUs; device=cpu would work, or "
-            "the original checkpoint with quantization=int4, int8 or fp8"
         )
 
 
@@ -86,10 +102,7 @@ def _check_head_dim(config: EngineConfig, head_dim: int) -> None:
 
 
 def _check_tokenizer(config: EngineConfig) -> None:
-    folder = Path(config.tokenizer or config.model)
-    if not (folder / "tokenizer.json").exists():
-        raise InvalidConfig(f"{folder / 'tokenizer.json'} does not exist; set tokenizer to a folder that has one")
-    find_templates(folder, read_settings(folder))
+    check_tokenizer(Path(config.tokenizer or config.model))
 
 
 def _check_cache(config: EngineConfig, max_model_len: int, block_bytes: int) -> None:

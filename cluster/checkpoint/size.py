@@ -25,19 +25,22 @@ class Plan:
     tensor_parallel_size: int
     pipeline_parallel_size: int
     max_model_len: int  # tokens
-    weight_bytes: int  # of the stage with the most
+    weight_bytes: int  # of the stage with the most, and of a draft model
     cache_bytes_per_token: int
     cache_bytes: int  # as configured, or the CPU's default
     adapter_bytes: int = 0  # of as many adapters as a rank keeps, of the highest rank there may be
+    draft_bytes: int = 0  # of the weights, those of a draft model: it lies on one rank, of the last stage
 
     def __str__(self) -> str:
         ranks = self.tensor_parallel_size * self.pipeline_parallel_size
         sequence = self.cache_bytes_per_token * self.max_model_len
+        draft = (f"draft model           {human(self.draft_bytes)} of these, on one rank",) if self.draft_bytes else ()
         adapters = (f"adapters a rank       {human(self.adapter_bytes)}",) if self.adapter_bytes else ()
         return "\n".join(
             (
                 f"ranks                 {ranks} (TP={self.tensor_parallel_size} × PP={self.pipeline_parallel_size})",
                 f"weights a rank        {human(self.weight_bytes)}",
+                *draft,
                 *adapters,
                 f"cache a token, a rank {human(self.cache_bytes_per_token)}",
                 f"longest sequence      {self.max_model_len} tokens, {human(sequence)} of cache a rank",
@@ -50,23 +53,34 @@ def size_up(config: EngineConfig) -> Plan:
     model = ModelConfig.load(config.model)
     spec = read_spec(model, config.model)
     max_model_len, dtype = resolve_max_model_len(config, model), dtype_of(config, model)
-    num_layers = max(len(layers) for layers in spec.stages(config.pipeline_parallel_size))
-    kv_heads = math.ceil(model.num_key_value_heads / config.tensor_parallel_size)
-    cell_bytes = _DTYPE_BYTES[dtype] if config.kv_cache_dtype == "auto" else 1
-    cache_bytes_per_token = 2 * num_layers * kv_heads * model.head_dim * cell_bytes
+    cache_bytes_per_token = _cache_bytes_per_token(config, model, spec)
+    draft_bytes = 0
+    if (draft := config.draft) is not None:
+        draft_model = ModelConfig.load(draft.model)
+        draft_spec = read_spec(draft_model, draft.model)
+        cache_bytes_per_token += _cache_bytes_per_token(draft, draft_model, draft_spec)
+        draft_bytes = _weight_bytes(draft, draft_spec, dtype_of(draft, draft_model))
     return Plan(
         tensor_parallel_size=config.tensor_parallel_size,
         pipeline_parallel_size=config.pipeline_parallel_size,
         max_model_len=max_model_len,
-        weight_bytes=_weight_bytes(config, spec, dtype),
+        weight_bytes=_weight_bytes(config, spec, dtype) + draft_bytes,
         cache_bytes_per_token=cache_bytes_per_token,
         cache_bytes=_cache_bytes(config, max_model_len, cache_bytes_per_token * config.block_size),
         adapter_bytes=_adapter_bytes(config, spec, dtype),
+        draft_bytes=draft_bytes,
     )
 
 
 def dtype_of(config: EngineConfig, model: ModelConfig) -> str:
     return model.torch_dtype if config.dtype == "auto" else config.dtype
+
+
+def _cache_bytes_per_token(config: EngineConfig, model: ModelConfig, spec: DecoderConfig) -> int:
+    num_layers = max(len(layers) for layers in spec.stages(config.pipeline_parallel_size))
+    kv_heads = math.ceil(model.num_key_value_heads / config.tensor_parallel_size)
+    cell_bytes = _DTYPE_BYTES[dtype_of(config, model)] if config.kv_cache_dtype == "auto" else 1
+    return 2 * num_layers * kv_heads * model.head_dim * cell_bytes
 
 
 def _cache_bytes(config: EngineConfig, max_model_len: int, block_bytes: int) -> int:
@@ -115,7 +129,7 @@ def _adapter_bytes(config: EngineConfig, spec: DecoderConfig, dtype: str) -> int
     whole = 4 * hidden + (3 * hidden if inner else 0)
     num_layers = max(len(layers) for layers in spec.stages(config.pipeline_parallel_size))
     of_one = config.max_lora_rank * num_layers * (math.ceil(cut / tp) + whole) * _DTYPE_BYTES[dtype]
-    return config.num_kept_adapters * of_one
+    return config.num_device_adapters * of_one
 
 
 def _layer_weights(spec: DecoderConfig, index: int, tp: int) -> int:

@@ -40,7 +40,8 @@ def run(*, once: bool, port: int | None) -> None:
     progress.tell("Starting Ray on this machine")
     with ray_cluster(num_workers=4, kept_logs=KeptLogs()) as ray:
         progress.tell("Starting Ray Serve, a gateway, an engine and 4 workers (TP=2 × PP=2, on CPU)")
-        with serving(build_app({"engine": ENGINE, "allowed_hosts": LOOPBACK_HOSTS}), host=LOOPBACK, port=port):
+        application = build_app({"engine": ENGINE, "allowed_hosts": LOOPBACK_HOSTS}, kills_workers=True)
+        with serving(application, host=LOOPBACK, port=port):
             progress.tell(f"Ready. Asking: {QUESTION}")
             print("\n  ", end="", flush=True)
             for number, text in enumerate(ask(port, MODEL.name, QUESTION)):
@@ -70,7 +71,11 @@ class _Progress:
 
 def _more(port: int, ray: RayCluster) -> str:
     environment = " ".join(f"{name}={value}" for name, value in ray.environment.items())
-    return f"""Ask more:
+    return f"""Ask more on the page, which shows the engine, too, and can kill a worker:
+
+  http://{LOOPBACK}:{port}/
+
+or from a shell:
 
   curl http://{LOOPBACK}:{port}/v1/chat/completions -H 'content-type: application/json' \\
     -d '{{"model": "{MODEL.name}", "messages": [{{"role": "user", "content": "Spell the word \\"lantern\\"."}}]}}'

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from cluster.download.models import fetched
 from engine.checkpoint.model_folder import resolve_model
-from engine.config import EngineConfig, SpeculativeConfig
+from engine.config import EngineConfig, KVEventsConfig, SpeculativeConfig
 from engine.errors import InvalidConfig
 from engine.sizes import Size, parse_size
 
@@ -32,7 +32,7 @@ DESCRIPTIONS = {
     "exact": "a request's results do not depend on other requests; --no-exact: use cuBLAS on GPUs",
     "kv_cache_dtype": "type of the cache; auto: that of the weights; fp8_e4m3: half of bfloat16's size, on GPUs",
     "enforce_eager": "launch each kernel of a decode step instead of replaying CUDA graphs (on the CPU: tapes)",
-    "enable_lora": "let requests use low-rank adapters (CPU only)",
+    "enable_lora": "let requests use low-rank adapters",
     "max_loras": "most different adapters per step",
     "max_lora_rank": "highest rank of an adapter, up to 256",
     "max_cpu_loras": "number of adapters that a rank keeps in memory; default: max_loras",
@@ -40,13 +40,18 @@ DESCRIPTIONS = {
     "tensor_parallel_size": "number of ranks that share each layer",
     "pipeline_parallel_size": "number of stages that the layers are divided into",
     "distributed_executor_backend": "auto: in this process for one rank, else Ray actors",
+    "accelerator_type": "kind of GPU that workers need, by Ray's name, such as H100 or A100; default: any",
+    "node_labels": 'labels that Ray\'s nodes must have to be given ranks: {"region": "eu"}; default: none',
     "max_model_len": "context length in tokens, which the cache must hold; default: the model's",
     "block_size": "tokens per cache block",
     "gpu_memory_utilization": "share of a GPU's memory to use",
     "kv_cache_memory_bytes": "cache per rank; default: the rest of the GPU; on CPU its share of 1 GiB, or one sequence",
     "num_gpu_blocks_override": "number of cache blocks per rank; default: as many as fit",
     "num_threads": "threads per rank on CPU; default: its share of the node's cores",
-    "swap_space": "GiB of host memory per rank for preempted requests",
+    "swap_space": "GiB of host memory per rank for preempted requests and cached blocks that the device evicts",
+    "kv_offloading_size": "GiB of host memory of all ranks for cached blocks, in place of swap_space for each",
+    "kv_offloading_path": "folder, also s3://... or gs://..., of cached blocks that outlive the engine",
+    "kv_offloading_path_size": "GiB that this folder may take",
     "enable_prefix_caching": "share cache blocks of equal prefixes among requests",
     "max_num_batched_tokens": "most tokens per step",
     "max_num_seqs": "most sequences per step",
@@ -59,7 +64,8 @@ DESCRIPTIONS = {
     "pooling_normalize": "scale embeddings to length 1; default: as the model's modules.json says, else yes",
     "max_restarts": "consecutive failed restarts of workers before the engine gives up",
     "num_spare_workers": "number of warm processes per node that wait to replace a lost worker (CPU only)",
-    "speculative_config": 'guess tokens and check several per step: {"method": "ngram"}; answers are the same',
+    "speculative_config": 'guess tokens and check several per step: {"method": "ngram"} or {"model": NAME}',
+    "kv_events_config": 'tell routers what is cached: {"enable_kv_cache_events": true}, over ZeroMQ',
     "elastic": "continue with fewer tensor-parallel ranks if a lost node is not replaced within 20 seconds",
     "log_stats": "log a line of statistics every ten seconds",
 }
@@ -76,7 +82,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     for name, description in DESCRIPTIONS.items():
         field = EngineConfig.model_fields[name]
         flags = [*([SHORT[name]] if name in SHORT else []), "--" + name.replace("_", "-")]
-        shown = "" if field.default is None else f" (default: {field.default})"
+        shown = "" if field.default is None or field.default_factory else f" (default: {field.default})"
         kind = _kind(field)
         options: dict[str, Any] = {
             "dest": name,
@@ -136,7 +142,7 @@ def _kind(field: FieldInfo) -> Any:
     annotation: Any = field.annotation
     if get_origin(annotation) in (Union, types.UnionType):
         annotation = next(part for part in get_args(annotation) if part is not type(None))
-    if annotation is SpeculativeConfig:
+    if annotation in (SpeculativeConfig, KVEventsConfig) or get_origin(annotation) is dict:
         return mapping
     return size if annotation == Size or _READS_SIZE in field.metadata else annotation
 

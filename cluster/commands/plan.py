@@ -3,7 +3,7 @@
 import argparse
 
 from cluster.commands.options import add_model
-from cluster.commands.server.server_options import configure
+from cluster.commands.server.configure import configure
 from cluster.download.models import planned
 from cluster.launch.machine import check_machine
 
@@ -14,9 +14,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    config, server = configure(options)
-    config, plan = planned(config)
-    print(plan, flush=True)
-    need = check_machine(config, plan, server.num_engines) if server.ray_address is None else None
-    if need is not None:
-        print(need)
+    models, server = configure(options)
+    taken = 0
+    for model in models:
+        if len(models) > 1:
+            print(f"\n{model.config.model_name}" if taken else model.config.model_name)
+        config, plan = planned(model.config)
+        print(plan, flush=True)
+        is_here = server.ray_address is None
+        need = check_machine(config, plan, model.own.most_engines, taken=taken) if is_here else None
+        if need is not None:
+            print(need)
+            taken += need.needed

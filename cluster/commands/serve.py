@@ -5,9 +5,10 @@ import contextlib
 
 from cluster.checkpoint.values import check_values
 from cluster.commands.options import add_model
+from cluster.commands.server.configure import application, configure
 from cluster.commands.server.console import told_events
-from cluster.commands.server.preflight import prepare
-from cluster.commands.server.server_options import ServerOptions, add_server_options, configure
+from cluster.commands.server.preflight import Start, prepare
+from cluster.commands.server.server_options import ServerOptions, add_server_options
 from cluster.launch.app import APP_NAME, build_app
 from cluster.launch.node.logs import KeptLogs
 from cluster.launch.ray_cluster import RayCluster, ray_cluster
@@ -21,22 +22,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    config, server = configure(options)
-    start = prepare(config, server)
-    config = start.config
-    print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
-    if (server.ray_address is not None and config.source is not None) or not check_values(config):
-        print("The workers will verify the weights, which are too large to read twice", flush=True)
+    models, server = configure(options)
+    start = prepare(models, server)
+    _say_starting(start, server)
     is_lasting = server.ray_address is not None
     kept = KeptLogs(server.log_dir)
     with contextlib.ExitStack() as stack:
         ray = stack.enter_context(
-            ray_cluster(server.ray_address, num_workers=server.num_engines * config.world_size, kept_logs=kept)
+            ray_cluster(server.ray_address, num_workers=sum(model.num_ranks for model in start.models), kept_logs=kept)
         )
         print(f"Logs: {ray.logs}{' on each node' if is_lasting else ''}", flush=True)
         running = stack.enter_context(
             serving(
-                build_app(server.application(config, start.api_keys)),
+                build_app(application(server, start.models, start.api_keys)),
                 host=server.host,
                 port=server.port,
                 ends_serve=is_lasting,
@@ -50,6 +48,14 @@ def _run(options: argparse.Namespace) -> None:
         stack.enter_context(told_events(APP_NAME))
         stack.callback(print, "Stopping; running requests are finished first", flush=True)
         ray.wait()
+
+
+def _say_starting(start: Start, server: ServerOptions) -> None:
+    """Raises InvalidConfig for weights that are damaged."""
+    for config in (model.config for model in start.models):
+        print(f"Starting {config.model_name} on {config.world_size} rank(s)", flush=True)
+        if (server.ray_address is not None and config.source is not None) or not check_values(config):
+            print("The workers will verify the weights, which are too large to read twice", flush=True)
 
 
 def _say_ready(server: ServerOptions, ray: RayCluster, scheme: str) -> None:

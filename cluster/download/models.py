@@ -2,6 +2,7 @@
 and its revision, once; every other process fetches the same, on its own node.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from cluster.checkpoint.plan import make_plan
@@ -17,10 +18,14 @@ from engine.errors import InvalidConfig
 
 
 def outlined(config: EngineConfig, tell: Tell = say) -> EngineConfig:
-    """`model` is a folder that holds everything but perhaps the weights' numbers; for plans.
-    Unchanged if `model` was a folder already. Raises InvalidConfig.
+    """`model`, and that of drafts, is a folder that holds everything but perhaps the weights'
+    numbers; for plans. Unchanged if it was a folder already. Raises InvalidConfig.
     """
-    config = pinned(config, tell)
+    return _also_draft(_outlined(config, tell), lambda draft: _outlined(draft, tell))
+
+
+def _outlined(config: EngineConfig, tell: Tell) -> EngineConfig:
+    config = _pinned(config, tell)
     if config.source is None:
         return config
     records, has_weights = Records(config.download_dir), config.load_format != "dummy"
@@ -36,11 +41,15 @@ def outlined(config: EngineConfig, tell: Tell = say) -> EngineConfig:
 
 
 def fetched(config: EngineConfig, tell: Tell = say) -> EngineConfig:
-    """`model` is a folder that holds the whole model (of dummy weights, all but the weights). It
-    is fetched unless it is here; one process of a node does so, the others wait. Unchanged if
-    `model` was a folder already. Raises InvalidConfig.
+    """`model`, and that of drafts, is a folder that holds the whole model (of dummy weights, all
+    but the weights). It is fetched unless it is here; one process of a node does so, the others
+    wait. Unchanged if it was a folder already. Raises InvalidConfig.
     """
-    config = pinned(config, tell)
+    return _also_draft(_fetched(config, tell), lambda draft: _fetched(draft, tell))
+
+
+def _fetched(config: EngineConfig, tell: Tell) -> EngineConfig:
+    config = _pinned(config, tell)
     if config.source is None:
         return config
     records, has_weights = Records(config.download_dir), config.load_format != "dummy"
@@ -52,9 +61,17 @@ def fetched(config: EngineConfig, tell: Tell = say) -> EngineConfig:
 
 
 def pinned(config: EngineConfig, tell: Tell = say) -> EngineConfig:
-    """`source` says what every node has to fetch, revision and all. Unchanged if that is done, or
-    if `model` is a folder. Raises InvalidConfig.
+    """`source`, and that of drafts, says what every node has to fetch, revision and all. Unchanged
+    if that is done, or if `model` is a folder. Raises InvalidConfig.
     """
+    return _also_draft(_pinned(config, tell), lambda draft: _pinned(draft, tell))
+
+
+def _also_draft(config: EngineConfig, do: Callable[[EngineConfig], EngineConfig]) -> EngineConfig:
+    return config if config.draft is None else config.with_draft(do(config.draft))
+
+
+def _pinned(config: EngineConfig, tell: Tell) -> EngineConfig:
     name = remote_name(config.model)
     if name is None and config.revision is not None and config.source is None:
         raise InvalidConfig(f"revision={config.revision} is of a model of the hub, and {config.model} is a folder")

@@ -11,7 +11,7 @@ import fsspec
 from cluster.download.store import Interrupted, RemoteFile, Unreachable
 from engine.errors import InvalidConfig, in_a_line
 
-PIECE_BYTES = 8 << 20  # of a request
+PIECE_BYTES = 32 << 20  # of a request
 _PACKAGES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # by scheme: the extra that brings it
 
 

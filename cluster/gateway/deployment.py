@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from ray.serve.handle import DeploymentHandle
 
 from cluster.api.exchange import Answer
-from cluster.gateway.handle import handle, routes
+from cluster.gateway.handle import control, handle, routes
 from cluster.gateway.options import GatewayOptions
 from cluster.gateway.parts import start_parts
 from cluster.metrics.ledger import Ledger
@@ -59,6 +59,25 @@ class GatewayDeployment:
             async for event in events:
                 yield event
 
+    async def update_weights(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Ends what it has begun, whether or not its caller still waits."""
+        return await control.update_weights(self._parts.application.models, request)
+
+    async def pause(self, request: dict[str, Any] | None = None) -> dict[str, Any]:
+        return await control.control(self._parts.application.models, "pause", request)
+
+    async def resume(self, request: dict[str, Any] | None = None) -> dict[str, Any]:
+        return await control.control(self._parts.application.models, "resume", request)
+
+    async def sleep(self, request: dict[str, Any] | None = None) -> dict[str, Any]:
+        return await control.control(self._parts.application.models, "sleep", request)
+
+    async def wake_up(self, request: dict[str, Any] | None = None) -> dict[str, Any]:
+        return await control.control(self._parts.application.models, "wake_up", request)
+
+    async def control_state(self, request: dict[str, Any] | None = None) -> dict[str, Any]:
+        return await control.control_state(self._parts.application.models, request)
+
     async def ask(self, url: str, body: bytes, key: str | None = None) -> Answer:
         """The HTTP API's answer to a POST of JSON that no client waits for (a line of a batch), for
         the API key of that name.
@@ -85,6 +104,10 @@ class GatewayDeployment:
         """See `AdapterLoading.look`."""
         await self._parts.application.look_for_adapters()
 
-    async def exchange_here(self, ledgers: list[Ledger]) -> list[Ledger]:
+    async def wait_for_all_models(self) -> None:
+        """See `ServedApplication.wait_for_all`."""
+        await self._parts.application.wait_for_all()
+
+    async def exchange_here(self, ledgers: dict[str, Ledger]) -> dict[str, Ledger]:
         """See `PeerGateways.exchange`."""
         return self._parts.application.gateways.exchange(ledgers)

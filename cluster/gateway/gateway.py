@@ -1,6 +1,6 @@
 """The gateway's work: sends requests to engine replicas, and retries if a replica is lost."""
 
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any
 
 from cluster.api.service import Shortcut
@@ -34,15 +34,22 @@ class Gateway:
         self._journals = Journals(self._observers.figures.ended)
         self._replicas = Replicas(engines, self._journals, patience)
         self._connections = self._replicas.connections
+        self.changes = self._replicas.changes
         self.monitoring = self._observers.monitoring(self._connections.reports, self._connections.all_reports)
+        self._view = self._observers.view(engines, self._connections.reports)
         self._door = Door(self._journals, self._connections.reports, max_queue_seconds)
 
     async def start(self, host: str) -> None:
         """Take deltas and reports on a free port of `host`."""
-        await self._connections.start(host, self._door.look)
+        await self._connections.start(host, self._every_second)
 
     async def close(self) -> None:
         await self._connections.close()
+
+    def _every_second(self) -> None:
+        self._door.look()
+        self._replicas.take_back()
+        self.changes.look(self.spawn)
 
     async def drain(self, grace: float) -> None:
         """See `Journals.drain`."""
@@ -121,15 +128,21 @@ class Gateway:
         """Each replica's last report, a fifth of a second old at most."""
         return self._connections.conditions()
 
+    async def view(self) -> list[dict[str, Any]]:
+        """See `EngineView.now`."""
+        return await self._view.now()
+
+    async def worker_pids(self) -> dict[str, Sequence[int]]:
+        """By replica, its workers' process ids in order of rank."""
+        return dict(await self._engines.ask("worker_pids"))
+
     async def metrics(self) -> bytes:
         """All metrics, for operators' monitoring; see `Monitoring`."""
         return self.monitoring.text()
 
-    async def trace(self) -> dict[str, Any]:
-        """The last steps of every replica; each replica is a process of the trace."""
-        traces = await self._engines.ask("trace")
-        events = [event | {"pid": pid} for pid, trace in enumerate(traces) for event in trace["traceEvents"]]
-        return {"traceEvents": events, "displayTimeUnit": "ms"}
+    async def ask(self, question: str, *args: Any) -> list[Any]:
+        """See `Engines.ask`."""
+        return await self._engines.ask(question, *args)
 
     async def why(self, request_id: str) -> dict[str, Any] | None:
         """Its last attempt's `Why`, whose seconds begin with those of "earlier attempts" if there

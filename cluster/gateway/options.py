@@ -31,3 +31,4 @@ class GatewayOptions:
     files_path: str | None = None  # of files and batches; None: there are none
     http: HttpOptions = field(default_factory=HttpOptions)
     telemetry: Telemetry = NO_TELEMETRY
+    kills_workers: bool = False  # whether the page may have it done: for demonstrations

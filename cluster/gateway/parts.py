@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from fastapi import FastAPI
 from ray.serve.handle import DeploymentHandle
 
+from cluster.gateway.demonstration import DemoKiller
 from cluster.gateway.http import Http
 from cluster.gateway.models.application import ServedApplication
 from cluster.gateway.options import GatewayOptions
@@ -22,9 +23,12 @@ class Parts(NamedTuple):
     application: ServedApplication
     stores: Stores
     inner_app: FastAPI  # the API's routes, for callers by handle
+    killer: DemoKiller | None
 
     def make_app(self) -> FastAPI:
-        """What answers over HTTP; its answers are counted with the first model's."""
+        """What answers over HTTP; its answers are counted with the first model's, of those that are
+        there.
+        """
         app = self.http.make_app(
             self.application.gateways,
             self.application.models,
@@ -32,6 +36,7 @@ class Parts(NamedTuple):
             kept=self.stores.responses,
             counters=self.application.served[0].observers.figures.counters,
             batches=self.stores.batches,
+            killer=self.killer,
         )
         # A collection that looks through all modules, too, holds every stream up for a tenth of a
         # second.
@@ -41,8 +46,8 @@ class Parts(NamedTuple):
 
 
 async def start_parts(engines: Sequence[DeploymentHandle[Any]], owner: Owner, options: GatewayOptions) -> Parts:
-    """Wait for an engine of each model, and accept requests from then on. `engines`: in the order
-    of `options.models`. Raises as `Http.check`.
+    """Wait for an engine (see `ServedApplication.make`), and accept requests from then on.
+    `engines`: in the order of `options.models`. Raises as `Http.check`.
     """
     process = enter_replica()
     http = Http(options.http, options.patience)
@@ -52,4 +57,5 @@ async def start_parts(engines: Sequence[DeploymentHandle[Any]], owner: Owner, op
     inner_app = http.make_inner_app(application.gateways, application.models, kept=stores.responses)
     await http.start()
     await application.start()
-    return Parts(http, application, stores, inner_app)
+    killer = DemoKiller(application.gateways) if options.kills_workers else None
+    return Parts(http, application, stores, inner_app, killer)

@@ -8,7 +8,7 @@ from cluster import owner
 from cluster.download.models import planned
 from cluster.gateway.deployment import GatewayDeployment
 from cluster.launch.config.app_config import AppConfig, read_app_config
-from cluster.launch.packages import check_packages
+from cluster.launch.gpus import check_gpus
 from cluster.logs import serve_logging
 from cluster.replica.delta_channel.server import BUSY_TURNS, TURN_SECONDS
 from cluster.replica.deployment import END_SECONDS, EngineDeployment
@@ -24,19 +24,21 @@ ONE_LOOP = {"env_vars": {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}}
 NOTICE_SECONDS = 1.0  # in which an engine that has nothing to do sees that Serve wants it to end
 
 
-def build_app(args: dict[str, Any]) -> serve.Application:
+def build_app(args: dict[str, Any], *, kills_workers: bool = False) -> serve.Application:
     """The application: a gateway bound to the engines of each model. `args` are those of an
-    `AppConfig`; raises InvalidConfig.
+    `AppConfig`; raises InvalidConfig. `kills_workers`: see `GatewayOptions`; Serve, which calls
+    this for a file of configs/serve, gives `args` alone, and these have no such key.
     """
-    check_packages()
     config = read_app_config(args)
     models = config.all_models()
     engine_configs = [planned(model.engine_config())[0] for model in models]
     options = tuple(model.options(engine) for model, engine in zip(models, engine_configs, strict=True))
-    gateway_options = config.gateway_options(options)
-    names = config.deployment_names(ENGINES, options)
+    least = [model.least_engines for model in models]
+    check_gpus(list(zip(engine_configs, least, strict=True)), config.max_gpus)
+    gateway_options = config.gateway_options(options, kills_workers=kills_workers)
+    names = config.deployment_names(ENGINES, engine_configs)
     engines = [
-        _engines(name, config, model.num_engines, engine)
+        _engines(name, config, model.replicas(), engine)
         for model, engine, name in zip(models, engine_configs, names, strict=True)
     ]
     return serve.deployment(
@@ -55,11 +57,11 @@ def build_app(args: dict[str, Any]) -> serve.Application:
     )
 
 
-def _engines(name: str, config: AppConfig, num_engines: int, engine_config: EngineConfig) -> serve.Application:
+def _engines(name: str, config: AppConfig, replicas: dict[str, Any], engine_config: EngineConfig) -> serve.Application:
     return serve.deployment(
         EngineDeployment,
         name=name,
-        num_replicas=num_engines,
+        **replicas,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
         max_constructor_retry_count=1,  # a start that failed once would fail again
         logging_config=serve_logging(

@@ -30,9 +30,9 @@ class Need:
         )
 
 
-def check_machine(config: EngineConfig, plan: Plan, num_engines: int = 1) -> Need | None:
-    """The memory needed; None if GPUs compute. Raises InvalidConfig if this machine does not have
-    what the configuration needs.
+def check_machine(config: EngineConfig, plan: Plan, num_engines: int = 1, *, taken: int = 0) -> Need | None:
+    """The memory needed; None if GPUs compute. `taken`: bytes that other models will take. Raises
+    InvalidConfig if this machine does not have what the configuration needs.
     """
     wanted, there = num_engines * config.world_size, num_gpus()
     if config.device == "cuda" and there < wanted:
@@ -41,7 +41,8 @@ def check_machine(config: EngineConfig, plan: Plan, num_engines: int = 1) -> Nee
         raise InvalidConfig("quantization=fp8 is not computed on CPU; int8 or int4 would work")
     if config.device == "cuda" or (config.device == "auto" and there >= wanted):
         return None
-    need = Need(wanted, wanted * (plan.weight_bytes + plan.cache_bytes + plan.adapter_bytes), available_memory())
+    each = plan.weight_bytes + plan.cache_bytes + plan.adapter_bytes
+    need = Need(wanted, wanted * each, max(0, available_memory() - taken))
     check_memory("this machine", wanted, plan.weight_bytes, plan.cache_bytes + plan.adapter_bytes, need.available)
     return need
 

@@ -11,6 +11,7 @@ from cluster import owner
 from cluster.launch.app import APP_NAME, ENGINES
 from cluster.serve_status import deployments_of
 
+JOIN_SECONDS = 30.0  # for gateways to take requests of a model whose engine runs
 DRAIN_SECONDS = 20.0  # for running requests, at the end
 STOP_SECONDS = 5.0  # for engines and their workers
 
@@ -27,6 +28,11 @@ class Replicas:
     @classmethod
     def of(cls, gateways: DeploymentHandle[Any]) -> Self:
         return cls(gateways, tuple(deployments_of(APP_NAME, ENGINES)))
+
+    def join(self) -> None:
+        """Wait until every gateway takes requests of every model, whose engines run."""
+        with contextlib.suppress(TimeoutError, RayServeException):
+            self.gateways.broadcast("wait_for_all_models").results(timeout_s=JOIN_SECONDS, return_exceptions=True)
 
     def meet(self) -> None:
         """Find the replicas, while Ray's GCS can still be asked."""

@@ -24,7 +24,7 @@ class Room:
     """`__str__` is a line of `squadron serve`'s start."""
 
     num_cores: int
-    num_ranks: int  # of all engines
+    num_ranks: int  # of all engines of all models
     num_threads: int | None  # of each rank; None: as many as there are cores, divided among an engine's ranks
     num_left: int
 
@@ -36,13 +36,16 @@ class Room:
         return f"{cores}: {_count(self.num_threads, 'thread')} for {whose}, {self.num_left} left for HTTP"
 
 
-def divide(config: EngineConfig, weight_bytes: int, *, num_engines: int, num_gateways: int) -> Room:
+def divide(
+    config: EngineConfig, weight_bytes: int, *, num_engines: int, num_gateways: int, other_ranks: int = 0
+) -> Room:
     """Divide the cores that this process may use between HTTP and the ranks of all engines, in
-    proportion to their parts of a token's work; `weight_bytes`: of all ranks of an engine.
+    proportion to their parts of a token's work; `weight_bytes`: of all ranks of an engine;
+    `other_ranks`: of other models, each of which gets as many cores.
 
     A number of threads in the configuration is kept.
     """
-    num_cores, num_ranks = usable_cores(), num_engines * config.world_size
+    num_cores, num_ranks = usable_cores(), num_engines * config.world_size + other_ranks
     if config.num_threads is not None:
         left = max(0, num_cores - num_ranks * config.num_threads)
         return Room(num_cores, num_ranks, config.num_threads, left)
@@ -50,7 +53,9 @@ def divide(config: EngineConfig, weight_bytes: int, *, num_engines: int, num_gat
     wanted = round(num_cores * HTTP_MICROSECONDS / (HTTP_MICROSECONDS + engine))
     # A gateway is one thread of Python, and so is the proxy; every rank has a core at least.
     left = max(0, min(wanted, num_gateways + 1, num_cores - num_ranks))
-    return Room(num_cores, num_ranks, (num_cores - left) // num_ranks if left else None, left)
+    if not left and not other_ranks:
+        return Room(num_cores, num_ranks, None, 0)
+    return Room(num_cores, num_ranks, max(1, (num_cores - left) // num_ranks), left)
 
 
 def _count(number: int, noun: str) -> str:

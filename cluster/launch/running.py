@@ -30,6 +30,7 @@ def running(application: serve.Application, address: str, *, ends_serve: bool) -
         gateways = run(application)
         replicas = Replicas.of(gateways)
         steps = [replicas.drain, replicas.stop]
+        replicas.join()
         replicas.meet()
         proxies.meet()
         yield gateways

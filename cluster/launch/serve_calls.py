@@ -58,10 +58,19 @@ def end_serve(proxies: Proxies) -> None:
         serve.shutdown()
 
 
+def is_serve_up() -> bool:
+    """On the cluster that this process is connected to."""
+    status = serve.status()
+    return bool(status.proxies or status.applications)
+
+
 def check_serve_is_down() -> None:
     """Raises InvalidConfig if Serve is running: it would ignore our host and port, and its
     applications are not ours to replace.
     """
+    # Where this process has used another cluster before, in which its job had the same number,
+    # Serve would take that one's controller for this one's.
+    serve.context._disconnect()
     status = serve.status()
     if status.proxies or status.applications:
         names = ", ".join(status.applications) or "nothing"

@@ -1,24 +1,37 @@
 """What an engine replica answers to gateways and operators about its engine."""
 
+import asyncio
+import time
 from dataclasses import asdict
 from typing import Any
 
 from engine.errors import SquadronError
 from engine.frontend.async_engine import AsyncEngine
+from engine.records.view import view
 from engine.request import Adapter, Request
 from engine.sampling_params import SamplingParams
 from engine.text.judging import judging
+
+VIEW_SECONDS = 0.3  # for the engine to answer: it does not while it replaces workers
 
 
 class Answers:
     """Of a started engine."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, name: str) -> None:
+        """`name`: the replica's."""
         self._engine = engine
+        self._name = name
+        self._last_view: dict[str, Any] = {}
 
     def stats(self) -> dict[str, Any]:
         """The engine's `EngineStats`."""
         return asdict(self._engine.observer.stats())
+
+    def load(self) -> float:
+        """See `EngineStats.load`."""
+        config = self._engine.config
+        return self._engine.observer.stats().load(max_num_seqs=config.max_num_seqs, block_size=config.block_size)
 
     async def probe(self, adapter: Adapter | None = None) -> str | None:
         """Generate a token, by every rank, with an adapter or without; what went wrong, a line."""
@@ -37,6 +50,21 @@ class Answers:
             return asdict(await self._engine.observer.why(request_id))
         except KeyError:
             return None
+
+    async def view(self) -> dict[str, Any]:
+        """See `engine.records.view`; the last one if the engine does not answer now."""
+        try:
+            async with asyncio.timeout(VIEW_SECONDS):
+                self._last_view = view(await self._engine.observer.snapshot())
+        except TimeoutError:
+            self._last_view |= {"now": time.monotonic()}
+        config = self._engine.config
+        shape = {"pipeline_parallel_size": config.pipeline_parallel_size, "block_size": config.block_size}
+        return {"replica": self._name} | shape | self._last_view
+
+    def worker_pids(self) -> list[int]:
+        """See `Executor`."""
+        return list(self._engine.observer.worker_pids())
 
     def model_info(self) -> dict[str, Any]:
         """What the HTTP API needs to know of the model: the fields of a `Model`."""

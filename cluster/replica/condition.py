@@ -4,13 +4,11 @@ whether the replica takes a request.
 
 import os
 import time
-from functools import cached_property
 
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.replica.refusals.refusal import EngineStopping
 from cluster.replica.serve_process import node_id
 from cluster.replica.totals import Totals
-from engine.checkpoint.fingerprint import fingerprint
 from engine.errors import FingerprintChanged
 from engine.frontend.async_engine import AsyncEngine
 from engine.request import Request
@@ -25,15 +23,23 @@ class Condition:
         """`name`: the replica's."""
         self.is_leaving = False  # the replica is told to end, and serves until the next one is ready
         self.is_stopping = False  # it ends
+        self.weights_number = 0  # of the last change of weights; 0: there was none
+        self.lack: str | None = None  # one line on the weights that it should have and has not
         self._totals = Totals(engine)
         self._engine = engine
-        self._name = name
+        self.name = name
         self._num_steps = 0  # number of ended steps at the last look
         self._waiting_since = time.monotonic()  # since when the next one is awaited
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        return fingerprint(self._engine.observer.arithmetic)
+        return self._engine.observer.fingerprint
+
+    @property
+    def weights_version(self) -> str | None:
+        """That the engine was given; None: it has the model's own."""
+        weights = self._engine.observer.weights
+        return None if weights is None else weights.version
 
     def check(self, request: Request) -> None:
         """Raises EngineStopping, FingerprintChanged, EngineDead or Overloaded if the replica cannot
@@ -41,6 +47,8 @@ class Condition:
         """
         if self.is_stopping:
             raise EngineStopping("this engine replica is told to stop")
+        if self.lack is not None:
+            raise EngineStopping(self.lack)
         wanted = request.resume.fingerprint
         if wanted not in (None, self.fingerprint):
             raise FingerprintChanged(
@@ -54,10 +62,10 @@ class Condition:
         calls.
         """
         stats, now = self._engine.observer.stats(), time.monotonic()
-        if stats.num_steps != self._num_steps or not stats.num_requests_running:
+        if stats.num_steps != self._num_steps or not stats.num_requests_running or self._engine.observer.is_frozen:
             self._num_steps, self._waiting_since = stats.num_steps, now
         return EngineReport(
-            self._name,
+            self.name,
             node_id(),
             os.getpid(),
             self._problem(now - self._waiting_since),
@@ -67,6 +75,8 @@ class Condition:
             self._engine.observer.queue_limits(),
             self._totals.now(),
             self.is_leaving and not self.is_stopping,
+            self.weights_number,
+            self.weights_version,
         )
 
     def _problem(self, seconds: float) -> str | None:
@@ -75,6 +85,8 @@ class Condition:
         """
         if self.is_stopping:
             return "it is told to stop"
+        if self.lack is not None:
+            return self.lack
         if seconds > STUCK_SECONDS:
             return f"no step has ended for {seconds:.0f} s"
         return self._engine.observer.problem()

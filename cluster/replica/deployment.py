@@ -29,7 +29,7 @@ class EngineDeployment:
         name = enter_replica()
         if name:
             end_at_sigterm()
-        self._replica = await Replica.make(config, name, telemetry)
+        self._replica = await Replica.make(config, name, telemetry, owner.token if name else None)
         await self._replica.start()
         self._life = Life(self._replica, patience, END_SECONDS)
 
@@ -53,6 +53,10 @@ class EngineDeployment:
         """The engine's `EngineStats`."""
         return self._replica.answers.stats()
 
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """What Serve asks for, by its name, to hand it to `cluster.launch.config.load_policy`."""
+        return {"load": self._replica.answers.load()}
+
     async def events(self) -> tuple[str, tuple[Event, ...]]:
         """The replica's name, and what happened to it last."""
         return self._replica.name, self._replica.engine.observer.events()
@@ -61,13 +65,26 @@ class EngineDeployment:
         """See `Answers.probe`."""
         return await self._replica.answers.probe(adapter)
 
-    async def trace(self) -> dict[str, Any]:
-        """The last steps as a Chrome trace."""
-        return await self._replica.engine.observer.trace()
+    async def steps(self, after: dict[str, int], most: int) -> tuple[str, list[Any]]:
+        """The replica's name, and its first `most` `StepRecord`s after the step named for it."""
+        name = self._replica.name
+        return name, await self._replica.engine.observer.steps_after(after.get(name, -1), most)
+
+    async def view(self) -> dict[str, Any]:
+        """See `Answers.view`."""
+        return await self._replica.answers.view()
+
+    async def worker_pids(self) -> tuple[str, list[int]]:
+        """The replica's name, and its workers' process ids, in order of rank."""
+        return self._replica.name, self._replica.answers.worker_pids()
 
     async def why(self, request_id: str) -> dict[str, Any] | None:
         """See `Answers.why`."""
         return await self._replica.answers.why(request_id)
+
+    async def change(self, what: str, *arguments: Any) -> Any:
+        """A method of `Changes`."""
+        return await getattr(self._replica.changes, what)(*arguments)
 
     async def model_info(self) -> dict[str, Any]:
         """What the HTTP API needs to know of the model."""

@@ -4,14 +4,14 @@ import asyncio
 import logging
 
 from cluster.replica.answers import Answers
+from cluster.replica.changes.changes import Changes
+from cluster.replica.changes.start import Start
 from cluster.replica.condition import Condition
 from cluster.replica.requests import Requests
 from cluster.replica.threads.tokenizing import Tokenizing
 from cluster.replica.traces import Traces
 from cluster.telemetry.tracing import Telemetry
-from cluster.workers.executor import make_executor, with_model_here
 from engine.config import EngineConfig
-from engine.frontend.async_engine import AsyncEngine
 from engine.outputs import RequestOutput
 
 logger = logging.getLogger("squadron.engine")
@@ -22,27 +22,31 @@ FLUSH_SECONDS = 1.0  # for spans that wait, at the end
 class Replica:
     """Lives in one event loop. Knows nothing of Serve: see `Life` and `EngineDeployment`."""
 
-    def __init__(self, config: EngineConfig, name: str, telemetry: Telemetry) -> None:
+    def __init__(self, start: Start, name: str, telemetry: Telemetry) -> None:
         """`name`: by which gateways know it; empty outside Serve."""
         self.name = name
-        self.engine = AsyncEngine(config, make_executor(config), on_outputs=self._publish)
+        self.engine = start.make_engine(self._publish)
         self.condition = Condition(self.engine, name)
-        self.answers = Answers(self.engine)
+        self.answers = Answers(self.engine, name)
         self.tokenizing = Tokenizing(self.engine)
         self._traces = Traces(self.engine, name, telemetry)
         self.requests = Requests(self.engine, self.condition, self._traces)
+        self.changes = Changes(self.engine, self.condition, self._tell_weights, start)
         self._loop = asyncio.get_running_loop()
 
     @classmethod
-    async def make(cls, config: EngineConfig, name: str, telemetry: Telemetry) -> "Replica":
-        """With what it reads of the model on this node. Raises InvalidConfig."""
-        return cls(await asyncio.to_thread(with_model_here, config, logger.info), name, telemetry)
+    async def make(cls, config: EngineConfig, name: str, telemetry: Telemetry, token: str | None = None) -> "Replica":
+        """With what it reads of the model on this node. `token`: of the application's
+        owner; None outside Serve. Raises InvalidConfig, NoRecord.
+        """
+        return cls(await Start.read(config, token), name, telemetry)
 
     async def start(self) -> None:
         """Load the tokenizer and the model, and start the workers."""
         self.engine.tokenizer.start()
         await asyncio.to_thread(self.engine.start)
         logger.info("fingerprint %s: %s", self.condition.fingerprint, self.engine.observer.arithmetic)
+        self.changes.begin()
 
     def hand_back(self) -> None:
         """See `Requests.hand_back`; no more are taken."""
@@ -57,9 +61,14 @@ class Replica:
 
     async def close(self) -> None:
         """End everything."""
+        self.changes.close()
         await self.shut_down()
         await self.requests.close()
         self.tokenizing.close()
+
+    def _tell_weights(self) -> None:
+        """From any thread."""
+        self._loop.call_soon_threadsafe(self.requests.tell_weights)
 
     def _publish(self, deltas: list[RequestOutput]) -> None:
         """Called in the engine's thread, once a step."""

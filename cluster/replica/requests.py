@@ -25,6 +25,7 @@ class Requests:
         self._running = RunningRequests()
         self._admissions = AdmissionThreads(engine)
         self._client = DeltaClient(self._running.lose, self.take)
+        self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
         return len(self._running)
@@ -40,11 +41,8 @@ class Requests:
             return self._refuse(error)
         except OSError as error:
             return Refusal("engine_dead", f"it cannot reach the gateway: {error}")
-        attempt, fingerprint = request.resume.attempt, self._condition.fingerprint
-        self._client.send(
-            gateway, [RequestOutput(request.id, attempt, [], [], finished=False, fingerprint=fingerprint)]
-        )
-        running = self._running.begin(request.id, gateway)
+        running = await self._running.begin(request, gateway)
+        self._client.send(gateway, [self._taken(request.id, running.attempt)])
         trace = self._traces.begin(request)
         adding = self._admissions.add(request)
         try:
@@ -53,12 +51,19 @@ class Requests:
         except SquadronError as error:
             return self._refuse(error)
         finally:
-            self._running.end(request.id)
             self._traces.end(trace, running.metrics, is_finished=running.has_been_answered)
-            if not running.is_finished:
+            if running.is_finished:
+                self._running.end(request.id)
+            else:
                 # Behind the add, which goes on where the caller went away meanwhile.
-                adding.add_done_callback(lambda _: self._engine.abort(request.id))
+                adding.add_done_callback(lambda _: self._abort(request.id))
         return connection
+
+    def _abort(self, request_id: str) -> None:
+        """In any thread."""
+        self._engine.abort(request_id)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._running.end, request_id)
 
     def _refuse(self, error: SquadronError) -> Refusal:
         """If the replica is at fault, a report goes first: no gateway sends it another request."""
@@ -71,6 +76,24 @@ class Requests:
         """One step's."""
         for gateway, news in self._running.take(deltas, is_alive=not self._engine.is_dead).items():
             self._client.send(gateway, news)
+
+    def tell_weights(self) -> None:
+        """The engine has other weights, with which it goes on with what runs."""
+        for request_id, running in self._running:
+            self._client.send(running.gateway, [self._taken(request_id, running.attempt)])
+        self.report()
+
+    def _taken(self, request_id: str, attempt: int) -> RequestOutput:
+        condition = self._condition
+        return RequestOutput(
+            request_id,
+            attempt,
+            [],
+            [],
+            finished=False,
+            fingerprint=condition.fingerprint,
+            weights_version=condition.weights_version,
+        )
 
     async def connect(self, gateway: GatewayAddress) -> None:
         """Report to the gateway from now on, if it can be reached."""

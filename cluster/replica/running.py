@@ -1,19 +1,23 @@
 """The requests on an engine replica, and the gateways that their deltas go to."""
 
 import asyncio
+from collections.abc import Iterator
 
 from cluster.replica.delta_channel.messages import GatewayAddress
-from engine.errors import EngineDead, SquadronError
+from engine.errors import FINGERPRINT_CHANGED, EngineDead, FingerprintChanged, SquadronError
 from engine.outputs import RequestMetrics, RequestOutput
+from engine.request import Request
 
 
 class Running:
-    """A request on this replica, and where its deltas go."""
+    """An attempt at a request on this replica, and where its deltas go."""
 
-    def __init__(self, gateway: GatewayAddress) -> None:
+    def __init__(self, attempt: int, gateway: GatewayAddress) -> None:
         self.gateway = gateway
+        self.attempt = attempt
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_finished = False  # the engine has no state of it any more
+        self.ended = asyncio.Event()  # nor will it have any
         self.metrics: RequestMetrics | None = None  # once it has output
         self._has_prompt = False
 
@@ -54,12 +58,21 @@ class RunningRequests:
     def __len__(self) -> int:
         return len(self._requests)
 
-    def begin(self, request_id: str, gateway: GatewayAddress) -> Running:
-        running = self._requests[request_id] = Running(gateway)
+    def __iter__(self) -> Iterator[tuple[str, Running]]:
+        return iter(self._requests.items())
+
+    async def begin(self, request: Request, gateway: GatewayAddress) -> Running:
+        """Once an earlier attempt at the request, which its gateway has lost before this replica
+        could know, has ended here.
+        """
+        while (earlier := self._requests.get(request.id)) is not None:
+            earlier.fail(EngineDead("a later attempt at its request has come"))
+            await earlier.ended.wait()
+        running = self._requests[request.id] = Running(request.resume.attempt, gateway)
         return running
 
     def end(self, request_id: str) -> None:
-        del self._requests[request_id]
+        self._requests.pop(request_id).ended.set()
 
     def take(self, deltas: list[RequestOutput], *, is_alive: bool) -> dict[GatewayAddress, list[RequestOutput]]:
         """What each gateway is to be sent of a step's deltas, which are changed here; `is_alive`:
@@ -68,10 +81,13 @@ class RunningRequests:
         by_gateway: dict[GatewayAddress, list[RequestOutput]] = {}
         for delta in deltas:
             running = self._requests.get(delta.request_id)
-            if running is None:
+            if running is None or delta.attempt != running.attempt:
                 continue
             if delta.error is not None and delta.error_code is None and not is_alive:
                 running.finish(EngineDead(delta.error))  # not for the client: another replica may continue
+                continue
+            if delta.error is not None and delta.error_code == FINGERPRINT_CHANGED:
+                running.finish(FingerprintChanged(delta.error))  # likewise
                 continue
             running.trim(delta)
             by_gateway.setdefault(running.gateway, []).append(delta)

@@ -26,8 +26,12 @@ def frame(payload: bytes) -> bytes:
     return LENGTH.pack(len(payload)) + payload
 
 
-def set_tcp_options(stream: socket.socket) -> None:
-    """Make a TCP connection send at once, and end when the other end's node has vanished."""
+def set_tcp_options(stream: socket.socket, *, ends_unread: bool = True) -> None:
+    """Make a TCP connection send at once, and end when the other end's node has vanished;
+    `ends_unread`: also when the other end reads nothing for five seconds.
+    """
     for option, value in _TCP_OPTIONS.items():
         stream.setsockopt(socket.IPPROTO_TCP, option, value)
+    if not ends_unread:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

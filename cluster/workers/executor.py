@@ -7,7 +7,7 @@ from cluster.workers.nodes_memory import check_nodes
 from cluster.workers.placement import has_gpus
 from cluster.workers.ray_executor import RayExecutor
 from engine.config import EngineConfig
-from engine.executor import Executor
+from engine.executor import Executor, Weights
 from engine.worker.local_executor import LocalExecutor
 
 
@@ -18,12 +18,12 @@ def with_model_here(config: EngineConfig, tell: Tell) -> EngineConfig:
     return fetched(config, tell) if config.runs_in_process else outlined(config, tell)
 
 
-def make_executor(config: EngineConfig) -> Executor:
-    """Of one rank in this process, or of Ray actors. Raises InvalidConfig where one rank in this
-    process has not enough memory.
+def make_executor(config: EngineConfig, weights: Weights | None = None) -> Executor:
+    """Of one rank in this process, or of Ray actors; `weights`: None: those that are configured.
+    Raises InvalidConfig where one rank in this process has not enough memory.
     """
     if not config.runs_in_process:
-        return RayExecutor(config)
+        return RayExecutor(config, weights)
     if not has_gpus(config):
         check_nodes(config, ["of this process"], [available_memory()])
-    return LocalExecutor(config)
+    return LocalExecutor(config, weights)

@@ -17,6 +17,7 @@ logger = logging.getLogger("squadron.executor")
 # A fraction of a logical CPU, so that four workers and their gateway fit on a laptop of two cores.
 CPUS_PER_WORKER = 0.25
 DRIVER_CPUS = 0.25
+KIND_SHARE = 0.001  # as Ray takes of "accelerator_type:..." for an actor
 PLACEMENT_SECONDS = 300  # an autoscaler may have to start machines
 _PATIENCE_SECONDS = 5
 
@@ -38,6 +39,8 @@ def has_gpus(config: EngineConfig) -> bool:
     """Whether workers get a GPU each: if configured, or with device=auto if the cluster has enough
     of them.
     """
+    if config.accelerator_type is not None:
+        return True
     if config.device != "auto":
         return config.device == "cuda"
     return ray.is_initialized() and bool(ray.cluster_resources().get("GPU", 0) >= config.world_size)
@@ -49,12 +52,24 @@ def make_bundles(config: EngineConfig) -> dict[str, Any]:
     """
     num_gpus = int(has_gpus(config))
     if config.runs_in_process:
-        return {"ray_actor_options": {"num_cpus": DRIVER_CPUS, "num_gpus": num_gpus}}
+        return {"ray_actor_options": {"num_cpus": DRIVER_CPUS, "num_gpus": num_gpus} | _on_which_node(config)}
+    bundles = [{"CPU": DRIVER_CPUS}, *_stage_bundles(config, CPUS_PER_WORKER, num_gpus)]
+    labels = {"placement_group_bundle_label_selector": [config.node_labels] * len(bundles)}
     return {
         "ray_actor_options": {"num_cpus": DRIVER_CPUS},
-        "placement_group_bundles": [{"CPU": DRIVER_CPUS}, *_stage_bundles(config, CPUS_PER_WORKER, num_gpus)],
+        "placement_group_bundles": bundles,
         "placement_group_strategy": "PACK",
+        **(labels if config.node_labels else {}),
     }
+
+
+def bundles_of(config: EngineConfig) -> list[Bundle]:
+    """All that an engine takes, each on one node."""
+    options = make_bundles(config)
+    if "placement_group_bundles" in options:
+        return list(options["placement_group_bundles"])
+    driver = options["ray_actor_options"]
+    return [{"CPU": driver["num_cpus"], "GPU": driver["num_gpus"]} | _kind_of_gpu(config)]
 
 
 def place(
@@ -70,7 +85,8 @@ def place(
     group = ray.util.get_current_placement_group()
     is_own = group is None or group.bundle_specs[1:] != bundles
     if is_own:
-        group = placement_group(bundles, strategy="PACK")
+        labels = [config.node_labels] * len(bundles) if config.node_labels else None
+        group = placement_group(bundles, strategy="PACK", bundle_label_selector=labels)
         try:
             _wait_for_room(group, bundles, timeout)
         except InvalidConfig:
@@ -98,8 +114,19 @@ def _stage_bundles(config: EngineConfig, cpus_per_worker: float, num_gpus: int) 
     workers = config.tensor_parallel_size
     bundle = {"CPU": workers * cpus_per_worker}
     if num_gpus:
-        bundle["GPU"] = float(workers * num_gpus)
+        bundle |= {"GPU": float(workers * num_gpus)} | _kind_of_gpu(config)
     return [bundle] * config.pipeline_parallel_size
+
+
+def _kind_of_gpu(config: EngineConfig) -> Bundle:
+    """The resource by which Ray tells kinds of GPUs apart: nodes of the kind have 1 of it."""
+    return {f"accelerator_type:{config.accelerator_type}": KIND_SHARE} if config.accelerator_type is not None else {}
+
+
+def _on_which_node(config: EngineConfig) -> dict[str, Any]:
+    """Options for the actor of an engine without workers."""
+    kind = {"accelerator_type": config.accelerator_type} if config.accelerator_type is not None else {}
+    return kind | ({"label_selector": config.node_labels} if config.node_labels else {})
 
 
 def _wait_for_room(group: PlacementGroup, bundles: list[Bundle], timeout: int) -> None:

@@ -11,7 +11,7 @@ from cluster.workers.processes.pool import NoPlace
 from cluster.workers.supply import WorkerSupply
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig, WorkerLost
-from engine.executor import Capacity
+from engine.executor import Capacity, Weights
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest, StepMasks
 
@@ -25,8 +25,12 @@ class RayExecutor:
     waiting.
     """
 
-    def __init__(self, config: EngineConfig, *, cpus_per_worker: float = CPUS_PER_WORKER) -> None:
-        """`cpus_per_worker`: Ray's logical CPUs, not threads."""
+    def __init__(
+        self, config: EngineConfig, weights: Weights | None = None, *, cpus_per_worker: float = CPUS_PER_WORKER
+    ) -> None:
+        """`weights`: None: those that are configured. `cpus_per_worker`: Ray's logical CPUs, not
+        threads.
+        """
         num_stages = config.pipeline_parallel_size
         # A single stage is kept busy by having the next step early; several stages by steps of
         # different sequences.
@@ -35,15 +39,14 @@ class RayExecutor:
         self.runs_ahead = num_stages == 1
         self._supply = WorkerSupply(config, cpus_per_worker)
         self._epoch = 0
-        self._lasting = Lasting()
+        self._lasting = Lasting(weights=weights)
         self._group: WorkerGroup | None = None
 
     @property
     def worker_pids(self) -> list[int]:
-        """The workers' process ids, in order of rank, each valid on its own node; none before
-        `start` or after `shutdown`.
-        """
-        return [process.facts.pid for process in self._group.processes] if self._group is not None else []
+        """See `Executor`; for any thread."""
+        group = self._group
+        return [process.facts.pid for process in group.processes] if group is not None else []
 
     def start(self) -> Capacity:
         if not ray.is_initialized():
@@ -79,6 +82,20 @@ class RayExecutor:
             self._supply.restocking.now()
         return capacity
 
+    def load(self, weights: Weights | None) -> Capacity:
+        self._lasting.change_weights(weights)
+        self._epoch += 1
+        with self._supply.in_use:
+            self._dissolve()
+            capacity = self._begin(None, Phases())
+            self._supply.restocking.now()
+        return capacity
+
+    def sleep(self, level: int) -> None:
+        with self._supply.in_use:
+            self._dissolve()
+            self._supply.sleep(level)
+
     def was_killed(self, failure: WorkerLost) -> bool:
         return self._group is not None and self._group.processes[failure.rank].was_killed
 
@@ -106,9 +123,9 @@ class RayExecutor:
 
     def _dissolve(self) -> None:
         """End the epoch; its processes are kept only if they are sound."""
-        if self._group is not None:
-            self._supply.release(self._group.processes, self._group.part())
-            self._group = None
+        group, self._group = self._group, None
+        if group is not None:
+            self._supply.release(group.processes, group.part())
 
     def _begin(self, before: Capacity | None, phases: Phases) -> Capacity:
         """Begin the epoch; `before`: see `WorkerGroup.load`."""

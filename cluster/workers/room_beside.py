@@ -9,7 +9,7 @@ from ray._private.state import available_resources_per_node
 from cluster.checkpoint.size import size_up
 from cluster.memory import available_memory, human
 from cluster.workers.nodes_memory import bytes_per_block
-from cluster.workers.placement import Bundle, has_gpus, make_bundles
+from cluster.workers.placement import Bundle, bundles_of, has_gpus
 from engine.config import EngineConfig
 
 LOOK_SECONDS = 0.2  # between looks
@@ -25,7 +25,7 @@ def lacking(config: EngineConfig, num_blocks: int) -> str | None:
     """
     free = available_resources_per_node()
     here = free.get(ray.get_runtime_context().get_node_id(), {})
-    bundles = _all_bundles(config)
+    bundles = bundles_of(config)
     if not fit(bundles, list(free.values())):
         return f"it needs {_sum(bundles)}, each part on one node, and free are {_sum(list(free.values()))}"
     if has_gpus(config) or not any(fit([bundle], [here]) for bundle in bundles):
@@ -71,13 +71,6 @@ def fit(bundles: list[Bundle], nodes: list[Bundle]) -> bool:
         node = min(able, key=_size)
         node.update({name: node[name] - amount for name, amount in bundle.items() if amount})
     return True
-
-
-def _all_bundles(config: EngineConfig) -> list[Bundle]:
-    options = make_bundles(config)
-    driver = options["ray_actor_options"]
-    alone = {"CPU": driver["num_cpus"], "GPU": driver.get("num_gpus", 0)}
-    return list(options.get("placement_group_bundles", [alone]))
 
 
 def _size(resources: Bundle) -> tuple[float, float]:

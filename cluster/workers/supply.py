@@ -3,8 +3,10 @@
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 import ray
+from ray.exceptions import RayError
 
 from cluster.workers.placement import PLACEMENT_SECONDS, Placement, give_back, has_gpus, place
 from cluster.workers.processes.pool import WorkerPool
@@ -32,6 +34,7 @@ class WorkerSupply:
         self._placement: Placement | None = None
         self._pool: WorkerPool | None = None
         self._is_filled = False  # every rank has its process
+        self._released: list[WorkerProcess] = []  # kept, between two epochs
 
     @property
     def is_placed(self) -> bool:
@@ -67,7 +70,14 @@ class WorkerSupply:
         assert self._pool is not None
         keeps = self.config.device == "cpu"
         self._pool.end([process for process in processes if not (keeps and process in sound)])
+        self._released = [process for process in processes if not process.is_lost]
         self._is_filled = False
+
+    def sleep(self, level: int) -> None:
+        """Between two epochs: see `Worker.sleep`. Processes that were ended hold nothing anyway."""
+        for call in [process.actor.sleep.remote(level) for process in self._released]:
+            with suppress(RayError):  # one that has died is replaced in the next epoch
+                ray.get(call)
 
     def shrink(self, error: Exception) -> None:
         """Halve the number of tensor-parallel ranks until there is room for them. Results do not

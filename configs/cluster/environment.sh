@@ -31,6 +31,12 @@ export RAY_health_check_failure_threshold=3
 # how workers end after `ray down`, which stops Ray on the head only.
 export RAY_gcs_rpc_server_reconnect_timeout_s=20
 
+# The head's GCS keeps what it knows in this folder, and keep_gcs.sh starts it again if it dies:
+# otherwise the whole cluster ends with it. A Redis of yours instead: export
+# RAY_REDIS_ADDRESS=HOST:PORT here, without these two lines.
+export RAY_gcs_storage=rocksdb
+export RAY_gcs_storage_path="$HOME/.squadron-gcs"
+
 # Autoscaler v2, the default of `ray up`, counts the head among the workers of a `local` cluster and
 # starts one too few.
 export RAY_enable_autoscaler_v2=0

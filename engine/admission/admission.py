@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable
 
 from engine.admission.limits import Limits, check_first_token, check_request, stop_token_ids, thinking_budget
-from engine.batch.sampling_rows import pack_allowed, pack_params, uses_rare_columns
+from engine.batch.sampling_rows import pack_allowed, pack_bad_words, pack_params, uses_rare_columns
 from engine.config import EngineConfig
 from engine.grammars.kept import Grammars
 from engine.output.beam_search import num_candidates
@@ -87,7 +87,7 @@ class Admission:
             metrics=RequestMetrics(arrival.time, phase_start=arrival.time),
             prompt_logprobs_sent=any(request.resume.output_ids),
             prefix_salt=_salt(request) if self._shares_prefixes else None,
-            bad_words_ids=self._bad_words(params.bad_words),
+            bad_words=pack_bad_words(self._bad_words(params.bad_words)),
             eos_token_ids=self.limits.eos_token_ids,
             history_matters=params.history_matters,
             has_penalties=params.has_penalties,

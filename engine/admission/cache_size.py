@@ -1,5 +1,6 @@
 """The cache size that workers found, at the start and at each restart, and what follows from it."""
 
+from engine.admission.cache_keeping import CacheKeeping
 from engine.admission.limits import Limits
 from engine.checkpoint.model_config import ModelConfig, resolve_max_model_len
 from engine.config import EngineConfig
@@ -15,6 +16,7 @@ class CacheSize:
     def __init__(self, config: EngineConfig, model: ModelConfig) -> None:
         """Raises InvalidConfig."""
         self.max_model_len = resolve_max_model_len(config, model)
+        self.keeping = CacheKeeping(config)
         self._config = config
         self._model = model
 
@@ -48,6 +50,8 @@ class CacheSize:
             block_size=self._config.block_size,
             max_model_len=self.max_model_len,
             max_num_seqs=self._config.max_num_seqs,
+            known=self.keeping.known,
+            changes=self.keeping.changes,
         )
 
 

@@ -41,6 +41,11 @@ class Requests:
         """Whether there are any, or outputs that were not taken."""
         return bool(self._groups or self._outputs)
 
+    @property
+    def have_outputs(self) -> bool:
+        """Whether there are outputs that were not taken."""
+        return bool(self._outputs)
+
     def add(self, arrival: Arrival) -> None:
         """Queue it; raises InvalidRequest if it could never run."""
         request = arrival.request
@@ -78,6 +83,12 @@ class Requests:
         """End each with an error."""
         for group in list(self._groups.values()):
             self.fail(group, message)
+
+    def end_all(self) -> None:
+        """End each with what it has."""
+        for group in list(self._groups.values()):
+            self._outputs.append(self._processor.abort(group))
+            self.remove(group)
 
     def end_late(self) -> None:
         """End those whose timeout has passed."""

@@ -9,7 +9,7 @@ from engine.batch.sampling_rows import SampledRow, sampling_columns
 from engine.request import Adapter
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
-from engine.step import NO_RANGES, NO_RUNS, ExecuteModelRequest
+from engine.step import NO_FILES, NO_IDS, NO_RANGES, NO_RUNS, NOTHING_DRAFTED, ExecuteModelRequest
 
 
 def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> ExecuteModelRequest:
@@ -26,12 +26,14 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     owner = np.repeat(np.arange(len(scheduled), dtype=np.int32), num_tokens)
     positions = np.arange(plan.num_tokens, dtype=np.int32) - query_starts[owner] + starts[owner]
     context_lens = starts + num_tokens
-    block_starts, block_ids = _blocks(scheduled, context_lens, blocks)
+    num_proposals = np.array([entry.num_proposals for entry in scheduled], np.int32)
+    block_starts, block_ids = _blocks(scheduled, context_lens + num_proposals, blocks)
     size = blocks.block_size
     slot_mapping = block_ids[block_starts[owner] + positions // size] * size + positions % size
     input_ids, carried = _input_ids(scheduled)
     sampled_rows, rows_sampled = _sampled_rows(scheduled, query_starts)
     adapter_runs, adapters = _adapter_runs(scheduled, query_starts)
+    drafting, draft_ids = _drafting(scheduled)
     return ExecuteModelRequest(
         epoch=epoch,
         step=plan.step,
@@ -54,15 +56,20 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         adapter_runs=adapter_runs,
         adapter_digests=[adapter.digest for adapter in adapters],
         adapter_folders=[adapter.folder for adapter in adapters],
+        blocks_to_store=_files(plan.blocks_to_store),
+        blocks_to_fetch=_files(plan.blocks_to_fetch),
+        awaits_fetches=plan.awaits_fetches,
+        drafting=drafting,
+        draft_ids=draft_ids,
     )
 
 
 def _blocks(
-    scheduled: list[ScheduledSequence], context_lens: np.ndarray, blocks: BlockManager
+    scheduled: list[ScheduledSequence], lengths: np.ndarray, blocks: BlockManager
 ) -> tuple[np.ndarray, np.ndarray]:
     """One long context beside short ones costs its own blocks, and not a row as wide for each."""
     starts = np.zeros(len(scheduled) + 1, np.int32)
-    counts = -(-context_lens // blocks.block_size)
+    counts = -(-lengths // blocks.block_size)
     np.cumsum(counts, out=starts[1:])
     rows = np.array([entry.seq.row for entry in scheduled], np.int64)
     shifts = np.repeat(rows * blocks.tables.shape[1] - starts[:-1], counts)
@@ -140,6 +147,26 @@ def _adapter_runs(scheduled: list[ScheduledSequence], query_starts: np.ndarray) 
         else:
             runs.append([first, end, number])
     return np.array(runs, np.int32), list(adapters.values())
+
+
+def _files(transfers: list[tuple[int, bytes]]) -> np.ndarray:
+    if not transfers:
+        return NO_FILES
+    slots = np.array([[slot] for slot, _ in transfers], np.int32)
+    contents = np.frombuffer(b"".join(content for _, content in transfers), np.int32).reshape(-1, 4)
+    return np.hstack((slots, contents))
+
+
+def _drafting(scheduled: list[ScheduledSequence]) -> tuple[np.ndarray, np.ndarray]:
+    """Of the entries that the draft model computes, once their sampled rows are numbered."""
+    rows: list[tuple[int, ...]] = []
+    ids: list[int] = []
+    for index, entry in enumerate(scheduled):
+        if entry.draft_range is not None:
+            start, end = entry.draft_range
+            rows.append((index, start, end - start, entry.seq.sampled_row, entry.num_samples, entry.num_proposals))
+            ids += entry.seq.token_ids[start:end]
+    return (np.array(rows, np.int32), np.array(ids, np.int32)) if rows else (NOTHING_DRAFTED, NO_IDS)
 
 
 def _pairs(pairs: list[tuple[int, int]]) -> np.ndarray:

@@ -12,9 +12,9 @@ import numpy as np
 
 from engine.sampling_columns import ALWAYS, DTYPES, PLAIN, SamplingColumns
 from engine.sampling_params import SamplingParams
-from engine.scheduling.allowed import ANY, PackedAllowed
-from engine.scheduling.bans import WORD_BITS, banned_ids
+from engine.scheduling.bans import WORD_BITS, banned_ids, banned_pairs
 from engine.scheduling.sequence import Sequence, SequenceGroup
+from engine.scheduling.token_sets import ANY, NO_PAIRS, NO_WORDS, BadWords, PackedAllowed
 
 # A sampled row: its sequence, the position of its token, and that token if it is given, not
 # sampled: a prompt's, or one that ends reasoning.
@@ -53,6 +53,11 @@ def pack_allowed(params: SamplingParams, vocab_size: int) -> PackedAllowed:
     return PackedAllowed(words=np.packbits(bits, bitorder="little").view(np.int32))
 
 
+def pack_bad_words(words: list[list[int]]) -> BadWords:
+    """A request's bad words as token ids."""
+    return BadWords(words) if words else NO_WORDS
+
+
 def uses_rare_columns(params: SamplingParams) -> bool:
     """Whether rows of the request have any of the columns that most steps leave empty."""
     return (
@@ -75,7 +80,8 @@ def sampling_columns(rows: list[SampledRow]) -> SamplingColumns:
     columns["position"] = np.array([row[3] for row in rows], np.int32)
     if any([row[0].wants_rare_columns or row[4] is not None for row in rows]):
         columns |= {name: packed[name].copy() for name, plain in _IF_USED.items() if (packed[name] != plain).any()}
-        columns |= _targets(rows, columns["logprob_counts"]) | _history(rows) | _bias(rows) | _allowed(rows)
+        columns |= _targets(rows, columns["logprob_counts"]) | _history(rows) | _allowed(rows)
+        columns |= _bias(rows) | _bans(rows)
     return SamplingColumns(**columns)
 
 
@@ -121,6 +127,17 @@ def _biases(group: SequenceGroup, seq: Sequence, position: int) -> list[tuple[in
     banned = banned_ids(group, seq, position)
     biases = [(token_id, bias) for token_id, bias in (group.params.logit_bias or {}).items() if token_id not in banned]
     return biases + [(token_id, float("-inf")) for token_id in sorted(banned)]
+
+
+def _bans(rows: list[SampledRow]) -> dict[str, np.ndarray]:
+    """Of rows whose last token is not known yet: what a bad word bans after which one."""
+    pairs = [
+        banned_pairs(group, seq, position) if target is None else NO_PAIRS for group, seq, _, position, target in rows
+    ]
+    if not any(map(len, pairs)):
+        return {}
+    last_ids, ids = np.concatenate(pairs).T.copy()
+    return {"ban_starts": _starts(pairs), "ban_last_ids": last_ids, "ban_ids": ids}
 
 
 def _allowed(rows: list[SampledRow]) -> dict[str, np.ndarray]:

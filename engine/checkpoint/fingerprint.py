@@ -8,8 +8,9 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from engine.checkpoint.manifest import MANIFEST_FILE
@@ -33,6 +34,24 @@ def fingerprint(arithmetic: Mapping[str, str]) -> str:
     """The hash of facts by name."""
     facts = json.dumps(dict(sorted(arithmetic.items())))
     return f"fp_{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+
+
+class Identity:
+    """What tokens depend on beside the request and the workers' arithmetic: the same for all of an
+    engine's epochs.
+    """
+
+    def __init__(self, tokenizer_folder: str, eos_token_ids: Iterable[int]) -> None:
+        self._folder = tokenizer_folder
+        self._ends = " ".join(map(str, sorted(eos_token_ids)))
+
+    def of(self, arithmetic: Mapping[str, str]) -> dict[str, str]:
+        """All of it, by name."""
+        return {**arithmetic, "tokenizer": self._tokenizer, "eos_token_ids": self._ends}
+
+    @cached_property
+    def _tokenizer(self) -> str:
+        return tokenizer_digest(self._folder)
 
 
 def weights_digest(folder: str) -> str:

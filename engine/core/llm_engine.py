@@ -8,13 +8,13 @@ from concurrent.futures import Future
 
 from engine.batch.batch import build_request
 from engine.batch.masks import OwedMasks
+from engine.core.epochs import Epochs
 from engine.core.parts import Parts
-from engine.errors import EngineDead, InvalidConfig, StepFailure
+from engine.errors import EngineDead, StepFailure
 from engine.outputs import RequestOutput, SamplerOutput
 from engine.records.stats import EngineStats
 from engine.request import Arrival
 from engine.scheduling.plan import SchedulerOutputs
-from engine.scheduling.scheduler import Scheduler
 
 
 class LLMEngine:
@@ -27,10 +27,12 @@ class LLMEngine:
         self.processor = parts.processor
         self.recorder = parts.recorder
         self.recovery = parts.recovery
+        self.epochs = Epochs(self, parts)
         self.admission = parts.admission
         self.requests = parts.requests
-        self._waiting = parts.waiting
+        self.keeping = parts.cache_size.keeping
         self.dead: str | None = None  # why the engine has given up
+        self.is_frozen = False  # begins no step: what runs stays as it is
         self._in_flight: deque[tuple[SchedulerOutputs, Future[SamplerOutput]]] = deque()
         self._masks = OwedMasks(parts.executor)
 
@@ -38,30 +40,34 @@ class LLMEngine:
         """Start the workers; raises WorkerLost, or InvalidConfig, also if the cache cannot hold a
         sequence of max_model_len.
         """
-        capacity = self.executor.start()
-        try:
-            self.cache_size.check_longest_sequence(capacity)
-        except InvalidConfig:
-            self.executor.shutdown()
-            raise
-        self.arithmetic = capacity.arithmetic
-        self.admission.limits = self.cache_size.limits(capacity)
-        self.scheduler = Scheduler(
-            self.config,
-            self.executor,
-            self._waiting,
-            self.cache_size.empty_blocks(capacity),
-            swap_seconds_per_block=capacity.swap_seconds_per_block,
-        )
-        self.requests.scheduler = self.scheduler
+        self.scheduler = self.epochs.start()
 
     def has_unfinished_requests(self) -> bool:
-        return self.requests.are_unfinished or bool(self._in_flight)
+        return self.requests.are_unfinished or bool(self._in_flight) or self._moves_blocks
+
+    @property
+    def _moves_blocks(self) -> bool:
+        """Whether steps are wanted that only keep blocks, or bring them."""
+        return self.dead is None and self.scheduler.wants_steps
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no step is in flight."""
+        return not self._in_flight
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has anything to do now."""
+        return bool(
+            self._in_flight
+            or self.requests.have_outputs
+            or ((self.requests.are_unfinished or self._moves_blocks) and not self.is_frozen)
+        )
 
     def step(self) -> list[RequestOutput]:
         """Schedule, execute, process."""
         self.requests.end_late()
-        while len(self._in_flight) < self.executor.depth and self._submit_next():
+        while not self.is_frozen and len(self._in_flight) < self.executor.depth and self._submit_next():
             pass
         self._send_masks()
         if not self._in_flight:
@@ -89,6 +95,10 @@ class LLMEngine:
         since it may just have ended.
         """
         self.requests.abort(request_id)
+
+    def close(self) -> None:
+        """Tell nobody of the cache any more. Idempotent."""
+        self.keeping.close()
 
     def abandon(self, message: str) -> list[RequestOutput]:
         """Last outputs of all requests, whatever state a failed step has left: nothing else is
@@ -127,11 +137,14 @@ class LLMEngine:
         now = time.monotonic()
         seconds = self.recorder.arrived(plan, output, now)
         self.scheduler.preemption.costs.measured(plan, seconds)
+        if len(output.fetched):
+            self.scheduler.fetched(output.fetched.tolist(), len(output.execute_ns))
         news = self.processor.process(plan, output, self.scheduler, now)
         self._send_masks()  # at once: workers may be waiting for them
         for group, told in news:
             if told.finished:
                 self.requests.remove(group)
+        self.keeping.publish()
         self.recovery.stepped(self.recorder.processed(plan, waited_since))
         return [told for _, told in news]
 
@@ -142,13 +155,4 @@ class LLMEngine:
         lost = [plan for plan, _ in self._in_flight]
         self._in_flight.clear()
         self._masks.clear()
-        try:
-            capacity, verdict = self.recovery.recover(failure, lost, len(self.requests))
-        except EngineDead as dead:
-            self.dead = str(dead)
-            self.requests.fail_all(self.dead)
-            return
-        self.admission.limits = self.cache_size.limits(capacity)
-        self.recorder.recovered(self.scheduler.requeue_all(self.cache_size.empty_blocks(capacity), lost))
-        if verdict is not None:
-            self.requests.fail(verdict.group, verdict.message, verdict.code)
+        self.epochs.recover(failure, lost)

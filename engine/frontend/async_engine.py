@@ -1,20 +1,18 @@
 """The engine for callers in any thread."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from engine.checkpoint.embedding import embedding_of
 from engine.config import EngineConfig
 from engine.core.llm_engine import LLMEngine
 from engine.core.parts import Parts
-from engine.executor import Executor
+from engine.executor import Executor, Weights
 from engine.frontend.engine_thread import EngineThread
 from engine.frontend.observer import Observer
 from engine.frontend.streams import Streams
-from engine.outputs import RequestOutput
+from engine.outputs import RequestOutput, Sink
 from engine.request import Request
 from engine.text.prompt import arrive
-
-Sink = Callable[[list[RequestOutput]], None]
 
 
 class AsyncEngine:
@@ -25,18 +23,28 @@ class AsyncEngine:
     requests, or, for requests begun by `generate`, to that caller's stream.
     """
 
-    def __init__(self, config: EngineConfig, executor: Executor, *, on_outputs: Sink | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        executor: Executor,
+        *,
+        on_outputs: Sink | None = None,
+        weights: Weights | None = None,
+    ) -> None:
+        """`weights`: that the executor starts with; None: those that are configured."""
         self.config = config
         parts = Parts.load(config, executor)
         self.model_config = parts.model_config
         self.tokenizer = parts.tokenizer
         self._engine = LLMEngine(parts)
+        self._engine.epochs.weights = weights
         self.embedding = embedding_of(config)
         self._executor = executor
         self._on_outputs = on_outputs
         self._streams = Streams(self.add_request, self.abort)
         self._thread = EngineThread(self._engine, self._deliver)
         self.observer = Observer(self._thread)
+        self.controls = self._thread.controls
 
     @property
     def max_model_len(self) -> int:
@@ -49,6 +57,7 @@ class AsyncEngine:
     def shutdown(self) -> None:
         """Stop the thread, end running requests with an error, stop the workers. Idempotent."""
         self._thread.stop()
+        self._engine.close()
         self._executor.shutdown()
 
     def add_request(

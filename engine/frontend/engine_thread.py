@@ -1,15 +1,15 @@
 """The one thread that touches an `LLMEngine`: it executes commands and runs steps."""
 
-import gc
 import logging
 import threading
-from collections.abc import Callable
 
 from engine.admission.queue_limits import Arriving, QueueLimits
 from engine.core.llm_engine import LLMEngine
-from engine.errors import EngineDead, SquadronError
+from engine.errors import FINGERPRINT_CHANGED, EngineDead, SquadronError
 from engine.frontend.commands import Commands
-from engine.outputs import RequestOutput, failed_request
+from engine.frontend.controls import Controls
+from engine.frontend.garbage import collect_as_before, collect_rarely
+from engine.outputs import Sink, failed_request
 from engine.records.stats import EngineStats
 from engine.records.stats_log import StatsLog
 from engine.request import Arrival, Request
@@ -24,12 +24,15 @@ class EngineThread:
 
     stats: EngineStats  # as of the last step or command, once started
 
-    def __init__(self, engine: LLMEngine, deliver: Callable[[list[RequestOutput]], None]) -> None:
+    def __init__(self, engine: LLMEngine, deliver: Sink) -> None:
         self.engine = engine
         self.commands = Commands()
         self._deliver = deliver
         self._arriving = Arriving()
+        self.controls = Controls(engine, self.commands, self._enter, self.check_health)
+        self._intermissions = self.controls.intermissions
         self._stopping = False
+        self._thresholds: tuple[int, int, int] | None = None  # of the garbage collector, while the thread runs
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -37,10 +40,7 @@ class EngineThread:
         self.engine.start()
         self.stats = self.engine.stats()
         self._log = StatsLog(self.stats)
-        gc.collect()
-        # objects that exist now are permanent: walking them at every collection cost a third of a
-        # step's work
-        gc.freeze()
+        self._thresholds = collect_rarely()
         self._thread.start()
 
     def stop(self) -> None:
@@ -49,7 +49,9 @@ class EngineThread:
         self.commands.wake()
         if self._thread.is_alive():
             self._thread.join()
-        gc.unfreeze()
+        if self._thresholds is not None:
+            collect_as_before(self._thresholds)
+            self._thresholds = None
 
     @property
     def queue_limits(self) -> QueueLimits:
@@ -69,7 +71,7 @@ class EngineThread:
 
     def abort(self, request_id: str) -> None:
         """Unknown ids are ignored."""
-        self.commands.post(self.engine.abort_request, request_id)
+        self.commands.post(self._abort, request_id)
 
     def check_health(self) -> None:
         """Raise EngineDead if no request can be answered any more."""
@@ -100,22 +102,39 @@ class EngineThread:
                 self._deliver(self.engine.abandon(self.engine.dead))
         self.engine.dead = self.engine.dead or "the engine is shut down"
         self.commands.do_all()
+        self._intermissions.proceed()
         self._deliver(self.engine.abandon(self.engine.dead))
 
     def _turn(self) -> None:
         """Execute commands, run a step, and wait if there is nothing to do."""
         self.commands.do_all()
-        if self.engine.has_unfinished_requests():
+        if self.engine.has_work:
             self._deliver(self.engine.step())
+        self._intermissions.proceed()
         self.stats = self.engine.stats()
         self._arriving.counted()
         if self.engine.config.log_stats:
             self._log.update(self.stats)
-        if not self.engine.has_unfinished_requests():
+        if not self.engine.has_work:
             self.commands.wait()
 
+    def _abort(self, request_id: str) -> None:
+        held = self._intermissions.drop(request_id)
+        if held is not None:
+            self._arriving.queued(len(held.prompt_token_ids))
+        self.engine.abort_request(request_id)
+
     def _add(self, arrival: Arrival) -> None:
+        """One that is held still counts as arriving."""
+        if not self._intermissions.holds(arrival):
+            self._enter(arrival)
+
+    def _enter(self, arrival: Arrival) -> None:
         self._arriving.queued(len(arrival.prompt_token_ids))
+        wanted = arrival.request.resume.fingerprint
+        if wanted not in (None, self.engine.epochs.fingerprint):  # which was another one when it was let in
+            message = f"its tokens have the fingerprint {wanted}, and this engine has {self.engine.epochs.fingerprint}"
+            return self._refuse(arrival, message, FINGERPRINT_CHANGED)
         try:
             self.engine.add_request(arrival)
         except SquadronError as error:  # it was checked before it was queued, but the engine may have stopped since
@@ -124,9 +143,11 @@ class EngineThread:
             logger.exception("request %s could not be added", arrival.request.id)
             self._refuse(arrival, f"{type(error).__name__}: {error}")
 
-    def _refuse(self, arrival: Arrival, message: str) -> None:
+    def _refuse(self, arrival: Arrival, message: str, code: str | None = None) -> None:
         request = arrival.request
-        self._deliver([failed_request(request.id, request.resume.attempt, arrival.prompt_token_ids, message)])
+        failed = failed_request(request.id, request.resume.attempt, arrival.prompt_token_ids, message)
+        failed.error_code = code
+        self._deliver([failed])
 
 
 def _may_be_refused(request: Request) -> bool:

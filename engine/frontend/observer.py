@@ -1,14 +1,15 @@
 """What other threads may read of a running engine."""
 
-from functools import cached_property, partial
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 from engine.admission.queue_limits import QueueLimits
-from engine.checkpoint.fingerprint import tokenizer_digest
+from engine.executor import Weights
 from engine.frontend.engine_thread import EngineThread
 from engine.outputs import Why
 from engine.records.measures import Measured
 from engine.records.recorder import Event
+from engine.records.snapshot import Snapshot, snapshot
 from engine.records.stats import EngineStats
 from engine.records.timeline import StepRecord
 
@@ -26,15 +27,27 @@ class Observer:
         """As of the last step or command."""
         return self._thread.stats
 
-    @cached_property
+    @property
     def arithmetic(self) -> dict[str, str]:
         """What tokens depend on beside the request, by name; once the engine has started. See
         `engine.checkpoint.fingerprint`.
         """
-        engine = self._thread.engine
-        tokenizer = tokenizer_digest(engine.config.tokenizer or engine.config.model)
-        ends = " ".join(map(str, sorted(engine.admission.limits.eos_token_ids)))
-        return {**engine.arithmetic, "tokenizer": tokenizer, "eos_token_ids": ends}
+        return self._thread.engine.epochs.arithmetic
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of it."""
+        return self._thread.engine.epochs.fingerprint
+
+    @property
+    def weights(self) -> Weights | None:
+        """That the ranks have; None: those that are configured."""
+        return self._thread.engine.epochs.weights
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it begins no step because it was told so."""
+        return self._thread.engine.is_frozen
 
     def measured(self) -> Measured:
         """As of now."""
@@ -52,9 +65,18 @@ class Observer:
         """One line on why no token can come now; None if all is well."""
         return self._thread.problem()
 
-    async def trace(self) -> dict[str, Any]:
-        """The last steps as a Chrome trace; see `Timeline.chrome_trace`."""
-        return await self._ask(self._thread.engine.recorder.timeline.chrome_trace)
+    async def steps_after(self, step: int, most: int) -> list[StepRecord]:
+        """See `Timeline.steps_after`."""
+        return await self._ask(partial(self._thread.engine.recorder.timeline.steps_after, step, most))
+
+    def worker_pids(self) -> Sequence[int]:
+        """See `Executor`."""
+        return self._thread.engine.executor.worker_pids
+
+    async def snapshot(self) -> Snapshot:
+        """See `snapshot`; not answered while workers restart."""
+        engine = self._thread.engine
+        return await self._ask(lambda: snapshot(engine.recorder, engine.scheduler))
 
     async def why(self, request_id: str) -> Why:
         """See `Requests.why`."""

@@ -38,6 +38,7 @@ class OutputProcessor:
         news: list[News] = []
         gained: list[CompletionOutput] = []
         row, pooled, scheduled = 0, 0, plan.scheduled
+        guesses = iter(output.draft_ids.tolist())
         for index, entry in enumerate(scheduled, start=1):
             first_row, first_pooled = row, pooled
             row += entry.num_rows
@@ -58,6 +59,8 @@ class OutputProcessor:
                 self._apply(entry, rows, (first_row, end, first_pooled), gained, scheduler, is_finite=is_finite)
                 if entry.drafts:
                     scheduler.settle(entry, plan)
+            if entry.draft_range is not None:
+                entry.take_proposals(next(guesses, []))
             # Sequences of a group are mostly neighbours: its output is made after the last of them.
             group = entry.group
             if index == len(scheduled) or scheduled[index].group is not group:
@@ -76,6 +79,18 @@ class OutputProcessor:
     def conclude(self, group: SequenceGroup) -> RequestOutput:
         """The only output of a request that had ended when it arrived."""
         return _request_output(group, [decoding.concluded(group, seq) for seq in group.seqs])
+
+    def abort(self, group: SequenceGroup) -> RequestOutput:
+        """End a request with what its choices have; returns its last output. Beams, and the best of
+        several, have nothing before they end.
+        """
+        live = list(group.live)
+        for seq in live:
+            seq.finish_reason = "abort"
+        if group.params.beam_width is None and group.params.best_of is None:
+            return _request_output(group, [decoding.concluded(group, seq) for seq in live])
+        nothing = [CompletionOutput(choice, "", [], finish_reason="abort") for choice in range(group.params.n)]
+        return _request_output(group, nothing)
 
     def fail(
         self, group: SequenceGroup, message: str, code: str | None = None, gained: Seq[CompletionOutput] = ()

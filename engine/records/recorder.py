@@ -77,8 +77,8 @@ class Recorder:
         self._in_flight[plan.step] = StepRecord(
             step=plan.step,
             epoch=request.epoch,
-            request_ids=[entry.group.request.id for entry in plan.scheduled],
-            choices=[entry.seq.choice for entry in plan.scheduled],
+            request_ids=tuple([entry.group.request.id for entry in plan.scheduled]),
+            choices=np.array([entry.seq.choice for entry in plan.scheduled], np.int32),
             starts=request.context_lens - num_tokens,
             num_tokens=num_tokens,
             num_samples=len(request.sampled_rows),
@@ -139,12 +139,17 @@ class Recorder:
         if len(self._finished) > NUM_FINISHED_KEPT:
             self._finished.popitem(last=False)
 
+    def last_ended(self, most: int) -> list[tuple[str, RequestMetrics]]:
+        """The requests that ended last, newest first."""
+        return list(self._finished.items())[: -most - 1 : -1]
+
     def why(self, request_id: str) -> Why:
         """Of a recently finished request; raises KeyError for an unknown or forgotten one."""
         return self._finished[request_id].why(time.monotonic())
 
     def stats(self, scheduler: Scheduler, num_discarded_rows: int) -> EngineStats:
         blocks, queues, preemption = scheduler.blocks, scheduler.queues, scheduler.preemption
+        shelf = blocks.shelf
         return EngineStats(
             num_requests_running=len({lane.group for lane in queues.running}),
             num_requests_waiting=queues.waiting.num_requests,
@@ -160,6 +165,8 @@ class Recorder:
             num_generation_tokens=self._num_generation_tokens,
             num_prefix_queries=blocks.num_prefix_queries,
             num_prefix_hits=blocks.num_prefix_hits,
+            num_external_queries=blocks.host_tier.num_queries,
+            num_external_hits=blocks.host_tier.num_hits,
             num_preemptions_swap=preemption.num_swaps,
             num_preemptions_recompute=preemption.num_recomputes,
             num_wasted_tokens=preemption.num_wasted_tokens,
@@ -167,6 +174,9 @@ class Recorder:
             num_blocks_swapped_out=self._num_blocks_swapped_out,
             num_blocks_swapped_in=self._num_blocks_swapped_in,
             num_blocks_copied=self._num_blocks_copied,
+            num_blocks_stored=0 if shelf is None else shelf.num_stored,
+            num_blocks_fetched=0 if shelf is None else shelf.num_fetched,
+            num_blocks_missed=0 if shelf is None else shelf.num_missed,
             num_recoveries=self.num_recoveries,
             num_failed_steps=self.num_failed_steps,
             num_quarantined=self.num_quarantined,

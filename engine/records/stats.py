@@ -23,6 +23,8 @@ class EngineStats:
     num_generation_tokens: int
     num_prefix_queries: int  # prompt tokens looked up in the prefix index
     num_prefix_hits: int
+    num_external_queries: int  # of the tokens looked up, those not found on the device
+    num_external_hits: int  # of these, those that the host or the folder had
     num_preemptions_swap: int
     num_preemptions_recompute: int
     num_wasted_tokens: int  # computed and thrown away by preemption
@@ -30,6 +32,9 @@ class EngineStats:
     num_blocks_swapped_out: int
     num_blocks_swapped_in: int
     num_blocks_copied: int
+    num_blocks_stored: int  # in the folder
+    num_blocks_fetched: int
+    num_blocks_missed: int  # that the folder was believed to have
     num_recoveries: int  # lost workers replaced
     num_failed_steps: int  # raised an exception
     num_quarantined: int  # requests that caused either
@@ -37,6 +42,15 @@ class EngineStats:
     build_seconds: float
     execute_seconds: float  # waited for the workers
     process_seconds: float
+
+    def load(self, *, max_num_seqs: int, block_size: int) -> float:
+        """How much of the engine's room its requests want: 1: all of its seats, or all of its
+        cache; more if requests wait.
+        """
+        num_requests = self.num_requests_running + self.num_requests_waiting + self.num_requests_swapped
+        used = self.num_gpu_blocks - self.num_free_gpu_blocks
+        tokens = used * block_size + self.num_waiting_tokens
+        return max(num_requests / max_num_seqs, tokens / (self.num_gpu_blocks * block_size))
 
     @property
     def kv_cache_usage(self) -> float:

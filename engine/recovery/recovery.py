@@ -4,7 +4,7 @@ ends.
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.errors import (
@@ -15,8 +15,9 @@ from engine.errors import (
     StepFailure,
     WorkerLost,
 )
-from engine.executor import Capacity, Executor
+from engine.executor import Capacity, Executor, Weights
 from engine.records.recorder import Recorder
+from engine.records.timeline import Recovered
 from engine.recovery.suspects import Suspects
 from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.sequence import SequenceGroup
@@ -81,6 +82,28 @@ class Recovery:
             )
         return capacity, None if guilty is None else self._convict(guilty, failure)
 
+    def begin(self, weights: Weights | None, why: str) -> Capacity:
+        """Begin the next epoch with these weights on every rank; no step may be in flight. `why`:
+        what other threads are told meanwhile. Raises InvalidConfig if a rank cannot have them (see
+        `Executor.load`), EngineDead if workers cannot be replaced.
+        """
+        return self._begin(lambda: self._executor.load(weights), why)
+
+    def wake(self) -> Capacity:
+        """Begin the next epoch after `Executor.sleep`. Raises as `begin`."""
+        return self._begin(self._executor.restart, "the engine is waking up")
+
+    def _begin(self, start: Callable[[], Capacity], why: str) -> Capacity:
+        self.cause = why
+        self.epoch += 1
+        try:
+            return start()
+        except WorkerLost as lost:
+            logger.error("epoch %d: %s, and: %s", self.epoch, why, lost)
+            return self._try(lost)
+        finally:
+            self.cause = None
+
     def stepped(self, now: float) -> None:
         """A step has ended well."""
         self.budget.stepped()
@@ -88,10 +111,20 @@ class Recovery:
         if self._failed_at is not None:
             logger.info("epoch %d: resumed after %.2f s", self.epoch, now - self._failed_at)
             self._recorder.measures.recovery_seconds += now - self._failed_at
+            self._recorder.timeline.recovered.append(Recovered(self._failed_at, now))
             self._failed_at = None
 
     def _restart(self, failure: StepFailure) -> Capacity:
-        """Restart until it succeeds, with new workers for lost ones; raises EngineDead."""
+        """Restart until it succeeds; raises EngineDead."""
+        try:
+            return self._try(failure)
+        except InvalidConfig as error:
+            raise self._give_up(f"{failure}; the restart failed: {error}") from error
+
+    def _try(self, failure: StepFailure) -> Capacity:
+        """Restart until it succeeds, with new workers for lost ones; raises EngineDead,
+        InvalidConfig.
+        """
         while True:
             if isinstance(failure, WorkerLost):
                 self._recorder.num_recoveries += 1
@@ -107,8 +140,6 @@ class Recovery:
             except WorkerLost as lost:
                 logger.error("epoch %d: the restart failed: %s", self.epoch, lost)
                 failure = lost
-            except InvalidConfig as error:
-                raise self._give_up(f"{failure}; the restart failed: {error}") from error
 
     def _give_up(self, reason: str) -> EngineDead:
         """There are no workers any more."""

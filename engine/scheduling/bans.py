@@ -5,23 +5,37 @@ from collections.abc import Collection
 import numpy as np
 
 from engine.scheduling.sequence import Sequence, SequenceGroup
+from engine.scheduling.token_sets import NO_PAIRS
 
 WORD_BITS = 32
 
 
 def banned_ids(group: SequenceGroup, seq: Sequence, position: int) -> set[int]:
     """Stop tokens before min_tokens, the last tokens of bad words. Where a grammar holds the
-    answer, its mask says whether it may end: see `engine.batch.masks`.
+    answer, its mask says whether it may end: see `engine.batch.masks`. `position` is that of the
+    next token, or of the one after it: see `banned_pairs`.
     """
     banned: set[int] = set()
     if position - seq.num_prompt_tokens < group.params.min_tokens:
         banned |= group.stop_token_ids
         if seq.matcher is not None:
             banned.difference_update(group.eos_token_ids)
-    for word in group.bad_words_ids:
-        if seq.output_ids[len(seq.output_ids) - len(word) + 1 :] == word[:-1] and len(seq.output_ids) >= len(word) - 1:
-            banned.add(word[-1])
+    if group.bad_words:
+        banned.update(group.bad_words.always())
+        if position == len(seq.token_ids):
+            banned.update(group.bad_words.after(seq.output_ids))
     return banned
+
+
+def banned_pairs(group: SequenceGroup, seq: Sequence, position: int) -> np.ndarray:
+    """At the position after the next token's, which is not known yet: pairs of what it may be, and
+    what is then banned, [*, 2] int32.
+    """
+    num_unknown = position - len(seq.token_ids)
+    if num_unknown == 0 or not group.bad_words:
+        return NO_PAIRS
+    assert num_unknown == 1, f"{num_unknown} tokens are not known"
+    return group.bad_words.pairs_after(seq.output_ids)
 
 
 def leave_nothing(group: SequenceGroup, seq: Sequence, mask: np.ndarray | None = None) -> bool:

@@ -7,8 +7,15 @@ import hashlib
 import numpy as np
 
 from engine.executor import Capacity
+from engine.kv_events.changes import Changes
+from engine.kv_events.events import CPU, GPU
+from engine.offload.known import Known
 from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.sequence import Sequence, SequenceGroup
+from engine.scheduling.tiers.host_tier import HostTier
+from engine.scheduling.tiers.shelf import Shelf
+
+Moves = list[tuple[int, int]]  # (from, to)
 
 
 class BlockManager:
@@ -26,18 +33,27 @@ class BlockManager:
         block_size: int,
         max_model_len: int,
         max_num_seqs: int,
+        known: Known | None = None,
+        changes: Changes | None = None,
     ) -> None:
+        """`known`: what the third tier's files are, if there is one; `changes`: gets those of the
+        prefix index, if anybody wants to know.
+        """
         self.block_size = block_size
-        self.device = BlockPool(capacity.num_gpu_blocks, first=1)
-        self.host = BlockPool(capacity.num_cpu_blocks)
+        self.device = BlockPool(capacity.num_gpu_blocks, 1, changes, GPU)
+        self.host = BlockPool(capacity.num_cpu_blocks, 0, changes, CPU)
+        self._changes = changes
+        self.shelf = None if known is None else Shelf(self.host, known)
+        self.host_tier = HostTier(self.device, self.host, self.shelf)
         # A row for each running sequence, padded with the null block, so that a step's tables are
         # one gather.
         self.tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), np.int32)
         self.max_blocks = min(self.tables.shape[1], self.device.num_usable)  # that one sequence may have
         self._free_rows = list(range(max_num_seqs - 1, -1, -1))
-        self._swap_out: list[tuple[int, int]] = []
-        self._swap_in: list[tuple[int, int]] = []
-        self._copy: list[tuple[int, int]] = []
+        self._swap_out: Moves = []
+        self._swap_in: Moves = []
+        self._copy: Moves = []
+        self._read: list[int] = []  # host blocks that swaps in read: the same step's swaps out would come before
         self.num_prefix_queries = 0  # tokens
         self.num_prefix_hits = 0  # tokens
 
@@ -47,7 +63,8 @@ class BlockManager:
     def admit(self, seq: Sequence, salt: bytes | None) -> None:
         """Give a sequence without blocks a row, and the blocks that the prefix index holds of it
         (none without a salt). A fully cached sequence still computes its last token, so its last
-        block is computed again, into one of its own.
+        block is computed again, into one of its own. What is found on the host gets blocks, which
+        `load` fills.
         """
         assert not seq.block_table and seq.row is None and seq.num_computed_tokens == 0
         seq.row = self._free_rows.pop()
@@ -57,11 +74,53 @@ class BlockManager:
         for block in cached:
             self.device.share(block)
             self._append(seq, block)
-        seq.has_found_blocks |= bool(cached)
+        for slot in self._found_on_host(seq, salt):
+            self.host.share(slot)
+            seq.host_block_table.append(slot)
+        for _ in seq.host_block_table:
+            self._append(seq, self.device.allocate())
+        seq.has_found_blocks |= bool(seq.block_table)
         seq.num_indexed_blocks = len(cached)
         seq.num_computed_tokens = len(cached) * self.block_size
         self.num_prefix_queries += len(seq.token_ids)
         self.num_prefix_hits += seq.num_computed_tokens
+        self.host_tier.num_queries += len(seq.token_ids) - seq.num_computed_tokens
+        self.host_tier.num_hits += len(seq.host_block_table) * self.block_size
+
+    def fetch(self, seq: Sequence, salt: bytes | None) -> bool:
+        """Have what the third tier has of a waiting sequence brought to the host; False if there is
+        nothing to wait for.
+        """
+        is_fetching = False
+        if self.shelf is None or salt is None:
+            return False
+        for index in range((len(seq.token_ids) - 1) // self.block_size):
+            content = self._hash(seq, index, salt)
+            slot = self.host.lookup(content)
+            if slot is not None:  # what will be loaded with it must not take its place
+                self.host.share(slot)
+                self.host.release(slot)
+            elif self.device.lookup(content) is None:
+                if not self.shelf.fetch(content):
+                    break
+                is_fetching = True
+        return is_fetching
+
+    def load(self, seq: Sequence, salt: bytes | None, lora_name: str | None = None) -> None:
+        """Bring what was found on the host to the device, as many blocks as the step being planned
+        still moves; the steps after it may read them.
+        """
+        assert salt is not None
+        room = max(self.host_tier.moves_a_step - len(self._swap_in), 0)
+        for slot in seq.host_block_table[:room]:
+            index = seq.num_computed_tokens // self.block_size
+            self._swap_in.append((slot, seq.block_table[index]))
+            self._read.append(slot)
+            if self.device.register(seq.block_table[index], self._hash(seq, index, salt)):
+                self._tell_stored(seq, index, salt, lora_name)
+            seq.num_computed_tokens += self.block_size
+        del seq.host_block_table[:room]
+        seq.num_indexed_blocks = seq.num_computed_tokens // self.block_size
 
     def cached_blocks(self, seq: Sequence, salt: bytes) -> list[int]:
         """The blocks in the prefix index that hold the sequence's first tokens, all but the last at
@@ -106,14 +165,17 @@ class BlockManager:
         """Whether a sequence of that length exceeds the whole cache."""
         return self.num_blocks(num_tokens) > self.max_blocks
 
-    def index_full_blocks(self, seq: Sequence, salt: bytes | None) -> None:
+    def index_full_blocks(self, seq: Sequence, salt: bytes | None, lora_name: str | None = None) -> None:
         """Enter the blocks that are full, computed and known into the prefix index; none, without a
         salt.
         """
         num_full = min(seq.num_computed_tokens, len(seq.token_ids)) // self.block_size
         if salt is not None:
             for index in range(seq.num_indexed_blocks, num_full):
-                self.device.register(seq.block_table[index], self._hash(seq, index, salt))
+                content = self._hash(seq, index, salt)
+                if self.device.register(seq.block_table[index], content):
+                    self.host_tier.written(seq.block_table[index], content)
+                    self._tell_stored(seq, index, salt, lora_name)
         seq.num_indexed_blocks = num_full
 
     def distrust(self, group: SequenceGroup) -> None:
@@ -123,6 +185,9 @@ class BlockManager:
         for seq in group.seqs:
             for content in seq.block_hashes:
                 self.device.forget(content)
+                self.host.forget(content)
+                if self.shelf is not None:
+                    self.shelf.distrust(content)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """The child shares all of the parent's blocks, on device or host; the first to write into
@@ -149,6 +214,8 @@ class BlockManager:
         self._leave_row(seq)
 
     def num_unique_blocks(self, seqs: list[Sequence]) -> int:
+        if len(seqs) == 1:
+            return len(seqs[0].block_table or seqs[0].host_block_table)
         return len({block for seq in seqs for block in seq.block_table or seq.host_block_table})
 
     def num_blocks_to_swap_in(self, seqs: list[Sequence], salt: bytes | None) -> int:
@@ -174,15 +241,22 @@ class BlockManager:
         return needed
 
     def swap_out(self, seqs: list[Sequence]) -> None:
-        """Move the sequences' blocks to the host, each once however many of them share it."""
+        """Move the sequences' blocks to the host, each once however many of them share it, and none
+        that is there already.
+        """
         moved: dict[int, int] = {}
         for seq in seqs:
+            self._stop_loading(seq)
             for block in seq.block_table:
-                if block in moved:
-                    self.host.share(moved[block])
+                content = self.device.content_of(block)
+                slot = moved.get(block) if content is None else self.host.lookup(content)
+                if slot is None:
+                    slot = moved[block] = self.host.allocate()
+                    if content is not None:
+                        self.host.register(slot, content)
                 else:
-                    moved[block] = self.host.allocate()
-                seq.host_block_table.append(moved[block])
+                    self.host.share(slot)
+                seq.host_block_table.append(slot)
         for seq in seqs:
             for block in reversed(seq.block_table):
                 self.device.release(block)
@@ -210,16 +284,51 @@ class BlockManager:
                     moved[block] = self.device.allocate()
                 self._append(seq, moved[block])
         for seq in seqs:
-            for block in reversed(seq.host_block_table):
-                self.host.release(block)
+            self._read += reversed(seq.host_block_table)
             seq.host_block_table.clear()
         self._swap_in += moved.items()
 
-    def take_moves(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]:
-        """The moves since the last call: (swap out, swap in, copy), each a list of (from, to)."""
+    def take_moves(self, *, is_step: bool = False) -> tuple[Moves, Moves, Moves]:
+        """The moves since the last call: swap out, swap in, copy. `is_step`: whether there is
+        anything else in the step; blocks are saved beside others' work only.
+        """
         moves = self._swap_out, self._swap_in, self._copy
-        self._swap_out, self._swap_in, self._copy = [], [], []
+        if is_step or any(moves):
+            self._swap_out += self.host_tier.save()
+        for slot in self._read:
+            self.host.release(slot)
+        self._swap_out, self._swap_in, self._copy, self._read = [], [], [], []
         return moves
+
+    def _tell_stored(self, seq: Sequence, index: int, salt: bytes, lora_name: str | None) -> None:
+        if self._changes is not None:
+            start = index * self.block_size
+            parent = seq.block_hashes[index - 1] if index else None
+            token_ids = seq.token_ids[start : start + self.block_size]
+            self._changes.stored(seq.block_hashes[index], parent, token_ids, salt, lora_name)
+
+    def _found_on_host(self, seq: Sequence, salt: bytes) -> list[int]:
+        """Host blocks that hold what follows the blocks that the sequence has."""
+        found: list[int] = []
+        for index in range(len(seq.block_table), (len(seq.token_ids) - 1) // self.block_size):
+            slot = self.host.lookup(self._hash(seq, index, salt))
+            if slot is None:
+                break
+            found.append(slot)
+        return found
+
+    def _stop_loading(self, seq: Sequence) -> None:
+        """Give up what is still on the host, and the blocks that it would have filled."""
+        if not seq.host_block_table:
+            return
+        for slot in reversed(seq.host_block_table):
+            self.host.release(slot)
+        seq.host_block_table.clear()
+        num_filled = seq.num_computed_tokens // self.block_size
+        for block in reversed(seq.block_table[num_filled:]):
+            self.device.release(block)
+        self.tables[seq.row, num_filled : len(seq.block_table)] = 0
+        del seq.block_table[num_filled:]
 
     def _still_cached(self, seq: Sequence, salt: bytes | None) -> list[int]:
         """The blocks in the prefix index that hold what a swapped sequence's full blocks do, as far

@@ -3,8 +3,11 @@ index.
 """
 
 from collections import OrderedDict
+from itertools import islice
 
 from engine.errors import SquadronError
+from engine.kv_events.changes import Changes
+from engine.kv_events.events import CPU
 
 
 class OutOfBlocks(SquadronError):
@@ -19,16 +22,18 @@ class BlockPool:
     first.
     """
 
-    def __init__(self, num_blocks: int, first: int = 0) -> None:
+    def __init__(self, num_blocks: int, first: int = 0, changes: Changes | None = None, medium: str = "") -> None:
         """Blocks first..num_blocks - 1; on a device the null block 0 is never allocated, so `first`
-        is 1.
+        is 1. `changes`: gets what is removed from the index, if anybody wants to know.
         """
+        self._changes, self._medium = changes, medium
         self.num_blocks = num_blocks
         self.first = first
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(first, num_blocks))
         self._references = [0] * num_blocks
         self._hash_of: list[bytes | None] = [None] * num_blocks
         self._index: dict[bytes, int] = {}
+        self._num_cached = 0  # free blocks with an indexed content
 
     @property
     def num_free(self) -> int:
@@ -37,6 +42,11 @@ class BlockPool:
     @property
     def num_usable(self) -> int:
         return self.num_blocks - self.first
+
+    @property
+    def num_blank(self) -> int:
+        """Free blocks without an indexed content: as long as there are some, nothing is lost."""
+        return len(self._free) - self._num_cached
 
     def references(self, block: int) -> int:
         return self._references[block]
@@ -51,12 +61,16 @@ class BlockPool:
         if content is not None:
             self._hash_of[block] = None
             del self._index[content]
+            self._num_cached -= 1
+            if self._changes is not None:
+                self._changes.removed(content, self._medium)
         return block
 
     def share(self, block: int) -> None:
         """Add a reference to a used block, or to a free one whose contents are reused."""
         if self._references[block] == 0:
             del self._free[block]
+            self._num_cached -= self._hash_of[block] is not None
         self._references[block] += 1
 
     def release(self, block: int) -> None:
@@ -67,12 +81,20 @@ class BlockPool:
             self._free[block] = None
             if self._hash_of[block] is None:
                 self._free.move_to_end(block, last=False)
+            else:
+                self._num_cached += 1
 
-    def register(self, block: int, content: bytes) -> None:
-        """Make a full block findable by its content hash, unless an equal one is already."""
-        if self._hash_of[block] is None and content not in self._index:
-            self._hash_of[block] = content
-            self._index[content] = block
+    def register(self, block: int, content: bytes) -> bool:
+        """Make a full block that is in use findable by its content hash, unless an equal one is
+        already; whether it is now.
+        """
+        if self._hash_of[block] is not None or content in self._index:
+            return False
+        self._hash_of[block] = content
+        self._index[content] = block
+        if self._changes is not None and self._medium == CPU:  # on the device it is told with its tokens
+            self._changes.stored_on_host(content)
+        return True
 
     def forget(self, content: bytes) -> None:
         """Remove this content from the index; holders keep the block."""
@@ -81,9 +103,20 @@ class BlockPool:
             self._hash_of[block] = None
             if self.is_free(block):
                 self._free.move_to_end(block, last=False)
+                self._num_cached -= 1
+            if self._changes is not None:
+                self._changes.removed(content, self._medium)
 
     def lookup(self, content: bytes) -> int | None:
         return self._index.get(content)
+
+    def content_of(self, block: int) -> bytes | None:
+        """What the block is found by."""
+        return self._hash_of[block]
+
+    def indexed(self, most: int) -> list[int]:
+        """The blocks whose content can be found, those entered first if there are more."""
+        return list(islice(self._index.values(), most))
 
     def is_free(self, block: int) -> bool:
         return self._references[block] == 0
@@ -93,4 +126,5 @@ class BlockPool:
         counted = {block: count for block, count in enumerate(self._references) if count}
         assert counted == users, f"references {counted} differ from users {users}"
         assert len(self._free) + len(counted) == self.num_usable
+        assert self._num_cached == sum(self._hash_of[block] is not None for block in self._free)
         assert all(self._hash_of[block] == content for content, block in self._index.items())

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from engine.scheduling.drafts.model_drafter import ModelDrafter
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
 
 
@@ -24,11 +25,21 @@ class ScheduledSequence:
     num_given: int = 0  # sampled rows of the last token, with the tokens whose log probabilities are asked for
     drafts: tuple[int, ...] = ()  # guesses of what follows the known tokens, the last of its tokens
     num_accepted: int = 0  # of the drafts, once applied
+    # Known tokens start..end that the draft model computes in the step; None: it has no part in it.
+    draft_range: tuple[int, int] | None = None
+    num_proposals: int = 0  # tokens that it then guesses, after those that the step samples
 
     @property
     def num_rows(self) -> int:
         """Sampled rows in all."""
         return self.num_prompt_rows + self.num_given + self.num_samples
+
+    def take_proposals(self, guessed: list[int]) -> None:
+        """What the draft model has guessed after the sequence's tokens, those of this step among
+        them.
+        """
+        if self.num_proposals and isinstance(self.seq.drafter, ModelDrafter):
+            self.seq.drafter.take(len(self.seq.token_ids), guessed[: self.num_proposals])
 
 
 @dataclass(slots=True)
@@ -47,12 +58,18 @@ class SchedulerOutputs:
     blocks_to_swap_out: list[tuple[int, int]] = field(default_factory=list)
     blocks_to_swap_in: list[tuple[int, int]] = field(default_factory=list)
     blocks_to_copy: list[tuple[int, int]] = field(default_factory=list)
+    blocks_to_store: list[tuple[int, bytes]] = field(default_factory=list)  # host block, content
+    blocks_to_fetch: list[tuple[int, bytes]] = field(default_factory=list)
+    awaits_fetches: bool = False  # there is nothing else to do
     admitted: list[SequenceGroup] = field(default_factory=list)  # from the waiting queue
     preempted: list[Lane] = field(default_factory=list)
+    # Lanes that may be preempted: cost, order, lane; a heap, made for the first that needs room.
+    victims: list[tuple[float, tuple[int, int, int], Lane]] | None = None
     # They can never continue, because the cache is too small: to be finished now.
     outgrown: list[Lane] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
         """Whether the workers have nothing to do: a step that only moves blocks is one, too."""
-        return not (self.scheduled or self.blocks_to_swap_out or self.blocks_to_swap_in or self.blocks_to_copy)
+        is_moving = self.blocks_to_swap_out or self.blocks_to_swap_in or self.blocks_to_copy or self.blocks_to_store
+        return not (self.scheduled or is_moving or self.blocks_to_fetch or self.awaits_fetches)

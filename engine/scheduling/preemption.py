@@ -3,10 +3,11 @@ blocks are swapped out or computed again.
 """
 
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 
 from engine.scheduling.plan import SchedulerOutputs
 from engine.scheduling.queues import Queues
-from engine.scheduling.sequence import Lane, Sequence
+from engine.scheduling.sequence import Lane, Sequence, Status
 
 # Assumed seconds per token of prefill, before any was measured.
 INITIAL_PREFILL_SECONDS_PER_TOKEN = 1e-3
@@ -23,7 +24,8 @@ class PreemptionCosts:
         """Update the cost of a prefill token from a step's time; steps of mostly decode rows are
         ignored.
         """
-        if plan.num_tokens >= 4 * max(len(plan.scheduled), 1):
+        num_tokens = plan.num_tokens - plan.num_drafts
+        if num_tokens >= 4 * max(len(plan.scheduled), 1):
             self.prefill_seconds_per_token += 0.2 * (seconds / plan.num_tokens - self.prefill_seconds_per_token)
 
 
@@ -59,10 +61,23 @@ class Preemption:
     def _victim(self, lane: Lane, plan: SchedulerOutputs) -> Lane | None:
         """The cheapest lane to restore of those behind `lane`; itself if it is the last; None if
         that lane is in this step.
+
+        A step makes room for its lanes in order, and while it does costs only rise: the host's
+        memory fills up. So all costs are computed once a step, and again where they may be out of
+        date.
         """
-        behind = [other for other in self.queues.running if other.order > lane.order and other.last_step != plan.step]
-        if behind:
-            return min(behind, key=lambda other: (self._cost(other), other.order))
+        if plan.victims is None:
+            behind = [other for other in self.queues.running if other.order > lane.order]
+            plan.victims = [(self._cost(other), other.order, other) for other in behind]
+            heapify(plan.victims)
+        while plan.victims:
+            cost, order, cheapest = plan.victims[0]
+            if order <= lane.order or cheapest.last_step == plan.step or cheapest.status is not Status.RUNNING:
+                heappop(plan.victims)
+            elif (now := self._cost(cheapest)) > cost:
+                heapreplace(plan.victims, (now, order, cheapest))
+            else:
+                return cheapest
         return None if lane.last_step == plan.step else lane
 
     def _preempt(self, lane: Lane, plan: SchedulerOutputs) -> None:
@@ -87,4 +102,4 @@ class Preemption:
         return 2 * num_blocks * self.costs.swap_seconds_per_block
 
     def _recompute_cost(self, lane: Lane) -> float:
-        return sum(seq.num_computed_tokens for seq in lane.seqs) * self.costs.prefill_seconds_per_token
+        return sum([seq.num_computed_tokens for seq in lane.seqs]) * self.costs.prefill_seconds_per_token

@@ -79,3 +79,5 @@ class Queues:
 def _forget_progress(seq: Sequence) -> None:
     seq.num_computed_tokens = 0
     seq.candidates = None
+    if seq.drafter is not None:
+        seq.drafter.forget()

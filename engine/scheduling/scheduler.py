@@ -41,6 +41,7 @@ class Scheduler:
         self.preemption = Preemption(self.queues, PreemptionCosts(swap_seconds_per_block))
         self.watermark = config.watermark
         self._max_loras = config.max_loras
+        self._fetching: list[SequenceGroup] = []  # set aside until what the third tier has of them is here
         self.step = 0
         self._shares = waiting.shares
 
@@ -63,10 +64,27 @@ class Scheduler:
             self._swap_in(plan)
             if not self.queues.swapped:
                 self._admit_waiting(plan)
-        plan.blocks_to_swap_out, plan.blocks_to_swap_in, plan.blocks_to_copy = self.blocks.take_moves()
+        is_idle = not self.queues.running
+        moves = self.blocks.take_moves(is_step=bool(plan.scheduled) or (is_idle and self.wants_steps))
+        plan.blocks_to_swap_out, plan.blocks_to_swap_in, plan.blocks_to_copy = moves
+        self._use_shelf(plan, is_idle=is_idle)
         if not plan.is_empty:
             self.step += 1
         return plan
+
+    @property
+    def wants_steps(self) -> bool:
+        """Whether some are wanted that only bring blocks to the third tier, or from it."""
+        tier, shelf = self.blocks.host_tier, self.blocks.shelf
+        return shelf is not None and (tier.has_unsaved or shelf.has_unstored or shelf.num_fetching > 0)
+
+    def _use_shelf(self, plan: SchedulerOutputs, *, is_idle: bool) -> None:
+        shelf = self.blocks.shelf
+        if shelf is None:
+            return
+        plan.awaits_fetches = is_idle and shelf.num_fetching > 0
+        if not plan.is_empty or shelf.has_unstored or shelf.has_new_fetches:
+            plan.blocks_to_store, plan.blocks_to_fetch = shelf.take_transfers()
 
     def _schedule_running(self, plan: SchedulerOutputs) -> None:
         blocks, budget = self.queues.blocks, self.budget
@@ -78,6 +96,9 @@ class Scheduler:
             if is_decoding and decoding_left <= 0:
                 continue
             for seq in lane.seqs:
+                if seq.host_block_table:
+                    blocks.load(seq, lane.group.prefix_salt, lane.group.lora_name)
+                    continue
                 num_tokens = budget.num_schedulable(lane.group, seq, plan)
                 if num_tokens == 0:
                     continue
@@ -89,11 +110,30 @@ class Scheduler:
                 decoding_left -= is_decoding
 
     def _draft(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> tuple[int, ...]:
-        """What the step checks beside the sequence's next token, if there is room: no lane is
-        preempted for it.
-        """
+        """What the step checks beside the sequence's next token, if there is room."""
         drafts = self._drafting.draft(group, seq, plan)
-        return drafts if self.queues.blocks.reserve(seq, len(seq.token_ids) + len(drafts)) else ()
+        length = len(seq.token_ids)
+        return drafts if self._reserve_spare(seq, length, length + len(drafts)) else ()
+
+    def _ask(self, entry: ScheduledSequence) -> None:
+        """Have the draft model guess after the step, as far as there is room. A prompt takes no
+        more blocks for it: who else is admitted is not known yet.
+        """
+        seq, length = entry.seq, entry.start + entry.num_tokens
+        num_wanted = self._drafting.num_wanted(entry)
+        is_prompt = entry.num_tokens > 1 + len(entry.drafts)
+        if num_wanted and (is_prompt or not self._reserve_spare(seq, length, length + num_wanted)):
+            num_wanted = min(num_wanted, len(seq.block_table) * self.queues.blocks.block_size - length)
+        self._drafting.ask(entry, num_wanted)
+
+    def _reserve_spare(self, seq: Sequence, length: int, end: int) -> bool:
+        """Blocks beyond a sequence's length, for guesses: no lane is preempted for them, now or
+        when it next needs a block.
+        """
+        blocks = self.queues.blocks
+        num_taken = blocks.num_blocks(end) - blocks.num_blocks(length)
+        num_left = self._num_admissible_blocks() - sum(len(lane.seqs) for lane in self.queues.running)
+        return num_taken <= max(num_left, 0) and blocks.reserve(seq, end)
 
     def _swap_in(self, plan: SchedulerOutputs) -> None:
         for lane in list(self.queues.swapped):
@@ -121,6 +161,10 @@ class Scheduler:
             needed = sum(self.blocks.num_blocks_to_admit(seq, _salt(lane.group, seq)) for seq in lane.seqs)
             if needed > self._num_admissible_blocks():
                 return
+            if any(self.blocks.fetch(seq, _salt(lane.group, seq)) for seq in lane.seqs):
+                self.queues.set_aside(lane)
+                self._fetching.append(lane.group)
+                continue
             self.queues.run(lane)
             plan.admitted.append(lane.group)
             self._schedule_newcomer(lane, plan)
@@ -150,6 +194,11 @@ class Scheduler:
             # One by one: each of a lane's beams finds the blocks that earlier ones will write.
             if seq.row is None:
                 self._admit(lane, seq)
+            if (
+                seq.host_block_table
+            ):  # found there: computed on once it is all here, so that this step waits for nothing
+                self.blocks.load(seq, lane.group.prefix_salt, lane.group.lora_name)
+                continue
             num_tokens = self.budget.num_schedulable(lane.group, seq, plan)
             if num_tokens and self.blocks.reserve(seq, seq.num_computed_tokens + num_tokens):
                 self._schedule(lane, seq, num_tokens, plan)
@@ -161,7 +210,8 @@ class Scheduler:
             seq.pooled, seq.first_valid_step = None, self.step
         self.blocks.admit(seq, _salt(group, seq))
         if group.metrics.first_scheduled_time is None and lane is group.lanes[0]:
-            group.num_cached_tokens = min(seq.num_computed_tokens, seq.num_prompt_tokens)
+            num_found = len(seq.block_table) * self.blocks.block_size
+            group.num_cached_tokens = min(num_found, seq.num_prompt_tokens)
 
     def _schedule(
         self, lane: Lane, seq: Sequence, num_tokens: int, plan: SchedulerOutputs, drafts: tuple[int, ...] = ()
@@ -191,9 +241,11 @@ class Scheduler:
         if self._shares.are_counted:
             self._shares.charge(group.request.share, num_tokens)
         if end // blocks.block_size > seq.num_indexed_blocks:
-            blocks.index_full_blocks(seq, group.prefix_salt)
+            blocks.index_full_blocks(seq, group.prefix_salt, group.lora_name)
         seq.num_pending += is_end
         seq.last_step = lane.last_step = plan.step
+        if seq.drafter is not None:
+            self._ask(entry)
         if group.aside and end >= seq.num_prompt_tokens:
             self.queues.bring_back(group)
 
@@ -205,11 +257,23 @@ class Scheduler:
         num_kept = len(seq.token_ids) - entry.start - 1
         entry.num_accepted = max(num_kept - 1, 0)
         plan.num_rejected += len(entry.drafts) - entry.num_accepted
-        entry.group.metrics.num_draft_tokens += len(entry.drafts)
-        entry.group.metrics.num_accepted_tokens += entry.num_accepted
+        entry.group.metrics.drafted(len(entry.drafts), entry.num_accepted)
         seq.num_computed_tokens = min(seq.num_computed_tokens, entry.start + num_kept)
+        if self._shares.are_counted:
+            self._shares.charge(entry.group.request.share, entry.num_accepted)
         if seq.drafter is not None:
             seq.drafter.judge(len(seq.token_ids), len(entry.drafts), entry.num_accepted)
+
+    def fetched(self, fetched: list[list[int]], num_ranks: int) -> None:
+        """Ranks have read blocks of the third tier: who waited for any may look again."""
+        if self.blocks.shelf is not None:
+            self.blocks.shelf.answered(fetched, num_ranks)
+            self._bring_back_fetching()
+
+    def _bring_back_fetching(self) -> None:
+        waiting, self._fetching = self._fetching, []
+        for group in waiting:
+            self.queues.bring_back(group)
 
     def retire(self, group: SequenceGroup, seq: Sequence) -> None:
         """A choice has ended: free its blocks and its place, even if a step with it is in
@@ -249,6 +313,7 @@ class Scheduler:
         for lane in requeued:
             self.queues.requeue(lane)
         self.queues.blocks = blocks
+        self._bring_back_fetching()
         return list(dict.fromkeys(lane.group for lane in requeued))
 
 

@@ -10,9 +10,9 @@ from engine.outputs import CompletionOutput, FinishReason, PositionLogprobs, Req
 from engine.pooling import Pooling
 from engine.request import Request
 from engine.sampling_params import SamplingParams
-from engine.scheduling.allowed import ANY, PackedAllowed
-from engine.scheduling.drafts.drafter import Drafter
+from engine.scheduling.drafts.model_drafter import AnyDrafter
 from engine.scheduling.thinking import Thinking
+from engine.scheduling.token_sets import ANY, NO_WORDS, BadWords, PackedAllowed
 from engine.text.detokenizer import TextState
 
 
@@ -67,7 +67,9 @@ class Sequence:
         self.num_computed_tokens = 0  # keys and values written, or about to be by a step in flight
         self.num_pending = 0
         self.block_table: list[int] = []  # device blocks, in order of position
-        self.host_block_table: list[int] = []  # while swapped
+        self.host_block_table: list[
+            int
+        ] = []  # while swapped; while running, what is found there and still to be loaded
         self.block_hashes: list[bytes] = []  # of the full blocks, as far as they were needed
         self.num_indexed_blocks = 0  # of block_table, offered to the prefix index
         self.may_share_tail = False  # forked, and not written to since
@@ -85,7 +87,7 @@ class Sequence:
         self.stop_reason: int | str | None = None
         self.matcher: Matcher | None = None  # with a structured output: has taken all of the output tokens
         self.thinking: Thinking | None = None  # with a thinking budget: has taken all of them, too
-        self.drafter: Drafter | None = None  # if its next tokens may be guessed
+        self.drafter: AnyDrafter | None = None  # if its next tokens may be guessed
         self.pooled: np.ndarray | None = None  # the sums so far, of a request for pooling
         self.text = TextState()
         self.token_time = 0.0  # when its last token came here, of time.monotonic(); 0 before the first
@@ -181,7 +183,7 @@ class SequenceGroup:
     packed_allowed: PackedAllowed = ANY  # allowed_token_ids
     num_candidates: int = 0  # beam search: continuations considered per beam
     prefix_salt: bytes | None = b""  # requests with the same find its blocks in the prefix index; None: none does
-    bad_words_ids: list[list[int]] = field(default_factory=list)
+    bad_words: BadWords = NO_WORDS
     lanes: list[Lane] = field(default_factory=list)  # unfinished ones, in order
     aside: list[Lane] = field(default_factory=list)  # those that are ASIDE
     num_cached_tokens: int = 0  # of the prompt, found in the cache when the request was first scheduled
@@ -190,7 +192,7 @@ class SequenceGroup:
     held_outputs: list[CompletionOutput] = field(default_factory=list)  # best_of: until the best are known
     finished_beams: list[Sequence] = field(default_factory=list)
     eos_token_ids: tuple[int, ...] = ()  # the model's, whether they end this answer or not
-    history_matters: bool = False  # what is sampled next depends on earlier output ids: no step ahead of the driver
+    history_matters: bool = False  # what is computed next depends on earlier output ids: no step ahead of the driver
     has_penalties: bool = False
     has_bias: bool = False  # logit_bias, min_tokens or bad_words
     wants_rare_columns: bool = False  # any of the sampling columns that most requests leave empty
@@ -199,6 +201,10 @@ class SequenceGroup:
     error_code: str | None = None
     is_over: bool = False  # its end was returned, or is no longer wanted
     may_pass: bool = False  # be admitted during trials: has had a token, or is a suspect (engine.recovery.suspects)
+
+    @property
+    def lora_name(self) -> str | None:
+        return None if self.request.adapter is None else self.request.adapter.name
 
     @property
     def live(self) -> list[Sequence]:

@@ -114,6 +114,7 @@ class TokenBudget:
             and seq.last_step == plan.step - 1
             and not seq.has_drafts
             and not group.history_matters
+            and (seq.num_pending < 2 or not group.bad_words)  # workers compare one token: `bans.banned_pairs`
             and (seq.thinking is None or seq.thinking.is_free_after(seq.num_pending))
             and len(seq.token_ids) + seq.num_pending - seq.num_prompt_tokens < group.max_output_tokens
         )

@@ -1,19 +1,25 @@
-"""A rank's start: it finds its device, meets the other ranks, reads its shard of the weights."""
+"""A rank's start: it finds its device, meets the other ranks, reads its shard of the weights; later
+it may be given others.
+"""
 
 import torch
 
+import ops
 from engine.checkpoint.model_config import ModelConfig, resolve_max_model_len
 from engine.config import EngineConfig
+from engine.executor import Weights
 from engine.worker.device.cores import Cores
 from engine.worker.device.pick import pick_device
-from engine.worker.model import load_model
-from engine.worker.ranks import Ranks
+from engine.worker.drafting.loading import load_draft
+from engine.worker.model import make_model
+from engine.worker.ranks import Store, make_ranks
 from engine.worker.shard import Shard
-from parallel.groups.meeting import Store
-from parallel.groups.mesh import Mesh
+from engine.worker.weights.reading import digest_of, load_weights
 
 
-def load(config: EngineConfig, rank: int, store: Store | None, host: str, num_ranks_here: int) -> Shard:
+def load(
+    config: EngineConfig, rank: int, store: Store | None, host: str, num_ranks_here: int, weights: Weights | None = None
+) -> Shard:
     """Returns when all ranks have met at `store` and this one has its weights. Raises
     InvalidConfig.
     """
@@ -22,8 +28,19 @@ def load(config: EngineConfig, rank: int, store: Store | None, host: str, num_ra
     torch.set_num_threads(cores.num_threads)
     model_config = ModelConfig.load(config.model)
     max_model_len = resolve_max_model_len(config, model_config)
-    mesh = Mesh(config.tensor_parallel_size, config.pipeline_parallel_size)
-    ranks = Ranks(mesh, rank, device.torch_device)
+    sizes = config.tensor_parallel_size, config.pipeline_parallel_size
+    ranks = make_ranks(*sizes, rank, device.torch_device)
     ranks.join(store, host)
-    model = load_model(config, model_config, ranks, device.torch_device)
-    return Shard(config, max_model_len, device, cores, ranks, model)
+    model = make_model(config, model_config, ranks, device.torch_device)
+    load_weights(model, config, ranks, weights)
+    draft = load_draft(config, model, max_model_len) if ranks.speaks else None
+    cores.spread(ops.thread_ids(model.ops, cores.num_threads))
+    return Shard(config, max_model_len, device, cores, ranks, model, digest_of(config, weights), draft)
+
+
+def reload(shard: Shard, weights: Weights | None) -> Shard:
+    """The shard with those weights in place of what it had, also after a `reload` that failed.
+    Raises InvalidConfig.
+    """
+    load_weights(shard.model, shard.config, shard.ranks, weights)
+    return shard.with_weights(digest_of(shard.config, weights))

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig, StepFailure, StepRaised, WorkerLost, in_a_line
-from engine.executor import Capacity
+from engine.executor import Capacity, Weights
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest, StepMasks
 from engine.worker.mask_queue import MaskQueue
@@ -26,10 +26,11 @@ class LocalExecutor:
 
     depth = 2
     runs_ahead = True
+    worker_pids = ()
 
-    def __init__(self, config: EngineConfig, *, overlaps: bool | None = None) -> None:
-        """overlaps: launch a step while the one before is waited for; None: if the device runs
-        beside the host.
+    def __init__(self, config: EngineConfig, weights: Weights | None = None, *, overlaps: bool | None = None) -> None:
+        """weights: None: those that are configured. overlaps: launch a step while the one before is
+        waited for; None: if the device runs beside the host.
         """
         if config.world_size > 1:
             raise InvalidConfig(
@@ -38,6 +39,7 @@ class LocalExecutor:
                 f"pipeline_parallel_size={config.pipeline_parallel_size}; use ray"
             )
         self._config = config
+        self._weights = weights
         self._epoch = 0
         self._failure: StepFailure | None = None
         self._overlaps = overlaps
@@ -67,7 +69,15 @@ class LocalExecutor:
         except InvalidConfig:
             raise
         except Exception as error:  # the same process often cannot use a failed device again
-            raise WorkerLost(0, in_a_line(error)) from error
+            self._failure = lost = WorkerLost(0, in_a_line(error))
+            raise lost from error
+
+    def load(self, weights: Weights | None) -> Capacity:
+        self._weights = weights
+        return self.restart()
+
+    def sleep(self, level: int) -> None:
+        self._thread.submit(lambda: self._worker.sleep(level)).result()
 
     def was_killed(self, failure: WorkerLost) -> bool:
         """What ends the worker ends this process."""
@@ -82,20 +92,25 @@ class LocalExecutor:
         self._worker: Any = None  # free its memory before the next one allocates
         self._failure = None
         # Not imported above: a process that only might run the model itself has no need of torch.
-        self._worker = importlib.import_module("engine.worker.worker").Worker(self._config)
+        module = importlib.import_module("engine.worker.worker")
+        self._worker = module.Worker(self._config, weights=self._weights)
         if self._overlaps is None:
             self._overlaps = self._worker.is_asynchronous
         logger.info("worker 0: %s", self._worker.report)
+        return self._make_cache()
+
+    def _make_cache(self) -> Capacity:
         num_gpu_blocks, num_cpu_blocks = self._worker.determine_num_available_blocks()
         swap_seconds = self._worker.initialize_cache(num_gpu_blocks, num_cpu_blocks)
         self._capacity = Capacity(num_gpu_blocks, num_cpu_blocks, swap_seconds, self._worker.arithmetic)
         return self._capacity
 
     def _restart(self) -> Capacity:
-        if not isinstance(self._failure, StepRaised):
+        if isinstance(self._failure, WorkerLost) or self._worker is None:
             return self._start()
         self._failure = None
-        return self._capacity
+        self._worker.hold(self._weights)
+        return self._capacity if self._worker.has_cache else self._make_cache()
 
     def _execute(self, request: ExecuteModelRequest) -> SamplerOutput:
         return self._finish(request, lambda: self._launch(request))

@@ -4,12 +4,11 @@ and come out as tokens.
 
 import time
 
-import numpy as np
-
 from engine.step import ExecuteModelRequest, LateMasks, none_follow
-from engine.worker.cache.block_mover import BlockMover
-from engine.worker.cache.kv_cache import KVCache
+from engine.worker.cache.kv_cache import KVCache, joined
+from engine.worker.cache.moves import Files, Moves
 from engine.worker.device.device import Capture, Device
+from engine.worker.drafting.proposer import Proposer
 from engine.worker.graphs.layers import Layers
 from engine.worker.head.pooler import pool
 from engine.worker.head.row_sampler import RowSampler
@@ -28,17 +27,23 @@ class ModelRunner:
         *,
         device: Device,
         speaks: bool,
-        num_kept_adapters: int = 0,
+        num_adapters: tuple[int, int] = (0, 0),
+        files: Files | None = None,
+        draft: tuple[Decoder, KVCache] | None = None,
     ) -> None:
-        """`num_kept_adapters`: at most; 0: no row may have one."""
+        """`num_adapters`: that are ready for a step at most, and kept in all; 0: no row may have
+        one. `files`: of the third tier, if there is one. `draft`: a draft model with its cache, of
+        the rank that speaks.
+        """
         self._model = model
         self._device = device
         self._stage = model.stage
         self._speaks = speaks
-        self._mover = BlockMover(cache, model.ops, device)
+        self.moves = Moves(cache if draft is None else joined(cache, draft[1]), model.ops, device, files)
         self._inputs = Inputs(model)
-        self._layers = Layers(model, cache, num_kept_adapters)
+        self._layers = Layers(model, cache, num_adapters)
         self._sampler = RowSampler(model, cache.token_ids, self._inputs, speaks=speaks)
+        self._proposer = None if draft is None else Proposer(*draft)
 
     def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:
         """Run decode steps, and plain sampling, by what `capture` makes of them from now on: CUDA
@@ -47,16 +52,22 @@ class ModelRunner:
         self._layers.use_graphs(capture, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
         if self._stage.is_last:
             self._sampler.use_graphs(capture, max_num_seqs=max_num_seqs)
+        if self._proposer is not None:
+            self._proposer.use_graphs(capture, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
 
     def capture_graphs(self) -> None:
         """All there can be, before the first request; every rank must, in inference mode."""
         for graphs in (self._layers.graphs, self._sampler.graphs):
             if graphs is not None:
                 graphs.capture_all()
+        if self._proposer is not None:
+            self._proposer.capture_graphs()
 
     def use_tapes(self, capture: Capture, *, max_model_len: int) -> None:
         """See `Layers.use_tapes`."""
         self._layers.use_tapes(capture, max_model_len=max_model_len)
+        if self._proposer is not None:
+            self._proposer.use_tapes(capture, max_model_len=max_model_len)
 
     def drop_graphs(self) -> None:
         """Launch all of a step as it comes from now on."""
@@ -65,10 +76,11 @@ class ModelRunner:
 
     def launch(self, request: ExecuteModelRequest, late_masks: LateMasks = none_follow) -> PendingStep:
         """The whole step, in the order of its contract; an output on the rank that speaks. On a GPU
-        nothing is waited for but masks that have not come, which leaves the device its layers.
+        nothing is waited for but masks that have not come, which leaves the device its layers, and
+        the tokens on which a draft model guesses.
         """
         launched_ns = time.perf_counter_ns()
-        self._mover.move(request)
+        self.moves.move(request)
         residual = self._layers.run(request, self._inputs) if len(request.input_ids) else None
         sampled = self._sampler.sample(request, residual, late_masks) if self._stage.is_last else None
         if sampled is not None and self._stage.is_first:
@@ -76,17 +88,12 @@ class ModelRunner:
         pooled = None
         if self._speaks and residual is not None and len(request.pooled_ranges):
             pooled = pool(self._model.hidden_states, residual, request.pooled_ranges)
-        return PendingStep(request, sampled if self._speaks else None, self._device, launched_ns, pooled)
+        guessed = None
+        if self._proposer is not None and sampled is not None and len(request.drafting):
+            guessed = self._proposer.propose(request, sampled.token_ids)
+        own = sampled if self._speaks else None
+        return PendingStep(request, own, self._device, launched_ns, pooled, guessed, self.moves.take_fetched)
 
     def measure_swap(self, num_blocks: int) -> float:
-        """Seconds to swap the first `num_blocks` blocks out; the cache must be as new, and is so
-        afterwards.
-        """
-        pairs = np.arange(num_blocks, dtype=np.int32)[:, None].repeat(2, axis=1)
-        return min(self._time_swap_out(pairs) for _ in range(3))  # the first time makes the host's pages
-
-    def _time_swap_out(self, pairs: np.ndarray) -> float:
-        started = time.perf_counter()
-        self._mover.swap_out(pairs)
-        self._device.synchronize()
-        return time.perf_counter() - started
+        """As `Moves.measure_swap`."""
+        return self.moves.measure_swap(num_blocks)

@@ -1,11 +1,13 @@
 """A step that was launched: on a GPU it may still run while the next one is launched."""
 
 import time
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import fields, replace
 
 import numpy as np
+from torch import Tensor
 
-from engine.outputs import SamplerOutput
+from engine.outputs import NO_FETCHED, NO_FLAGS, NO_SUMS, FetchedBlocks, SamplerOutput
 from engine.step import ExecuteModelRequest
 from engine.worker.device.device import Device
 from engine.worker.device.transfer import Download
@@ -27,14 +29,21 @@ class PendingStep:
         device: Device,
         launched_ns: int,
         pooled: Pooled | None = None,
+        guessed: Tensor | None = None,
+        take_fetched: Callable[[], FetchedBlocks] = lambda: NO_FETCHED,
     ) -> None:
-        """launched_ns: when the launch began, of `time.perf_counter_ns`."""
+        """launched_ns: when the launch began, of `time.perf_counter_ns`; guessed: by a draft model;
+        take_fetched: what was fetched meanwhile.
+        """
+        self._take_fetched = take_fetched
         self._epoch, self._step = request.epoch, request.step
         self._launched_ns = launched_ns
         self._columns: Download | None = None
         if sampled is not None:
             own = [getattr(sampled, field.name) for field in fields(Sampled)]
-            self._columns = Download(own if pooled is None else [*own, pooled.sums, pooled.are_finite])
+            self._has_pooled = pooled is not None
+            own += [] if pooled is None else [pooled.sums, pooled.are_finite]
+            self._columns = Download(own if guessed is None else [*own, guessed])
         self._event = device.record_event()
 
     def result(self, free_since_ns: int = 0) -> SamplerOutput | None:
@@ -46,5 +55,12 @@ class PendingStep:
             return None
         elapsed_ns = time.perf_counter_ns() - max(self._launched_ns, free_since_ns)
         arrays = self._columns.arrays()
-        columns, pooled = arrays[:_NUM_COLUMNS], arrays[_NUM_COLUMNS:]
-        return SamplerOutput(self._epoch, self._step, *[*columns, np.array([elapsed_ns], np.int64), *pooled])
+        columns, more = arrays[:_NUM_COLUMNS], arrays[_NUM_COLUMNS:]
+        pooled = more[:2] if self._has_pooled else [NO_SUMS, NO_FLAGS]
+        guessed = more[2 * self._has_pooled :]
+        times = np.array([elapsed_ns], np.int64)
+        output = SamplerOutput(self._epoch, self._step, *[*columns, times, *pooled])
+        if guessed:
+            output = replace(output, draft_ids=guessed[0])
+        fetched = self._take_fetched()
+        return replace(output, fetched=fetched) if len(fetched) else output

@@ -13,6 +13,7 @@ from parallel.groups.pipeline import Stage
 from parallel.groups.rejoinable import RejoinableGroup
 
 LOOPBACK = "127.0.0.1"
+Store = meeting.Store  # where ranks meet
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 
 
@@ -26,6 +27,11 @@ def open_store(host: str) -> meeting.TCPStore:
 def join_store(host: str, port: int) -> meeting.TCPStore:
     """The meeting point that rank 0 has opened."""
     return meeting.open_store(host, port, is_master=False, timeout=COLLECTIVE_TIMEOUT)
+
+
+def make_ranks(tensor_parallel_size: int, pipeline_parallel_size: int, rank: int, device: torch.device) -> "Ranks":
+    """Rank `rank` of that many, which has not joined the others yet."""
+    return Ranks(Mesh(tensor_parallel_size, pipeline_parallel_size), rank, device)
 
 
 class Ranks:
@@ -44,7 +50,7 @@ class Ranks:
         """Whether this is the one rank whose output is wanted."""
         return self.stage.is_last and self.tp.rank == 0
 
-    def join(self, store: meeting.Store | None, host: str) -> None:
+    def join(self, store: Store | None, host: str) -> None:
         """Meet the others at `store`, and wait for them; None for a rank alone. `host`: an address
         of this machine that they can reach.
         """

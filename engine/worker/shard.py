@@ -2,15 +2,15 @@
 model with its weights.
 """
 
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 import ops
-from engine.checkpoint.fingerprint import weights_digest
+from engine.checkpoint.fingerprint import fingerprint
 from engine.config import EngineConfig
-from engine.worker.cache.kv_cache import CacheShape, make_cache
+from engine.offload.block_files import BlockFiles, Folder, layout_name
+from engine.worker.cache.kv_cache import CacheShape, make_cache, make_draft_cache
 from engine.worker.device.cores import Cores
 from engine.worker.device.device import Device
 from engine.worker.model_runner import ModelRunner
@@ -28,12 +28,31 @@ class Shard:
     cores: Cores
     ranks: Ranks
     model: Decoder
+    weights_digest: str  # of what the model has
+    draft: Decoder | None = None  # the draft model, on the rank that speaks
+
+    def with_weights(self, digest: str) -> "Shard":
+        """The same, once its model has other weights."""
+        return replace(self, weights_digest=digest)
 
     def make_runner(self, num_gpu_blocks: int, num_cpu_blocks: int) -> ModelRunner:
         """With an empty cache of so many blocks. Raises torch.OutOfMemoryError."""
-        cache = make_cache(self.cache_shape, num_gpu_blocks, num_cpu_blocks, self.device)
-        speaks, num_kept = self.ranks.speaks, self.config.num_kept_adapters
-        return ModelRunner(self.model, cache, device=self.device, speaks=speaks, num_kept_adapters=num_kept)
+        cache = make_cache(self._cache_shape(self.model), num_gpu_blocks, num_cpu_blocks, self.device)
+        speaks, num_adapters = self.ranks.speaks, (self.config.num_device_adapters, self.config.num_kept_adapters)
+        files = self._files() if num_cpu_blocks else None
+        draft = None
+        if self.draft is not None:
+            shape = self._cache_shape(self.draft)
+            draft = self.draft, make_draft_cache(shape, cache, num_cpu_blocks, self.device)
+        return ModelRunner(
+            self.model,
+            cache,
+            device=self.device,
+            speaks=speaks,
+            num_adapters=num_adapters,
+            files=files,
+            draft=draft,
+        )
 
     def use_graphs(self, runner: ModelRunner) -> None:
         """Have decode steps run as graphs, unless something is against it."""
@@ -58,9 +77,22 @@ class Shard:
             return "the ranks of a stage exchange by gloo or through the host"
         return None
 
+    def _files(self) -> BlockFiles | None:
+        """Of the third tier: this rank's part of each block. Raises InvalidConfig."""
+        config = self.config
+        if config.kv_offloading_path is None:
+            return None
+        layout = layout_name(fingerprint(self.arithmetic), config.tensor_parallel_size, config.pipeline_parallel_size)
+        rank = self.ranks.stage.rank * config.tensor_parallel_size + self.ranks.tp.rank
+        return BlockFiles(Folder(config.kv_offloading_path), layout, rank)
+
     @property
-    def cache_shape(self) -> CacheShape:
-        model = self.model
+    def block_bytes(self) -> int:
+        """What a block of the cache takes here, that of the draft model's included."""
+        models = [self.model, *([] if self.draft is None else [self.draft])]
+        return sum(self._cache_shape(model).block_bytes for model in models)
+
+    def _cache_shape(self, model: Decoder) -> CacheShape:
         dtype = model.dtype if self.config.kv_cache_dtype == "auto" else torch.float8_e4m3fn
         return CacheShape(model.num_layers, model.num_kv_heads, model.head_dim, dtype)
 
@@ -70,13 +102,12 @@ class Shard:
         many.
         """
         config = self.config
-        seed = f"dummy {config.seed}, " if config.load_format == "dummy" else ""
         return {
             "ops": ops.arithmetic(self.model.ops, self.device.torch_device),
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "quantization": str(config.quantization),
             "kv_cache_dtype": config.kv_cache_dtype,
-            "weights": seed + weights_digest(config.model),
+            "weights": self.weights_digest,
         }
 
     @property
@@ -88,7 +119,6 @@ class Shard:
         fastest = ops.FASTEST.get(device.type, backend.NAME)
         if self.config.ops_backend == "auto" and fastest != backend.NAME:
             exact += f"; {fastest} cannot run: {ops.unavailable_reason(fastest, device)}"
-        nice = f" at nice {os.nice(0)}" if os.nice(0) > 0 else ""
         dtype = str(model.dtype).removeprefix("torch.")
         if self.config.quantization is not None:
             dtype += f" with {self.config.quantization} weights"
@@ -96,6 +126,5 @@ class Shard:
             dtype += f" with {model.config.scheme.name} weights"
         why_not, graphs = self.why_no_graphs(), self.device.graphs_name
         graphs = f"{graphs} for decode steps" if why_not is None else f"no {graphs} ({why_not})"
-        return (
-            f"{self.device.name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}), {graphs}, {self.cores}{nice}"
-        )
+        cores = f"{self.cores}{self.cores.nice}"
+        return f"{self.device.name}, {dtype}, {layers}, ops backend {backend.NAME} ({exact}), {graphs}, {cores}"

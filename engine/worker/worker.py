@@ -5,15 +5,15 @@ import time
 import torch
 
 from engine.config import EngineConfig
-from engine.outputs import SamplerOutput
+from engine.executor import Weights
+from engine.outputs import NO_FETCHED, FetchedBlocks, SamplerOutput
 from engine.step import ExecuteModelRequest, LateMasks, none_follow
 from engine.worker.cache.room import CacheRoom
 from engine.worker.device.errors import has_failed, out_of_memory_advice
-from engine.worker.loading import load
+from engine.worker.loading import load, reload
 from engine.worker.model_runner import ModelRunner
 from engine.worker.pending import PendingStep
-from engine.worker.ranks import LOOPBACK
-from parallel.groups.meeting import Store
+from engine.worker.ranks import LOOPBACK, Store
 
 
 class Worker:
@@ -30,11 +30,13 @@ class Worker:
         store: Store | None = None,
         host: str = LOOPBACK,
         num_ranks_here: int = 1,
+        weights: Weights | None = None,
     ) -> None:
         """`host`: an address of this machine that the other ranks can reach; they meet at `store`.
-        Raises InvalidConfig.
+        `weights`: None: those that are configured. Raises InvalidConfig.
         """
-        self._shard = load(config, rank, store, host, num_ranks_here)
+        self._shard = load(config, rank, store, host, num_ranks_here, weights)
+        self._weights, self._has_weights = weights, True
         self._ranks = self._shard.ranks
         self._room = CacheRoom(self._shard)
         self._runner: ModelRunner | None = None
@@ -80,6 +82,32 @@ class Worker:
         if self._runner is not None:
             self._shard.use_graphs(self._runner)
 
+    @property
+    def has_cache(self) -> bool:
+        """Whether it can execute steps."""
+        return self._runner is not None
+
+    def hold(self, weights: Weights | None) -> None:
+        """Have these weights, which are read unless they are held. What was computed with others
+        goes: `initialize_cache` is next then. Raises InvalidConfig, and has none.
+        """
+        if self._has_weights and weights == self._weights:
+            return
+        self._runner, self._has_weights = None, False
+        self._shard = reload(self._shard, weights)
+        self._weights, self._has_weights = weights, True
+
+    def sleep(self, level: int) -> None:
+        """Free the cache, and on level 2 the weights; `hold` and `initialize_cache` undo it."""
+        if self._runner is not None:
+            self._runner.drop_graphs()  # which hold what they compute in
+        self._runner = None
+        if level > 1:
+            self._has_weights = False
+            self._shard.model.unload()
+        if (memory := self._shard.device.memory) is not None:
+            memory.release()
+
     def abort(self) -> None:
         """From any thread: make this rank, and all that wait for it, leave their collectives with
         an error.
@@ -121,6 +149,10 @@ class Worker:
             raise
         self._free_since_ns = time.perf_counter_ns()
         return output
+
+    def take_fetched(self) -> FetchedBlocks:
+        """Of this rank, those that no output has told yet. From any thread."""
+        return NO_FETCHED if self._runner is None else self._runner.moves.take_fetched()
 
     def blames_peer(self, error: Exception) -> bool:
         """Whether an error of `execute` may be another rank's doing: a collective failed."""

@@ -60,6 +60,7 @@ _SIGNATURES = {
     "squadron_shm_all_gather": (_INT32, [_POINTER] * 3 + [_INT64] * 3),
     "squadron_shm_send": (_INT32, [_POINTER] * 2 + [_INT64] * 2),
     "squadron_shm_receive": (_INT32, [_POINTER] * 2 + [_INT64] * 2),
+    "squadron_thread_ids": (None, [_POINTER, _INT32]),
     "squadron_tape_kernel": (_INT32, [ctypes.c_char_p, _POINTER]),
     "squadron_tape_call_bytes": (_INT64, []),
     "squadron_tape_replay": (_INT64, [_POINTER, _INT64, _POINTER]),
@@ -132,6 +133,15 @@ def unavailable_reason() -> str | None:
     except KernelsUnavailable as error:
         return str(error)
     return None
+
+
+def thread_ids(num_threads: int) -> list[int]:
+    """The system's ids of the threads that the calling thread's kernels compute on, its own
+    first. They live until it ends.
+    """
+    ids = (ctypes.c_int32 * num_threads)()
+    kernels().squadron_thread_ids(ids, num_threads)
+    return [thread for thread in ids if thread != -1]
 
 
 def dtype_number(tensor: Tensor) -> int:

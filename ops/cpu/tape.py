@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ops.cpu.library import calls_go_to, kernels
+from ops.cpu.tape_memory import TapeMemory
 
 _MAX_ARGUMENTS = 18  # of src/tape.h
 _ALL_SUCCEED = -1
@@ -30,27 +31,33 @@ class _Call(ctypes.Structure):
     _fields_ = (("kernel", ctypes.c_int64), ("words", ctypes.c_uint64 * _MAX_ARGUMENTS))
 
 
-def capture(compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """A function that repeats compute() from the current contents of its inputs, and always returns
-    the same tensor. The inputs must stay where they are. Nothing is computed now. Raises NotOnTape;
-    a replay raises what compute() would. Work that compute() does outside torch, for example in
-    numpy, is not recorded.
+class Tapes:
+    """Makes tapes, of which one is replayed at a time: they share their tensors' memory, except
+    that of what they return.
     """
-    recorder, tensors = _Recorder(), _Tensors()
-    with calls_go_to(recorder), tensors:
-        output = compute()
-    return _Tape(compute, recorder.calls, tensors.made, output).replay
+
+    def __init__(self) -> None:
+        self._memory = TapeMemory()
+
+    def capture(self, compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """A function that repeats compute() from the current contents of its inputs, and always
+        returns the same tensor. The inputs must stay where they are. Nothing is computed now.
+        Raises NotOnTape; a replay raises what compute() would. Work that compute() does outside
+        torch, for example in numpy, is not recorded.
+        """
+        recorder = _Recorder()
+        with calls_go_to(recorder), _Tensors(self._memory):
+            output = compute()
+        return _Tape(compute, recorder.calls, self._memory, output).replay
 
 
 class _Tape:
-    def __init__(
-        self, compute: Callable[[], Tensor], calls: list[_Call], tensors: list[Tensor], output: Tensor
-    ) -> None:
-        """tensors: what the calls write to, beside the inputs, which compute keeps alive."""
+    def __init__(self, compute: Callable[[], Tensor], calls: list[_Call], memory: TapeMemory, output: Tensor) -> None:
+        """memory: of what the calls write to, beside the inputs, which compute keeps alive."""
         assert ctypes.sizeof(_Call) == kernels().squadron_tape_call_bytes()
         self._compute = compute
         self._calls = (_Call * len(calls))(*calls)
-        self._tensors = tensors
+        self._memory = memory
         self._output = output
 
     def replay(self) -> Tensor:
@@ -89,13 +96,13 @@ class _Recorder:
 
 
 class _Tensors(TorchDispatchMode):
-    """Keeps the tensors that are allocated. Otherwise torch may only return views, because a replay
-    does not call it.
+    """Tensors are made in the tapes' memory. Otherwise torch may only return views, because a
+    replay does not call it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: TapeMemory) -> None:
         TorchDispatchMode.__init__(self)  # torch's, untyped: mypy is told to let these be called
-        self.made: list[Tensor] = []
+        self._memory = memory
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -110,8 +117,10 @@ class _Tensors(TorchDispatchMode):
             raise NotOnTape(f"torch computes {name}")
         result = function(*args, **(kwargs or {}))
         if name in _ALLOCATIONS:
-            self.made.append(result)
-        elif not _shares_memory(result, args[0]):
+            if not result.is_contiguous():
+                raise NotOnTape(f"torch makes a tensor of strides {result.stride()}")
+            return self._memory.empty(result.shape, result.dtype)
+        if not _shares_memory(result, args[0]):
             raise NotOnTape(f"torch computes {name}")
         return result
 

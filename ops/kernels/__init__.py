@@ -9,19 +9,14 @@ from ops.kernels.activation import silu_and_mul
 from ops.kernels.attention.blocks import copy_blocks, swap_blocks
 from ops.kernels.attention.paged import HEAD_DIMS, paged_attention
 from ops.kernels.attention.rotary import rotary_and_cache
-from ops.kernels.logits.logprobs import token_logprobs
-from ops.kernels.logits.penalties import apply_penalties
-from ops.kernels.logits.sampling import sample
+from ops.kernels.logits import apply_penalties, sample, token_logprobs
+from ops.kernels.matmul.adapter import adapted_gate_up_silu, adapted_linear, adapted_linear_tree, make_adapter
 from ops.kernels.matmul.linear import (
-    adapted_gate_up_silu,
-    adapted_linear,
-    adapted_linear_tree,
     embedding,
     gate_up_silu,
     linear,
     linear_float32,
     linear_tree,
-    make_adapter,
     prepare_embedding,
     prepare_gate_up,
     prepare_linear,
@@ -35,7 +30,7 @@ from ops.reference.logits.mask import apply_mask
 NAME = "triton"
 EXACT = True
 QUANTIZATIONS = ("int8", "int4", "fp8")
-PUBLISHED = ()
+PUBLISHED = ("int4", "int8", "fp8", "w8a8")
 
 __all__ = [
     "EXACT",

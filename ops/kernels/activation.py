@@ -23,9 +23,14 @@ def silu_kernel(x, output, SIZE: tl.constexpr, BLOCK: tl.constexpr):
 
 def silu_and_mul(x: Tensor) -> Tensor:
     """x [T, 2 * I] dtype -> silu(x[:, :I]) * x[:, I:], [T, I] dtype."""
+    return silu_rows(x, x.dtype)
+
+
+def silu_rows(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same, cast to another dtype."""
     check_shape("x", x, (None, None))
     num_rows, width = x.shape
-    output = torch.empty((num_rows, width // 2), dtype=x.dtype, device=x.device)
+    output = torch.empty((num_rows, width // 2), dtype=dtype, device=x.device)
     if output.numel():
         block = min(1024, triton.next_power_of_2(width // 2))
         silu_kernel[(num_rows, triton.cdiv(width // 2, block))](x, output, SIZE=width // 2, BLOCK=block)

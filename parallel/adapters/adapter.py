@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ops.interface import Adapted, AdapterPart
@@ -33,6 +34,10 @@ class ShardAdapter:
     @property
     def num_bytes(self) -> int:
         return sum(prepared.num_bytes for prepared in self.linears.values())
+
+    def to(self, device: torch.device) -> "ShardAdapter":
+        """A copy in the memory of a device; of the host, from which a GPU copies by itself."""
+        return ShardAdapter({linear: prepared.to(device) for linear, prepared in self.linears.items()})
 
     def add(self, linear: object, prepared: Any) -> None:
         self.linears[id(linear)] = prepared

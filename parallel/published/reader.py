@@ -40,7 +40,8 @@ class LinearReader:
         if scheme.kind == "fp8" and bool(((codes & 0x7F) == 0x7F).any()):
             raise InvalidCheckpoint(f"{self._linear}: its weight holds NaN")
         zeros = None if scheme.kind == "fp8" else self._zeros(slice(first, last))[:, used - first].contiguous()
-        return PublishedWeight(scheme.kind, dtype, codes, zeros, scales, local.int(), self._input_scale())
+        together = None if scheme.shuffles else scheme.group_size or 0
+        return PublishedWeight(scheme.kind, dtype, codes, zeros, scales, local.int(), self._input_scale(), together)
 
     def _part(self, name: str, index: Any = None) -> Tensor:
         return self._read(f"{self._linear}.{name}", index)

@@ -37,6 +37,7 @@ LARGER = ["--model", SHAPE, "--requests", "128", "--repeats", "1"]
 # Programs of their own, with their arguments, and those that make them quick.
 MODULES: dict[str, tuple[str, list[str], list[str]]] = {
     "driver": ("bench_driver", [], ["--steps", "20"]),
+    "driver-scale": ("bench_driver_scale", [], ["--steps", "4"]),
     "deltas": ("bench_deltas", [], ["--steps", "20"]),
     "channel": ("bench_step_channel", [], ["--steps", "200"]),
     "adapters": ("bench_adapters", [], ["--repeats", "20"]),
@@ -47,9 +48,13 @@ MODULES: dict[str, tuple[str, list[str], list[str]]] = {
     "kernels": ("bench_cpu_kernels", [], ["--repeats", "1", "--only", "decode 1"]),
     "structured": ("bench_structured", [], ["--steps", "8", "--rounds", "1", "--model", "demo"]),
     "penalties": ("bench_penalties", [], ["--steps", "8", "--rounds", "1", "--model", "demo"]),
-    "speculation": ("bench_speculation", [], ["--tokens", "64", "--rounds", "1", "--model", "demo"]),
+    "speculation": ("bench_speculation", [], ["--tokens", "64", "--rounds", "1", "--model", "demo", "--draft", "1"]),
+    "tiers": ("bench_tiers", [], ["--model", "demo", "--conversations", "4", "--message", "32", "--tokens", "4"]),
+    "autoscaling": ("bench_autoscaling", [], []),
     "neighbour": ("bench_neighbour", [], ["--rounds", "1", "--model", str(DEMO)]),
     "start": ("bench_start", [], ["--repeats", "1"]),
+    "sources": ("bench_sources", [], ["--repeats", "1", "--model", "demo"]),
+    "published": ("bench_published", [], ["--rounds", "1", "--model", "demo", "--formats", "awq"]),
     "sharding": ("bench_sharding", [], ["--rounds", "1", "--model", str(DEMO)]),
 }
 ITEMS = (*MODULES, *COMPARISONS, *MIXED)

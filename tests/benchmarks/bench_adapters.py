@@ -1,7 +1,7 @@
 """What adapters cost: `python -m tests.benchmarks.bench_adapters`.
 
 Decode steps of Qwen2.5-0.5B's shape (random bf16 weights), with adapters of all linear layers for
-every row, by turns with the same steps without: the ratio of their processor times, and of their
+every row, for one row, and for none, by turns: the ratios of their processor times, and of their
 wall times, step by step. Also: how long a rank takes to read an adapter.
 """
 
@@ -62,23 +62,27 @@ def main() -> None:
 
 
 def report(worker: Worker, adapters: list[Adapter], num_rows: int, repeats: int) -> None:
-    pairs: list[tuple[tuple[float, float], tuple[float, float]]] = []
+    rounds = []
     for step in progress(iterable=range(repeats), desc="steps"):
-        plain, adapted = decode_step(2 * step, num_rows), with_adapters(2 * step + 1, num_rows, adapters)
-        pairs.append((timed(lambda one=plain: worker.execute(one)), timed(lambda one=adapted: worker.execute(one))))
-    pairs = pairs[repeats // 10 :]
+        requests = [
+            decode_step(3 * step, num_rows),
+            with_adapters(3 * step + 1, num_rows, adapters[:1], num_adapted=1),
+            with_adapters(3 * step + 2, num_rows, adapters, num_adapted=num_rows),
+        ]
+        rounds.append([timed(lambda one=request: worker.execute(one)) for request in requests])
+    rounds = rounds[repeats // 10 :]
     for index, name in enumerate(("processor", "wall")):
-        plain, adapted = (statistics.median(pair[half][index] for pair in pairs) for half in range(2))
-        ratio = statistics.median(pair[1][index] / pair[0][index] for pair in pairs)
-        print(
-            f"{num_rows} rows, {len(adapters)} adapters: {name} time of a step {plain * 1000:.1f} ms without, "
-            f"{adapted * 1000:.1f} ms with; median ratio {ratio:.2f}"
-        )
+        plain = statistics.median(times[0][index] for times in rounds)
+        print(f"{num_rows} rows: {name} time of a step {plain * 1000:.1f} ms without adapters")
+        for kind, title in ((1, "one of them with one"), (2, f"all with one of {len(adapters)}")):
+            adapted = statistics.median(times[kind][index] for times in rounds)
+            ratio = statistics.median(times[kind][index] / times[0][index] for times in rounds)
+            print(f"  {adapted * 1000:.1f} ms {title}; median ratio {ratio:.2f}")
 
 
-def with_adapters(step: int, num_rows: int, adapters: list[Adapter]) -> ExecuteModelRequest:
-    """Rows have them by turns."""
-    runs = [(row, row + 1, row % len(adapters)) for row in range(num_rows)]
+def with_adapters(step: int, num_rows: int, adapters: list[Adapter], *, num_adapted: int) -> ExecuteModelRequest:
+    """The first rows have them by turns."""
+    runs = [(row, row + 1, row % len(adapters)) for row in range(num_adapted)]
     return replace(
         decode_step(step, num_rows),
         adapter_runs=np.array(runs, np.int32),

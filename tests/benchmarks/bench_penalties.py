@@ -1,8 +1,9 @@
-"""What penalties cost: a batch whose requests have one, against the same batch without.
+"""What penalties and bad words cost: a batch whose requests have one, or 16 words of two tokens
+and more, against the same batch without.
 
     python -m tests.benchmarks.bench_penalties [--model qwen2.5-0.5b] [--rows 64] [--steps 40]
 
-Both in turn, on one engine with one rank in this process; prints the median of each round's ratios:
+All in turn, on one engine with one rank in this process; prints the median of each round's ratios:
 of tokens a second, and of tokens a second of processor time, which other processes change little.
 Goal: 0.97. Prompts have `--input-len` tokens and come in chunks, so that requests begin in
 different steps. Qwen2.5-Instruct's generation_config.json asks for a repetition penalty, so this is
@@ -13,6 +14,7 @@ import argparse
 import json
 import statistics
 import time
+from typing import Any
 
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
@@ -24,16 +26,20 @@ from engine.worker.local_executor import LocalExecutor
 from tests.benchmarks.folders import SHAPE, cached_folder
 from tests.engine.support.arrivals import add_request
 
+WISHES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "penalty": {"repetition_penalty": 1.1},
+    "bad words": {"bad_words": tuple(f"word{number}" for number in range(16))},
+}
 
-def rate(engine: LLMEngine, asked: argparse.Namespace, penalty: float) -> dict[str, float]:
+
+def rate(engine: LLMEngine, asked: argparse.Namespace, **wishes: Any) -> dict[str, float]:
     """Tokens a second of decoding, the same of processor time, rows a step, and milliseconds of
     this thread, the driver's, a step.
     """
     prompt = [number % 500 + 1 for number in range(asked.input_len)]
     for row in range(asked.rows):
-        params = SamplingParams(
-            temperature=1.0, seed=row, ignore_eos=True, max_tokens=asked.steps + 2, repetition_penalty=penalty
-        )
+        params = SamplingParams(temperature=1.0, seed=row, ignore_eos=True, max_tokens=asked.steps + 2, **wishes)
         add_request(engine, f"r{row}", [row + 1, *prompt], params)
     waiting = {f"r{row}" for row in range(asked.rows)}
     while waiting:  # prompts, and everybody's first token
@@ -76,14 +82,17 @@ def main() -> None:
     try:
         rounds = []
         for number in range(asked.rounds + 1):  # the first is to warm up
-            penalties = {"plain": 1.0, "penalty": 1.1}
-            names = sorted(penalties, reverse=bool(number % 2))  # who is first, differs
-            of = {name: rate(engine, asked, penalties[name]) for name in names}
+            names = sorted(WISHES, reverse=bool(number % 2))  # who is first, differs
+            of = {name: rate(engine, asked, **WISHES[name]) for name in names}
             if number:
                 rounds.append(of)
         ratios = {
-            name: round(statistics.median(of["penalty"][name] / of["plain"][name] for of in rounds), 3)
-            for name in ("rate", "of cpu")
+            wish: {
+                name: round(statistics.median(of[wish][name] / of["plain"][name] for of in rounds), 3)
+                for name in ("rate", "of cpu")
+            }
+            for wish in WISHES
+            if wish != "plain"
         }
         print(json.dumps({"model": asked.model, "rows": asked.rows, "ratio": ratios, "rounds": rounds}))
     finally:

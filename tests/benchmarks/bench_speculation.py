@@ -1,18 +1,21 @@
 """What drafts bring: tokens that a step gives a sequence, and tokens a second against none.
 
-    python -m tests.benchmarks.bench_speculation [--model qwen2.5-0.5b] [--rows 1 4 16]
+    python -m tests.benchmarks.bench_speculation [--model qwen2.5-0.5b] [--draft 1] [--rows 1 4 16]
 
-Two engines, with drafts and without, in this process, in turn. "edit": a file of this repository is
-the prompt, and the answer is that file with one name changed everywhere. Random weights would not
-write it, so the model computes each row as always and the draw is then replaced by the file's
-token. "random": tokens as random weights draw them, in which nothing repeats. Goals, at one row: 2
-tokens a step of "edit", and 0.97 of the rate on "random". The vocabulary is the demo's; with
-`--vocabulary FILE`, one that `bench_grammars --train FILE` has made, it is as large as Qwen's.
+Engines without drafts, with drafts from the text, and with `--draft N` with those of a draft model,
+the first N layers of the model; in this process, in turn. "edit": a file of this repository is the
+prompt, and the answer is that file with one name changed everywhere. Random weights would not write
+it, so the models compute each row as always and the draw is then replaced by the file's token; that
+of the draft model, at every fifth position, by a wrong one. "random": tokens as random weights draw
+them, in which nothing repeats. Goals, at one row: 2 tokens a step of "edit", and 0.97 of the rate
+on "random". The vocabulary is the demo's; with `--vocabulary FILE`, one that `bench_grammars
+--train FILE` has made, it is as large as Qwen's.
 """
 
 import argparse
 import json
 import re
+import shutil
 import statistics
 import time
 from collections import Counter
@@ -20,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer as Encoder
 from torch import Tensor
 
@@ -33,18 +37,24 @@ from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
 from ops.interface import Ops
-from tests.benchmarks.folders import SHAPE, cached_folder
+from tests.benchmarks.folders import SHAPE, cache, cached_folder
 from tests.engine.support.arrivals import add_request
 
 EDITED = Path(engine.scheduling.scheduler.__file__)
 PROMPT_TOKENS = 1_500
+WRONG_EVERY = 5  # positions, of a draft model's dictated guesses
+MORE = [0] * 32  # behind the answer, where a draft model guesses
+
+
+CPU = "CPU ms a token"
 
 
 class Dictated:
     """A backend whose draws are `script`'s, by position, if there is one."""
 
-    def __init__(self, ops: Ops) -> None:
+    def __init__(self, ops: Ops, wrong_every: int = 0) -> None:
         self._ops = ops
+        self._wrong_every = wrong_every
         self.script: Tensor | None = None  # [positions] int32
 
     def __getattr__(self, name: str) -> Any:
@@ -52,7 +62,13 @@ class Dictated:
 
     def sample(self, *inputs: Tensor) -> Tensor:
         drawn = self._ops.sample(*inputs)
-        return drawn if self.script is None else self.script[inputs[-1].long()]
+        if self.script is None:
+            return drawn
+        position = inputs[-1].long()
+        is_wrong = (
+            position % self._wrong_every == 0 if self._wrong_every else torch.zeros_like(position, dtype=torch.bool)
+        )
+        return self.script[position] ^ is_wrong.int()
 
 
 class Contender:
@@ -69,25 +85,33 @@ class Contender:
         self.executor = LocalExecutor(config)
         self.engine = LLMEngine(Parts(config, ModelConfig.load(folder), Tokenizer(folder), self.executor))
         self.engine.start()
-        sampler = self.executor._worker._runner._sampler
-        sampler.graphs = None  # a tape would go past what dictates; layers stay on theirs
-        self.dictated = sampler._model.ops = Dictated(sampler._model.ops)
+        runner = self.executor._worker._runner
+        samplers = [(runner._sampler, 0)]
+        samplers += [] if runner._proposer is None else [(runner._proposer._sampler, WRONG_EVERY)]
+        self.dictated = []
+        for sampler, wrong_every in samplers:
+            sampler.graphs = None  # a tape would go past what dictates; layers stay on theirs
+            sampler._model.ops = Dictated(sampler._model.ops, wrong_every)
+            self.dictated.append(sampler._model.ops)
 
     def decode(self, prompt: list[int], script: list[int] | None, num_rows: int, num_tokens: int) -> dict[str, float]:
         """Tokens a second, and those that a step brings a sequence, after everybody's first."""
-        self.dictated.script = None if script is None else torch.tensor(script, dtype=torch.int32)
+        for dictated in self.dictated:
+            dictated.script = None if script is None else torch.tensor([*script, *MORE], dtype=torch.int32)
         for row in range(num_rows):
             params = SamplingParams(temperature=1.0, seed=row, ignore_eos=True, max_tokens=num_tokens)
             add_request(self.engine, f"r{row}", prompt, params)
         waiting = {f"r{row}" for row in range(num_rows)}
         while waiting:
             waiting -= {output.request_id for output in self.engine.step()}
-        before, started = self._num_accepted(), time.perf_counter()
+        before, started, used = self._num_accepted(), time.perf_counter(), time.process_time()
         tokens = 0
         while self.engine.has_unfinished_requests():
             tokens += sum(len(choice.token_ids) for output in self.engine.step() for choice in output.outputs)
         seconds = time.perf_counter() - started
-        return {"rate": tokens / seconds, "tokens a step": tokens / (tokens - self._num_accepted() + before)}
+        used = time.process_time() - used
+        steps = tokens - self._num_accepted() + before
+        return {"rate": tokens / seconds, "tokens a step": tokens / steps, "CPU ms a token": 1000 * used / tokens}
 
     def _num_accepted(self) -> int:
         return self.engine.recorder.measures.copy().drafts.num_accepted
@@ -107,6 +131,35 @@ def edit(encoder: Encoder, num_tokens: int) -> tuple[list[int], list[int]]:
     return prompt, prompt + answer
 
 
+def compare(rounds: list[dict[str, dict[str, float]]], name: str) -> dict[str, Any]:
+    """A contender with the one without drafts: medians, and all rates."""
+    pairs = [(of[name], of["plain"]) for of in rounds]
+    return {
+        "ratio": round(statistics.median(ours["rate"] / plain["rate"] for ours, plain in pairs), 3),
+        "CPU ratio": round(statistics.median(plain[CPU] / ours[CPU] for ours, plain in pairs), 3),
+        "tokens a step": round(statistics.median(ours["tokens a step"] for ours, _ in pairs), 2),
+        "tok/s": [round(ours["rate"], 1) for ours, _ in pairs],
+        "plain tok/s": [round(plain["rate"], 1) for _, plain in pairs],
+    }
+
+
+def draft_folder(folder: str, num_layers: int) -> str:
+    """The first layers of the model in `folder`, beside it."""
+    made = cache() / f"draft-{Path(folder).name}-{num_layers}"
+    if not made.exists():
+        shutil.copytree(folder, made, ignore=shutil.ignore_patterns("*.py", "tasks", "*.jsonl"))
+        config = json.loads((made / "config.json").read_text(encoding="utf-8"))
+        config |= {"num_hidden_layers": num_layers}
+        config.pop("layer_types", None)
+        weights = load_file(made / "model.safetensors")
+        names = [
+            name for name in weights if f"{name}..".split(".")[1] != "layers" or int(name.split(".")[2]) < num_layers
+        ]
+        save_file({name: weights[name] for name in names}, made / "model.safetensors", {"format": "pt"})
+        (made / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return str(made)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default=SHAPE)
@@ -114,15 +167,18 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vocabulary", type=Path, help="a tokenizer.json of 151,643 tokens")
+    parser.add_argument("--draft", type=int, metavar="N", help="layers of a draft model of the same width")
     asked = parser.parse_args()
     folder = cached_folder(asked.model)
     encoder = Encoder.from_file(str(asked.vocabulary or DEMO / "tokenizer.json"))
     prompt, script = edit(encoder, asked.tokens)
     works = {"edit": (prompt, script), "random": (prompt, None)}
     contenders = {
-        "drafts": Contender(folder, {"method": "ngram"}, max(asked.rows)),
         "plain": Contender(folder, None, max(asked.rows)),
+        "ngram": Contender(folder, {"method": "ngram"}, max(asked.rows)),
     }
+    if asked.draft:
+        contenders["draft model"] = Contender(folder, {"model": draft_folder(folder, asked.draft)}, max(asked.rows))
     try:
         for num_rows in asked.rows:
             for work, (given, dictated) in works.items():
@@ -132,15 +188,10 @@ def main() -> None:
                     of = {name: contenders[name].decode(given, dictated, num_rows, asked.tokens) for name in names}
                     if number:
                         rounds.append(of)
-                told = {
-                    "work": work,
-                    "rows": num_rows,
-                    "ratio": round(statistics.median(of["drafts"]["rate"] / of["plain"]["rate"] for of in rounds), 3),
-                    "tokens a step": round(statistics.median(of["drafts"]["tokens a step"] for of in rounds), 2),
-                    "tok/s": [round(of["drafts"]["rate"], 1) for of in rounds],
-                    "plain tok/s": [round(of["plain"]["rate"], 1) for of in rounds],
-                }
-                print(json.dumps(told), flush=True)
+                for name in list(contenders)[1:]:
+                    print(
+                        json.dumps({"work": work, "rows": num_rows, "drafts": name} | compare(rounds, name)), flush=True
+                    )
     finally:
         for contender in contenders.values():
             contender.executor.shutdown()

@@ -15,7 +15,7 @@ from cluster.sockets.listener import Listener, connect
 from cluster.workers.steps.deadline import StepDeadline
 from cluster.workers.steps.step_channel import StepChannel
 from cluster.workers.steps.step_loop import serve_steps
-from engine.outputs import SamplerOutput
+from engine.outputs import NO_FETCHED, SamplerOutput
 from engine.step import ExecuteModelRequest, LateMasks, none_follow
 from tests.engine.worker.steps import decode_step, make_output
 
@@ -38,6 +38,9 @@ class IdleWorker:
 
     def finish(self, step: ExecuteModelRequest) -> SamplerOutput | None:
         return self.execute(step, none_follow)
+
+    def take_fetched(self) -> np.ndarray:
+        return NO_FETCHED
 
     def blames_peer(self, error: Exception) -> bool:
         return False

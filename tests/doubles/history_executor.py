@@ -2,19 +2,24 @@
 attention would see.
 
 It reads and writes its cells exactly as workers do (slots, block tables, moves, rows carried from
-the step before), so whatever scheduler and block manager get wrong shows as a wrong token.
+the step before), so whatever scheduler and block manager get wrong shows as a wrong token. Its
+draft model is the same once more, with cells of its own: where it has computed all that it should
+have, its guesses are right.
 """
 
 import dataclasses
+import random
 from collections import deque
 from concurrent.futures import Future
 
 import numpy as np
 
 from engine.errors import StepFailure, StepRaised, WorkerLost
-from engine.executor import Capacity
+from engine.executor import Capacity, Weights
+from engine.offload.known import Known
 from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest, StepMasks
+from engine.worker.drafting.passes import first_lines, make_pass, next_lines
 
 BLOCK_SIZE = 16
 M1, M2, M3, M4 = (
@@ -99,6 +104,12 @@ class HistoryExecutor:
         self.raising: set[int] = set()  # token ids: a step that reads one raises
         self.num_restarts = 0
         self.poison: set[int] = set()  # steps whose first row is not finite
+        self.files: dict[bytes, np.ndarray] = {}  # the third tier's, which outlive an epoch
+        self.known: Known | None = None  # set it before the engine starts, for a third tier
+        self.is_lossy = False  # of each four files one is damaged
+        self.draft: HistoryExecutor | None = None
+        self.is_draft = False
+        self.errors: random.Random | None = None  # of a draft: makes some guesses wrong
 
     def start(self) -> Capacity:
         self.first = np.zeros((self.capacity.num_gpu_blocks, BLOCK_SIZE), np.uint64)
@@ -109,12 +120,22 @@ class HistoryExecutor:
         self.failure: StepFailure | None = None
         self.submitted: deque[tuple[ExecuteModelRequest, HiddenResult]] = deque()  # that await masks, or follow such
         self.masks: dict[int, StepMasks] = {}
+        self.fetching: list[tuple[int, bytes]] = []  # which the next step brings, or one that awaits them
+        if self.draft is not None:
+            self.draft.start()
         return self.capacity
 
     def restart(self) -> Capacity:
         self.epoch += 1
         self.num_restarts += isinstance(self.failure, WorkerLost)
         return self.start()
+
+    def load(self, weights: Weights | None) -> Capacity:
+        self.weights = weights
+        return self.restart()
+
+    def sleep(self, level: int) -> None:
+        self.first = self.second = np.zeros((0, BLOCK_SIZE), np.uint64)
 
     def was_killed(self, failure: WorkerLost) -> bool:
         return self.is_kill
@@ -158,13 +179,16 @@ class HistoryExecutor:
         return None
 
     def execute(self, request: ExecuteModelRequest) -> SamplerOutput:
+        fetched = self._move_files(request)
         self._move_blocks(request)
         tokens = request.input_ids.copy()
         if len(request.carried_rows):
             sampled = dict(self.samples)[request.carried_step]
             tokens[request.carried_rows[:, 0]] = sampled[request.carried_rows[:, 1]]
         assert (request.slot_mapping >= BLOCK_SIZE).all(), "the null block is written"
-        assert len(set(request.slot_mapping.tolist())) == len(tokens), "a slot is written twice"
+        slots = request.slot_mapping.tolist()
+        written = set(zip(slots, tokens.tolist(), strict=True)) if self.is_draft else slots  # see `propose`
+        assert len(set(slots)) == len(written), "a slot is written twice"
         self.token_ids.reshape(-1)[request.slot_mapping] = tokens
         self.first.reshape(-1)[request.slot_mapping] = first_layer(tokens, request.positions)
         self.second.reshape(-1)[request.slot_mapping] = self._attend(self.first, request)
@@ -175,9 +199,42 @@ class HistoryExecutor:
             .reshape(-1, 1)
             .view(np.int64),
             pooled_are_finite=np.ones(len(request.pooled_ranges), np.bool_),
+            fetched=np.array(fetched, np.int32).reshape(-1, 2),
         )
         self.samples.append((request.step, output.token_ids))
+        if self.draft is not None:
+            self.draft._move_blocks(request)
+            output = dataclasses.replace(output, draft_ids=self.draft.propose(request, output.token_ids.tolist()))
         return output
+
+    def _move_files(self, request: ExecuteModelRequest) -> list[tuple[int, bool]]:
+        """What earlier steps fetch arrives as late as it may."""
+        for slot, *words in request.blocks_to_store.tolist():
+            self.files[np.array(words, np.int32).tobytes()] = self.host[:, slot].copy()
+        fetched = []
+        for slot, content in self.fetching:
+            is_there = content in self.files and not (self.is_lossy and content[0] % 4 == 0)
+            self.host[:, slot] = self.files[content] if is_there else 0
+            fetched.append((slot, is_there))
+        new = [(slot, np.array(words, np.int32).tobytes()) for slot, *words in request.blocks_to_fetch.tolist()]
+        self.fetching = new
+        return fetched
+
+    def propose(self, request: ExecuteModelRequest, sampled: list[int]) -> np.ndarray:
+        """As a draft model: the guesses [D, K] after a step; see `engine.worker.drafting`.
+        Sequences that share blocks may both compute what the draft lacks of them: the same cells.
+        """
+        lines, before = first_lines(request, sampled), None
+        guessed = np.zeros((len(lines), max((line.num_wanted for line in lines), default=0)), np.int32)
+        for column in range(max(guessed.shape[1], len(lines) > 0)):
+            self.num_steps += 1
+            tokens = self.execute(make_pass(request, lines, self.num_steps, self.vocab_size, before)).token_ids
+            if self.errors is not None and self.errors.random() < 0.2:
+                tokens[:] = (tokens + 1) % self.vocab_size
+            if len(tokens):
+                guessed[[line.place for line in lines if line.num_wanted], column] = tokens
+            before, lines = lines, next_lines(lines)
+        return guessed
 
     def _move_blocks(self, request: ExecuteModelRequest) -> None:
         """One pair after the other, as a worker is free to do: overlapping moves would show."""
@@ -207,7 +264,7 @@ class HistoryExecutor:
         tokens, top_ids, top_logprobs = [], [], []
         for row, state in enumerate(hidden.tolist()):
             history = self._history(request, row)
-            biased = _ragged(columns.bias_starts, columns.bias_ids, row)
+            biased = _ragged(columns.bias_starts, columns.bias_ids, row) + self._banned(request, row)
             key = (
                 columns.temperature[row],
                 int(columns.seed[row]),
@@ -242,6 +299,13 @@ class HistoryExecutor:
         sequence = np.flatnonzero(request.query_starts[:-1] <= request.sampled_rows[row])[-1]
         cells = self.token_ids[_blocks(request, sequence)].reshape(-1)
         return tuple(cells[: request.sampling.position[row]].tolist())
+
+    def _banned(self, request: ExecuteModelRequest, row: int) -> tuple[int, ...]:
+        """After the row's input token."""
+        columns = request.sampling
+        last_id = self.token_ids.reshape(-1)[request.slot_mapping[request.sampled_rows[row]]]
+        bans = (_ragged(columns.ban_starts, each, row) for each in (columns.ban_last_ids, columns.ban_ids))
+        return tuple(banned for after, banned in zip(*bans, strict=True) if after == last_id)
 
     def _masked(self, masks: StepMasks | None, row: int) -> set[int]:
         words = () if masks is None else _ragged(masks.mask_starts, masks.mask_words, row)

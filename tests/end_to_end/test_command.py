@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -20,6 +21,7 @@ import torch
 from cluster.api.keys.key_ring import API_KEY_VARIABLE
 from cluster.cli import main
 from cluster.launch.node.privacy import AUTHENTICATION
+from tests.adapters import demo_shapes, save_adapter
 from tests.corruptions import IN_WEIGHTS, TENSOR, WEIGHTS, copy_demo
 from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
 
@@ -72,10 +74,13 @@ def test_serve_says_why_the_engine_did_not_start() -> None:
 
 
 def test_serve_tells_of_a_lost_worker_on_its_console_and_in_its_logs(tmp_path: Path) -> None:
+    """Its streams go on, of the model and of an adapter."""
     port, kept = free_port(), tmp_path / "logs"
     mark, key = f"SQUADRON_TEST={tmp_path}", secrets.token_hex(16)
     environment = {name: value for name, value in os.environ.items() if name not in AUTHENTICATION}
+    harbour = save_adapter(tmp_path / "harbour", demo_shapes(), rank=8, seed=1)
     options = ["-tp", "2", "--device", "cpu", "--log-dir", str(kept), "--log-format", "json", "--enable-log-requests"]
+    options += ["--enable-lora", "--lora-modules", f"harbour={harbour.folder}"]
     process = subprocess.Popen(
         [*SQUADRON, "serve", str(DEMO), "--port", str(port), *options],
         cwd=ROOT,
@@ -92,14 +97,22 @@ def test_serve_tells_of_a_lost_worker_on_its_console_and_in_its_logs(tmp_path: P
         assert any(line.startswith("Ready: ") for line in process.stdout)
         with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key=key, max_retries=0) as client:
             send_hostile_requests(client)
+            adapted: dict[str, Any] = {"model": "harbour", "prompt": "once", "max_tokens": 299, "temperature": 0}
+            adapted["extra_body"] = {"ignore_eos": True}
+            expected = client.completions.create(**adapted).choices[0].text
+            worker = next(pid for pid in processes_with(mark) if is_worker(pid))
             stream = client.completions.create(
                 model="demo", prompt="once", max_tokens=300, stream=True, extra_body={"ignore_eos": True}
             )
             next(stream)
-            os.kill(next(pid for pid in processes_with(mark) if is_worker(pid)), signal.SIGKILL)
+            of_adapter = client.completions.create(stream=True, **adapted)
+            text = next(of_adapter).choices[0].text
+            os.kill(worker, signal.SIGKILL)
             assert list(stream)[-1].choices[0].finish_reason == "length"
+            assert text + "".join(chunk.choices[0].text for chunk in of_adapter) == expected
         assert re.fullmatch(
-            r"rank [01] lost \(SIGKILL\); replaced after \d+\.\d s; 1 stream\(s\) resumed\n", process.stderr.readline()
+            r"rank [01] lost \(SIGKILL\); replaced after \d+\.\d s; [12] stream\(s\) resumed\n",
+            process.stderr.readline(),
         )
         (log,) = logs.glob("serve/replica_squadron_EngineDeployment_*.log")
         os.kill(process.pid, signal.SIGTERM)
@@ -111,6 +124,39 @@ def test_serve_tells_of_a_lost_worker_on_its_console_and_in_its_logs(tmp_path: P
         text = (kept / "serve" / log.name).read_text()
         assert "resumed after" in text and " CALL " not in text
         check_logs(kept, said + erred, key)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+@pytest.mark.long
+def test_serve_several_models_of_a_file(tmp_path: Path) -> None:
+    """The file of this repository as it is."""
+    port, key = free_port(), secrets.token_hex(16)
+    environment = {name: value for name, value in os.environ.items() if name not in AUTHENTICATION}
+    file = ROOT / "configs" / "engine" / "two-models.yaml"
+    process = subprocess.Popen(
+        [*SQUADRON, "serve", "--config", str(file), "--port", str(port), "--device", "cpu"],
+        cwd=ROOT,
+        env=environment | {API_KEY_VARIABLE: key},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert any(line.startswith("Ready: ") for line in process.stdout)
+        with openai.OpenAI(base_url=f"http://{LOOPBACK}:{port}/v1", api_key=key, max_retries=0) as client:
+            assert [model.id for model in client.models.list()] == ["steady", "canary", "gpt-4o-mini", "demo"]
+            for asked, answers in {"steady": "steady", "canary": "canary", "gpt-4o-mini": "steady"}.items():
+                answer = client.chat.completions.create(
+                    model=asked, messages=[{"role": "user", "content": "What is 17 + 25?"}], temperature=0
+                )
+                assert (answer.model, answer.choices[0].message.content) == (answers, "42")
+        os.kill(process.pid, signal.SIGTERM)
+        process.communicate(timeout=90)
+        assert process.returncode == 0
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -59,6 +59,9 @@ def asked_by_handle(server: Server, request: ChaosRequest) -> Answered:
         body = dict(request.body)
         if request.first is not None:
             first = server.handle.post.remote(request.path, request.first).result(timeout_s=DEADLINE_SECONDS)
+            if first.get("error") is not None:
+                take(first, told)
+                return told
             body["previous_response_id"] = first["id"]
         if not body.get("stream"):
             answer = server.handle.post.remote(request.path, body)

@@ -5,6 +5,7 @@ import http.client
 import json
 import socket
 import time
+from collections.abc import Callable
 
 import httpx
 import openai
@@ -104,29 +105,30 @@ def test_bad_input(server: Server, changes: dict[str, object], status: int, code
     assert code is None or error["code"] == code
 
 
-def test_a_disconnect_frees_the_blocks(server: Server) -> None:
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"])
+def test_a_disconnect_frees_the_blocks(server: Server, path: str, streaming: bool) -> None:
     idle = wait_until_idle(server)
+    question = "What is 3 + 4?"
+    prompt = {"/v1/completions": {"prompt": question}, "/v1/responses": {"input": question}}
+    limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
     body = {
         "model": "demo",
-        "messages": messages("What is 3 + 4?"),
-        "max_tokens": 1900,
+        **prompt.get(path, {"messages": messages(question)}),
+        limit: 1900,
         "ignore_eos": True,
         "skip_special_tokens": False,  # after its answer the model may go on with these alone
-        "stream": True,
+        "stream": streaming,
     }
     with socket.create_connection((LOOPBACK, server.port), timeout=30) as connection:
         text = json.dumps(body)
-        head = (
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: "
-            f"{len(text)}"
-        )
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(text)}"
         connection.sendall(f"{head}\r\n\r\n{text}".encode())
-        received = b""
-        while received.count(b"data: ") < 10:
-            received += connection.recv(4096)
-        busy = server.stats()
+        busy = wait_for_stats(server, lambda stats: stats["num_free_gpu_blocks"] < idle["num_free_gpu_blocks"])
         assert busy["num_requests_running"] == 1
-        assert busy["num_free_gpu_blocks"] < idle["num_free_gpu_blocks"]
+        received = b""
+        while streaming and not received.count(b"data: "):
+            received += connection.recv(4096)
     after = wait_until_idle(server)
     assert after["num_free_gpu_blocks"] == idle["num_free_gpu_blocks"] == after["num_gpu_blocks"]
     assert after["num_generation_tokens"] - idle["num_generation_tokens"] < 1900
@@ -134,12 +136,16 @@ def test_a_disconnect_frees_the_blocks(server: Server) -> None:
 
 def wait_until_idle(server: Server) -> dict[str, int]:
     """The stats, once nothing runs or waits."""
+    return wait_for_stats(server, lambda stats: stats["num_requests_running"] == stats["num_requests_waiting"] == 0)
+
+
+def wait_for_stats(server: Server, are_those: Callable[[dict[str, int]], bool]) -> dict[str, int]:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         stats = server.stats()
-        if stats["num_requests_running"] == stats["num_requests_waiting"] == 0:
+        if are_those(stats):
             return stats
-    raise AssertionError(f"still busy after {DEADLINE_SECONDS} s: {stats}")
+    raise AssertionError(f"after {DEADLINE_SECONDS} s: {stats}")
 
 
 def test_the_proxy_takes_any_request_id(server: Server) -> None:

@@ -348,6 +348,11 @@ def why(asker: Asker) -> Iterator[Said]:
     yield asker.error("GET", "/debug/why/unknown")
 
 
+def page_file(asker: Asker) -> Iterator[Said]:
+    assert asker.ask("GET", "/page/main.js").status_code == 200
+    yield asker.error("GET", "/page/none.js")
+
+
 WALKS: dict[tuple[str, str], Walk] = {
     ("/v1/chat/completions", "post"): chat,
     ("/v1/completions", "post"): completions,
@@ -374,9 +379,13 @@ WALKS: dict[tuple[str, str], Walk] = {
     ("/v1/batches/{batch_id}", "get"): one_batch,
     ("/v1/batches/{batch_id}/cancel", "post"): cancel,
     ("/debug/why/{request_id}", "get"): why,
+    ("/page/{file}", "get"): page_file,
     **{
         (path, "get"): ours(path)
-        for path in ("/health", "/health/deep", "/metrics", "/debug/engines", "/debug/trace", "/version")
+        for path in (
+            *("/", "/health", "/health/deep", "/metrics", "/version"),
+            *("/debug/engines", "/debug/trace", "/debug/view"),
+        )
     },
 }
 

@@ -31,7 +31,10 @@ def test_a_step_that_only_moves_blocks_has_no_rows() -> None:
         **dict.fromkeys(("input_ids", "positions", "slot_mapping", "context_lens", "sampled_rows"), (0,)),
         **dict.fromkeys(("carried_rows", "blocks_to_swap_in", "blocks_to_copy", "pooled_ranges"), (0, 2)),
         "adapter_runs": (0, 3),
+        **dict.fromkeys(("blocks_to_store", "blocks_to_fetch"), (0, 5)),
         **dict.fromkeys(("query_starts", "block_starts"), (1,)),
         "block_ids": (0,),
+        "drafting": (0, 6),
+        "draft_ids": (0,),
         "blocks_to_swap_out": (2, 2),
     }

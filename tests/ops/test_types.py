@@ -23,6 +23,7 @@ def is_compiled(function: ast.FunctionDef) -> bool:
 def is_typed(function: ast.FunctionDef) -> bool:
     arguments = function.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    named = [argument for argument in named if argument.arg != "self"]
     return function.returns is not None and all(argument.annotation is not None for argument in named)
 
 
@@ -33,4 +34,5 @@ def test_what_python_runs_is_typed(path: Path) -> None:
 
 def test_what_is_not_typed_is_seen() -> None:
     assert untyped("def f(x):\n    pass") == untyped("def f(x: int):\n    pass") == ["f"]
+    assert untyped("class C:\n    def f(self) -> int:\n        pass\n    def g(self):\n        pass") == ["g"]
     assert untyped("@triton.jit\ndef f(x):\n    pass\n\ndef g(x: int) -> int:\n    return x") == []

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ops.interface import AttentionMetadata
+from parallel.adapters.adapter import StepAdapters
 from parallel.decoder import Decoder
 
 BLOCK = 16
@@ -38,7 +39,7 @@ class Runner:
         blocks = 1 + torch.randperm(num_blocks - 1, generator=generator)
         self.tables = blocks.view(self.num_sequences, BLOCKS_EACH).int()
 
-    def step(self, rows: dict[int, tuple[int, list[int]]]) -> Tensor | None:
+    def step(self, rows: dict[int, tuple[int, list[int]]], adapters: StepAdapters | None = None) -> Tensor | None:
         """rows: sequence -> (how many tokens were computed before, the next ones). Returns logits
         [T, V] on the last stage.
         """
@@ -61,7 +62,7 @@ class Runner:
         input_ids = torch.tensor(ids, dtype=torch.int32, device=device) if stage.is_first else None
         hidden = self.model.config.layer.hidden_size
         received = None if stage.is_first else stage.recv(len(ids), hidden, self.model.dtype)
-        residual = self.model.forward(input_ids, received, positions.int().to(device), self.caches, metadata)
+        residual = self.model.forward(input_ids, received, positions.int().to(device), self.caches, metadata, adapters)
         if stage.is_last:
             return self.model.logits(residual)
         stage.send(residual)

@@ -3,6 +3,7 @@ no value is checked.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,8 +17,8 @@ class FieldInfo:
     default: Any = ...  # that: there is none
 
 
-def Field(default: Any = ..., **_limits: object) -> Any:
-    return FieldInfo(default)
+def Field(default: Any = ..., *, default_factory: Callable[[], Any] | None = None, **_limits: object) -> Any:
+    return FieldInfo(default_factory() if default_factory else default)
 
 
 class BeforeValidator:
@@ -29,6 +30,10 @@ class BeforeValidator:
 
 def ConfigDict(**options: object) -> dict[str, object]:
     return options
+
+
+def model_validator(**_when: object) -> Any:
+    return lambda function: function
 
 
 class BaseModel:

@@ -14,19 +14,24 @@ async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, Result
     """The result of `work`. If the client disconnects, `work` is cancelled and ClientDisconnect
     raised.
     """
-    task = asyncio.create_task(work)
-    watch = asyncio.create_task(_disconnected(receive))
-    try:
-        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
-    finally:
+    task = asyncio.current_task()
+    assert task is not None
+    num_cancels = task.cancelling()
+    has_left = False
+
+    async def watch() -> None:
+        nonlocal has_left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        has_left = True
         task.cancel()
-        watch.cancel()
-        await asyncio.gather(task, watch, return_exceptions=True)
 
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    watching = asyncio.create_task(watch())
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if has_left and task.uncancel() <= num_cancels:  # nobody else has cancelled it as well
+            raise ClientDisconnect from None
+        raise
+    finally:
+        watching.cancel()

@@ -7,10 +7,13 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
+from starlette.types import Scope
+
 from cluster.api.keys.key_ring import API_KEY_VARIABLE
 from engine.errors import InvalidConfig
 
 ANY = "*"
+FORWARDED = frozenset([b"x-forwarded-for", b"forwarded"])  # headers of a proxy that sends for another client
 LOOPBACK_HOSTS = ("localhost", "*.localhost", "127.0.0.1", "::1")
 _HEADER = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(:[0-9]*)?")
 _NAME = re.compile(r"(\*\.)?[\w-]+(\.[\w-]+)*")
@@ -55,6 +58,12 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback
+
+
+def is_local(scope: Scope) -> bool:
+    """Whether the client is on this machine, and not a proxy."""
+    host, _ = scope.get("client") or ("", 0)
+    return is_loopback(host) and FORWARDED.isdisjoint(name for name, _ in scope["headers"])
 
 
 def check_open(host: str, *, has_keys: bool, insecure_no_key: bool) -> None:

@@ -4,29 +4,35 @@ import re
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cluster.api.edge.hosts import ANY, AllowedHosts, is_loopback
+from cluster.api.edge.hosts import ANY, AllowedHosts, is_local
+from cluster.api.edge.origins import check_own_page
 from cluster.api.errors import ApiError, error_response
 from cluster.api.keys.key import Key
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.keys.limits import CALLER, Caller, KeyLimits
 from cluster.api.models.adapters import ADAPTER_PATHS
+from cluster.api.models.controls import CONTROL_PATHS
+from cluster.api.service import KILL_PATH
 
 MAX_HEADER_BYTES = 64 << 10
-OPEN_PATHS = frozenset(["/health"])  # all that need no key: whatever is not named here does
+OPEN_PATHS = frozenset(["/health", "/"])  # all that need no key: whatever is not named here does
+PAGE_PATHS = "/page/"  # nor do those of the page's files
 METRICS_PATH = "/metrics"
 DEBUG_PATHS = "/debug/"  # paths that reveal other clients' requests
 KEY_HEADERS = ((b"authorization", b"bearer"), (b"x-api-key", b""))  # in order, with the scheme before the key
-FORWARDED = frozenset([b"x-forwarded-for", b"forwarded"])  # headers of a proxy that sends for another client
 MAX_REQUEST_ID = 128  # characters
 # Among the `extensions` of a scope that no connection made: whose request it is. It was let in
 # where it came in.
 INNER = "squadron.inner"
+# What a key's entry must say for paths that change something for everybody.
+_NEEDED = dict.fromkeys(ADAPTER_PATHS, "loads_adapters") | dict.fromkeys(CONTROL_PATHS, "controls_engines")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._:=|+-]")  # unsafe in a request's id, which Serve writes to its logs
 
 
 class Edge:
     """ASGI middleware. Without keys none is needed, and only clients on this machine may use
-    /debug/ and /metrics, and change adapters; with `open_metrics` any client may read /metrics.
+    /debug/ and /metrics, change adapters and control engines; with `open_metrics` any client may
+    read /metrics.
     """
 
     def __init__(
@@ -76,16 +82,19 @@ class Edge:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         check_size(headers)
         self._check_host([value for name, value in headers if name == b"host"])
-        if path in self._open_paths:
+        if path == KILL_PATH:
+            check_own_page(scope)
+        if path in self._open_paths or path.startswith(PAGE_PATHS):
             return None
         if self._keys:
             key = self._key(headers)
-            if path in ADAPTER_PATHS and not key.loads_adapters:
-                message = f"The API key {key.name!r} may not do this: its entry in the key file has no loads_adapters"
+            needed = _NEEDED.get(path)
+            if needed is not None and not getattr(key, needed):
+                message = f"The API key {key.name!r} may not do this: its entry in the key file has no {needed}"
                 raise ApiError(403, message, code="key_not_allowed")
             return key
-        is_inner = path.startswith(DEBUG_PATHS) or path == METRICS_PATH or path in ADAPTER_PATHS
-        if is_inner and not _is_local(scope, headers):
+        is_inner = path.startswith(DEBUG_PATHS) or path == METRICS_PATH or path in _NEEDED
+        if is_inner and not is_local(scope):
             message = "Without an API key, this is only for clients on the server's own machine"
             raise ApiError(403, message, code="key_or_loopback_needed")
         return None
@@ -116,12 +125,6 @@ def _presented(headers: list[tuple[bytes, bytes]]) -> bytes:
             shown, _, key = values[0].partition(b" ") if scheme else (b"", b"", values[0])
             return key if len(values) == 1 and shown.lower() == scheme else b""
     return b""
-
-
-def _is_local(scope: Scope, headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether the client is on this machine, and not a proxy."""
-    host, _ = scope.get("client") or ("", 0)
-    return is_loopback(host) and FORWARDED.isdisjoint(name for name, _ in headers)
 
 
 def check_size(headers: list[tuple[bytes, bytes]]) -> None:

@@ -5,7 +5,10 @@ from collections.abc import Iterable
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import Scope
 
+from cluster.api.edge.hosts import is_local
+from cluster.api.errors import ApiError
 from engine.errors import InvalidConfig
 
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[\w-]+(\.[\w-]+)*)(:[0-9]{1,5})?")
@@ -36,3 +39,14 @@ def allow_origins(app: FastAPI, origins: tuple[str, ...]) -> None:
             allow_headers=["*"],
             expose_headers=TOLD,
         )
+
+
+def check_own_page(scope: Scope) -> None:
+    """Raises ApiError unless a page of this server sends it, in a browser on this machine: browsers
+    say of every POST which page's it is, and let no page say anything else.
+    """
+    origins = [value for name, value in scope["headers"] if name == b"origin"]
+    hosts = [value for name, value in scope["headers"] if name == b"host"]
+    is_own = len(origins) == len(hosts) == 1 and origins[0].partition(b"://")[2].lower() == hosts[0].lower()
+    if not is_own or not is_local(scope):
+        raise ApiError(403, "Only this server's own page on this machine may do this", code="page_needed")

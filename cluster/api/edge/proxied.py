@@ -11,6 +11,9 @@ from cluster.api.edge.server import is_closing
 from cluster.api.errors import ApiError, ShuttingDown, error_response
 
 MARK = "squadron.proxy"  # in the `extensions` of a request's scope: it came through a configured proxy
+# There as well: the application itself ends the request when its client leaves. Serve then needs
+# neither tasks of its own for it nor a queue without limit between socket and application.
+WATCHED = "squadron.watched"
 # By it Serve's controller makes the proxies that it starts call `set_up`; see `CONTROLLER_OPTIONS`.
 SET_UP = ("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "cluster.api.proxy:set_up")
 ROUTES_PATH = "/-/routes"  # Serve's own: lists the applications to everyone
@@ -25,6 +28,7 @@ SERVE_HEADERS = frozenset(
         b"x-request-disconnect-disabled",
     ]
 )
+_UNWATCHED_BY_SERVE = (b"x-request-disconnect-disabled", b"?1")
 _logger = logging.getLogger("ray.serve")
 
 
@@ -48,7 +52,10 @@ class ProxyEdge:
                 await error_response(error)(scope, receive, send)
                 return
             headers = [each for each in safe_headers(scope["headers"]) if each[0] not in SERVE_HEADERS]
-            scope = {**scope, "headers": headers, "extensions": {**scope.get("extensions", {}), MARK: {}}}
+            extensions = {**scope.get("extensions", {}), MARK: {}}
+            if WATCHED in extensions:
+                headers.append(_UNWATCHED_BY_SERVE)
+            scope = {**scope, "headers": headers, "extensions": extensions}
         await self._app(scope, receive, send)
 
 

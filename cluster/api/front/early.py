@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.api.arrivals import Arrivals, estimated_load, may_be_refused
-from cluster.api.edge.proxied import ProxyEdge
+from cluster.api.edge.proxied import WATCHED, ProxyEdge
 from cluster.api.errors import as_api_error, error_response
 from cluster.api.front.one_a_turn import OneATurn
 from cluster.api.service import Application
@@ -41,6 +41,7 @@ class EarlyRefusals:
         if not _is_asked(scope):
             await app(scope, receive, send)
             return
+        scope = _with(scope, WATCHED, {})
         headers = Headers(scope=scope)
         self._count(headers)
         if not may_be_refused(headers):
@@ -51,8 +52,7 @@ class EarlyRefusals:
             if "origin" not in headers:
                 self._application.check_room(load, arriving=self._arrivals.load)
         except Overloaded as error:
-            scope = {**scope, "extensions": {**scope.get("extensions", {}), _ERROR: as_api_error(error)}}
-            await self._refuse(scope, receive, self._telling(send))
+            await self._refuse(_with(scope, _ERROR, as_api_error(error)), receive, self._telling(send))
         else:
             with self._arrivals.one(load):
                 await self._turns.wait()
@@ -86,6 +86,10 @@ def _is_asked(scope: Scope) -> bool:
     if scope["type"] != "http" or scope["method"] != "POST":
         return False
     return scope["path"].removeprefix(scope.get("root_path", "")) in PATHS
+
+
+def _with(scope: Scope, extension: str, value: object) -> Scope:
+    return {**scope, "extensions": {**scope.get("extensions", {}), extension: value}}
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -21,6 +21,7 @@ class Key:
     priority: int = 0  # the most urgent that its requests may have
     weight: float = 1.0  # see `engine.request.Share`
     loads_adapters: bool = False  # whether it may load and unload adapters
+    controls_engines: bool = False  # whether it may let engines pause and sleep
     cache_namespace: str | None = None  # keys of the same one share cached prefixes; None: this key alone
 
     @property

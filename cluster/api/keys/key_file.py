@@ -32,6 +32,7 @@ class _Entry(BaseModel):
     priority: int = Field(0, ge=0, lt=2**31)
     weight: float = Field(1.0, ge=0.001, le=1000)
     loads_adapters: bool = False
+    controls_engines: bool = False
     cache_namespace: _Name | None = None
 
     @model_validator(mode="after")

@@ -20,6 +20,10 @@ class Adapters:
     def find(self, name: str | None) -> Adapter | None:
         return None if name is None else self._all.get(name)
 
+    def is_given(self, name: str) -> bool:
+        """Whether the server was started with one of that name."""
+        return name in self._given
+
     def change(self, changes: Mapping[str, Adapter | None]) -> None:
         """All changes since the start: None for a name that is unloaded."""
         changed = {**self._given, **changes}

@@ -46,6 +46,8 @@ def read_aliases(given: Mapping[str, str | Mapping[str, float]], models: Sequenc
 
 
 def _check(name: str, shares: Mapping[str, float], models: Sequence[str]) -> None:
+    if not name:
+        raise InvalidConfig("aliases: one has no name")
     if name in models:
         raise InvalidConfig(f"aliases: {name!r} is a model's own name")
     for model, weight in shares.items():
@@ -53,6 +55,8 @@ def _check(name: str, shares: Mapping[str, float], models: Sequence[str]) -> Non
             raise InvalidConfig(f"aliases: {name!r} stands for {model!r}, and there are {', '.join(map(repr, models))}")
         if not 0 <= weight < float("inf"):
             raise InvalidConfig(f"aliases: {name!r} has {weight} as the weight of {model!r}; it is a number from 0")
+    if sum(shares.values()) == float("inf"):
+        raise InvalidConfig(f"aliases: the weights of {name!r} have no finite sum")
     if not any(shares.values()):
         raise InvalidConfig(f"aliases: {name!r} gives weight to no model")
 

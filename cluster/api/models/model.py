@@ -3,16 +3,20 @@ names.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from cluster.api.answers.form import ToolFormat
+from cluster.api.errors import Unavailable
 from cluster.api.models.adapters import Adapters
 from cluster.api.models.aliases import Alias
+from cluster.api.models.controls import Controller
 from cluster.api.service import AdapterLoader, Service
 from engine.pooling import Embedding, Pooling
 from engine.request import Adapter
 from engine.text.text_limit import TextLimit
+
+RETRY_AFTER = 5.0  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,58 +43,79 @@ class ServedModel(NamedTuple):
     model: Model
     service: Service  # answers its requests
     loader: AdapterLoader | None = None  # changes its adapters; None: nobody may
+    controller: Controller | None = None  # of its engines; None: they cannot be reached but by requests
 
 
 class Models:
     """At least one; the first answers requests that name none."""
 
-    def __init__(self, served: Sequence[ServedModel], aliases: Mapping[str, Alias] | None = None) -> None:
-        """`aliases`: other names, each of one of the models or of several by weight."""
+    def __init__(
+        self,
+        served: Sequence[ServedModel] = (),
+        aliases: Mapping[str, Alias] | None = None,
+        *,
+        names: Sequence[str] = (),
+        can_load: bool = False,
+    ) -> None:
+        """`aliases`: other names, each of one of the models or of several by weight. `names`: of
+        all models, in order, where some are to be added; `can_load`: whether any of these takes
+        adapters.
+        """
+        self._names = tuple(names) or tuple(each.model.name for each in served)
         self._served = {each.model.name: each for each in served}
-        self._first = served[0].model
+        self._can_load = can_load
         self.aliases = dict(aliases or {})
+
+    def add(self, served: ServedModel) -> None:
+        """One of `names`, which has an engine now."""
+        self._served[served.model.name] = served
 
     @classmethod
     def one(cls, service: Service, model: Model, loader: AdapterLoader | None = None) -> Self:
         return cls([ServedModel(model, service, loader)])
 
     def __iter__(self) -> Iterator[ServedModel]:
-        return iter(self._served.values())
+        return (self._served[name] for name in self._names if name in self._served)
 
     def __len__(self) -> int:
-        return len(self._served)
+        return len(self._names)
 
     def __getitem__(self, name: str) -> ServedModel:
-        """By its own name."""
+        """By its own name. Raises Unavailable if it has had no engine yet."""
+        if name not in self._served:
+            message = f"The model {name} has no engine yet"
+            raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER)
         return self._served[name]
 
     def find(self, fields: Mapping[str, Any]) -> Model | None:
         """The model for a request with these fields, which need not be valid; None if there is none
-        of the name that it gives.
+        of the name that it gives. Raises Unavailable.
         """
         name = fields.get("model")
-        return self.named(name, fields) if isinstance(name, str) and name else self._first
+        return self.named(name, fields) if isinstance(name, str) and name else self[self._names[0]].model
 
     def named(self, name: str, fields: Mapping[str, Any]) -> Model | None:
         """As `find`, by a name that may be an adapter's or an alias."""
-        if name in self._served:
-            return self._served[name].model
+        if name in self._names:
+            return self[name].model
         for served in self:
-            if served.model.adapter(name) is not None:
-                return served.model
-        return self._served[self.aliases[name].choose(fields)].model if name in self.aliases else None
+            if (adapter := served.model.adapter(name)) is not None:
+                # It may be unloaded in the event loop while a thread reads the rest of the request.
+                return replace(served.model, adapters=Adapters([adapter]))
+        return self[self.aliases[name].choose(fields)].model if name in self.aliases else None
 
     def names(self) -> Iterator[str]:
         """That requests may give."""
-        for served in self:
-            yield served.model.name
-            yield from (adapter.name for adapter in served.model.adapters)
+        for name in self._names:
+            yield name
+            if name in self._served:
+                yield from (adapter.name for adapter in self._served[name].model.adapters)
         yield from self.aliases
 
     @property
     def can_load(self) -> bool:
         """Whether adapters of a model may be loaded."""
-        return any(served.loader is not None for served in self)
+        return self._can_load or any(served.loader is not None for served in self)
 
     @property
     def max_model_len(self) -> int:

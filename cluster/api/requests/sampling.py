@@ -13,6 +13,8 @@ from cluster.api.requests.protocol import GenerationRequest, SamplingFields
 from engine.errors import InvalidRequest
 from engine.sampling_params import SamplingParams
 
+MAX_NAMES = 16  # of models that an error tells: adapters may be thousands
+
 _SAME_NAME = [
     field.name
     for field in fields(SamplingParams)
@@ -32,8 +34,10 @@ def find_model(fields: dict[str, Any], models: Models) -> Model:
 
 def unknown_model(name: str, models: Models) -> ApiError:
     """For a name that no model has."""
-    first, *others = map(as_brief_json, models.names())
-    there = f"there are {', '.join([first, *others])}" if others else f"{first} is"
+    names = [*models.names()]
+    first, *others = map(as_brief_json, names[:MAX_NAMES])
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    there = f"there are {', '.join([first, *others])}{more}" if others else f"{first} is"
     message = f"There is no model {as_brief_json(name)} here; {there}"
     return ApiError(404, message, code="model_not_found", param="model")
 

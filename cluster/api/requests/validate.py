@@ -82,7 +82,8 @@ def _unknown_fields(request: BaseModel, prefix: str, also_known: Iterable[str] =
         if value is not None:
             near = get_close_matches(name[:MAX_NAME], (*known, *also_known), n=1)
             yield Unknown(prefix + name[:MAX_NAME], prefix + near[0] if near else None)
-    for name in known:
+    sent = request.model_fields_set
+    for name in (name for name in known if name in sent):
         value = getattr(request, name)
         if isinstance(value, list) and value and isinstance(value[0], BaseModel):  # others may be texts
             for index, part in enumerate(value):

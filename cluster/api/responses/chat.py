@@ -49,6 +49,7 @@ async def chat_result(call: Call, model: Model, updates: AsyncGenerator[Update, 
             call.warnings,
             tally.fingerprint,
             told_ids(call, prompt.prompt_token_ids),
+            tally.weights_version,
         )
     )
 
@@ -63,7 +64,13 @@ async def chat_events(
     choices: dict[int, _Choice] = {}
 
     def chunk(choice: ChatChunkChoice, *, is_last: bool = False, prompt_ids: Ids = msgspec.UNSET) -> bytes:
-        said = (tally.chunk_usage, call.warnings if is_last else msgspec.UNSET, tally.fingerprint, prompt_ids)
+        said = (
+            tally.chunk_usage,
+            call.warnings if is_last else msgspec.UNSET,
+            tally.fingerprint,
+            prompt_ids,
+            tally.weights_version,
+        )
         return event(ChatCompletionChunk(call.id, call.created, call.model, [choice], *said))
 
     def plain_event(text: str) -> bytes:
@@ -89,7 +96,8 @@ async def chat_events(
                 yield b"".join(events)
     total = tally.close()
     if call.include_usage:
-        yield event(ChatCompletionChunk(call.id, call.created, call.model, [], total, call.warnings, tally.fingerprint))
+        said = (total, call.warnings, tally.fingerprint, msgspec.UNSET, tally.weights_version)
+        yield event(ChatCompletionChunk(call.id, call.created, call.model, [], *said))
     yield DONE
 
 

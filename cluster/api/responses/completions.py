@@ -28,7 +28,7 @@ async def completion_result(call: Call, model: Model, updates: AsyncGenerator[Up
             shown = msgspec.structs.replace(shown, prompt_logprobs=prompt_logprobs(first.prompt_logprobs))
         choices.append(shown)
     return msgspec.json.encode(
-        Completion(call.id, call.created, call.model, choices, usage, call.warnings, tally.fingerprint)
+        Completion(call.id, call.created, call.model, choices, usage, call.warnings, *tally.engine)
     )
 
 
@@ -44,7 +44,7 @@ async def completion_events(
 
     def part(choice: CompletionChoice, warnings: list[str] | msgspec.UnsetType = msgspec.UNSET) -> bytes:
         return event(
-            Completion(call.id, call.created, call.model, [choice], tally.chunk_usage, warnings, tally.fingerprint)
+            Completion(call.id, call.created, call.model, [choice], tally.chunk_usage, warnings, *tally.engine)
         )
 
     def plain_event(text: str) -> bytes:
@@ -70,7 +70,7 @@ async def completion_events(
                 yield b"".join(events)
     total = tally.close()
     if call.include_usage:
-        yield event(Completion(call.id, call.created, call.model, [], total, call.warnings, tally.fingerprint))
+        yield event(Completion(call.id, call.created, call.model, [], total, call.warnings, *tally.engine))
     yield DONE
 
 

@@ -75,12 +75,20 @@ class Tally:
         self._cached_tokens = [0] * len(call.requests)
         self._completion_tokens = 0
         self.fingerprint: str | None = None  # the last one received
+        self.weights_version: str | UnsetType = UNSET  # likewise
         if call.turn is not None:
             call.turn.follow(self.num_tokens)
+
+    @property
+    def engine(self) -> tuple[str | None, str | UnsetType]:
+        """What is told of it: its fingerprint, and the version of its weights."""
+        return self.fingerprint, self.weights_version
 
     def add(self, update: Update) -> None:
         index, output = update
         self.fingerprint = output.fingerprint or self.fingerprint
+        if output.weights_version is not None:
+            self.weights_version = output.weights_version
         self._prompt_tokens[index] = max(self._prompt_tokens[index], len(output.prompt_token_ids))
         self._cached_tokens[index] = max(self._cached_tokens[index], output.num_cached_tokens)
         for delta in output.outputs:

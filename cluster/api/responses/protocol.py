@@ -86,6 +86,7 @@ class ChatCompletion(Struct, frozen=True):
     warnings: list[str] | UnsetType = UNSET  # ours: ignored fields of the request
     system_fingerprint: str | None = None  # see `engine.checkpoint.fingerprint`
     prompt_token_ids: list[int] | UnsetType = UNSET  # with `return_token_ids`
+    weights_version: str | UnsetType = UNSET  # ours: that the engine was given in place of the model's own
     object: Literal["chat.completion"] = "chat.completion"
 
 
@@ -115,6 +116,7 @@ class ChatCompletionChunk(Struct, frozen=True):
     warnings: list[str] | UnsetType = UNSET  # in the last one
     system_fingerprint: str | None = None
     prompt_token_ids: list[int] | UnsetType = UNSET  # in the first one
+    weights_version: str | UnsetType = UNSET  # ours: that the engine was given in place of the model's own
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
 
 
@@ -148,6 +150,7 @@ class Completion(Struct, frozen=True):
     usage: Usage | UnsetType | None = UNSET
     warnings: list[str] | UnsetType = UNSET  # in the last chunk
     system_fingerprint: str | None = None
+    weights_version: str | UnsetType = UNSET  # ours: that the engine was given in place of the model's own
     object: Literal["text_completion"] = "text_completion"
 
 

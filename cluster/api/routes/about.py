@@ -5,16 +5,13 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from cluster.api.routes.answer import READ, json_response
-from cluster.api.routes.openapi import describe
+from cluster.api.routes.description.openapi import describe
 from cluster.version import VERSION
 
 
-def add_routes(router: APIRouter, *, needs_key: bool, has_streams: bool, has_batches: bool, has_loader: bool) -> None:
-    """`has_streams`: broken streams can be resumed; `has_batches`: there are files and batches;
-    `has_loader`: adapters can be loaded."""
-    document = msgspec.json.encode(
-        describe(VERSION, needs_key=needs_key, has_streams=has_streams, has_batches=has_batches, has_loader=has_loader)
-    )
+def add_routes(router: APIRouter, *, needs_key: bool, **parts: bool) -> None:
+    """`parts`: what there is, see `describe`."""
+    document = msgspec.json.encode(describe(VERSION, needs_key=needs_key, **parts))
 
     @router.api_route("/version", methods=READ)
     async def version() -> Response:

@@ -1,23 +1,47 @@
-"""GET /debug/...: what engines are doing, and where a request's time went."""
+"""/debug/...: what engines are doing, and where a request's time went."""
+
+from collections.abc import AsyncGenerator
 
 import msgspec
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from cluster.api.errors import ApiError
 from cluster.api.requests.fields import as_brief_json
 from cluster.api.routes.answer import READ, json_response
-from cluster.api.service import Application
+from cluster.api.service import KILL_PATH, Application, WorkerKiller
+from cluster.version import VERSION
 
 
-def add_routes(router: APIRouter, application: Application) -> None:
+def add_routes(router: APIRouter, application: Application, killer: WorkerKiller | None) -> None:
+    """With a `killer`, the server's own page may have a worker killed: see `KILL_PATH`."""
+
+    @router.api_route("/debug/view", methods=READ)
+    async def view() -> Response:
+        told = {"version": VERSION, "can_kill": killer is not None, "engines": await application.view()}
+        return json_response(msgspec.json.encode(told), {"cache-control": "no-store"})
+
+    if killer is not None:
+
+        @router.post(KILL_PATH)
+        async def kill_worker() -> Response:
+            return json_response(msgspec.json.encode(await killer.kill_worker()))
+
     @router.api_route("/debug/engines", methods=READ)
     async def engines() -> Response:
         return json_response(msgspec.json.encode({"engines": await application.engines()}))
 
     @router.api_route("/debug/trace", methods=READ)
     async def trace() -> Response:
-        return json_response(msgspec.json.encode(await application.trace()))
+        pieces = application.trace()
+        first = await anext(pieces)  # if an engine does not answer, that is the answer
+
+        async def all_pieces() -> AsyncGenerator[bytes, None]:
+            yield first
+            async for piece in pieces:
+                yield piece
+
+        return StreamingResponse(all_pieces(), media_type="application/json")
 
     @router.api_route("/debug/why/{request_id}", methods=READ)
     async def time_of_request(request: Request) -> Response:

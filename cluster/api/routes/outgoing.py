@@ -33,6 +33,6 @@ class Outgoing:
 
     async def whole(self, request: Request, call: Call, result: Result) -> Response:
         """As `answer`, of a call that cannot be streamed."""
-        model, service, _ = self._models[call.served_by]
+        model, service, *_ = self._models[call.served_by]
         answering = result(call, model, run(service, call))
         return json_response(await unless_disconnected(request.receive, answering), call.headers)

@@ -1,19 +1,15 @@
-"""The options of `squadron serve`, from the command line and a configuration file."""
+"""The options of `squadron serve` beside those of engines."""
 
 import argparse
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field
 
-from cluster.api.edge.hosts import default_hosts
 from cluster.api.keys.key_ring import API_KEY_VARIABLE
-from cluster.commands.options import merged_options
 from cluster.ingress.choice import DEFAULT_WISH, WISHES, Wish
 from cluster.logs import LogFormat
 from cluster.sockets import LOOPBACK
-from engine.config import EngineConfig, explain
-from engine.errors import InvalidConfig
 
 
 def _as_tuple(value: object) -> object:
@@ -60,6 +56,12 @@ class ServerOptions(BaseModel):
     )
     num_engines: int = Field(1, ge=1, description="number of engine replicas (default: 1)")
     num_gateways: int = Field(1, ge=1, description="number of gateway replicas (default: 1)")
+    max_gpus: int | None = Field(
+        None,
+        ge=1,
+        description="GPUs that the cluster at --ray-address will have once all its nodes are there; more engines are "
+        "refused (default: those it has now)",
+    )
     max_attempts: int = Field(
         3, ge=1, description="a request fails after this many consecutive losses of engine replicas (default: 3)"
     )
@@ -86,6 +88,9 @@ class ServerOptions(BaseModel):
     )
     strict_fields: bool = Field(
         False, description="reject requests with unknown fields; default: ignore them, with a warning in the answer"
+    )
+    enable_sleep_mode: bool = Field(
+        False, description="let /sleep, /wake_up, /pause and /resume exist (default: these routes do not exist)"
     )
     files_path: str | None = Field(
         None,
@@ -134,43 +139,9 @@ class ServerOptions(BaseModel):
         description="folder to which the started cluster's logs are copied; default: a new folder of /tmp, after a "
         "failure only",
     )
-
-    def application(self, config: EngineConfig, api_keys: tuple[str, ...]) -> dict[str, Any]:
-        """The `args` of `build_app`."""
-        return {
-            "engine": config.model_dump(),
-            "num_engines": self.num_engines,
-            "num_gateways": self.num_gateways,
-            "max_attempts": self.max_attempts,
-            "patience": self.patience,
-            "max_queue_seconds": self.max_queue_seconds,
-            "stream_resume": self.stream_resume,
-            "stored_response_seconds": self.stored_response_seconds,
-            "strict_fields": self.strict_fields,
-            "files_path": _absolute(self.files_path),
-            "lora_modules": tuple(map(_absolute_module, self.lora_modules)),
-            "lora_roots": tuple(str(Path(root).absolute()) for root in self.lora_roots),
-            "otlp_traces_endpoint": self.otlp_traces_endpoint,
-            "collect_detailed_traces": self.collect_detailed_traces,
-            "log_format": self.log_format,
-            "enable_log_requests": self.enable_log_requests,
-            "open_metrics": self.open_metrics,
-            "insecure_no_key": self.insecure_no_key,
-            "api_keys": api_keys,
-            "api_key_file": self.api_key_file,
-            "allowed_hosts": default_hosts(self.host) if self.allowed_hosts is None else self.allowed_hosts,
-            "allowed_origins": self.allowed_origins,
-        }
-
-
-def _absolute(place: str | None) -> str | None:
-    """Gateways have working folders of their own."""
-    return place if place is None or "://" in place else str(Path(place).absolute())
-
-
-def _absolute_module(module: str) -> str:
-    name, equals, folder = module.partition("=")
-    return f"{name}={Path(folder).absolute()}" if equals and folder else module
+    # In a file only:
+    models: tuple[dict[str, Any], ...] = ()  # in place of MODEL; see `cluster.launch.config.model_config`
+    aliases: dict[str, str | dict[str, float]] = Field(default_factory=dict)  # other names of models
 
 
 # What argparse is told of each option beside its name and description.
@@ -186,12 +157,14 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "allowed_origins": {"metavar": "ORIGIN,..."},
     "num_engines": {"type": int, "metavar": "N"},
     "num_gateways": {"type": int, "metavar": "N"},
+    "max_gpus": {"type": int, "metavar": "N"},
     "max_attempts": {"type": int, "metavar": "N"},
     "patience": {"type": float, "metavar": "S"},
     "max_queue_seconds": {"type": float, "metavar": "S"},
     "stream_resume": {"action": "store_true"},
     "stored_response_seconds": {"type": float, "metavar": "S"},
     "strict_fields": {"action": "store_true"},
+    "enable_sleep_mode": {"action": "store_true"},
     "files_path": {"metavar": "DIR"},
     "lora_modules": {"nargs": "+", "metavar": "NAME=FOLDER"},
     "lora_roots": {"nargs": "+", "metavar": "FOLDER"},
@@ -206,20 +179,9 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 
-def add_server_options(parser: argparse.ArgumentParser) -> None:
-    """An option that is not given is absent from the namespace."""
+def add_server_options(parser: argparse.ArgumentParser, names: tuple[str, ...] = tuple(_ARGUMENTS)) -> None:
+    """All of them, or those named. An option that is not given is absent from the namespace."""
     group = parser.add_argument_group("server")
-    for name, field in ServerOptions.model_fields.items():
-        flag = "--" + name.replace("_", "-")
-        group.add_argument(flag, default=argparse.SUPPRESS, help=field.description, **_ARGUMENTS[name])
-
-
-def configure(options: argparse.Namespace) -> tuple[EngineConfig, ServerOptions]:
-    """The configuration of engine and server; raises InvalidConfig."""
-    values = merged_options(options, ServerOptions.model_fields)
-    given = {name: values.pop(name) for name in ServerOptions.model_fields if name in values}
-    config = EngineConfig.create(ServerOptions.model_fields, **values)
-    try:
-        return config, ServerOptions(**given)
-    except ValidationError as error:
-        raise InvalidConfig(explain(error, [])) from None
+    for name in names:
+        flag, told = "--" + name.replace("_", "-"), ServerOptions.model_fields[name].description
+        group.add_argument(flag, default=argparse.SUPPRESS, help=told, **_ARGUMENTS[name])

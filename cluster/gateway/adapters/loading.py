@@ -7,7 +7,7 @@ adapter that was unloaded, and a process that starts later needs no message.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from cluster.api.errors import ApiError, Unavailable
 from cluster.api.models.adapters import Adapters
@@ -43,10 +43,21 @@ class AdapterLoading:
         self._probe = probe
         self._tell = tell
         self._turn = asyncio.Lock()
+        self._looking = asyncio.Lock()  # so that what was read earlier never replaces what was read later
+        self._others: list[AdapterLoading] = []
+
+    def beside(self, loadings: Iterable["AdapterLoading"]) -> None:
+        """Take turns with those of the application's other models: no two have an adapter of one
+        name.
+        """
+        all_of_them = list(loadings)
+        self._turn = all_of_them[0]._turn
+        self._others = [other for other in all_of_them if other is not self]
 
     async def load(self, name: str, path: str, *, in_place: bool) -> None:
         async with self._turn:
-            await self.look()
+            for loading in (self, *self._others):
+                await loading.look()
             self._check_name(name, in_place=in_place)
             try:
                 adapter = await asyncio.to_thread(self._loadable.read, name, path)
@@ -69,7 +80,8 @@ class AdapterLoading:
 
     async def look(self) -> None:
         """Learn what was loaded and unloaded on other gateways. Raises Unavailable."""
-        self._adapters.change(await self._store.read())
+        async with self._looking:
+            self._adapters.change(await self._store.read())
 
     async def keep_looking(self) -> None:
         """For as long as the gateway lives."""
@@ -81,11 +93,16 @@ class AdapterLoading:
     def _check_name(self, name: str, *, in_place: bool) -> None:
         if name in self._loadable.taken:
             raise InvalidRequest(f"{as_brief_json(name)} is the name of a model", param="lora_name")
+        if any(other._adapters.find(name) is not None for other in self._others):
+            raise InvalidRequest(f"{as_brief_json(name)} is an adapter of another model", param="lora_name")
         if self._adapters.find(name) is not None and not in_place:
             message = f"The adapter {as_brief_json(name)} is loaded already; load_inplace replaces it"
             raise InvalidRequest(message, param="lora_name", code="adapter_exists")
 
     async def _change(self, name: str, adapter: Adapter | None) -> None:
-        await self._store.put(name, adapter)
+        if adapter is None and not self._adapters.is_given(name):
+            await self._store.forget(name)  # else the store would keep every name that ever was
+        else:
+            await self._store.put(name, adapter)
         await self.look()
         await self._tell()

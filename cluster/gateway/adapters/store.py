@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterator
 from typing import Protocol
+from urllib.parse import quote
 
 import msgspec
 from ray.exceptions import RayError
@@ -28,6 +29,9 @@ class AdapterStore(Protocol):
     async def put(self, name: str, adapter: Adapter | None) -> None:
         """Raises Unavailable."""
 
+    async def forget(self, name: str) -> None:
+        """That it was ever changed. Raises Unavailable."""
+
     async def read(self) -> dict[str, Adapter | None]:
         """Raises Unavailable."""
 
@@ -40,12 +44,16 @@ class RayAdapterStore:
         name of the one that the adapters are of.
         """
         run = hashlib.sha256(owner.token.encode()).hexdigest()[:16]
-        self._prefix = f"{app_name}/{run}/{model}/".encode()
+        self._prefix = f"{app_name}/{run}/{quote(model, safe='')}/".encode()
 
     async def put(self, name: str, adapter: Adapter | None) -> None:
         key, value = self._prefix + name.encode(), msgspec.json.encode(adapter)
         with _answering():
             await asyncio.to_thread(internal_kv._internal_kv_put, key, value, True, namespace=NAMESPACE)
+
+    async def forget(self, name: str) -> None:
+        with _answering():
+            await asyncio.to_thread(internal_kv._internal_kv_del, self._prefix + name.encode(), namespace=NAMESPACE)
 
     async def read(self) -> dict[str, Adapter | None]:
         with _answering():

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from cluster.gateway.engines.prefixes import PIECE_BYTES, Prefixes, beginnings_of
 from cluster.replica.calls.engines import Engines
-from cluster.replica.delta_channel.calls import ChannelCall, OpenCalls
+from cluster.replica.delta_channel.calls import MAX_UNSENT_BYTES, ChannelCall, OpenCalls
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.replica.delta_channel.server import DeltaServer
+from cluster.replica.refusals.lost import EngineFull
 from engine.request import Request
 
 BYTES_PER_REQUEST = 1024  # of a prompt that a replica need not compute: worth one request more beside it
@@ -24,15 +25,24 @@ class Calling:
 
     def begin(self, request: Request) -> ChannelCall | None:
         """Send the request to a replica; None if no connected one can take it. Those that stay are
-        preferred, and those with the fingerprint of its tokens; of them, see `_best`.
+        preferred, and those with the fingerprint of its tokens. A request without tokens goes to
+        one with the newest weights. Of them, see `_best`. Raises EngineFull if all of these read
+        nothing.
         """
-        able = [(report, calls) for report, calls in self._server.calls() if report.problem is None]
+        known = self._server.calls()
+        newest = max((report.weights_number for report, _ in known), default=0)
+        able = [(report, calls) for report, calls in known if report.problem is None]
         able = [(report, calls) for report, calls in able if not report.is_leaving] or able
         wanted = request.resume.fingerprint
         if wanted is not None:
             able = [(report, calls) for report, calls in able if report.fingerprint == wanted] or able
+        else:
+            able = [(report, calls) for report, calls in able if report.weights_number == newest]
         if not able:
             return None
+        able = [(report, calls) for report, calls in able if not calls.is_full]
+        if not able:
+            raise EngineFull(f"{MAX_UNSENT_BYTES >> 20} MiB of requests wait to be read by it")
         report, calls = self._best(able, request)
         call = calls.begin(request)
         if call is not None:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from cluster.gateway.engines.any_replica import AnyReplica
+from cluster.gateway.engines.changes import Changes
 from cluster.gateway.engines.connections import Connections
 from cluster.gateway.engines.stranded import Stranded
 from cluster.gateway.requests.journal import Journal
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import EngineCall, Engines
-from cluster.replica.refusals.lost import EngineLost
+from cluster.replica.refusals.lost import EngineLost, RequestMoved
 from cluster.replica.refusals.refusal import Refusal
 from engine.errors import FingerprintChanged
 
@@ -23,25 +23,37 @@ class Replicas:
     def __init__(self, engines: Engines, journals: Journals, patience: float) -> None:
         """`patience`: see `Connections`."""
         self.connections = Connections(engines, journals, patience)
-        self.any = AnyReplica(engines, patience)
+        self.changes = Changes(engines, self.connections.reports, patience)
+        self.any = self.changes.any
         self._engines = engines
         self._history = journals.history
         self._stranded = Stranded(engines, self.connections.reports)
+        self._with_serve: set[Journal] = set()
 
     @asynccontextmanager
     async def call(self, journal: Journal) -> AsyncIterator[None]:
         """Have a replica make the journal's next attempt, for as long as this is open."""
         if journal.attempt > 0:
-            self._history.begin_again(journal.request_id, journal.request.id)
+            self._history.begin_again(journal.request.id)
         call: EngineCall | None = self.connections.calling.begin(journal.request)
         if call is None:
             call = self._engines.generate(journal.request, self.connections.address)
+            self._with_serve.add(journal)
         watch = asyncio.create_task(self._watch(call, journal))
         try:
             yield
         finally:
+            self._with_serve.discard(journal)
             watch.cancel()
             call.cancel()
+
+    def take_back(self) -> None:
+        """Requests that Serve keeps for a replica that is still to start, once a connected one can
+        take them: Serve does not know of one that leaves, and was in trouble for a moment.
+        """
+        if any(report.problem is None for report in self.connections.reports()):
+            for journal in [each for each in self._with_serve if each.source is None]:
+                journal.fail(RequestMoved("an engine replica that is connected can take it"))
 
     async def _watch(self, call: EngineCall, journal: Journal) -> None:
         """Tell the journal how the call ended. If it succeeded, the last delta has arrived or is on

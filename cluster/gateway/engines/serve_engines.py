@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-import os
 from typing import Any, Literal
 
-from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 
-from cluster.gateway.engines.questions import ask_all, ask_any, ask_those_that_answer, probe_all
+from cluster.gateway.engines.questions import ask_all, ask_any, ask_those_that_answer, change_all, probe_all
 from cluster.gateway.engines.reach import BLIND_SECONDS, INTRODUCTION_SECONDS
 from cluster.gateway.engines.serve_call import ServeCall
 from cluster.replica.delta_channel.messages import GatewayAddress
-from cluster.serve_status import ServeStatus, count_call, kill_replica, running_replicas
+from cluster.replica.refusals.lost import EngineLost
+from cluster.serve_status import ServeStatus, count_call, end_this_process, kill_replica, running_replicas
+from cluster.weights.record import WeightsRecord
 from engine.request import Adapter, Request
 
 logger = logging.getLogger("squadron.gateway")
@@ -23,8 +23,10 @@ CONNECT_SECONDS = 3.0  # for every replica to connect to this gateway
 class ServeEngines:
     """The engine replicas behind a Serve handle."""
 
-    def __init__(self, engines: DeploymentHandle[Any]) -> None:
+    def __init__(self, engines: DeploymentHandle[Any], token: str) -> None:
+        """`token`: of the application's owner."""
         self._engines = engines
+        self.record = WeightsRecord(engines.app_name, engines.deployment_name, token)
         self._status = ServeStatus(engines)
 
     async def model_info(self) -> dict[str, Any]:
@@ -33,15 +35,14 @@ class ServeEngines:
         """
         while True:
             were_running = await self.are_running()
-            asking = self._engines.model_info.remote()
             try:
                 async with asyncio.timeout(BLIND_SECONDS):
-                    model: dict[str, Any] = await asking
+                    model: dict[str, Any] = await ask_any(self._engines, "model_info")
                 return model
-            except RayActorError:  # the next one is asked
+            except EngineLost as lost:  # the next one is asked
+                logger.warning("an engine replica did not tell of its model: %s", lost)
                 await asyncio.sleep(INTRODUCTION_SECONDS)
             except TimeoutError:
-                asking.cancel()
                 if were_running and await self.are_running():
                     logger.error("engine replicas run, and none told of its model for %.0f s", BLIND_SECONDS)
                     await self.leave()
@@ -66,7 +67,7 @@ class ServeEngines:
         return await self._status.num_settled()
 
     async def leave(self) -> None:
-        os._exit(1)
+        end_this_process()
 
     async def kill(self, replica: str) -> None:
         await asyncio.to_thread(kill_replica, replica)
@@ -77,5 +78,11 @@ class ServeEngines:
     async def ask_any(self, question: str, *args: Any) -> Any:
         return await ask_any(self._engines, question, *args)
 
+    async def ask_those_that_answer(self, question: str) -> list[Any]:
+        return await ask_those_that_answer(self._engines, question)
+
     async def ask(self, question: str, *args: Any) -> list[Any]:
         return await ask_all(self._engines, question, *args)
+
+    async def change(self, question: str, *args: Any) -> list[Any]:
+        return await change_all(self._engines, question, *args)

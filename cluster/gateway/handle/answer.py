@@ -20,6 +20,7 @@ def answer(output: RequestOutput) -> dict[str, Any]:
         "finished": output.finished,
         "error": error,
         "system_fingerprint": output.fingerprint,
+        "weights_version": output.weights_version,
     }
 
 
@@ -50,4 +51,5 @@ def failed(request_id: str, error: SquadronError) -> dict[str, Any]:
         "finished": True,
         "error": body,
         "system_fingerprint": None,
+        "weights_version": None,
     }

@@ -100,6 +100,6 @@ def _deltas(
     models: Models, asked: dict[str, Any], request_id: str, *, streams: bool = False
 ) -> AsyncGenerator[RequestOutput, None]:
     """Raises InvalidRequest, ApiError or Overloaded at once."""
-    (_, service, _), request = read(asked, request_id, models, streams=streams)
+    (_, service, *_), request = read(asked, request_id, models, streams=streams)
     service.check_room(Load(1, request.estimated_tokens), request.timeout)
     return service.generate(request)

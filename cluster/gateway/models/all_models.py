@@ -1,11 +1,12 @@
 """The gateways of all models in one process, asked as one."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from itertools import chain
 from typing import Any
 
 from cluster.gateway.gateway import Gateway
+from cluster.gateway.models.trace import write_trace
 from cluster.metrics.text import MergedFamilies, render
 from engine.admission.queue_limits import NOTHING, Load, Room
 from engine.errors import Overloaded
@@ -14,9 +15,17 @@ from engine.errors import Overloaded
 class AllModels:
     """An `Application`."""
 
-    def __init__(self, gateways: Sequence[Gateway]) -> None:
-        """One for each model, one at least."""
-        self._gateways = tuple(gateways)
+    def __init__(self, gateways: Sequence[Gateway] = (), *, names: Sequence[str] = ()) -> None:
+        """One for each model; one at least, before any is asked for. `names`: of all models, where
+        some have no gateway yet.
+        """
+        self._gateways = list(gateways)
+        self._awaited = dict.fromkeys(names)
+
+    def add(self, gateway: Gateway) -> None:
+        """Of one of the models."""
+        self._gateways.append(gateway)
+        del self._awaited[gateway.monitoring.model_name]
 
     def check_room(self, more: Load, *, arriving: Load = NOTHING) -> None:
         """See `Application`."""
@@ -51,11 +60,22 @@ class AllModels:
 
     async def deep_health(self) -> list[str]:
         """See `Application`: of every model."""
-        return list(chain(*await asyncio.gather(*(gateway.deep_health() for gateway in self._gateways))))
+        problems = await asyncio.gather(*(gateway.deep_health() for gateway in self._gateways))
+        return [*chain(*problems), *(f"no engine of {name} has been there yet" for name in self._awaited)]
 
     async def engines(self) -> list[dict[str, Any]]:
         """See `Application`; of all models."""
         return [engine for gateway in self._gateways for engine in await gateway.engines()]
+
+    async def view(self) -> list[dict[str, Any]]:
+        """See `Application`; of all models."""
+        views = await asyncio.gather(*(gateway.view() for gateway in self._gateways))
+        return list(chain(*views))
+
+    async def worker_pids(self) -> dict[str, Sequence[int]]:
+        """See `Gateway`; of all models."""
+        told = await asyncio.gather(*(gateway.worker_pids() for gateway in self._gateways))
+        return {replica: pids for each in told for replica, pids in each.items()}
 
     def figures(self) -> MergedFamilies:
         """All that this process knows."""
@@ -65,13 +85,13 @@ class AllModels:
         """All metrics, for operators' monitoring; see `Monitoring`."""
         return render(self.figures())
 
-    async def trace(self) -> dict[str, Any]:
-        """The last steps of every engine replica; each replica is a process of the trace."""
-        events: list[dict[str, Any]] = []
-        for gateway in self._gateways:
-            trace, first = await gateway.trace(), max((event["pid"] + 1 for event in events), default=0)
-            events += [event | {"pid": first + event["pid"]} for event in trace["traceEvents"]]
-        return {"traceEvents": events, "displayTimeUnit": "ms"}
+    async def trace(self) -> AsyncGenerator[bytes, None]:
+        """See `Application`; each replica of each model is a process of the trace. A model may have
+        no engine now.
+        """
+        traced = [gateway for gateway in self._gateways if await gateway.engines()] or self._gateways
+        async for piece in write_trace([gateway.ask for gateway in traced]):
+            yield piece
 
     async def why(self, request_id: str) -> dict[str, Any] | None:
         """See `Gateway.why`."""

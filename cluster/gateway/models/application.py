@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.serve.handle import DeploymentHandle
@@ -13,35 +13,72 @@ from cluster.gateway.models.served import Served
 from cluster.gateway.options import GatewayOptions
 from cluster.owner import Owner
 
+SETTLE_SECONDS = 10.0  # after the first model's engine, in which those of the others may be there, too
 
-class ServedApplication(NamedTuple):
-    served: tuple[Served, ...]
-    gateways: PeerGateways  # of all of these
-    models: Models
+Making = asyncio.Task[Served]
+
+
+class ServedApplication:
+    """Those that have an engine; the others join as they get their first one."""
+
+    def __init__(self, there: Sequence[Served], later: Sequence[Making], options: GatewayOptions) -> None:
+        self.served: list[Served] = []
+        self.gateways = PeerGateways(names=[model.name for model in options.models])
+        self.models = Models(
+            names=[model.name for model in options.models],
+            aliases=options.aliases,
+            can_load=any(model.lora.loadable is not None for model in options.models),
+        )
+        self._later = tuple(later)
+        self._all_there = asyncio.Event()
+        for each in there:
+            self._add(each)
 
     @classmethod
     async def make(
         cls, engines: Sequence[DeploymentHandle[Any]], owner: Owner, options: GatewayOptions, process: str
     ) -> "ServedApplication":
-        """Once there is an engine of each model. `engines`: in the order of `options.models`;
-        `process`: see `Observers.configured`.
+        """Once there is an engine of one model, and had time to be of the others. `engines`: in the
+        order of `options.models`; `process`: see `Observers.configured`.
         """
-        making = (
-            Served.make(handle, owner, own, options, process)
+        makings = [
+            asyncio.create_task(Served.make(handle, owner, own, options, process))
             for handle, own in zip(engines, options.models, strict=True)
-        )
-        served = tuple(await asyncio.gather(*making))
-        gateways = PeerGateways([each.gateway for each in served])
-        return cls(served, gateways, Models([each.to_requests for each in served], options.aliases))
+        ]
+        _, later = await asyncio.wait(makings, return_when=asyncio.FIRST_COMPLETED)
+        if later:
+            _, later = await asyncio.wait(later, timeout=SETTLE_SECONDS)
+        there = [making.result() for making in makings if making not in later]
+        return cls(there, [making for making in makings if making in later], options)
 
     async def start(self) -> None:
         """Take requests from then on."""
         for each in self.served:
             await each.start(ray.util.get_node_ip_address())
         self.gateways.start()
+        self.served[0].gateway.spawn(self._join())
+
+    async def wait_for_all(self) -> None:
+        """Until each model has had an engine."""
+        await self._all_there.wait()
 
     async def look_for_adapters(self) -> None:
         """See `AdapterLoading.look`."""
         for each in self.served:
             if each.loading is not None:
                 await each.loading.look()
+
+    async def _join(self) -> None:
+        for making in asyncio.as_completed(self._later):
+            served = await making
+            await served.start(ray.util.get_node_ip_address())
+            self._add(served)
+        self._all_there.set()
+
+    def _add(self, served: Served) -> None:
+        self.served.append(served)
+        loadings = [each.loading for each in self.served if each.loading is not None]
+        for loading in loadings:
+            loading.beside(loadings)
+        self.gateways.add(served.gateway)
+        self.models.add(served.to_requests)

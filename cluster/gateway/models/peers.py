@@ -3,7 +3,7 @@ asks the others; their deployment has a method `..._here` for each question.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ray import serve
@@ -19,10 +19,10 @@ from cluster.serve_status import running_replicas
 
 
 class PeerGateways(AllModels):
-    """The models are in the same order in every replica."""
+    """Those of one replica."""
 
     def start(self) -> None:
-        """Once the gateways have started."""
+        """Once a gateway has started."""
         self._gateways[0].spawn(export_figures(self.families))
 
     async def abort_anywhere(self, request_id: str) -> None:
@@ -49,21 +49,26 @@ class PeerGateways(AllModels):
         await self._ask_for_figures()
         return self.figures()
 
-    def exchange(self, others: Sequence[Ledger]) -> list[Ledger]:
-        """Takes another replica's figures, by model, and returns this one's."""
-        return [gateway.monitoring.exchange(ledger) for gateway, ledger in zip(self._gateways, others, strict=True)]
+    def exchange(self, others: Mapping[str, Ledger]) -> dict[str, Ledger]:
+        """Takes another replica's figures, by model, and returns this one's. While the application
+        is being changed, the other may have other models.
+        """
+        figures = [gateway.monitoring for gateway in self._gateways]
+        return {each.model_name: each.exchange(others.get(each.model_name, Ledger())) for each in figures}
 
     async def _ask_for_figures(self) -> None:
         replicas = _all_replicas()
         if running_replicas(replicas) != {actor_name()}:  # the only one has no other to ask
-            own = self.exchange([Ledger() for _ in self._gateways])
+            own = self.exchange({})
             for ledgers in await ask_those_that_answer(replicas, "exchange_here", own):
                 self.exchange(ledgers)
 
 
-async def look_for_adapters() -> None:
-    """Have every gateway learn what was loaded and unloaded on this one."""
-    await ask_those_that_answer(_all_replicas(), "look_for_adapters_here")
+async def look_for_adapters(seconds: float) -> None:
+    """Have every gateway learn what was loaded and unloaded on this one, as far as they answer
+    within `seconds`.
+    """
+    await ask_those_that_answer(_all_replicas(), "look_for_adapters_here", seconds=seconds)
 
 
 @functools.cache

@@ -6,7 +6,7 @@ from ray.serve.handle import DeploymentHandle
 
 from cluster.api.models.adapters import Adapters
 from cluster.api.models.model import Model, ServedModel
-from cluster.gateway.adapters.loading import AdapterLoading
+from cluster.gateway.adapters.loading import LOOK_SECONDS, AdapterLoading
 from cluster.gateway.adapters.store import RayAdapterStore
 from cluster.gateway.engines.serve_engines import ServeEngines
 from cluster.gateway.gateway import Gateway
@@ -32,7 +32,7 @@ class Served(NamedTuple):
         process: str,
     ) -> "Served":
         """Once there is an engine. `own`: of this model; `process`: see `Observers.configured`."""
-        replicas = ServeEngines(engines)
+        replicas = ServeEngines(engines, owner.token)
         adapters = Adapters(own.lora.given)
         model = Model(name=own.name, adapters=adapters, **await replicas.model_info())
         observers = Observers.configured(
@@ -48,13 +48,19 @@ class Served(NamedTuple):
         loading = None
         if own.lora.loadable is not None:
             store = RayAdapterStore(engines.app_name, owner, model.name)
-            loading = AdapterLoading(adapters, own.lora.loadable, store, gateway.try_adapter, look_for_adapters)
+            loading = AdapterLoading(
+                adapters,
+                own.lora.loadable,
+                store,
+                gateway.try_adapter,
+                lambda: look_for_adapters(LOOK_SECONDS),  # one that is slower has looked by itself
+            )
         return cls(model, gateway, observers, loading)
 
     @property
     def to_requests(self) -> ServedModel:
         """The same, as the API sees it."""
-        return ServedModel(self.model, self.gateway, self.loading)
+        return ServedModel(self.model, self.gateway, self.loading, self.gateway.changes)
 
     async def start(self, host: str) -> None:
         """Take requests from then on; engines send to `host`."""

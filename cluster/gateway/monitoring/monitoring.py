@@ -34,7 +34,7 @@ class Monitoring:
         the whole process; of several in one process, one does.
         """
         self._name = f"gateway {secrets.token_hex(8)}"
-        self._model_name = model_name
+        self.model_name = model_name
         self._ledger = Ledger()
         self._counters = counters
         self._reports = reports
@@ -63,4 +63,4 @@ class Monitoring:
         self.exchange(Ledger())
         gauges = gauges_of(self._reports())
         gauges["squadron:build_info", (VERSION,)] = 1
-        return FigureFamilies(self._ledger.total() | gauges, self._counters.bounds | BOUNDS, self._model_name)
+        return FigureFamilies(self._ledger.total() | gauges, self._counters.bounds | BOUNDS, self.model_name)

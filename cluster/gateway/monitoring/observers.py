@@ -5,7 +5,9 @@ from typing import Self
 
 from cluster.gateway.monitoring.monitoring import Monitoring, Reports
 from cluster.gateway.monitoring.request_figures import UNBOUNDED, RequestFigures
+from cluster.gateway.monitoring.view import EngineView
 from cluster.gateway.monitoring.watch import Watcher
+from cluster.replica.calls.engines import Engines
 from cluster.telemetry.tracing import Telemetry, make_tracer
 
 FLUSH_SECONDS = 1.0  # for spans that wait, at the end
@@ -39,6 +41,10 @@ class Observers:
         """`reports`: see `Monitoring`."""
         counters, name = self.figures.counters, self.watcher.model_name
         return Monitoring(name, counters, reports, all_reports, counts_process=self._counts_process)
+
+    def view(self, engines: Engines, reports: Reports) -> EngineView:
+        """`reports`: see `EngineView`."""
+        return EngineView(self.watcher.model_name, engines, reports)
 
     async def flush(self) -> None:
         """Send the waiting spans; takes FLUSH_SECONDS at most."""

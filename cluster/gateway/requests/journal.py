@@ -47,6 +47,8 @@ class Journal:
         self.move_seconds = 0.0  # that these took
         self._moves_since: float | None = None
         self._fingerprint = resume.fingerprint  # of the current attempt's engine
+        self._weights_version: str | None = None  # of that engine
+        self._is_other_engine = False  # it has other weights now than the reader knows of
         self._is_bound = resume.fingerprint is not None
         self._prompt: str | None = None
         self.num_cached_tokens = 0
@@ -92,14 +94,16 @@ class Journal:
         """Take the delta, which is changed here, if it is the next one of the current attempt;
         returns False for a delta of an earlier attempt or one already taken.
 
-        A delta without outputs says that the replica has taken the request. A delta that skips
+        A delta without outputs says that the replica has taken the request, or goes on with it by
+        other weights, as whoever changed them wished. A delta that skips
         tokens fails the attempt: the missing tokens would never come.
         """
         if delta.attempt != self.attempt or self._finished or self._failure is not None:
             return False
         self.source = source
         if not (delta.outputs or delta.finished):
-            self._fingerprint = self.fingerprint or delta.fingerprint
+            self._is_other_engine = self._fingerprint not in (None, delta.fingerprint)
+            self._fingerprint, self._weights_version = delta.fingerprint, delta.weights_version
             self._moved()
             return True
         open_ones = [output for output in delta.outputs if output.index not in self.finish_reasons]
@@ -129,6 +133,7 @@ class Journal:
         """As `accept`, for a delta that may take the shortcut, as nearly every token does."""
         token_ids = self._output_ids[0]
         is_next = delta.attempt == self.attempt and delta.first_index == len(token_ids) and not self.finish_reasons
+        is_next = is_next and not self._is_other_engine
         if not (is_next and self._is_awaited and self._shortcut is not None and self._failure is None):
             return self.accept(delta.as_output(), source)
         if self._pending or not self._shortcut(delta.text, len(delta.token_ids)):
@@ -249,7 +254,8 @@ class Journal:
         delta.prompt_token_ids, delta.prompt = self.prompt_token_ids, self._prompt
         delta.num_cached_tokens = self.num_cached_tokens
         delta.max_tokens = self.max_tokens
-        delta.fingerprint = self._fingerprint
+        delta.fingerprint, delta.weights_version = self._fingerprint, self._weights_version
+        self._is_other_engine = False
         if len(self._pending) == MAX_PENDING and self.request.joins_deltas:
             self._pending = [_join(self._pending)]
         self._pending.append(delta)

@@ -8,11 +8,11 @@ from cluster.api.edge.hosts import ANY, check_open
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.options import HttpOptions, check_hosts_and_origins
 from cluster.gateway.options import GatewayOptions, ModelOptions
-from cluster.launch.config.model_config import ModelConfig, Target, checked_aliases, deployment_names
-from cluster.launch.packages import check_files_path
+from cluster.launch.config.model_config import Autoscaling, ModelConfig, Target, checked_aliases
+from cluster.launch.packages import check_files_path, check_packages
 from cluster.logs import LogFormat
 from cluster.telemetry.tracing import Telemetry, check_endpoint
-from engine.config import explain
+from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig
 
 _OF_ONE_MODEL = frozenset(ModelConfig.model_fields)
@@ -23,18 +23,21 @@ class AppConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    engine: dict[str, Any] | None = None  # of the only model, as in a `ModelConfig`; and so the next three
+    engine: dict[str, Any] | None = None  # of the only model, as in a `ModelConfig`; and so the next four
     num_engines: int = Field(1, ge=1)
+    autoscaling: Autoscaling | None = None
     lora_modules: tuple[str, ...] = ()
     lora_roots: tuple[str, ...] = ()
     models: tuple[ModelConfig, ...] = ()  # instead of these; the first is for requests that name none
     aliases: dict[str, Target] = Field(default_factory=dict)  # other names of models; {MODEL: weight, ...} divides
     num_gateways: int = Field(1, ge=1)
+    max_gpus: int | None = Field(None, ge=1)  # of the cluster once all nodes are there; None: those it has at the start
     max_attempts: int = Field(3, ge=1)  # consecutive losses of engine replicas before a request fails
     patience: float = Field(300, gt=0)  # seconds that a request waits for a replica: enough for a new one to start
     max_queue_seconds: float = Field(10, ge=0)  # a request that would wait for longer is refused; 0: none is
     stream_resume: bool = False  # whether a client may resume a broken stream, by the last event it received
     stored_response_seconds: float = Field(3600, ge=0, le=30 * 86_400)  # of /v1/responses; 0: none is stored
+    enable_sleep_mode: bool = False  # whether /sleep, /wake_up, /pause and /resume exist, for all clients' requests
     strict_fields: bool = False  # whether a request with an unknown field is rejected; otherwise the answer names it
     stream_grace: float = Field(600, ge=0)  # seconds that a gateway which is replaced has for the streams it serves
     api_keys: tuple[str, ...] = ()  # of which clients show one; none here and in the file: no key is needed
@@ -61,15 +64,27 @@ class AppConfig(BaseModel):
             return self.models
         if self.engine is None:
             raise InvalidConfig("engine is required, or else models")
-        values = {name: getattr(self, name) for name in _OF_ONE_MODEL}
+        values = {name: getattr(self, name) for name in _OF_ONE_MODEL & self.model_fields_set}
         return (ModelConfig(**values),)
 
-    def deployment_names(self, kind: str, models: tuple[ModelOptions, ...]) -> list[str]:
-        """See `deployment_names`."""
-        return deployment_names(kind, [model.name for model in models])
+    def deployment_names(self, kind: str, engines: list[EngineConfig]) -> list[str]:
+        """Of a deployment for each model: with its name, if it is one of `models`, so that it keeps
+        its deployment when others come or go. Raises InvalidConfig.
+        """
+        models = self.all_models()
+        if not self.models:
+            return [kind]
+        names = [model.deployment_name(kind, engine) for model, engine in zip(models, engines, strict=True)]
+        for name, engine in zip(names, engines, strict=True):
+            if names.count(name) > 1:
+                other = "served_model_name gives another"
+                raise InvalidConfig(f"models: {engine.model_name!r} and another differ in signs only; {other}")
+        return names
 
-    def gateway_options(self, models: tuple[ModelOptions, ...]) -> GatewayOptions:
-        """Raises InvalidConfig; see `check` and `checked_aliases`."""
+    def gateway_options(self, models: tuple[ModelOptions, ...], *, kills_workers: bool = False) -> GatewayOptions:
+        """Raises InvalidConfig; see `check` and `checked_aliases`. `kills_workers` is no key of a
+        file: nothing that is configured turns it on.
+        """
         return GatewayOptions(
             models=models,
             aliases=checked_aliases(self.aliases, models),
@@ -86,9 +101,11 @@ class AppConfig(BaseModel):
                 num_gateways=self.num_gateways,
                 insecure_no_key=self.insecure_no_key,
                 open_metrics=self.open_metrics,
+                enable_sleep_mode=self.enable_sleep_mode,
                 strict_fields=self.strict_fields,
             ),
             telemetry=self.telemetry,
+            kills_workers=kills_workers,
         )
 
     def check(self) -> KeyRing:
@@ -107,6 +124,7 @@ class AppConfig(BaseModel):
 
 def read_app_config(args: dict[str, Any]) -> AppConfig:
     """Raises InvalidConfig."""
+    check_packages()
     try:
         config = AppConfig(**args)
     except ValidationError as error:

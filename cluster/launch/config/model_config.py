@@ -4,17 +4,53 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
 from cluster.api.models.aliases import Alias, read_aliases
 from cluster.checkpoint.loadable import read_lora
 from cluster.gateway.options import ModelOptions
+from cluster.launch.config.load_policy import LoadPolicy
 from cluster.launch.packages import ROOT
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 
-_NO_WORD = re.compile(r"[^A-Za-z0-9._]+")
+WINDOW_SECONDS = 15.0  # over which engines' reports are averaged; Serve sends one every ten
 Target = str | dict[str, float]  # of an alias: a model, or several with their weights
+
+
+class Autoscaling(BaseModel):
+    """In place of a model's `num_engines`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_engines: int = Field(1, ge=0)  # 0: none while there are no requests; the next one waits for its engine
+    max_engines: int = Field(ge=1)
+    target_load: float = Field(0.7, gt=0, le=1)  # share of its room that an engine is to use
+    standby_engines: int = Field(0, ge=0)  # more than the load needs, for what comes suddenly
+    upscale_delay: float = Field(10, ge=0)  # seconds for which more must be wanted before they are started
+    downscale_delay: float = Field(300, ge=0)  # and fewer, before some are ended
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> "Autoscaling":
+        if self.min_engines > self.max_engines:
+            raise ValueError(f"min_engines={self.min_engines} is above max_engines={self.max_engines}")
+        return self
+
+    def for_serve(self) -> AutoscalingConfig:
+        """Serve's own name for it."""
+        return AutoscalingConfig(
+            min_replicas=self.min_engines,
+            initial_replicas=max(1, self.min_engines),
+            max_replicas=self.max_engines,
+            upscale_delay_s=self.upscale_delay,
+            downscale_delay_s=self.downscale_delay,
+            look_back_period_s=WINDOW_SECONDS,
+            policy=AutoscalingPolicy(
+                policy_function=f"{LoadPolicy.__module__}:{LoadPolicy.__name__}",
+                policy_kwargs={"target_load": self.target_load, "standby_engines": self.standby_engines},
+            ),
+        )
 
 
 class ModelConfig(BaseModel):
@@ -24,8 +60,27 @@ class ModelConfig(BaseModel):
 
     engine: dict[str, Any]  # of an EngineConfig; a relative `model` is looked for in the repository's folder
     num_engines: int = Field(1, ge=1)
+    autoscaling: Autoscaling | None = None  # instead: as many as are needed
     lora_modules: tuple[str, ...] = ()  # NAME=FOLDER of adapters that requests may name as their model
     lora_roots: tuple[str, ...] = ()  # folders below which adapters may be loaded while the server runs
+
+    @property
+    def most_engines(self) -> int:
+        """At one time."""
+        return self.num_engines if self.autoscaling is None else self.autoscaling.max_engines
+
+    def replicas(self) -> dict[str, Any]:
+        """Of the engines' deployment. Raises InvalidConfig."""
+        if self.autoscaling is None:
+            return {"num_replicas": self.num_engines}
+        if "num_engines" in self.model_fields_set:
+            raise InvalidConfig(f"num_engines={self.num_engines} and autoscaling exclude each other")
+        return {"autoscaling_config": self.autoscaling.for_serve()}
+
+    @property
+    def least_engines(self) -> int:
+        """That run at the same time when the model is not idle."""
+        return self.num_engines if self.autoscaling is None else max(1, self.autoscaling.min_engines)
 
     def engine_config(self) -> EngineConfig:
         """Raises InvalidConfig."""
@@ -34,6 +89,10 @@ class ModelConfig(BaseModel):
             path = ROOT / engine["model"]
             engine["model"] = str(path) if path.parent.exists() else engine["model"]
         return EngineConfig.create(**engine)
+
+    def deployment_name(self, kind: str, engine: EngineConfig) -> str:
+        """Of one of several deployments of a kind."""
+        return f"{kind}-{re.sub('[^A-Za-z0-9._]+', '-', engine.model_name)}"
 
     def options(self, engine: EngineConfig) -> ModelOptions:
         """For gateways. Raises InvalidConfig; see `read_lora`."""
@@ -52,14 +111,3 @@ def checked_aliases(given: dict[str, Target], models: Sequence[ModelOptions]) ->
         if name in names:
             raise InvalidConfig(f"aliases: {name!r} is an adapter's name")
     return aliases
-
-
-def deployment_names(kind: str, models: Sequence[str]) -> list[str]:
-    """Of a deployment for each model: with its name, if there are several. Raises InvalidConfig."""
-    if len(models) == 1:
-        return [kind]
-    names = [f"{kind}-{_NO_WORD.sub('-', model)}" for model in models]
-    for name, model in zip(names, models, strict=True):
-        if names.count(name) > 1:
-            raise InvalidConfig(f"models: {model!r} and another differ in signs only; served_model_name gives another")
-    return names

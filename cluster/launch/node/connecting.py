@@ -37,10 +37,22 @@ def connected(address: str, **options: Any) -> Iterator[BaseContext]:
     except ConnectionError as error:
         reason = str(error).strip().partition("\n")[0]
         raise InvalidConfig(f"cannot connect to a Ray cluster at --ray-address {address}: {reason}") from None
+    except RuntimeError as error:
+        if "Version mismatch" not in str(error):
+            raise
+        raise InvalidConfig(
+            f"{_told(error)} Ray refuses another patch level of itself or of Python: run this with the cluster's "
+            "versions, in its image or with `pip install --constraint constraints.txt`"
+        ) from None
     try:
         yield context
     finally:
         ray.shutdown()
+
+
+def _told(error: RuntimeError) -> str:
+    """Ray's message about two versions, without its line breaks."""
+    return " ".join(str(error).split()) + "."
 
 
 def _speaks_grpc(server: str) -> bool:

@@ -4,6 +4,7 @@ from typing import Any, Literal, Protocol
 
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.refusals.refusal import Refusal
+from cluster.weights.record import WeightsRecord
 from engine.request import Adapter, Request
 
 
@@ -19,6 +20,8 @@ class EngineCall(Protocol):
 
 class Engines(Protocol):
     """The engine replicas, whichever of them takes the next request."""
+
+    record: WeightsRecord  # of the weights that they should have
 
     def generate(self, request: Request, gateway: GatewayAddress) -> EngineCall:
         """Have a replica, once there is one, begin the request, or go on with it where another one
@@ -64,7 +67,17 @@ class Engines(Protocol):
         one; raises EngineLost.
         """
 
+    async def ask_those_that_answer(self, question: str) -> list[Any]:
+        """As `ask`, within a second: nothing if there is no replica, or one does not answer in
+        time.
+        """
+
     async def ask(self, question: str, *args: Any) -> list[Any]:
         """What each replica answers to a question of `EngineDeployment` (`trace`, `why`); raises
         Unavailable.
+        """
+
+    async def change(self, question: str, *args: Any) -> list[Any]:
+        """As `ask`, for as long as it takes; a line of text for a replica that was lost meanwhile.
+        Raises Unavailable if there is none.
         """

@@ -21,6 +21,8 @@ from engine.request import Adapter, ChatPrompt, Request, Resume, Share
 from engine.sampling_params import SamplingParams
 from engine.structured_outputs import StructuredOutputs
 
+MAX_UNSENT_BYTES = 64 << 20  # of requests to a replica that reads nothing
+
 CLASSES = {
     (kind.__module__, kind.__qualname__): kind
     for kind in (Request, Resume, Share, Adapter, Pooling, ChatPrompt, SamplingParams, StructuredOutputs)
@@ -39,6 +41,11 @@ class OpenCalls:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as much waits to be sent as may: the replica reads nothing."""
+        return self._writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES
 
     def begin(self, request: Request) -> "ChannelCall | None":
         """Send the request; None if it is larger than a frame."""

@@ -47,6 +47,13 @@ class EngineReport:
     limits: QueueLimits | None = None
     totals: EngineTotals = field(default_factory=EngineTotals)
     is_leaving: bool = False  # it is to end, and serves until the next one is ready
+    weights_number: int = 0  # of the last change of its weights: the higher one is newer
+    weights_version: str | None = None  # None: it has the model's own
+
+    def in_short(self) -> dict[str, Any]:
+        """Without histograms and other totals."""
+        named = {name: getattr(self, name) for name in ("replica", "node", "pid", "problem", "is_leaving")}
+        return named | {"made": self.totals.made, "stats": asdict(self.stats)}
 
     def as_dict(self) -> dict[str, Any]:
         """For people."""
@@ -116,7 +123,9 @@ def write_frame(writer: asyncio.StreamWriter, payload: bytes) -> None:
 
 
 async def read_frame(reader: asyncio.StreamReader, limit: int) -> bytes:
-    """Raises IncompleteReadError, ConnectionError, or DecodeError for a frame that is too long."""
+    """Raises IncompleteReadError, OSError (TimeoutError for a node that has vanished), or
+    DecodeError for a frame that is too long.
+    """
     (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
     if length > limit:
         raise msgspec.DecodeError(f"a frame of {length} bytes, at most {limit} are taken")

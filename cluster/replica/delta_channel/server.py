@@ -121,9 +121,10 @@ class DeltaServer:
         name = await self._greet(reader)
         if name is None:
             return
-        set_tcp_options(writer.get_extra_info("socket"))
-        connection = name[:NAME_BYTES].hex()
-        if name[NAME_BYTES:] == OF_A_WITNESS:
+        connection, is_witness = name[:NAME_BYTES].hex(), name[NAME_BYTES:] == OF_A_WITNESS
+        # A busy replica reads nothing either: how long it may is counted here (BUSY_TURNS).
+        set_tcp_options(writer.get_extra_info("socket"), ends_unread=is_witness)
+        if is_witness:
             await self._hear_witness(connection, reader)
         else:
             writer.write(WELCOME)
@@ -133,7 +134,7 @@ class DeltaServer:
         """The connection's name, if the token arrives in time; for a witness, its replica's name
         and OF_A_WITNESS.
         """
-        with suppress(TimeoutError, asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
+        with suppress(OSError, asyncio.IncompleteReadError, msgspec.DecodeError):
             async with asyncio.timeout(HELLO_SECONDS):
                 hello = await read_frame(reader, limit=TOKEN_BYTES + NAME_BYTES + len(OF_A_WITNESS))
             if hmac.compare_digest(hello[:TOKEN_BYTES], self._token):
@@ -142,7 +143,7 @@ class DeltaServer:
 
     async def _hear_witness(self, connection: str, reader: asyncio.StreamReader) -> None:
         """Until it, or the connection that it vouches for, ends."""
-        with suppress(asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
+        with suppress(asyncio.IncompleteReadError, OSError, msgspec.DecodeError):
             while connection in self._connections:
                 self._connections[connection].num_unwitnessed_turns = 0
                 await read_frame(reader, limit=0)
@@ -150,7 +151,7 @@ class DeltaServer:
     async def _receive(self, connection: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         incoming = self._connections[connection] = _Incoming(writer, OpenCalls(connection, writer))
         try:
-            with suppress(asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
+            with suppress(asyncio.IncompleteReadError, OSError, msgspec.DecodeError):
                 while True:
                     news = self._decoder.decode(await read_frame(reader, MAX_FRAME_BYTES))
                     incoming.num_silent_turns = incoming.num_unwitnessed_turns = 0

@@ -37,7 +37,7 @@ class TakenCalls:
     async def read(self, reader: asyncio.StreamReader) -> None:
         """Take calls until the connection ends; then nobody waits for them any more."""
         try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError):
+            with suppress(OSError, asyncio.IncompleteReadError):
                 while True:
                     number, request = read_call(await read_frame(reader, MAX_FRAME_BYTES))
                     if request is not None:

@@ -44,7 +44,7 @@ def common_arithmetic(
     arithmetics: Sequence[Mapping[str, str]], nodes: Sequence[str], before: Agreed | None = None
 ) -> Mapping[str, str]:
     """The arithmetic that all ranks report; raises InvalidConfig if they differ, from each other or
-    from earlier epochs.
+    from what is left of earlier epochs.
     """
     first = arithmetics[0]
     for rank, other in enumerate(arithmetics):
@@ -54,6 +54,6 @@ def common_arithmetic(
                     f"the workers' arithmetic differs: {name} is {first[name]} on worker 0, node {nodes[0]}, and "
                     f"{other[name]} on worker {rank}, node {nodes[rank]}"
                 )
-    if before is not None and first != before.arithmetic:
+    if before is not None and not before.arithmetic.items() <= first.items():
         raise InvalidConfig(f"the replaced workers' arithmetic is {first}, and was {before.arithmetic} before")
     return first

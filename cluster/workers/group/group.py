@@ -14,7 +14,7 @@ from cluster.workers.processes.process import WorkerProcess
 from cluster.workers.steps.deadline import StepDeadline
 from cluster.workers.steps.step_channel import StepChannel
 from engine.config import EngineConfig
-from engine.executor import Capacity
+from engine.executor import Capacity, Weights
 
 LEAVE_SECONDS = 2.0  # for a survivor to leave a lost epoch's step
 
@@ -27,6 +27,16 @@ class Lasting:
 
     deadline: StepDeadline = field(default_factory=StepDeadline)
     agreed: Agreed | None = None
+    weights: Weights | None = None  # that the ranks have; None: those that are configured
+
+    def change_weights(self, weights: Weights | None) -> None:
+        """For epochs to come. What the ranks compute with stays, but for the weights themselves,
+        and those must still be the same on all ranks.
+        """
+        self.weights = weights
+        if self.agreed is not None:
+            rest = {name: value for name, value in self.agreed.arithmetic.items() if name != "weights"}
+            self.agreed = Agreed(self.agreed.level, rest)
 
 
 class WorkerGroup:
@@ -50,7 +60,9 @@ class WorkerGroup:
 
         Raises InvalidConfig or WorkerLost.
         """
-        seated = take_seats(self._config, self._epoch, self.processes, self._calls, self._lasting.agreed)
+        seated = take_seats(
+            self._config, self._epoch, self.processes, self._calls, self._lasting.agreed, self._lasting.weights
+        )
         num_gpu_blocks, num_cpu_blocks = seated.num_gpu_blocks, seated.num_cpu_blocks
         is_as_before = before is not None and num_gpu_blocks == before.num_gpu_blocks
         seconds = self._calls.results(

@@ -14,7 +14,7 @@ from cluster.workers.nodes_memory import check_nodes
 from cluster.workers.processes.actor import Loaded, Seat
 from cluster.workers.processes.process import WorkerProcess
 from engine.config import EngineConfig
-from engine.executor import smallest
+from engine.executor import Weights, smallest
 
 logger = logging.getLogger("squadron.executor")
 
@@ -29,9 +29,15 @@ class Seated:
 
 
 def take_seats(
-    config: EngineConfig, epoch: int, processes: Sequence[WorkerProcess], calls: RankCalls, before: Agreed | None
+    config: EngineConfig,
+    epoch: int,
+    processes: Sequence[WorkerProcess],
+    calls: RankCalls,
+    before: Agreed | None,
+    weights: Weights | None = None,
 ) -> Seated:
     """Seat the processes, in order of rank. `before`: what earlier epochs agreed on, which is kept.
+    `weights`: that all of them have then; None: those that are configured.
 
     Raises InvalidConfig or WorkerLost.
     """
@@ -49,7 +55,7 @@ def take_seats(
     level = agree(offers, nodes, before.level if before is not None else None)
     loaded: list[Loaded] = calls.results(
         lambda process, rank: process.actor.take_seat.remote(
-            config, Seat(epoch, rank, hosts[rank], num_ranks[facts[rank].node_id], hosts[0], port, level)
+            config, Seat(epoch, rank, hosts[rank], num_ranks[facts[rank].node_id], hosts[0], port, level, weights)
         )
     )
     for rank, (process, fact, worker) in enumerate(zip(processes, facts, loaded, strict=True)):

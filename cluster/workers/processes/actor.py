@@ -27,6 +27,7 @@ class Seat:
     store_host: str
     store_port: int
     level: str  # that all ranks compute at: see `cluster.workers.group.agreement`
+    weights: Any = None  # `Weights` that all ranks have; None: those that are configured
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +97,25 @@ class WorkerActor(LookoutActor):
 
     def take_seat(self, config: EngineConfig, seat: Seat) -> Loaded:
         """Meet the other ranks, and load the rank's shard unless it is still there from the
-        previous epoch. Raises InvalidConfig.
+        previous epoch. Raises InvalidConfig. Of other weights than those of the previous epoch it
+        has no cache yet.
         """
         store = self._store if seat.rank == 0 else self._ranks.join_store(seat.store_host, seat.store_port)
         self._epoch = seat.epoch
         config = fetched(config)
         if self._worker is not None:
             self._worker.rejoin(store, seat.host)
+            self._worker.hold(seat.weights)
         else:
             self._offers.use(seat.level)
             self._offer = replace(self.offer(config), levels=(seat.level,))
             self._worker = self._module.Worker(
-                config, seat.rank, store=store, host=seat.host, num_ranks_here=seat.num_ranks_here
+                config,
+                seat.rank,
+                store=store,
+                host=seat.host,
+                num_ranks_here=seat.num_ranks_here,
+                weights=seat.weights,
             )
         return Loaded(self._worker.report, self._worker.arithmetic, *self._worker.determine_num_available_blocks())
 
@@ -115,6 +123,11 @@ class WorkerActor(LookoutActor):
         """Make the cache; returns the seconds to swap a block."""
         seconds: float = self._worker.initialize_cache(num_gpu_blocks, num_cpu_blocks)
         return seconds
+
+    def sleep(self, level: int) -> None:
+        """Between two epochs: see `Worker.sleep`."""
+        if self._worker is not None:
+            self._worker.sleep(level)
 
     def run(self, address: str, token: bytes, rank: int) -> None:
         """Run steps until the driver ends the epoch. Raises errors after which the process is

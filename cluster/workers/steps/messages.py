@@ -44,7 +44,16 @@ class StepFailed:
     is_collective: bool
 
 
-Message = ExecuteModelRequest | StepMasks | SamplerOutput | StepDone | StepFailed
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Comes before a rank's answer to a step: see `SamplerOutput.fetched`."""
+
+    epoch: int
+    step: int
+    fetched: np.ndarray  # [*, 2] int32
+
+
+Message = ExecuteModelRequest | StepMasks | SamplerOutput | StepDone | StepFailed | Fetched
 
 _DTYPES = [np.dtype(kind) for kind in (np.int32, np.float32, np.int64, np.uint64, np.bool_)]
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 from cluster.sockets.connection import ChannelError, Connection, ConnectionEnded
 from cluster.workers.steps.deadline import StepDeadline
-from cluster.workers.steps.messages import StepDone, StepFailed, decode, encode
+from cluster.workers.steps.messages import Fetched, StepDone, StepFailed, decode, encode
 from cluster.workers.steps.rank_sockets import RankSockets
 from cluster.workers.steps.steps_in_flight import StepFuture, StepsInFlight
 from engine.errors import StepFailure, StepRaised, WorkerLost, in_a_line
@@ -150,6 +150,8 @@ class StepChannel:
                 self._in_flight.answer(rank, output.step, int(output.execute_ns[0]), output)
             case StepDone() as done:
                 self._in_flight.answer(rank, done.step, done.execute_ns, None)
+            case Fetched() as told:
+                self._in_flight.tell_fetched(told.step, told.fetched)
             case StepFailed() as failed if failed.is_collective:
                 self._suspect(StepRaised(rank, failed.reason, failed.step))
             case StepFailed() as failed:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from cluster.sockets.connection import Connection, ConnectionEnded
 from cluster.workers.steps.inbox import Inbox
-from cluster.workers.steps.messages import Message, StepDone, StepFailed, encode
+from cluster.workers.steps.messages import Fetched, Message, StepDone, StepFailed, encode
 from engine.errors import in_a_line
-from engine.outputs import SamplerOutput
+from engine.outputs import FetchedBlocks, SamplerOutput
 from engine.step import ExecuteModelRequest, LateMasks
 
 logger = logging.getLogger("squadron.worker")
@@ -33,6 +33,9 @@ class StepWorker(Protocol):
 
     def finish(self, step: Any) -> SamplerOutput | None:
         """Wait for the step that was launched the longest ago, in another thread."""
+
+    def take_fetched(self) -> FetchedBlocks:
+        """What no answer has told yet: see `SamplerOutput.fetched`."""
 
     def blames_peer(self, error: Exception) -> bool:
         """Whether another rank may have caused a step's error."""
@@ -103,7 +106,11 @@ class StepLoop:
         """
         try:
             if not self._has_told:
-                self._connection.send(encode(self._answer_of(request, started_ns, finish)))
+                answer = self._answer_of(request, started_ns, finish)
+                fetched = self._worker.take_fetched()
+                if len(fetched):
+                    self._connection.send(encode(Fetched(request.epoch, request.step, fetched)))
+                self._connection.send(encode(answer))
         except ConnectionEnded:
             return
         except Exception as error:

@@ -12,7 +12,7 @@ import numpy as np
 from cluster.sockets.connection import ChannelError
 from cluster.workers.steps.deadline import StepDeadline
 from engine.errors import StepFailure
-from engine.outputs import SamplerOutput
+from engine.outputs import FetchedBlocks, SamplerOutput
 
 
 class StepFuture(Future[SamplerOutput]):
@@ -40,6 +40,7 @@ class _Step:
     num_tokens: int
     execute_ns: dict[int, int] = field(default_factory=dict)  # by rank, of those that have answered
     output: SamplerOutput | None = None
+    fetched: list[FetchedBlocks] = field(default_factory=list)  # beside the output's own
 
 
 class StepsInFlight:
@@ -64,6 +65,12 @@ class StepsInFlight:
             self._steps[step] = _Step(future, num_tokens)
             return True
 
+    def tell_fetched(self, step: int, fetched: FetchedBlocks) -> None:
+        """A rank tells it with its answer, just before."""
+        with self._lock:
+            if step in self._steps:
+                self._steps[step].fetched.append(fetched)
+
     def answer(self, rank: int, step: int, execute_ns: int, output: SamplerOutput | None) -> None:
         """A rank has finished a step; the step ends with the last rank's answer. Raises
         ChannelError.
@@ -85,7 +92,8 @@ class StepsInFlight:
             self._deadline.took(entry.num_tokens, now - self._oldest_since)
             self._oldest_since = now
         times = np.array([entry.execute_ns[rank] for rank in range(self._num_ranks)], np.int64)
-        entry.future.set_result(dataclasses.replace(entry.output, execute_ns=times))
+        fetched = np.concatenate([entry.output.fetched, *entry.fetched])
+        entry.future.set_result(dataclasses.replace(entry.output, execute_ns=times, fetched=fetched))
 
     def fail(self, failure: StepFailure) -> list[Future[SamplerOutput]] | None:
         """Accept no more steps; returns the futures of those in flight, which the caller must end.

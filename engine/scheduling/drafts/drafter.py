@@ -3,8 +3,9 @@
 import numpy as np
 
 from engine.config import SpeculativeConfig
+from engine.scheduling.drafts.pace import Pace
 
-_MAX_PAUSE = 64  # tokens for which a sequence whose guesses keep failing gets none
+_MAX_PLACES = 8192  # that are compared: a text of one word has as many as it is long
 _NO_HITS = np.empty(0, np.int64)
 
 
@@ -15,17 +16,15 @@ class Drafter:
         self._settings = settings
         self._ids = np.empty(0, np.int32)  # the sequence's, of which _count are filled in
         self._count = 0
-        self._length = settings.num_speculative_tokens  # of the next guess, at most
+        self._pace = Pace(settings.num_speculative_tokens)
         self._shift: int | None = None  # of the last guess: from its place to where it was copied from
-        self._num_failed = 0  # guesses in a row without a right token
-        self._paused_until = 0  # tokens
 
     def guess(self, token_ids: list[int], most: int) -> list[int]:
         """At most `most` tokens that may follow these; they are as many as before, or more. Takes
         microseconds for each thousand.
         """
-        most = min(most, self._length)
-        if most <= 0 or len(token_ids) < self._paused_until:
+        most = min(most, self._pace.length)
+        if most <= 0 or self._pace.is_paused(len(token_ids)):
             return []
         self._take(token_ids)
         ids = self._ids[: self._count]
@@ -38,13 +37,14 @@ class Drafter:
 
     def judge(self, num_tokens: int, num_guessed: int, num_right: int) -> None:
         """A guess was checked; the sequence has `num_tokens` now."""
-        if num_right == num_guessed:
-            self._length = min(2 * self._length, self._settings.num_speculative_tokens)
-        else:
-            self._length = max(num_right + 1, self._length // 2)
-        self._num_failed = 0 if num_right else self._num_failed + 1
-        if self._num_failed > 1:
-            self._paused_until = num_tokens + min(2 ** (self._num_failed - 1), _MAX_PAUSE)
+        self._pace.judge(num_tokens, num_guessed, num_right)
+
+    def is_awaited(self, token_ids: list[int]) -> bool:
+        """Whether the token in flight may be followed by a guess: that of more than one now."""
+        return bool(self.guess(token_ids, 2))
+
+    def forget(self) -> None:
+        """The sequence has lost its blocks, of which nothing here depends."""
 
     def _take(self, token_ids: list[int]) -> None:
         """Copy those that are new."""
@@ -65,6 +65,7 @@ class Drafter:
         for length in range(1, longest + 1):
             if not len(ends):
                 break
+            ends = ends[-_MAX_PLACES:]
             if length >= shortest:
                 best = ends
             ends = ends[ends >= length]

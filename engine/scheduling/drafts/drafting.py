@@ -3,12 +3,14 @@
 A step with drafts computes several tokens of a sequence: its last one, and guesses of the next. It
 samples after each. Since a draw depends on nothing but its request's seed and its position, a guess
 is right if it is the token that was drawn before it, and answers are the same to the bit with
-drafts and without.
+drafts and without. Guesses are made here, by a `Drafter`, or by a draft model at the end of the
+step before (`ModelDrafter`).
 """
 
 from engine.config import SpeculativeConfig
 from engine.scheduling.drafts.drafter import Drafter
-from engine.scheduling.plan import SchedulerOutputs
+from engine.scheduling.drafts.model_drafter import ModelDrafter
+from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.queues import Queues
 from engine.scheduling.sequence import Sequence, SequenceGroup
 from engine.scheduling.token_budget import StepLimits
@@ -16,6 +18,9 @@ from engine.scheduling.token_budget import StepLimits
 # A step of at most so many tokens takes about as long as one of a single token: the weights, which
 # are read once, take longer than the products with them.
 MAX_ROWS = 32
+# Tokens of a decoding sequence that the draft model has not computed, while it did not guess: that
+# it computes in a step.
+MAX_BEHIND = 256
 
 
 class Drafting:
@@ -24,17 +29,23 @@ class Drafting:
     def __init__(self, queues: Queues, settings: SpeculativeConfig | None, limits: StepLimits) -> None:
         self._queues = queues
         self._settings = settings
+        self._has_model = settings is not None and settings.method == "draft_model"
         self._runs_ahead = limits.runs_ahead
+        self._max_num_seqs = limits.max_num_seqs
         self._max_rows = min(MAX_ROWS, limits.max_num_batched_tokens // 2)
 
     def prepare(self, group: SequenceGroup) -> None:
         """Let a new request's tokens be guessed, unless the next one depends on more than the text
         before it.
         """
-        if self._settings is None or group.params.beam_width is not None or group.history_matters or group.pooling:
+        if self._settings is None:
             return
+        is_plain = group.params.beam_width is None and not group.bad_words and group.pooling is None
         for seq in group.seqs:
-            if seq.matcher is None and seq.thinking is None:
+            may_guess = is_plain and seq.matcher is None and seq.thinking is None
+            if self._has_model:
+                seq.drafter = ModelDrafter(self._settings, may_guess=may_guess)
+            elif may_guess:
                 seq.drafter = Drafter(self._settings)
 
     def must_wait(self) -> bool:
@@ -43,12 +54,13 @@ class Drafting:
         """
         if self._settings is None or not self._runs_ahead:
             return False
-        is_small = self._num_running() < self._max_rows
+        num_rows = self._num_running() + 1 if not self._has_model else 2 * self._num_running()  # with the least guesses
+        is_small = num_rows <= self._max_rows
         for lane in self._queues.running:
             for seq in lane.seqs:
                 if seq.drafter is None or not seq.num_pending:
                     continue
-                if seq.has_drafts or (is_small and seq.drafter.guess(seq.token_ids, 2)):
+                if seq.has_drafts or (is_small and seq.drafter.is_awaited(seq.token_ids)):
                     return True
         return False
 
@@ -64,6 +76,40 @@ class Drafting:
             plan.max_drafts = min(self._max_rows, plan.max_tokens // 2) - self._num_running()
         num_wanted = group.max_output_tokens - seq.num_output_tokens - 1
         return tuple(seq.drafter.guess(seq.token_ids, min(plan.max_drafts - plan.num_drafts, num_wanted)))
+
+    def num_wanted(self, entry: ScheduledSequence) -> int:
+        """How many tokens the draft model is to guess after the step's, for the next step to check;
+        0 where that has no room for them.
+        """
+        seq, drafter, num_running = entry.seq, entry.seq.drafter, self._num_running()
+        if not isinstance(drafter, ModelDrafter) or not entry.is_end or num_running >= self._max_rows:
+            return 0
+        if entry.start + entry.num_tokens - len(entry.drafts) > len(seq.token_ids):
+            return 0  # the step was built ahead: its tokens are not known
+        num_left = entry.group.max_output_tokens - seq.num_output_tokens - len(entry.drafts) - 2
+        num_to_come = 0 if seq.num_output_tokens else min(len(self._queues.waiting), self._max_num_seqs - num_running)
+        share = (self._max_rows - num_running) // (num_running + num_to_come)
+        num_wanted = drafter.num_wanted(len(seq.token_ids), is_checking=bool(entry.drafts))
+        return max(min(num_wanted, num_left, share), 0)
+
+    def ask(self, entry: ScheduledSequence, num_wanted: int) -> None:
+        """Enter what the draft model does of the sequence, for whose guesses there are blocks. It
+        computes prompts with the model, and other tokens when it next guesses.
+        """
+        drafter = entry.seq.drafter
+        if not isinstance(drafter, ModelDrafter):
+            return
+        if drafter.num_computed is None:
+            drafter.num_computed = entry.start
+        num_new = entry.num_tokens - len(entry.drafts)
+        if not num_wanted and num_new == 1 and entry.is_end:
+            return
+        start, end = drafter.num_computed, min(entry.start + num_new, len(entry.seq.token_ids))
+        if end - start > max(num_new, MAX_BEHIND):
+            end, num_wanted = start + max(num_new, MAX_BEHIND), 0
+        if start < end or num_wanted:
+            entry.draft_range, entry.num_proposals = (start, end), num_wanted
+        drafter.num_computed, drafter.num_asked = end, num_wanted
 
     def _num_running(self) -> int:
         return sum([len(lane.seqs) for lane in self._queues.running])

@@ -30,8 +30,8 @@ class CacheRoom:
         InvalidConfig.
         """
         config, memory = self._shard.config, self._shard.device.memory
-        block_bytes = self._shard.cache_shape.block_bytes
-        num_cpu_blocks = int(config.swap_space * (1 << 30)) // block_bytes
+        block_bytes = self._shard.block_bytes
+        num_cpu_blocks = config.host_cache_bytes // block_bytes
         runner = None if memory is None else self._warm_runner()
         if config.num_gpu_blocks_override is not None:
             return config.num_gpu_blocks_override, num_cpu_blocks
@@ -97,7 +97,10 @@ class CacheRoom:
         """At most."""
         if self._shard.why_no_graphs() is not None:
             return 0
-        return len(batch_sizes(self._shard.config.max_num_seqs)) * (1 + len(context_limits(self._shard.max_model_len)))
+        of_one = len(batch_sizes(self._shard.config.max_num_seqs)) * (
+            1 + len(context_limits(self._shard.max_model_len))
+        )
+        return of_one if self._shard.draft is None else 2 * of_one
 
 
 def _activation_bytes(runner: ModelRunner, request: ExecuteModelRequest, memory: Memory) -> int:

@@ -1,5 +1,6 @@
-"""The tokens so far of a step's rows, for penalties: they lie in the cache, in the slots of their
-keys and values, so they are shared, copied and swapped as these are, and nobody sends them.
+"""The tokens so far of a step's rows, for penalties and bad words: they lie in the cache, in the
+slots of their keys and values, so they are shared, copied and swapped as these are, and nobody
+sends them.
 """
 
 from typing import NamedTuple
@@ -53,3 +54,10 @@ class TokenHistory:
         arrays = upload({"blocks": blocks, "starts": starts * BLOCK_SIZE, "lengths": lengths}, self._slots.device)
         ids = self._token_ids.index_select(0, arrays["blocks"]).view(-1)
         return Histories(ids, arrays["starts"], arrays["lengths"])
+
+    def last_ids(self, request: ExecuteModelRequest, start: int, stop: int) -> Tensor:
+        """[stop - start] int32: the input ids of the sampled rows start:stop, once the step is
+        written.
+        """
+        slots = request.slot_mapping[request.sampled_rows[start:stop]]
+        return self._slots[upload({"slots": slots}, self._slots.device)["slots"]]

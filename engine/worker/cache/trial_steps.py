@@ -55,7 +55,15 @@ def _profiling_request(query_lens: list[int], lengths: list[int], num_sampled: i
         blocks_to_swap_out=no_pairs,
         blocks_to_swap_in=no_pairs,
         blocks_to_copy=no_pairs,
+        drafting=_drafted(positions[query_starts[:-1]], query_lens),
+        draft_ids=np.zeros(num_tokens, np.int32),
     )
+
+
+def _drafted(starts: np.ndarray, query_lens: list[int]) -> np.ndarray:
+    """A draft model, if there is one, computes the same rows, and guesses nothing."""
+    nothing = np.zeros(len(starts), np.int32)
+    return np.stack([np.arange(len(starts), dtype=np.int32), starts, np.array(query_lens, np.int32)] + 3 * [nothing], 1)
 
 
 def _hard_columns(num_rows: int) -> SamplingColumns:

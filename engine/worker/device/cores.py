@@ -4,7 +4,10 @@ there are enough.
 
 import os
 import socket
+import threading
 import weakref
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -36,7 +39,8 @@ class Cores:
         may_bind = binds and quota == len(allowed) and self.num_threads * num_ranks_here <= quota
         claims = _claim(allowed, self.num_threads, namespace) if may_bind else {}
         self.bound = tuple(sorted(claims))
-        self._release = weakref.finalize(self, _give_back, list(claims.values()), allowed)
+        self._threads = [threading.get_native_id()]
+        self._release = weakref.finalize(self, _give_back, list(claims.values()), allowed, self._threads)
         if claims:
             os.sched_setaffinity(0, claims)
 
@@ -45,6 +49,25 @@ class Cores:
         if not self.bound:
             return f"{threads} on cores shared with others"
         return f"{threads} on core{'s' if len(self.bound) > 1 else ''} {','.join(map(str, self.bound))}"
+
+    def spread(self, threads: Sequence[int]) -> None:
+        """Bind each of the kernels' threads, system's ids, to a core of its own of those that are
+        bound.
+
+        Else the kernel puts two of them on one core when another process takes the other, and
+        leaves them there: with two threads on two cores, one busy process then costs half of the
+        speed and not a quarter. A thread that has to share its core is helped out by the others
+        (`ops/cpu/src/threads.cpp`).
+        """
+        if len(threads) == len(self.bound):
+            self._threads[:] = threads
+            for thread, core in zip(threads, self.bound, strict=True):
+                os.sched_setaffinity(thread, {core})
+
+    @property
+    def nice(self) -> str:
+        """How willingly this process gives way to others, for people; empty if it does not."""
+        return f" at nice {os.nice(0)}" if os.nice(0) > 0 else ""
 
     def release(self) -> None:
         """Leave them to other ranks, and the calling thread unbound. Idempotent."""
@@ -91,9 +114,10 @@ def _claim(cores: list[int], wanted: int, namespace: str) -> dict[int, socket.so
     return {}
 
 
-def _give_back(claims: list[socket.socket], allowed: list[int]) -> None:
-    if claims:
-        os.sched_setaffinity(0, allowed)
+def _give_back(claims: list[socket.socket], allowed: list[int], threads: list[int]) -> None:
+    for thread in set(threads) & set(map(int, os.listdir("/proc/self/task"))) if claims else ():
+        with suppress(ProcessLookupError):  # it has ended since
+            os.sched_setaffinity(thread, allowed)
     _close(claims)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.worker.device.device import Capture, Event, SideStream
-from ops.cpu import tape
+from ops.cpu.tape import Tapes
 
 
 class CpuDevice:
@@ -34,7 +34,7 @@ class CpuDevice:
         return torch.frombuffer(memory, dtype=torch.uint8)
 
     def capture(self) -> Capture:
-        return tape.capture
+        return Tapes().capture
 
     def side_stream(self) -> SideStream:
         return NoSideStream()
@@ -60,4 +60,7 @@ class NoSideStream:
         work()
 
     def wait(self, mark: Any) -> None:
+        return
+
+    def finish(self) -> None:
         return

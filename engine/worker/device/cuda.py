@@ -109,3 +109,6 @@ class CudaSideStream:
 
     def wait(self, mark: Any) -> None:
         torch.cuda.current_stream().wait_event(mark)
+
+    def finish(self) -> None:
+        self._stream.synchronize()

@@ -34,6 +34,9 @@ class SideStream(Protocol):
         mark.
         """
 
+    def finish(self) -> None:
+        """Wait, in this thread, until all that was launched here is done."""
+
 
 class Memory(Protocol):
     """The device's own, in bytes."""

@@ -23,9 +23,9 @@ from engine.worker.graphs.graphs import Graphs
 from engine.worker.step_tensors import StepTensors, block_tables
 from ops.interface import AttentionMetadata
 
-# Sizes that are worth a tape: with more rows Python's time is nothing beside the kernels', and
-# padding would cost some.
-TAPE_SIZES = (1, 2, 4, 8)
+# Numbers of rows that are worth a tape: with more, Python's time is nothing beside the kernels',
+# even those of a small model. A tape costs little: each number has its own, and nothing is padded.
+TAPE_SIZES = range(1, 65)
 
 
 Forward = Callable[[StepTensors], Tensor]
@@ -49,13 +49,14 @@ class DecodeGraphs:
         received: tuple[int, torch.dtype] | None,
         device: torch.device,
         embed: Callable[[Tensor], Tensor] | None = None,
-        shares_memory: bool = True,
+        is_warmed_up: bool = True,
     ) -> None:
         """sizes, context_limits: what steps are padded to; both ascend.
 
         received: hidden size and dtype of the residual that a graph reads, which comes from the
         stage before or, on the first stage, from `embed`: what input_ids [T] int32 are before any
-        graph. None: a graph reads input_ids. shares_memory: all graphs do.
+        graph. None: a graph reads input_ids. is_warmed_up: see `Graphs`; then the largest is
+        captured before any other, whose memory they share.
         """
         self._forward = forward
         self._sizes = sizes
@@ -63,7 +64,7 @@ class DecodeGraphs:
         self._device = device
         self._embed = embed
         largest = sizes[-1], context_limits[-1]
-        self._graphs = Graphs(capture, (largest,) if shares_memory else ())
+        self._graphs = Graphs(capture, (largest,) if is_warmed_up else (), is_warmed_up=is_warmed_up)
         most_rows, longest = largest
         whole = -(-most_rows // 4) * 4  # rows of 16 bytes, for which kernels are compiled
         self._columns = torch.zeros((4, whole), dtype=torch.int32, device=device)

@@ -40,10 +40,13 @@ class Graphs:
     one.
     """
 
-    def __init__(self, capture: Capture, before: tuple[tuple[int, ...], ...]) -> None:
-        """before: keys that are captured before any other."""
+    def __init__(self, capture: Capture, before: tuple[tuple[int, ...], ...], *, is_warmed_up: bool = True) -> None:
+        """before: keys that are captured before any other. is_warmed_up: what is captured is
+        computed once before, which a CUDA graph needs and a tape does not.
+        """
         self._capture = capture
         self._before = before
+        self._is_warmed_up = is_warmed_up
         self._replays: dict[tuple[int, ...], Replay] = {}
         self.num_captured = 0
 
@@ -77,7 +80,8 @@ class Graphs:
     def _make(self, key: tuple[int, ...], compute: Callable[[], Tensor]) -> Replay:
         # For what a capture needs to be there. Ranks exchange in it: out of memory here is the
         # step's end, on all of them.
-        compute()
+        if self._is_warmed_up:
+            compute()
         try:
             replay = self._capture(compute)
         except RuntimeError as error:  # no collective is waited for in a capture: ranks may differ in this

@@ -18,10 +18,10 @@ from parallel.decoder import Decoder
 class Layers:
     """Of one rank, on one cache."""
 
-    def __init__(self, model: Decoder, cache: KVCache, num_kept_adapters: int) -> None:
+    def __init__(self, model: Decoder, cache: KVCache, num_adapters: tuple[int, int]) -> None:
         self._model = model
         self._cache = cache
-        self._adapters = Adapters(model, num_kept_adapters)
+        self._adapters = Adapters(model, *num_adapters)
         self._hidden_size = model.config.layer.hidden_size
         self.graphs: DecodeGraphs | None = None
 
@@ -38,7 +38,7 @@ class Layers:
         )
 
     def use_tapes(self, capture: Capture, *, max_model_len: int) -> None:
-        """Run small decode steps by what `capture` makes of them from now on: tapes of kernel
+        """Run decode steps of few rows by what `capture` makes of them from now on: tapes of kernel
         calls.
 
         Embeddings are computed before: they take functions of torch, which cannot be on a tape.
@@ -51,7 +51,7 @@ class Layers:
             received=(self._hidden_size, self._model.dtype),
             device=self._model.device,
             embed=self._model.embedding if self._model.stage.is_first else None,
-            shares_memory=False,
+            is_warmed_up=False,
         )
 
     def run(self, request: ExecuteModelRequest, inputs: Inputs) -> Tensor:

@@ -63,7 +63,8 @@ class RowSampler:
                 columns = replace(columns, mask_starts=masks.mask_starts, mask_words=masks.mask_words)
             part = take_rows(columns, start, stop)
             histories = self._history.of_rows(request, start, stop) if len(part.history_num_prompt) else None
-            parts.append(sample(logits, part, self._model.ops, num_top, histories))
+            last_ids = self._history.last_ids(request, start, stop) if len(part.ban_starts) else None
+            parts.append(sample(logits, part, self._model.ops, num_top, histories, last_ids))
         return _join(parts, self._model.device)
 
 

@@ -7,6 +7,7 @@ are one op.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from engine.worker.cache.token_history import Histories
 from engine.worker.device.transfer import upload
 from ops.interface import Ops
 from ops.logits.allowed import apply_allowed
-from ops.logits.bias import apply_bias
+from ops.logits.bias import apply_bans, apply_bias
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +30,23 @@ class Step:
 
     apply: Callable[..., None] | str  # (logits [R, V] float32, *columns); a name: the backend's op
     columns: tuple[str, ...]  # of `SamplingColumns`
-    takes_histories: bool = False  # before the columns: `Histories`
+    takes: Literal["", "histories", "last_ids"] = ""  # before the columns, of `sample`
 
 
 _PENALTIES = ("history_num_prompt", "presence_penalty", "frequency_penalty", "repetition_penalty")
-# In this order. Bad words and min_tokens are biases of -inf.
+# In this order. min_tokens, and bad words after known tokens, are biases of -inf.
 STEPS = (
     Step("apply_mask", ("mask_starts", "mask_words")),
     Step("apply_mask", ("allowed_mask_starts", "allowed_mask_words")),
     Step(apply_allowed, ("allowed_starts", "allowed_ids")),
     Step(apply_bias, ("bias_starts", "bias_ids", "bias_values")),
-    Step("apply_penalties", _PENALTIES, takes_histories=True),
+    Step(apply_bans, ("ban_starts", "ban_last_ids", "ban_ids"), takes="last_ids"),
+    Step("apply_penalties", _PENALTIES, takes="histories"),
 )
 DRAW = ("temperature", "top_k", "top_p", "min_p", "seed", "choice", "position")  # as `Ops.sample` takes them
 _RAGGED = {
     "bias_starts": ("bias_ids", "bias_values"),
+    "ban_starts": ("ban_last_ids", "ban_ids"),
     "allowed_starts": ("allowed_ids",),
     "allowed_mask_starts": ("allowed_mask_words",),
     "mask_starts": ("mask_words",),
@@ -63,18 +66,25 @@ class Sampled:
 
 
 def sample(
-    logits: Tensor, columns: SamplingColumns, ops: Ops, num_top: int | None, histories: Histories | None = None
+    logits: Tensor,
+    columns: SamplingColumns,
+    ops: Ops,
+    num_top: int | None,
+    histories: Histories | None = None,
+    last_ids: Tensor | None = None,
 ) -> Sampled:
     """logits [R, V] float32, which are changed. num_top is K; None: no row wants logprobs.
-    `histories`: if any row has a penalty.
+    `histories`: if any row has a penalty. last_ids [R] int32: the tokens before, if any row has
+    bans that depend on them.
 
     Nothing here waits for the device: what is done depends on the columns, and never on the logits.
     """
     wanted = upload(_wanted(columns), logits.device)
     raw = logits[wanted["logprob_rows"]] if num_top is not None else None
+    taken = {"": (), "histories": histories or (), "last_ids": (last_ids,)}
     for step in _steps(columns):
         apply = getattr(ops, step.apply) if isinstance(step.apply, str) else step.apply
-        apply(logits, *(histories or () if step.takes_histories else ()), *(wanted[name] for name in step.columns))
+        apply(logits, *taken[step.takes], *(wanted[name] for name in step.columns))
     token_ids, is_finite = choose(logits, wanted, ops)
     if raw is None or num_top is None:
         return without_logprobs(token_ids, is_finite)

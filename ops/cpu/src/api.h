@@ -187,6 +187,11 @@ SQUADRON_API int32_t squadron_shm_all_gather(squadron::SharedMemory* shared, con
 SQUADRON_API int32_t squadron_shm_send(squadron::SharedMemory* shared, const char* x, int64_t bytes, int64_t milliseconds);
 SQUADRON_API int32_t squadron_shm_receive(squadron::SharedMemory* shared, char* x, int64_t bytes, int64_t milliseconds);
 
+// --- threads.cpp -------------------------------------------------------------------------------------------------------
+
+// ids [threads] = the system's ids of the threads that this one's kernels are computed on, this one first; -1: there is none.
+SQUADRON_API void squadron_thread_ids(int32_t* ids, int32_t threads);
+
 // --- tape.cpp ----------------------------------------------------------------------------------------------------------
 
 // The number that the kernel of this name has on a tape, and what it returns on success; -1 if it is for none.

@@ -41,7 +41,8 @@ struct Linear {
         if (is_published(weight.codes)) return most_runs() * HEADER_BYTES + length / 2 * (int64_t)sizeof(PairColumns<T>);
         return weight.codes == COMPACT ? length * TILE_COLUMNS * (int64_t)sizeof(T) : leaf_bytes<UNPACKED, T>(length);
     }
-    bool is_unpacked_at_once() const { return weight.codes == INT8 || is_published(weight.codes); }
+    bool is_unpacked_before() const { return weight.codes == INT8; }
+    bool is_unpacked_by_first() const { return weight.codes == COMPACT || is_published(weight.codes); }
     int64_t most_runs() const;
     int64_t row_blocks() const;
     bool is_one_tile() const { return rows <= tile_height(); }
@@ -70,18 +71,19 @@ int64_t Linear<T>::row_blocks() const {
 
 // One panel's columns of a block of rows, in tiles of nearly equal height. Each of several tiles fetches its part of the next
 // panel, so that the memory is busy all the time and no tile waits for it; a single one leaves that to the hardware, or to
-// multiply_leaf. Several share the work of unpacking: of int8, 11 % less time at 16 rows, 15 % at 64; of compact weights the first one
-// leaves what it has unpacked to the others. (Of int4 that is a table look-up, and cheaper than to read what is unpacked.)
+// multiply_leaf. Several share the work of unpacking: int8 is unpacked before them (11 % less time at 16 rows, 15 % at 64); of
+// compact and published weights the first one leaves what it has unpacked to the others. (Of int4 that is a table look-up, and
+// cheaper than to read what is unpacked.)
 template <class T>
 void Linear<T>::multiply_panel(int64_t panel, Range block, int64_t next_panel, Piece& piece) const {
     const int64_t count = block.end - block.begin, tiles = (count + tile_height() - 1) / tile_height();
     char* unpacked = nullptr;
-    if ((is_unpacked_at_once() || weight.codes == COMPACT) && tiles > 1)
+    if ((is_unpacked_before() || is_unpacked_by_first()) && tiles > 1)
         unpacked = (char*)scratch(weight.leaves * unpacked_leaf_bytes() / sizeof(float));
-    if (is_unpacked_at_once() && tiles > 1) unpack(panel, unpacked);
+    if (is_unpacked_before() && tiles > 1) unpack(panel, unpacked);
     for (int64_t i = 0; i < tiles; i++) {
         const Range part = share(count, (int)i, (int)tiles);
-        const bool fetches = tiles > 1 && next_panel >= 0, is_unpacked = unpacked != nullptr && (is_unpacked_at_once() || i > 0);
+        const bool fetches = tiles > 1 && next_panel >= 0, is_unpacked = unpacked != nullptr && (is_unpacked_before() || i > 0);
         sum_leaves(panel, {block.begin + part.begin, block.begin + part.end}, unpacked, is_unpacked,
                    fetches ? part_of(next_panel, i, tiles) : Ahead{}, piece);
     }
@@ -97,14 +99,8 @@ Ahead Linear<T>::part_of(int64_t panel, int64_t i, int64_t parts) const {
 template <class T>
 void Linear<T>::unpack(int64_t panel, char* target) const {
     const int64_t length = weight.leaf_length(), bytes = unpacked_leaf_bytes();
-    for (int64_t leaf = 0; leaf < weight.leaves; leaf++, target += bytes) {
-        const char* data = panel_data(panel) + weight.leaf_offset(leaf);
-        if (weight.codes == INT8)
-            unpack_leaf<T>(data, length, target);
-        else
-            unpack_runs<T>((Codes)weight.codes, data, weight.runs + weight.leaf_runs[leaf],
-                           weight.leaf_runs[leaf + 1] - weight.leaf_runs[leaf], target);
-    }
+    for (int64_t leaf = 0; leaf < weight.leaves; leaf++, target += bytes)
+        unpack_leaf<T>(panel_data(panel) + weight.leaf_offset(leaf), length, target);
 }
 
 template <class T>
@@ -122,7 +118,7 @@ void Linear<T>::sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_un
     if (piece.may_write()) result.finish(weight, sums[0], panel, tile);
 }
 
-// Rows of a leaf. unpacked: null, what others have unpacked, or where a compact leaf is left as plain for others.
+// Rows of a leaf. unpacked: null, what others have unpacked, or where it is left for others (a compact leaf as plain).
 template <class T>
 void Linear<T>::multiply(const T* a, int64_t rows, int64_t leaf, const char* data, char* unpacked, bool is_unpacked,
                          float* sums, Ahead ahead) const {
@@ -130,7 +126,7 @@ void Linear<T>::multiply(const T* a, int64_t rows, int64_t leaf, const char* dat
     if (is_published(weight.codes)) {
         const int64_t first = weight.leaf_runs[leaf], count = weight.leaf_runs[leaf + 1] - first;
         return multiply_runs(is_unpacked ? UNPACKED : (Codes)weight.codes, rows, a, lda, is_unpacked ? unpacked : data,
-                             weight.runs + first, count, sums, ahead);
+                             weight.runs + first, count, sums, is_unpacked ? nullptr : unpacked, ahead);
     }
     if constexpr (IS_COMPACTED<T>)
         if (weight.codes == COMPACT && !is_unpacked)

@@ -1,4 +1,4 @@
-// multiply_runs, unpack_runs, and how published weights are packed.
+// multiply_runs, and how published weights are packed.
 #include "published.h"
 
 #include <algorithm>
@@ -174,14 +174,16 @@ constexpr int64_t bytes_of(int64_t length) {
 }
 
 // sums += scale * chain for `count` neighbouring runs of one length: their chains run side by side and are added in order.
-// Leaves `a` at the end of them.
-template <Codes codes, int count, class T, int rows>
+// Leaves `a` at the end of them. If it keeps (one run), kept <- the run with its codes UNPACKED.
+template <Codes codes, int count, bool keeps, class T, int rows>
 inline __attribute__((always_inline)) void multiply_run(Rows<T, rows>& a, const char* run, int64_t length, Vec (&sums)[rows][2],
-                                                        Ahead& ahead) {
-    constexpr int CACHE_LEVEL = codes == UNPACKED ? 2 : 3;
+                                                        Ahead& ahead, char* kept) {
+    constexpr bool IS_READY = codes == UNPACKED || keeps;  // fetched by the tiles of the panel before
+    constexpr int CACHE_LEVEL = IS_READY ? 2 : 3;
     const int64_t bytes = bytes_of<codes, T>(length);
-    Ahead fetched = codes == UNPACKED ? ahead : Ahead{run + AHEAD, VECTOR_BYTES};
+    Ahead fetched = IS_READY ? ahead : Ahead{run + AHEAD, VECTOR_BYTES};
     const Decoder<codes, T> decoders[2] = {Decoder<codes, T>(run), Decoder<codes, T>(run + (count - 1) * bytes)};
+    if (keeps) std::memcpy(kept, run, HEADER_BYTES);
     Vec chains[count][rows][2] = {};
     for (int64_t step = 0; step < length / 2; step += 2) {
 #pragma GCC unroll 2
@@ -190,7 +192,8 @@ inline __attribute__((always_inline)) void multiply_run(Rows<T, rows>& a, const 
             for (int i = 0; i < count; i++) {
                 PairColumns<T> columns;
                 decoders[i].columns_at(step + odd, columns);
-                if (codes != ZERO4 || odd == 0) {
+                if (keeps) store_unpacked(columns, kept + HEADER_BYTES + (step + odd) * (int64_t)sizeof columns);
+                if (IS_READY || codes != ZERO4 || odd == 0) {
                     __builtin_prefetch(fetched.data, 0, CACHE_LEVEL);
                     fetched.data += fetched.step_bytes;
                 }
@@ -216,20 +219,23 @@ inline __attribute__((always_inline)) void multiply_run(Rows<T, rows>& a, const 
         }
 }
 
-template <class T, Codes codes, int rows>
-void kernel(const T* a, int64_t lda, const char* run, const int32_t* lengths, int64_t count, float* c, Ahead ahead) {
+// Two runs at once where few rows would leave the multipliers waiting for a chain's last sum.
+template <class T, Codes codes, int rows, bool keeps = false>
+void kernel(const T* a, int64_t lda, const char* run, const int32_t* lengths, int64_t count, float* c, char* kept, Ahead ahead) {
+    constexpr int AT_ONCE = keeps || rows > 3 ? 1 : 2;
     Rows<T, rows> pointers(a, lda);
     Vec sums[rows][2] = {};
     for (int64_t i = 0; i < count;) {
         const int64_t length = lengths[i], bytes = bytes_of<codes, T>(length);
-        if constexpr (rows <= 3)
+        if constexpr (AT_ONCE == 2)
             if (i + 1 < count && lengths[i + 1] == length) {
-                multiply_run<codes, 2>(pointers, run, length, sums, ahead);
+                multiply_run<codes, 2, keeps>(pointers, run, length, sums, ahead, kept);
                 i += 2, run += 2 * bytes;
                 continue;
             }
-        multiply_run<codes, 1>(pointers, run, length, sums, ahead);
+        multiply_run<codes, 1, keeps>(pointers, run, length, sums, ahead, kept);
         i++, run += bytes;
+        if (keeps) kept += unpacked_run_bytes<T>(length);
     }
 #pragma GCC unroll 16
     for (int m = 0; m < rows; m++)
@@ -243,19 +249,10 @@ auto select(int64_t rows, std::integer_sequence<int, row...>) {
     return kernels[rows - 1];
 }
 
-template <Codes codes, class T>
-void unpack(const char* run, const int32_t* lengths, int64_t count, char* target) {
-    for (int64_t i = 0; i < count; i++) {
-        std::memcpy(target, run, HEADER_BYTES);
-        const Decoder<codes, T> decoder(run);
-        for (int64_t step = 0; step < lengths[i] / 2; step++) {
-            PairColumns<T> columns;
-            decoder.columns_at(step, columns);
-            store_unpacked(columns, target + HEADER_BYTES + step * (int64_t)sizeof columns);
-        }
-        run += run_bytes(codes, lengths[i]);
-        target += unpacked_run_bytes<T>(lengths[i]);
-    }
+template <class T, Codes codes, int... row>
+auto select_keeping(int64_t rows, std::integer_sequence<int, row...>) {
+    static constexpr decltype(&kernel<T, codes, 1>) kernels[] = {kernel<T, codes, FEWEST_KEPT + row, true>...};
+    return kernels[rows - FEWEST_KEPT];
 }
 
 // One panel: of each of its columns, a run after the other.
@@ -287,35 +284,37 @@ void pack_panel(const PackedWeight& weight, int64_t panel, const uint8_t* codes,
     }
 }
 
+constexpr int GATHERED_ROWS = 4;  // at once, so that the order is looked at once for them
+
+template <int rows, class T>
+void gather(const T* source, int64_t in, const int32_t* order, T* target, int64_t width) {
+    for (int64_t i = 0; i < width; i++) {
+        const int32_t from = order[i];
+        for (int row = 0; row < rows; row++) target[row * width + i] = from < 0 ? T{} : source[row * in + from];
+    }
+}
+
 }  // namespace
 
 template <class T>
 void multiply_runs(Codes codes, int64_t rows, const T* a, int64_t lda, const char* data, const int32_t* lengths, int64_t count,
-                   float* c, Ahead ahead) {
+                   float* c, char* kept, Ahead ahead) {
     constexpr std::make_integer_sequence<int, QUANTIZED_ROWS> counts;
-    const auto kernel = codes == ZERO4    ? select<T, ZERO4>(rows, counts)
+    constexpr std::make_integer_sequence<int, QUANTIZED_ROWS + 1 - FEWEST_KEPT> keeping;
+    const auto kernel = kept != nullptr   ? codes == ZERO4   ? select_keeping<T, ZERO4>(rows, keeping)
+                                            : codes == SYM8  ? select_keeping<T, SYM8>(rows, keeping)
+                                            : codes == ZERO8 ? select_keeping<T, ZERO8>(rows, keeping)
+                                                             : select_keeping<T, FLOAT8>(rows, keeping)
+                        : codes == ZERO4  ? select<T, ZERO4>(rows, counts)
                         : codes == SYM8   ? select<T, SYM8>(rows, counts)
                         : codes == ZERO8  ? select<T, ZERO8>(rows, counts)
                         : codes == FLOAT8 ? select<T, FLOAT8>(rows, counts)
                                           : select<T, UNPACKED>(rows, counts);
-    kernel(a, lda, data, lengths, count, c, ahead.data != nullptr ? ahead : Ahead{data, 0});
+    kernel(a, lda, data, lengths, count, c, kept, ahead.data != nullptr ? ahead : Ahead{data, 0});
 }
 
-template void multiply_runs(Codes, int64_t, const float*, int64_t, const char*, const int32_t*, int64_t, float*, Ahead);
-template void multiply_runs(Codes, int64_t, const bfloat16*, int64_t, const char*, const int32_t*, int64_t, float*, Ahead);
-
-template <class T>
-void unpack_runs(Codes codes, const char* data, const int32_t* lengths, int64_t count, char* target) {
-    switch (codes) {
-        case ZERO4: return unpack<ZERO4, T>(data, lengths, count, target);
-        case SYM8: return unpack<SYM8, T>(data, lengths, count, target);
-        case ZERO8: return unpack<ZERO8, T>(data, lengths, count, target);
-        default: return unpack<FLOAT8, T>(data, lengths, count, target);
-    }
-}
-
-template void unpack_runs<float>(Codes, const char*, const int32_t*, int64_t, char*);
-template void unpack_runs<bfloat16>(Codes, const char*, const int32_t*, int64_t, char*);
+template void multiply_runs(Codes, int64_t, const float*, int64_t, const char*, const int32_t*, int64_t, float*, char*, Ahead);
+template void multiply_runs(Codes, int64_t, const bfloat16*, int64_t, const char*, const int32_t*, int64_t, float*, char*, Ahead);
 
 }  // namespace squadron
 
@@ -342,10 +341,14 @@ SQUADRON_API void squadron_gather(const void* x, const int32_t* order, void* out
                                   int32_t dtype, int32_t threads) {
     with_dtype(dtype, [&](auto type) {
         using T = decltype(type);
-        for_each(rows, 4, threads, [=](int64_t row) {
-            const T* source = (const T*)x + row * in;
-            T* target = (T*)out + row * width;
-            for (int64_t i = 0; i < width; i++) target[i] = order[i] < 0 ? T{} : source[order[i]];
+        for_each((rows + GATHERED_ROWS - 1) / GATHERED_ROWS, 1, threads, [=](int64_t block) {
+            const T* source = (const T*)x + block * GATHERED_ROWS * in;
+            T* target = (T*)out + block * GATHERED_ROWS * width;
+            if (rows - block * GATHERED_ROWS >= GATHERED_ROWS)
+                gather<GATHERED_ROWS>(source, in, order, target, width);
+            else
+                for (int64_t row = block * GATHERED_ROWS; row < rows; row++, source += in, target += width)
+                    gather<1>(source, in, order, target, width);
         });
     });
 }

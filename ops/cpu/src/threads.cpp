@@ -15,7 +15,11 @@
 #include <chrono>
 
 #include <omp.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
+
+#include "api.h"
 
 namespace squadron {
 namespace {
@@ -194,3 +198,9 @@ void run(const Job* jobs, int64_t count) {
 }
 
 }  // namespace squadron
+
+void squadron_thread_ids(int32_t* ids, int32_t threads) {
+    std::fill(ids, ids + threads, -1);
+#pragma omp parallel num_threads(threads)
+    ids[omp_get_thread_num()] = (int32_t)syscall(SYS_gettid);
+}

@@ -4,20 +4,18 @@
 leaves as a balanced tree.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from ops.checks import check_gate_up, check_leaves
-from ops.interface import Adapted, AdapterPart, Quantization, check_shape
+from ops.checks import check_gate_up, check_leaves, check_weight
+from ops.interface import Quantization, Weight, check_shape
 from ops.kernels.device import HOPPER, capability
 from ops.kernels.matmul.products import products
-from ops.kernels.matmul.quantization import QuantizedWeight, Weight, operands, rows_of, store
+from ops.kernels.matmul.stored import Stored, operands, rows_of, store
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -26,6 +24,7 @@ def linear_kernel(
     x_scales,
     weight,  # of NUM_OUT rows, or twice as many if GATED
     scales,
+    zeros,
     bias,
     output,  # [NUM_LEAVES, T, NUM_OUT]
     num_rows,
@@ -33,6 +32,7 @@ def linear_kernel(
     NUM_LEAVES: tl.constexpr,
     LEAF: tl.constexpr,
     KIND: tl.constexpr,
+    PIECE: tl.constexpr,
     GATED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     OUTS: tl.constexpr,
@@ -57,8 +57,8 @@ def linear_kernel(
     existing_outs = tl.minimum(outs, NUM_OUT - 1)
     existing_rows = tl.minimum(rows, num_rows - 1).to(tl.int64)
     acc, up_acc = products(
-        x, x_scales, weight, scales, leaf, existing_outs, existing_rows,
-        NUM_OUT, NUM_LEAVES, LEAF, KIND, GATED, OUTS, ROWS, INPUTS, STAGES,
+        x, x_scales, weight, scales, zeros, leaf, existing_outs, existing_rows,
+        NUM_OUT, NUM_LEAVES, LEAF, KIND, PIECE, GATED, OUTS, ROWS, INPUTS, STAGES,
     )  # fmt: skip
     if HAS_BIAS:
         acc += tl.load(bias + existing_outs).to(tl.float32)[:, None]
@@ -90,81 +90,82 @@ def add_leaves_kernel(leaves, output, size, NUM_LEAVES: tl.constexpr, BLOCK: tl.
 class TreeWeight:
     """weight [out, in] of a row-parallel linear, its inputs cut into num_leaves."""
 
-    weight: Weight
+    weight: Stored
     num_leaves: int
 
 
-def prepare_linear(weight: Tensor, quantization: Quantization | None = None) -> Weight:
+def prepare_linear(weight: Weight, quantization: Quantization | None = None) -> Stored:
     """weight [out, in] dtype."""
-    check_shape("weight", weight, (None, None))
+    check_weight(weight)
     return store(weight, quantization)
 
 
-def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) -> Weight:
+def prepare_embedding(weight: Tensor, quantization: Quantization | None = None) -> Stored:
     """weight [rows, D] dtype."""
     return prepare_linear(weight, quantization)
 
 
-def prepare_gate_up(weight: Tensor, quantization: Quantization | None = None) -> Weight:
+def prepare_gate_up(weight: Weight, quantization: Quantization | None = None) -> Stored:
     """weight [2 * I, D] dtype, gate's rows first."""
     check_gate_up(weight)
     return store(weight, quantization)
 
 
-def prepare_tree_linear(weight: Tensor, num_leaves: int, quantization: Quantization | None = None) -> TreeWeight:
+def prepare_tree_linear(weight: Weight, num_leaves: int, quantization: Quantization | None = None) -> TreeWeight:
     """weight [out, in] dtype."""
     check_leaves(weight, num_leaves)
     return TreeWeight(store(weight, quantization, num_leaves), num_leaves)
 
 
-def linear(x: Tensor, weight: Weight, bias: Tensor | None) -> Tensor:
+def linear(x: Tensor, weight: Stored, bias: Tensor | None) -> Tensor:
     """x [T, in] dtype -> [T, out] dtype; bias [out] dtype is added in float32 before the one
     cast.
     """
     if bias is not None:
         check_shape("bias", bias, (weight.shape[0],), weight.dtype)
-    return _multiply(x, weight, x.dtype, bias=bias)[0]
+    return multiply(x, weight, x.dtype, bias=bias)[0]
 
 
-def linear_float32(x: Tensor, weight: Weight) -> Tensor:
+def linear_float32(x: Tensor, weight: Stored) -> Tensor:
     """x [T, in] dtype -> [T, out] float32."""
-    return _multiply(x, weight, torch.float32)[0]
+    return multiply(x, weight, torch.float32)[0]
 
 
-def embedding(ids: Tensor, weight: Weight) -> Tensor:
+def embedding(ids: Tensor, weight: Stored) -> Tensor:
     """Rows ids [T] int32 of weight [rows, D] -> [T, D] float32."""
     check_shape("ids", ids, (None,), torch.int32)
-    return (
-        rows_of(weight, ids)
-        if isinstance(weight, QuantizedWeight)
-        else torch.nn.functional.embedding(ids, weight).float()
-    )
+    return rows_of(weight, ids)
 
 
-def gate_up_silu(x: Tensor, weight: Weight) -> Tensor:
+def gate_up_silu(x: Tensor, weight: Stored) -> Tensor:
     """silu(x @ gate.T) * (x @ up.T); x [T, D] dtype -> [T, I] dtype."""
-    return _multiply(x, weight, x.dtype, is_gated=True)[0]
+    return multiply(x, weight, x.dtype, is_gated=True)[0]
 
 
 def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
     """x [T, in] dtype -> [T, out] float32: the leaves' products, added pairwise as a balanced
     binary tree.
     """
-    leaves = _multiply(x, weight.weight, torch.float32, num_leaves=weight.num_leaves)
-    if weight.num_leaves == 1:
+    return add_leaves(multiply(x, weight.weight, torch.float32, num_leaves=weight.num_leaves))
+
+
+def add_leaves(leaves: Tensor) -> Tensor:
+    """leaves [num_leaves, T, out] float32 -> [T, out]."""
+    num_leaves = leaves.shape[0]
+    if num_leaves == 1:
         return leaves[0]
     output = torch.empty_like(leaves[0])
-    block = 1024 // weight.num_leaves
+    block = 1024 // num_leaves
     if output.numel():
         add_leaves_kernel[(triton.cdiv(output.numel(), block),)](
-            leaves, output, output.numel(), NUM_LEAVES=weight.num_leaves, BLOCK=block
+            leaves, output, output.numel(), NUM_LEAVES=num_leaves, BLOCK=block
         )
     return output
 
 
-def _multiply(
+def multiply(
     x: Tensor,
-    weight: Weight,
+    weight: Stored,
     dtype: torch.dtype,
     *,
     bias: Tensor | None = None,
@@ -176,12 +177,12 @@ def _multiply(
     num_out = weight.shape[0] // 2 if is_gated else weight.shape[0]
     output = x.new_empty((num_leaves, x.shape[0], num_out), dtype=dtype)
     if output.numel():
-        x, x_scales, codes, scales, kind = operands(x, weight, num_leaves)
-        options = linear_options(weight.dtype, kind, x.shape[0], is_gated, capability(x.device))
+        given = operands(x, weight, num_leaves)
+        options = linear_options(weight.dtype, given.kind, x.shape[0], is_gated, capability(x.device))
         num_tiles = triton.cdiv(num_out, options["OUTS"]) * triton.cdiv(x.shape[0], options["ROWS"])
         linear_kernel[(num_tiles, num_leaves)](
-            x, x_scales, codes, scales, bias, output, x.shape[0],
-            NUM_OUT=num_out, NUM_LEAVES=num_leaves, LEAF=weight.shape[1] // num_leaves, KIND=kind,
+            given.x, given.x_scales, given.codes, given.scales, given.zeros, bias, output, x.shape[0],
+            NUM_OUT=num_out, NUM_LEAVES=num_leaves, LEAF=given.leaf, KIND=given.kind, PIECE=given.piece,
             GATED=is_gated, HAS_BIAS=bias is not None, **options,
         )  # fmt: skip
     return output
@@ -206,23 +207,3 @@ def linear_options(
         return {"OUTS": 64 if is_gated else 128, "ROWS": 128, "INPUTS": inputs, "STAGES": 3, "num_warps": 8}
     rows = max(16, triton.next_power_of_2(num_rows))
     return {"OUTS": 64, "ROWS": rows, "INPUTS": inputs, "STAGES": 4 if is_gated else 6, "num_warps": 4}
-
-
-def make_adapter(parts: Sequence[AdapterPart], weight: Weight) -> NoReturn:
-    """Raises ValueError."""
-    raise ValueError("the triton backend computes no adapters")
-
-
-def adapted_linear(x: Tensor, weight: Weight, bias: Tensor | None, adapted: Adapted) -> NoReturn:
-    """Is given no adapter."""
-    raise AssertionError("there is no adapter that make_adapter has made")
-
-
-def adapted_gate_up_silu(x: Tensor, weight: Weight, adapted: Adapted) -> NoReturn:
-    """Is given no adapter."""
-    raise AssertionError("there is no adapter that make_adapter has made")
-
-
-def adapted_linear_tree(x: Tensor, weight: Weight, adapted: Adapted) -> NoReturn:
-    """Is given no adapter."""
-    raise AssertionError("there is no adapter that make_adapter has made")

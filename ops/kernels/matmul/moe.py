@@ -15,9 +15,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ops.checks import check_expert_leaves
-from ops.interface import Quantization, check_shape
+from ops.interface import Quantization, Weight, check_shape
 from ops.kernels.matmul.products import products
-from ops.kernels.matmul.quantization import Weight, operands, stack, store
+from ops.kernels.matmul.stored import Stored, operands, stack, store
 
 
 @triton.jit(do_not_specialize=["first", "num_places"])
@@ -56,6 +56,7 @@ def experts_kernel(
     x_scales,
     weight,  # of COUNT experts, each of NUM_OUT rows, or twice as many if GATED
     scales,
+    zeros,
     weight_size,  # elements of an expert's weight
     scales_size,
     places,  # row * CHOSEN + slot, sorted by expert
@@ -68,6 +69,7 @@ def experts_kernel(
     EXPERTS: tl.constexpr,  # COUNT, rounded up to a power of two
     CHOSEN: tl.constexpr,
     KIND: tl.constexpr,
+    PIECE: tl.constexpr,
     GATED: tl.constexpr,
     OUTS: tl.constexpr,
     ROWS: tl.constexpr,
@@ -96,9 +98,11 @@ def experts_kernel(
         outs = tl.program_id(0) % OUT_TILES * OUTS + tl.arange(0, OUTS)
         if KIND != "plain":
             scales += expert.to(tl.int64) * scales_size
+        if zeros is not None:
+            zeros += expert.to(tl.int64) * scales_size
         acc, up_acc = products(
-            x, x_scales, weight + expert.to(tl.int64) * weight_size, scales, 0, tl.minimum(outs, NUM_OUT - 1), rows,
-            NUM_OUT, 1, NUM_IN, KIND, GATED, OUTS, ROWS, INPUTS, STAGES,
+            x, x_scales, weight + expert.to(tl.int64) * weight_size, scales, zeros, 0,
+            tl.minimum(outs, NUM_OUT - 1), rows, NUM_OUT, 1, NUM_IN, KIND, PIECE, GATED, OUTS, ROWS, INPUTS, STAGES,
         )  # fmt: skip
         if GATED:
             acc = acc / (1.0 + tl.exp(-acc)) * up_acc
@@ -152,15 +156,15 @@ def combine_kernel(
 class Experts:
     """Neighbouring experts of one size."""
 
-    gate_up: Weight  # of each [2 * I, D]
-    down: Weight  # [D, I]
+    gate_up: Stored  # of each [2 * I, D]
+    down: Stored  # [D, I]
     count: int
     first: int  # the id of the first of them
     num_leaves: int
 
 
 def prepare_experts(
-    experts: Iterable[tuple[Tensor, Tensor]], first: int, num_leaves: int, quantization: Quantization | None = None
+    experts: Iterable[tuple[Weight, Weight]], first: int, num_leaves: int, quantization: Quantization | None = None
 ) -> Experts:
     """Each one's gate and up [2 * I, D] dtype and down [D, I]; their number is a multiple of
     num_leaves.
@@ -208,7 +212,7 @@ def _sorted(ids: Tensor, experts: Experts) -> tuple[Tensor, Tensor]:
 
 def _multiply(
     x: Tensor,
-    weight: Weight,
+    weight: Stored,
     places: Tensor,
     starts: Tensor,
     shares: Tensor,
@@ -225,12 +229,13 @@ def _multiply(
     num_out = num_out // 2 if is_gated else num_out
     options = experts_options(weight.dtype, num_places, count)
     row_tiles = num_places // options["ROWS"] + min(count, num_places)
-    x, x_scales, codes, scales, kind = operands(x, weight)
+    given = operands(x, weight)
     experts_kernel[(triton.cdiv(num_out, options["OUTS"]) * row_tiles,)](
-        x, x_scales, codes, scales, codes.stride(0), 0 if scales is None else scales.stride(0),
+        given.x, given.x_scales, given.codes, given.scales, given.zeros,
+        given.codes.stride(0), 0 if given.scales is None else given.scales.stride(0),
         places, starts, shares, output,
         NUM_OUT=num_out, NUM_IN=num_in, COUNT=count, EXPERTS=triton.next_power_of_2(count), CHOSEN=num_chosen,
-        KIND=kind, GATED=is_gated, **options,
+        KIND=given.kind, PIECE=given.piece, GATED=is_gated, **options,
     )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ they are exact; a group's sum is scaled in float32.
 import triton
 import triton.language as tl
 
+from ops.kernels.matmul.codes import of_codes, of_rounded
+
 GROUP = tl.constexpr(64)  # inputs that share a scale: ops.reference.matmul.quantization's
 
 
@@ -19,6 +21,7 @@ def products(
     x_scales,  # a row's scales, one a leaf; of fp8 only
     weight,  # [ROWS_OF_WEIGHT, NUM_LEAVES * LEAF]; of integers: [leaves' groups, ROWS_OF_WEIGHT, bytes]
     scales,  # fp8: [NUM_LEAVES, ROWS_OF_WEIGHT] float32; of integers: [leaves' groups, ROWS_OF_WEIGHT] bfloat16
+    zeros,  # of published codes: [leaves' pieces, ROWS_OF_WEIGHT], or None
     leaf,
     outs,  # [OUTS]
     rows,  # [ROWS] int64, of x
@@ -26,6 +29,7 @@ def products(
     NUM_LEAVES: tl.constexpr,
     LEAF: tl.constexpr,
     KIND: tl.constexpr,
+    PIECE: tl.constexpr,
     GATED: tl.constexpr,
     OUTS: tl.constexpr,
     ROWS: tl.constexpr,
@@ -40,6 +44,16 @@ def products(
     if KIND == "int8" or KIND == "int4":
         acc, up_acc = _of_integers(
             x_rows, weight, scales, leaf, outs, NUM_OUT, LEAF, KIND == "int4", GATED, OUTS, ROWS, STAGES
+        )
+    elif KIND == "codes4" or KIND == "codes8" or KIND == "float8":
+        acc, up_acc = of_codes(
+            x_rows, weight, scales, zeros, leaf, outs, NUM_OUT, LEAF, KIND, PIECE, GATED, OUTS, ROWS, STAGES
+        )
+    elif KIND == "w8a8":
+        cells = weight + outs.to(tl.int64)[:, None] * WIDTH + leaf * LEAF
+        by_row = tl.load(x_scales + rows * NUM_LEAVES + leaf)[None, :]
+        acc, up_acc = of_rounded(
+            x_rows, cells, NUM_OUT * WIDTH, scales + outs, NUM_OUT, by_row, LEAF, GATED, OUTS, ROWS, STAGES
         )
     else:
         cells = weight + outs.to(tl.int64)[:, None] * WIDTH + leaf * LEAF

@@ -6,8 +6,7 @@ weight does.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -61,37 +60,18 @@ class QuantizedWeight:
     dtype: torch.dtype  # of the model
 
 
-Weight = Tensor | QuantizedWeight
-
-
-def store(weight: Tensor, quantization: Quantization | None, num_leaves: int = 1) -> Weight:
-    """weight [rows, in] dtype as it is to be kept; `in` is cut into num_leaves equal leaves."""
-    if quantization is None:
-        return weight
+def store_quantized(weight: Tensor, quantization: Quantization, num_leaves: int) -> QuantizedWeight:
+    """weight [rows, in] dtype; `in` is cut into num_leaves equal leaves."""
     parts = [_pack(part, quantization, num_leaves) for part in weight.split(ROWS_AT_ONCE)]
     all_codes, all_scales = zip(*parts, strict=True)
     codes, scales = torch.cat(all_codes, dim=0 if quantization == "fp8" else 1), torch.cat(all_scales, dim=1)
     return QuantizedWeight(codes, scales, quantization, (weight.shape[0], weight.shape[1]), weight.dtype)
 
 
-def stack(weights: Sequence[Weight]) -> Weight:
+def stack_quantized(weights: Sequence[QuantizedWeight]) -> QuantizedWeight:
     """Weights of one shape, one after the other."""
-    first = weights[0]
-    if isinstance(first, Tensor):
-        return torch.stack(cast("list[Tensor]", weights))
     codes, scales = (torch.stack([getattr(each, name) for each in weights]) for name in ("codes", "scales"))
-    return QuantizedWeight(codes, scales, first.kind, first.shape, first.dtype)
-
-
-def operands(
-    x: Tensor, weight: Weight, num_leaves: int = 1
-) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None, str]:
-    """x, x_scales, weight, scales and KIND of `products`."""
-    if isinstance(weight, Tensor):
-        return x, None, weight, None, "plain"
-    if weight.kind == "fp8":
-        return *encode_rows(x, num_leaves), weight.codes, weight.scales, weight.kind
-    return x, None, weight.codes, weight.scales, weight.kind
+    return replace(weights[0], codes=codes, scales=scales)
 
 
 def encode_rows(rows: Tensor, num_leaves: int) -> tuple[Tensor, Tensor]:
@@ -110,7 +90,7 @@ def encode_rows(rows: Tensor, num_leaves: int) -> tuple[Tensor, Tensor]:
     return codes, scales
 
 
-def rows_of(weight: QuantizedWeight, ids: Tensor) -> Tensor:
+def rows_of_quantized(weight: QuantizedWeight, ids: Tensor) -> Tensor:
     """What rows ids [T] of a weight in one leaf stand for, [T, in] float32."""
     if weight.kind == "fp8":
         codes = weight.codes.view(torch.uint8).index_select(0, ids).view(torch.float8_e4m3fn)

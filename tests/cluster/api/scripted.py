@@ -15,11 +15,12 @@ from starlette.types import ASGIApp
 
 from cluster.api.app import build
 from cluster.api.dialects.responses_api.store import ResponseStore
+from cluster.api.errors import Unavailable
 from cluster.api.models.model import Model, Models
 from cluster.api.options import HttpOptions
 from cluster.api.requests.body import Bodies
 from cluster.api.responses.resuming.streams import StreamStore
-from cluster.api.service import Shortcut
+from cluster.api.service import Shortcut, WorkerKiller
 from cluster.metrics.counters import Counters
 from engine.admission.queue_limits import NOTHING, Load, Room
 from engine.errors import Overloaded
@@ -134,11 +135,18 @@ class ScriptedService:
     async def metrics(self) -> bytes:
         return b"# none\n"
 
-    async def trace(self) -> dict[str, Any]:
-        return {"traceEvents": [{"name": "step 0"}]}
+    async def trace(self) -> AsyncGenerator[bytes, None]:
+        if self.problems:
+            raise Unavailable(self.problems[0], code="not_ready", retry_after=1)
+        for piece in (b'{"traceEvents":', b'[{"name":"step 0"}]}'):
+            yield piece
+
+    async def view(self) -> list[dict[str, Any]]:
+        return [{"replica": "one", "view": {"steps": []}}]
 
     async def why(self, request_id: str) -> dict[str, Any] | None:
         told = {"seconds": {"queue": 0.25, "decode": 0.75}, "draft_tokens": 8, "accepted_tokens": 6}
+        told |= {"accepted_tokens_per_pos": [4, 2]}
         return told if request_id == "known" else None
 
 
@@ -218,6 +226,7 @@ def running(
     kept: ResponseStore | None = None,
     bodies: Bodies | None = None,
     counters: Counters | None = None,
+    killer: WorkerKiller | None = None,
     model: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> Iterator[Running]:
@@ -234,6 +243,7 @@ def running(
         kept=kept,
         bodies=bodies,
         counters=counters,
+        killer=killer,
     )
     with listening(app, http=http) as port:
         yield Running(service, port)

@@ -13,5 +13,12 @@ def test_requests_are_a_function_of_the_seed_and_of_every_kind() -> None:
     assert all(request.body["model"] == "m" for request in requests if request.kind != "adapter")
     adapted = make_requests(2, model="m", adapter="a", max_tokens=1, kinds=("adapter", "chat"))
     assert [request.body["model"] for request in adapted] == ["a", "m"]
+    turns = make_requests(4, model="m", others=["o"], max_tokens=1, kinds=("chat", "greedy"))
+    assert [(each.kind, each.body["model"]) for each in turns] == [
+        ("chat", "m"),
+        ("greedy", "o"),
+        ("chat", "o"),
+        ("greedy", "m"),
+    ]
     [follow_up] = [request for request in requests if request.first is not None]
     assert (follow_up.kind, follow_up.path) == ("follow-up", "/v1/responses")

@@ -12,7 +12,7 @@ from engine.request import Adapter
 from parallel.spec.adapter import CONFIG_FILE, WEIGHTS_FILE
 from tests.adapters import demo_shapes, save_adapter
 from tests.engine.support.workloads import DEMO
-from tests.parallel.published.packers import awq
+from tests.parallel.published.packers import int8
 
 SHAPES = demo_shapes()
 CONFIG = EngineConfig.create(model=DEMO, enable_lora=True, max_lora_rank=16)
@@ -46,12 +46,14 @@ def test_adapters_need_a_switch_and_names_of_their_own(saved: Adapter) -> None:
             read_adapters(modules, CONFIG)
 
 
-def test_a_model_that_was_published_quantized_has_none(saved: Adapter, tmp_path: Path) -> None:
+def test_a_model_whose_inputs_are_rounded_has_none(saved: Adapter, tmp_path: Path) -> None:
     hf_config = json.loads((Path(DEMO) / "config.json").read_text(encoding="utf-8"))
-    hf_config["quantization_config"] = awq(64).config
+    hf_config["quantization_config"] = int8(None).config
     (tmp_path / "config.json").write_text(json.dumps(hf_config))
     config = EngineConfig.create(model=str(tmp_path), enable_lora=True)
-    with pytest.raises(InvalidConfig, match="adapters of a model that was published as awq 4-bit are not computed"):
+    with pytest.raises(
+        InvalidConfig, match=r"adapters of a model that was published as .*8-bit \(inputs too\) are not"
+    ):
         read_adapters([f"harbour={saved.folder}"], config)
 
 

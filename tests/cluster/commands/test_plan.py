@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import main
+from cluster.memory import available_memory
 from tests.cluster.commands.failing import fails
 from tests.engine.support.workloads import DEMO
 
@@ -18,6 +19,21 @@ def test_plan_tells_the_memory_of_this_machine(capsys: pytest.CaptureFixture[str
     assert main(["plan", str(DEMO), "-tp", "2", "--kv-cache-memory-bytes", "8MiB", "--device", "cpu"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("memory here")]
     assert "MiB for 2 rank(s), " in line and line.endswith(" available")
+
+
+def test_models_of_a_file_share_this_machines_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "models.yaml"
+    each = f"{{engine: {{model: {DEMO}, served_model_name: %s, kv_cache_memory_bytes: %s, device: cpu}}}}"
+    file.write_text(f"models: [{each % ('one', '8MiB')}, {each % ('two', '8MiB')}]")
+    assert main(["plan", "--config", str(file)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in printed if line in ("one", "two")] == ["one", "two"]
+    assert sum(line.startswith("memory here") for line in printed) == 2
+    most = int(available_memory() * 0.8)  # fits once
+    file.write_text(f"models: [{each % ('one', most)}, {each % ('two', most)}]")
+    assert main(["plan", "--config", str(file)]) == 2
+    told = capsys.readouterr()
+    assert "two" in told.out.splitlines() and told.err.startswith("squadron plan: 1 rank(s) need")
 
 
 @pytest.mark.parametrize(

@@ -298,3 +298,17 @@ def test_what_another_program_fetched_is_found_offline(
     os.truncate(Path(found.model) / WEIGHTS, 1 << 20)
     with pytest.raises(InvalidConfig, match="cannot be reached"):
         fetched(config, lines.append)
+
+
+def test_a_draft_model_is_fetched_beside_its_model(hub: SmallHub, tmp_path: Path) -> None:
+    hub.add("squadron/draft", DEMO)
+    names = {"model": "squadron/draft"}
+    config = EngineConfig.create(model=NAME, download_dir=str(tmp_path / "node"), speculative_config=names)
+    first = pinned(config)
+    assert first.draft is not None
+    assert first.draft.source == f"hf://squadron/draft@{hub.repos['squadron/draft'].commits['main']}"
+    for found in (outlined(first), fetched(first)):
+        assert found.draft is not None and found.draft.source == first.draft.source
+        assert found.draft.model != found.model
+        assert make_plan(found).draft_bytes > 0
+    assert (Path(found.draft.model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cluster.gateway.gateway import Gateway
+from cluster.replica.delta_channel import calls
 from cluster.replica.delta_channel.client import DeltaClient
 from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
 from cluster.replica.refusals.lost import EngineLost
@@ -22,7 +23,7 @@ from engine.request import Request
 from engine.sampling_params import SamplingParams
 from tests.engine.support.objects import num_objects_of
 
-WHY = {"seconds": {"decode": 1.0}, "draft_tokens": 8, "accepted_tokens": 6}
+WHY = {"seconds": {"decode": 1.0}, "draft_tokens": 8, "accepted_tokens": 6, "accepted_tokens_per_pos": [4, 2]}
 REFERENCE = list(range(100, 112))
 SECONDS = 30  # more than anything here takes
 
@@ -123,8 +124,6 @@ class Replicas:
         self.killed.append(replica)
 
     async def ask(self, question: str, *args: Any) -> list[Any]:
-        if question == "trace":
-            return [{"traceEvents": [{"name": "step", "pid": 0}]} for _ in self.replicas]
         return [WHY if replica.requests and args == (replica.requests[-1].id,) else None for replica in self.replicas]
 
 
@@ -160,6 +159,23 @@ def report(replica: str, problem: str | None = None) -> EngineReport:
 async def test_many_streams_over_one_connection(make_gateway) -> None:
     gateway = await make_gateway(Replica())
     assert await asyncio.gather(*(tokens(gateway, "same id") for _ in range(40))) == [REFERENCE] * 40
+
+
+async def test_a_request_waits_while_its_replica_reads_nothing(make_gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = Replica()
+    gateway = await make_gateway(replica)
+    await replica.client.connect(gateway._connections.address)
+    replica.client.report(report("stuck"))
+    monkeypatch.setattr(calls, "MAX_UNSENT_BYTES", -1)
+    async with asyncio.timeout(SECONDS):
+        while not gateway._connections.reports():
+            await asyncio.sleep(0)
+        asked = asyncio.create_task(tokens(gateway))
+        while [journal.attempt for journal in gateway._journals] != [2]:
+            await asyncio.sleep(0)
+        assert replica.requests == []
+        monkeypatch.setattr(calls, "MAX_UNSENT_BYTES", 1 << 20)
+        assert await asked == REFERENCE
 
 
 async def test_the_first_replica_fixes_the_length_for_those_after_it(make_gateway) -> None:
@@ -407,11 +423,6 @@ async def test_a_wrong_token_is_not_let_in(make_gateway) -> None:
     address = gateway._connections.address
     with pytest.raises(ConnectionRefusedError, match="did not take our token"):
         await replica.client.connect(GatewayAddress(address.host, address.port, b"x" * 32))
-
-
-async def test_every_replica_is_a_process_of_the_trace(make_gateway) -> None:
-    gateway = await make_gateway(Replica(), Replica())
-    assert [event["pid"] for event in (await gateway.trace())["traceEvents"]] == [0, 1]
 
 
 async def test_why_is_asked_by_the_clients_id(make_gateway) -> None:

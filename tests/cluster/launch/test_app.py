@@ -30,6 +30,17 @@ def test_builds_an_application_of_two_deployments() -> None:
     assert (engine._bound_deployment.name, engine._bound_deployment.num_replicas) == ("EngineDeployment", 1)
 
 
+def test_no_configuration_lets_a_page_kill_workers() -> None:
+    """Only who builds the application in Python may say so, as `squadron demo` does."""
+    args = {"engine": {"model": "configs/demo"}}
+    *_, options = build_app(args)._bound_deployment.init_args
+    assert not options.kills_workers
+    *_, options = build_app(args, kills_workers=True)._bound_deployment.init_args
+    assert options.kills_workers
+    with pytest.raises(InvalidConfig, match="kills_workers"):
+        build_app(args | {"kills_workers": True})
+
+
 def test_only_gateways_answer_in_the_event_loop_of_their_connections() -> None:
     """What an engine replica does as it starts would keep Serve's own calls waiting there."""
     gateway = build_app({"engine": {"model": "configs/demo"}})._bound_deployment
@@ -69,6 +80,8 @@ def test_each_model_has_engines_of_its_own() -> None:
     deployments = [(engine._bound_deployment.name, engine._bound_deployment.num_replicas) for engine in engines]
     assert deployments == [("EngineDeployment-org-one", 2), ("EngineDeployment-two", 1)]
     assert [model.name for model in options.models] == ["org/one", "two"]
+    (alone,), *_ = build_app({"models": [ONE]})._bound_deployment.init_args
+    assert alone._bound_deployment.name == "EngineDeployment-org-one", "as beside others that come or go"
     assert options.aliases["both"].shares == (("org/one", 1), ("two", 3))
 
 

@@ -13,10 +13,19 @@ SMALL, LARGE = 6 << 20, 1 << 30  # bytes of weights
 def on(monkeypatch: pytest.MonkeyPatch):
     """The line about a machine of so many cores, and the threads of each rank."""
 
-    def line(num_cores: int, weight_bytes: int, *, num_engines: int = 1, num_gateways: int = 1, **engine: int):
+    def line(
+        num_cores: int,
+        weight_bytes: int,
+        *,
+        num_engines: int = 1,
+        num_gateways: int = 1,
+        other_ranks: int = 0,
+        **engine: int,
+    ):
         monkeypatch.setattr(room, "usable_cores", lambda: num_cores)
         config = EngineConfig.create(model=str(DEMO), device="cpu", **engine)
-        found = room.divide(config, weight_bytes, num_engines=num_engines, num_gateways=num_gateways)
+        numbers = {"num_engines": num_engines, "num_gateways": num_gateways, "other_ranks": other_ranks}
+        found = room.divide(config, weight_bytes, **numbers)
         return str(found), found.num_threads
 
     return line
@@ -40,6 +49,12 @@ def test_every_rank_has_a_core_first(on) -> None:
     assert on(1, SMALL) == ("1 core: the engine computes on it, and shares with HTTP", None)
     assert on(2, SMALL, tensor_parallel_size=2)[1] is None
     assert on(4, SMALL, num_engines=2) == ("4 cores: 1 thread for each of 2 ranks, 2 left for HTTP", 1)
+
+
+def test_models_share_the_cores(on) -> None:
+    assert on(2, LARGE, other_ranks=1) == ("2 cores: 1 thread for each of 2 ranks, 0 left for HTTP", 1)
+    assert on(1, SMALL, other_ranks=2) == ("1 core: 1 thread for each of 3 ranks, 0 left for HTTP", 1)
+    assert on(16, LARGE, other_ranks=3)[1] == 4
 
 
 def test_what_is_configured_is_kept(on) -> None:

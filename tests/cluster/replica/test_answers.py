@@ -1,5 +1,6 @@
 """What a replica says of its engine: real engines on the demo checkpoint."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,7 @@ from cluster.api.models.model import Model
 from cluster.replica.answers import Answers
 from engine.config import EngineConfig
 from engine.frontend.async_engine import AsyncEngine
+from engine.records.snapshot import Snapshot
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from engine.worker.local_executor import LocalExecutor
@@ -26,7 +28,7 @@ def engine() -> Iterator[AsyncEngine]:
 
 
 async def test_a_started_engine_answers(engine: AsyncEngine) -> None:
-    answers = Answers(engine)
+    answers = Answers(engine, "one")
     assert await answers.probe() is None
     async for output in engine.generate(Request("mine", [1, 2], SamplingParams(max_tokens=3, ignore_eos=True))):
         assert output.error is None
@@ -42,5 +44,23 @@ async def test_a_started_engine_answers(engine: AsyncEngine) -> None:
 
 async def test_an_engine_that_cannot_answer_says_why(engine: AsyncEngine) -> None:
     engine.shutdown()
-    why = await Answers(engine).probe()
+    why = await Answers(engine, "one").probe()
     assert why is not None and "shut down" in why
+
+
+async def test_a_view_is_told_also_while_the_engine_cannot_answer(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = Answers(engine, "one")
+    assert await answers.probe() is None
+    told = await answers.view()
+    assert (told["replica"], told["block_size"], len(told["steps"])) == ("one", 16, 1)
+    assert answers.worker_pids() == []
+
+    async def never() -> Snapshot:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(engine.observer, "snapshot", never)
+    later = await answers.view()
+    assert later["now"] > told["now"] and later | {"now": told["now"]} == told

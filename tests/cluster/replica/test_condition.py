@@ -12,6 +12,7 @@ from cluster.replica import condition
 from cluster.replica.condition import STUCK_SECONDS, Condition
 from cluster.replica.refusals.refusal import EngineStopping
 from engine.admission.queue_limits import Load, QueueLimits
+from engine.checkpoint.fingerprint import fingerprint
 from engine.config import EngineConfig
 from engine.errors import EngineDead, FingerprintChanged, Overloaded
 from engine.records.measures import Measured
@@ -27,6 +28,9 @@ class Engine:
     """As far as its condition shows."""
 
     arithmetic: Mapping[str, str] = {"backend": "cpu"}
+    fingerprint = fingerprint(arithmetic)
+    weights = None
+    is_frozen = False
     config = EngineConfig.create(model=str(DEMO))
 
     def __init__(self) -> None:

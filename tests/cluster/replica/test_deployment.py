@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ import pytest
 
 from cluster.gateway.gateway import Gateway
 from cluster.owner import this_process
-from cluster.replica.delta_channel.messages import GatewayAddress
+from cluster.replica.delta_channel.messages import Delta, GatewayAddress, PlainDelta
 from cluster.replica.deployment import EngineDeployment
 from cluster.replica.refusals.refusal import Refusal
 from engine.config import EngineConfig
 from engine.errors import EngineDead, InvalidRequest
-from engine.request import Request
+from engine.request import Request, Resume
 from engine.sampling_params import SamplingParams
 
 DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
@@ -183,6 +184,33 @@ async def test_an_abort_stays_behind_its_add(gateway: Gateway, replicas: list[Re
     may_add.set()
     await asyncio.wait_for(aborted.wait(), SECONDS)
     assert order == ["add", "abort"]
+
+
+async def test_a_later_attempt_at_a_request_replaces_the_earlier_one(gateway: Gateway, replicas: list[Replica]) -> None:
+    """Its gateway lost the earlier one before the replica knew, as where a connection breaks, or
+    Serve delivers what was taken back.
+    """
+    told: asyncio.Queue[tuple[int, list[int]]] = asyncio.Queue()
+
+    def note(deltas: list[Delta], _: str) -> None:
+        for delta in deltas:
+            ids = delta.token_ids if isinstance(delta, PlainDelta) else [*chain(*(o.token_ids for o in delta.outputs))]
+            told.put_nowait((delta.attempt, ids))
+
+    gateway._connections._server._on_deltas = note
+    attempts = [Request("mine", "one two", PARAMS, resume=Resume(attempt)) for attempt in range(2)]
+    earlier, later = (
+        asyncio.create_task(replicas[0].generate(each, gateway._connections.address)) for each in attempts
+    )
+    async with asyncio.timeout(SECONDS):
+        refusal = await earlier
+        assert isinstance(refusal, Refusal) and "a later attempt" in refusal.message
+        assert isinstance(await later, str)
+        num_tokens = 0
+        while num_tokens < (PARAMS.max_tokens or 0):
+            attempt, ids = await told.get()
+            num_tokens += len(ids) * attempt
+    assert num_tokens == PARAMS.max_tokens
 
 
 async def check_that_the_stream_goes_on(gateway: Gateway, replicas: list[Replica], end: Any) -> None:

@@ -3,10 +3,12 @@ is killed.
 """
 
 import os
+import shutil
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,6 +22,7 @@ from tests.end_to_end.chaos.app import DEMO, App, app_args, running
 from tests.end_to_end.chaos.processes import ENGINE, SERVING, find
 from tests.end_to_end.test_replica_lost import wait_until
 from tests.engine.support.able import able_tokenizer
+from tests.engine.support.draft_models import truncated
 
 SECONDS = 120.0
 LENGTH: dict[str, Any] = {"max_tokens": 300, "ignore_eos": True}  # what follows an answer repeats itself
@@ -31,9 +34,13 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def app() -> Iterator[App]:
-    speculation = {"num_speculative_tokens": 6, "prompt_lookup_min": 1}
+@pytest.fixture(scope="module", params=["ngram", "draft model"])
+def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    speculation: dict[str, Any] = {"num_speculative_tokens": 6, "prompt_lookup_min": 1}
+    if request.param == "draft model":
+        draft = truncated(tmp_path_factory.mktemp("drafts") / "truncated")
+        shutil.copyfile(Path(able_tokenizer()) / "tokenizer.json", Path(draft) / "tokenizer.json")
+        speculation = {"model": draft, "num_speculative_tokens": 3}
     with running(app_args({"tensor_parallel_size": 2, "speculative_config": speculation}, recovers=True)) as app:
         yield app
 

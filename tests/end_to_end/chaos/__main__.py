@@ -79,6 +79,7 @@ def main() -> int:
     parser.add_argument("--interval", type=float, metavar="S", help="between faults")
     parser.add_argument("--seconds", type=float, metavar="S", help="of T8 and T21")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of requests and victims (default: 0)")
+    parser.add_argument("--models", type=int, default=1, metavar="N", help="that T1, T4 and T5 serve (default: 1)")
     parser.add_argument(
         "--ingress", choices=WISHES, default=DEFAULT_WISH, help=f"of T14, T17 and T18 (default: {DEFAULT_WISH})"
     )
@@ -92,6 +93,7 @@ def main() -> int:
         interval=given.interval,
         seconds=given.seconds,
         seed=given.seed,
+        models=given.models,
         ingress=given.ingress,
     )
     has_passed = True

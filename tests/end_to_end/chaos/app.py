@@ -18,7 +18,7 @@ from ray import serve
 from cluster.ingress.choice import DEFAULT_WISH, Wish
 from cluster.launch.app import build_app
 from cluster.launch.packages import ROOT
-from cluster.launch.ray_cluster import ray_cluster
+from cluster.launch.ray_cluster import RayCluster, ray_cluster
 from cluster.launch.serving import serving
 from cluster.sockets import LOOPBACK
 from tests.adapters import demo_shapes, save_adapter
@@ -34,6 +34,7 @@ MANY = 1000  # restarts and attempts: what is measured is what a fault does, not
 class App:
     url: str
     args: dict[str, Any]  # of build_app
+    ray: RayCluster
 
     def stats(self) -> list[dict[str, Any]]:
         """Each engine replica's `EngineStats`."""
@@ -41,15 +42,22 @@ class App:
         return list(engines.broadcast("stats").results(timeout_s=30))
 
 
-def app_args(engine: dict[str, Any], *, recovers: bool, **more: Any) -> dict[str, Any]:
+def app_args(
+    engine: dict[str, Any], *, recovers: bool, num_models: int = 1, num_engines: int = 1, **more: Any
+) -> dict[str, Any]:
     """For build_app: the demo checkpoint, which thinks and judges, and an adapter of it.
-    `recovers`: with no restart and one attempt a fault costs what it costs.
+    `recovers`: with no restart and one attempt a fault costs what it costs. `num_models`: the
+    others are the same checkpoint quantized, without adapters. `num_engines`: of each model.
     """
     given = {"model": str(DEMO), "tokenizer": able_tokenizer(), "device": "cpu", "kv_cache_memory_bytes": 64 << 20}
-    given["max_restarts"] = MANY if recovers else 0
-    given["enable_lora"] = True
-    args = {"engine": given | engine, "max_attempts": MANY if recovers else 1}
-    return args | {"lora_modules": [f"harbour={adapter_folder()}"]} | more
+    given = given | {"max_restarts": MANY if recovers else 0} | engine
+    adapted = {"lora_modules": [f"harbour={adapter_folder()}"], "num_engines": num_engines}
+    first = {"engine": given | {"enable_lora": True}} | adapted
+    args = {"max_attempts": MANY if recovers else 1} | more
+    if num_models == 1:
+        return first | args
+    others = [given | {"quantization": "int8", "served_model_name": f"demo-{n}"} for n in range(2, num_models + 1)]
+    return {"models": [first, *({"engine": other, "num_engines": num_engines} for other in others)]} | args
 
 
 @functools.cache
@@ -64,16 +72,21 @@ def adapter_folder() -> str:
 @contextlib.contextmanager
 def running(args: dict[str, Any], ingress: Wish = DEFAULT_WISH) -> Iterator[App]:
     """The application, ready, on a Ray of this machine alone; `ingress`: what listens."""
-    ranks = args["engine"].get("tensor_parallel_size", 1) * args["engine"].get("pipeline_parallel_size", 1)
-    num_engines = args.get("num_engines", 1)
     port = free_port()
     with (
-        # Room for one engine more: a replica is replaced before the dead one's resources are given
-        # back.
-        ray_cluster(num_workers=(num_engines + 1) * (ranks + 1)),
+        ray_cluster(num_workers=sum(_room(model) for model in args.get("models", [args]))) as ray,
         serving(build_app(args), host=LOOPBACK, port=port, ends_serve=True, ingress=ingress),
     ):
-        yield App(f"http://{LOOPBACK}:{port}", args)
+        yield App(f"http://{LOOPBACK}:{port}", args, ray)
+
+
+def _room(model: dict[str, Any]) -> int:
+    """Of Ray's, in processes, with one engine more: a replica is replaced before the dead one's
+    resources are given back.
+    """
+    engine = model["engine"]
+    ranks = engine.get("tensor_parallel_size", 1) * engine.get("pipeline_parallel_size", 1)
+    return (model.get("num_engines", 1) + 1) * (int(ranks) + 1)
 
 
 @contextlib.contextmanager

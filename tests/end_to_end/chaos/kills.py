@@ -16,7 +16,7 @@ def kill_workers(options: Options) -> Report:
     num_faults = options.pick(options.faults, 8, 2)
     load = Load(options.pick(options.streams, 500, QUICK_STREAMS), seed=options.seed)
     deliver = kill_every(options.interval or 5.0, SERVING, num_faults, seed=options.seed)
-    with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
+    with running(app_args(FOUR_RANKS, recovers=options.recovers, num_models=options.models)) as app:
         return asyncio.run(disturbed("T1", app.url, load, num_faults=num_faults, deliver=deliver))
 
 
@@ -27,7 +27,7 @@ def kill_engines(options: Options) -> Report:
     num_faults = options.pick(options.faults, 5, 1)
     load = Load(options.pick(options.streams, 200, QUICK_STREAMS), seed=options.seed)
     deliver = kill_every(options.interval or (3.0 if options.quick else 10.0), ENGINE, num_faults, seed=options.seed)
-    with running(app_args({}, recovers=options.recovers, num_engines=2)) as app:
+    with running(app_args({}, recovers=options.recovers, num_models=options.models, num_engines=2)) as app:
         return asyncio.run(disturbed("T4-two", app.url, load, num_faults=num_faults, deliver=deliver))
 
 
@@ -38,7 +38,7 @@ def kill_only_engine(options: Options) -> Report:
     num_faults = options.pick(options.faults, 3, 1)
     load = Load(options.pick(options.streams, 100, QUICK_STREAMS), seed=options.seed)
     deliver = kill_every(options.interval or 30.0, ENGINE, num_faults, seed=options.seed)
-    with running(app_args({}, recovers=options.recovers)) as app:
+    with running(app_args({}, recovers=options.recovers, num_models=options.models)) as app:
         return asyncio.run(disturbed("T4-one", app.url, load, num_faults=num_faults, deliver=deliver))
 
 
@@ -67,7 +67,7 @@ def kill_gateways(options: Options) -> Report:
     num_faults = options.pick(options.faults, 3, 1)
     load = Load(options.pick(options.streams, 100, QUICK_STREAMS), concurrency=32, seed=options.seed)
     deliver = kill_every(options.interval or 5.0, GATEWAY, num_faults, seed=options.seed)
-    args = app_args({}, recovers=options.recovers, num_gateways=2)
+    args = app_args({}, recovers=options.recovers, num_models=options.models, num_gateways=2)
     with running(args) as app:
         tolerated = frozenset({"lost"})
         report = asyncio.run(
@@ -96,7 +96,7 @@ def _resumed(name: str, victims: str, options: Options, *, num_faults: int, inte
     load = Load(options.pick(options.streams, 100, QUICK_STREAMS), concurrency=32, seed=options.seed, resumes=True)
     seconds = options.interval or (5.0 if options.quick else interval)
     deliver = kill_every(seconds, victims, num_faults, seed=options.seed)
-    args = app_args({}, recovers=options.recovers, num_gateways=2, stream_resume=True)
+    args = app_args({}, recovers=options.recovers, num_models=options.models, num_gateways=2, stream_resume=True)
     with running(args) as app:
         tolerated = frozenset({"lost"})  # streams of several choices, and those that had had no event yet
         report = asyncio.run(

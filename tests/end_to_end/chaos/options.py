@@ -19,6 +19,7 @@ class Options:
     interval: float | None = None  # seconds between faults
     seconds: float | None = None  # of scenarios that last as long as one wants
     seed: int = 0
+    models: int = 1  # of T1, T4 and T5
     ingress: Wish = DEFAULT_WISH  # of T14, T17 and T18
 
     def pick(self, given: int | None, full: int, quick: int) -> int:

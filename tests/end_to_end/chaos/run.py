@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from cluster.chaos.client import ChaosClient, Stream
 from cluster.chaos.report import Fault, Report
@@ -40,11 +41,11 @@ async def disturbed(
 ) -> Report:
     """Streams are sent until all have been and `deliver` has returned."""
     async with ChaosClient(url, silence_seconds=load.silence_seconds, resumes=load.resumes) as client:
-        model = await client.first_model()
+        model, *others = await client.models()
         adapter = await client.first_adapter()
         kinds = await answerable_kinds(client, model, adapter)
-        sizes = {"max_tokens": load.max_tokens, "seed": load.seed}
-        requests = make_requests(load.num_streams, model=model, adapter=adapter, kinds=kinds, **sizes)
+        given: dict[str, Any] = {"max_tokens": load.max_tokens, "seed": load.seed, "kinds": kinds}
+        requests = make_requests(load.num_streams, model=model, others=others, adapter=adapter, **given)
         expected = await undisturbed(client, requests, load.concurrency)
         faults: list[Fault] = []
         streams: list[Stream] = []

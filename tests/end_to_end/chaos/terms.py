@@ -29,5 +29,5 @@ def _terminate(name: str, title: str, options: Options) -> Report:
     load = Load(options.pick(options.streams, 100, 20), seed=options.seed)
     seconds = options.interval or (5.0 if options.quick else 30.0)
     deliver = kill_every(seconds, title, num_faults, seed=options.seed, number=signal.SIGTERM)
-    with running(app_args({}, recovers=options.recovers)) as app:
+    with running(app_args({}, recovers=options.recovers, num_models=options.models)) as app:
         return asyncio.run(disturbed(name, app.url, load, num_faults=num_faults, deliver=deliver))

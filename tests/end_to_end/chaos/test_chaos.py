@@ -27,15 +27,18 @@ def run(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "num_faults"),
+    ("scenario", "num_faults", "num_models"),
     [
-        pytest.param("T1", 2, id="workers", marks=pytest.mark.long),  # else: tests/end_to_end/test_chaos_command.py
-        pytest.param("T4-two", 1, id="engine", marks=pytest.mark.long),
-        pytest.param("T6-worker", 1, id="frozen worker", marks=pytest.mark.long),
+        pytest.param("T1", 2, 1, id="workers", marks=pytest.mark.long),  # else: tests/end_to_end/test_chaos_command.py
+        pytest.param("T1", 2, 2, id="workers of two models", marks=pytest.mark.long),
+        pytest.param("T4-two", 1, 1, id="engine", marks=pytest.mark.long),
+        pytest.param("T4-two", 1, 2, id="engine of two models", marks=pytest.mark.long),
+        pytest.param("T6-worker", 1, 1, id="frozen worker", marks=pytest.mark.long),
     ],
 )
-def test_nothing_is_lost_doubled_or_changed(tmp_path: Path, scenario: str, num_faults: int) -> None:
-    status, results, printed = run(tmp_path, scenario, "--interval", "2", "--faults", str(num_faults))
+def test_nothing_is_lost_doubled_or_changed(tmp_path: Path, scenario: str, num_faults: int, num_models: int) -> None:
+    numbers = ["--interval", "2", "--faults", str(num_faults), "--models", str(num_models)]
+    status, results, printed = run(tmp_path, scenario, *numbers)
     assert status == 0, printed
     assert results["passed"]
     assert len(results["faults"]) == num_faults

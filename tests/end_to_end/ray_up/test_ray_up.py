@@ -68,6 +68,12 @@ def test_a_cluster_comes_up_answers_and_goes(lab: Lab) -> None:
     report("application answers", began)
     assert answer == "42"
 
+    lab.on_node(HEAD, "kill -KILL $(pgrep gcs_server)")
+    eventually(lambda: "was started again" in lab.on_node(HEAD, "cat ~/gcs_keeper.log"), seconds=60)
+    eventually(lambda: node_addresses(lab) == NODES, seconds=120)
+    assert lab.run("python", ASK, f"http://{HEAD}:8000/v1", "What is 17 + 25?") == "42"
+    report("GCS killed, and three nodes alive again", began)
+
     actors = [actor for node in NODES for actor in squadron_actors(lab, node)]
     assert sorted(name for _, name, _ in actors) == ["EngineDeployment", *["WorkerActor"] * 4]
     assert {niceness for *_, niceness in actors} == {os.nice(0)}

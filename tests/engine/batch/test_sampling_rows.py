@@ -19,15 +19,18 @@ from engine.request import Request
 from engine.sampling_columns import ALWAYS
 from engine.sampling_params import SamplingParams
 from engine.scheduling.sequence import Sequence, SequenceGroup
+from engine.scheduling.token_sets import BadWords
 
 PROMPT, OUTPUT = [5, 6, 7], [8, 9]
 STOPS = frozenset({1, 2})
 VOCAB = 96
 
 
-def row(target: int | None = None, bad_words: list[list[int]] | None = None, **wishes: Any) -> SampledRow:
-    """The row of the token after PROMPT and OUTPUT, or of a prompt's that is given; `bad_words` as
-    token ids.
+def row(
+    target: int | None = None, bad_words: list[list[int]] | None = None, num_unknown: int = 0, **wishes: Any
+) -> SampledRow:
+    """The row of the token after PROMPT and OUTPUT, and after a token that is not known if there is
+    one, or of a prompt's that is given; `bad_words` as token ids.
     """
     params = SamplingParams(**wishes)
     seq = Sequence(0, [*PROMPT, *OUTPUT], len(PROMPT))
@@ -44,12 +47,12 @@ def row(target: int | None = None, bad_words: list[list[int]] | None = None, **w
         metrics=RequestMetrics(0.0, phase_start=0.0),
         packed_params=pack_params(params, 3, 0),
         packed_allowed=pack_allowed(params, VOCAB),
-        bad_words_ids=bad_words or [],
+        bad_words=BadWords(bad_words or []),
         has_penalties=params.has_penalties,
         has_bias=bool(params.logit_bias or params.min_tokens or bad_words),
         wants_rare_columns=uses_rare_columns(params) or bool(bad_words),
     )
-    return group, seq, 0, len(PROMPT) + len(OUTPUT) if target is None else len(PROMPT) - 1, target
+    return group, seq, 0, len(PROMPT) + len(OUTPUT) + num_unknown if target is None else len(PROMPT) - 1, target
 
 
 def used(*rows: SampledRow) -> dict[str, list[Any]]:
@@ -94,6 +97,13 @@ def test_rows_of_plain_requests_have_the_columns_of_every_step_alone() -> None:
         ({"min_tokens": 2}, {}),  # it has as many
         ({"bad_words": [[8, 9, 4]]}, {"bias_starts": [0, 0, 1], "bias_ids": [4], "bias_values": [-np.inf]}),
         ({"bad_words": [[9, 8, 4]]}, {}),  # not what it has said
+        (
+            {"bad_words": [[3], [6, 4], [7, 8, 9, 1, 4], [9, 5, 2], [8, 9, 4], [8, 5, 2]], "num_unknown": 1},
+            {
+                **{"bias_starts": [0, 0, 1], "bias_ids": [3], "bias_values": [-np.inf]},
+                **{"ban_starts": [0, 0, 2], "ban_last_ids": [6, 5], "ban_ids": [4, 2]},
+            },
+        ),
         ({"allowed_token_ids": (3, 1)}, {"allowed_starts": [0, 0, 2], "allowed_ids": [3, 1]}),
         (  # more ids than a mask has words
             {"allowed_token_ids": (3, 1, 3, 33)},

@@ -81,7 +81,8 @@ def x4(requests: list[Request], expected: list[RequestOutput]) -> Iterator[tuple
 
 def t20(requests: list[Request], expected: list[RequestOutput]) -> Iterator[tuple[str, int, int]]:
     demand = sum(params.num_samples * -(-(len(prompt) + MAX_TOKENS) // 16) for prompt, params in requests[:64])
-    with demo_engine(**KERNELS, num_gpu_blocks_override=demand // 4, watermark=0.0, max_num_seqs=128) as engine:
+    small = {"num_gpu_blocks_override": demand // 4, "max_model_len": (demand // 4 - 1) * 16, "watermark": 0.0}
+    with demo_engine(**KERNELS, **small, max_num_seqs=128) as engine:
         got = answers(engine, requests[:64])
         stats = engine.stats()
     preempted = stats.num_preemptions_swap + stats.num_preemptions_recompute
@@ -101,9 +102,12 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--quantization", choices=("int8", "int4"))
     parser.add_argument("--speculative", action="store_true", help="check drafts in every step that may")
+    parser.add_argument("--draft-model", metavar="FOLDER", help="which guesses in every step that may")
     arguments = parser.parse_args()
     KERNELS["quantization"] = arguments.quantization
     KERNELS.update(SPECULATION if arguments.speculative else {})
+    if arguments.draft_model is not None:
+        KERNELS["speculative_config"] = {"model": arguments.draft_model}
     requests = make_requests(arguments.requests)
     expected = alone(requests)
     total = 0

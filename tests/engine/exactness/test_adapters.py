@@ -2,8 +2,10 @@
 beside them.
 """
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +19,8 @@ from tests.engine.exactness.logits import Row, spied_engine
 from tests.engine.support.arrivals import add_request
 from tests.engine.support.demo import held_out_prompts
 from tests.engine.support.workloads import DEMO
+from tests.parallel.published.packers import awq
+from tests.parallel.published.publish import WEIGHTS, pack, write
 
 MAX_TOKENS = 8
 Kept = dict[Row, torch.Tensor]
@@ -36,12 +40,17 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> list[Adapter | None]:
 
 
 def run(
-    prompts: list[list[int]], adapters: list[Adapter | None], only: int | None = None, **config: object
+    prompts: list[list[int]],
+    adapters: list[Adapter | None],
+    only: int | None = None,
+    *,
+    model: str = DEMO,
+    **config: object,
 ) -> tuple[list[list[int]], Kept]:
     """Prompt n with the adapter n % 4: each one's tokens, and the logits of every row."""
     tokens: dict[int, list[int]] = {}
     arguments = {"dtype": "float32", "enable_lora": True, "max_num_batched_tokens": 64, "max_num_seqs": 8}
-    with spied_engine(DEMO, **(arguments | config)) as (engine, spy):
+    with spied_engine(model, **(arguments | config)) as (engine, spy):
         for n, prompt in enumerate(prompts):
             if only in (None, n):
                 params = SamplingParams(temperature=0.0, seed=n, max_tokens=MAX_TOKENS, ignore_eos=True)
@@ -61,31 +70,51 @@ def assert_same_bits(rows: Kept, expected: Kept) -> None:
         assert torch.equal(rows[key].view(torch.int32), expected[key].view(torch.int32)), key
 
 
-def test_logits_are_those_of_the_merged_weights(adapters: list[Adapter | None], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, torch.Tensor]]:
+    """The demo as AWQ writes it, and the numbers that its codes stand for."""
+    folder, form = tmp_path_factory.mktemp("published") / "demo", awq(64)
+    shutil.copytree(DEMO, folder)
+    stored, meant = pack(load_file(Path(DEMO) / WEIGHTS), form)
+    write(folder, stored, json.loads((folder / "config.json").read_text()), form)
+    return str(folder), meant
+
+
+@pytest.mark.parametrize("is_published", [False, True])
+def test_logits_are_those_of_the_merged_weights(
+    adapters: list[Adapter | None],
+    published: tuple[str, dict[str, torch.Tensor]],
+    is_published: bool,
+    tmp_path: Path,
+) -> None:
     prompts = held_out_prompts(4)
-    tokens, rows = run(prompts, adapters)
+    model, meant = published if is_published else (DEMO, {})
+    tokens, rows = run(prompts, adapters, model=model)
     for n, adapter in enumerate(adapters):
-        folder = Path(DEMO)
+        folder = tmp_path / str(n)
+        shutil.copytree(DEMO, folder)
+        weights = load_file(Path(DEMO) / WEIGHTS) | meant
         if adapter is not None:
-            folder = tmp_path / adapter.name
-            shutil.copytree(DEMO, folder)
-            (folder / "model.safetensors").unlink()
-            weights = merged(load_file(Path(DEMO) / "model.safetensors"), Path(adapter.folder))
-            save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+            weights = merged(weights, Path(adapter.folder))
+        (folder / WEIGHTS).unlink()
+        save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
         theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         with torch.inference_mode():
             logits = theirs(torch.tensor([prompts[n] + tokens[n]])).logits[0]
         for (seed, _, position), row in rows.items():
             if seed == n and position < len(prompts[n]) + MAX_TOKENS:
                 torch.testing.assert_close(row, logits[position - 1], rtol=1e-3, atol=1e-3)
-    answers = [run([prompts[0]], [adapter])[0] for adapter in adapters]
+    answers = [run([prompts[0]], [adapter], model=model)[0] for adapter in adapters]
     assert len({str(answer) for answer in answers}) > 2, "these adapters change too little to show anything"
 
 
-@pytest.mark.parametrize("quantization", [None, "int8", "int4"])
-def test_bits_do_not_depend_on_what_is_beside_them(adapters: list[Adapter | None], quantization: str | None) -> None:
+@pytest.mark.parametrize("form", [None, "int8", "int4", "published"])
+def test_bits_do_not_depend_on_what_is_beside_them(
+    adapters: list[Adapter | None], published: tuple[str, dict[str, torch.Tensor]], form: str | None
+) -> None:
     prompts = held_out_prompts(8)
-    config = {"dtype": "bfloat16", "quantization": quantization}
+    config: dict[str, Any] = {"dtype": "bfloat16"}
+    config |= {"model": published[0]} if form == "published" else {"quantization": form}
     expected = run(prompts, adapters, **config)[1]
     for n in (0, 1, 2):
         assert_same_bits(run(prompts, adapters, only=n, **config)[1], expected)

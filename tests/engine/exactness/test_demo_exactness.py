@@ -10,8 +10,7 @@ import random
 import pytest
 
 from engine.sampling_params import SamplingParams
-from tests.engine.support.arrivals import add_request
-from tests.engine.support.demo import answers, demo_engine, every_bit, held_out_prompts, tokens_and_text
+from tests.engine.support.demo import answers, check_resumed, demo_engine, every_bit, held_out_prompts, tokens_and_text
 
 NUM_REQUESTS = 24
 KINDS = [
@@ -82,12 +81,4 @@ def test_the_answers_are_those_given_alone(alone, variant):
 def test_resumed_at_every_fourth_token(alone):
     backend, dtype, _, _ = alone
     with demo_engine(ops_backend=backend, dtype=dtype) as engine:
-        for prompt, params in requests()[:12]:
-            (whole,) = answers(engine, [(prompt, params)])
-            token_ids = whole.outputs[0].token_ids
-            for cut in range(1, len(token_ids) if len(whole.outputs) == 1 else 0, 4):
-                add_request(engine, "r", prompt, params, output_ids=[token_ids[:cut]])
-                rest = []
-                while engine.has_unfinished_requests():
-                    rest += [i for output in engine.step() for i in output.outputs[0].token_ids]
-                assert token_ids[:cut] + rest == token_ids
+        check_resumed(engine, requests()[:12])

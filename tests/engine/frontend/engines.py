@@ -29,4 +29,4 @@ async def collect(engine, request_id, prompt, params=PARAMS):
 
 async def idle(engine):
     while engine.observer.stats().num_free_gpu_blocks < engine.observer.stats().num_gpu_blocks:
-        await engine.observer.trace()  # an answer of the engine's thread: at least a turn has passed
+        await engine.observer.steps_after(-1, 1)  # an answer of the engine's thread: at least a turn has passed

@@ -19,7 +19,7 @@ async def test_why_knows_a_finished_request(engine):
 
 
 async def test_a_question_nobody_waits_for_harms_nobody(engine):
-    asking = asyncio.create_task(engine.observer.trace())
+    asking = asyncio.create_task(engine.observer.steps_after(-1, 1))
     await asyncio.sleep(0)
     asking.cancel()
     assert len((await collect(engine, "r", [1] * 5)).outputs[0].token_ids) == 20

@@ -1,9 +1,11 @@
 """Where the time went, by request and by step."""
 
+import json
 import random
 
 import pytest
 
+from engine.records.chrome_trace import ChromeTrace
 from tests.engine.support.workloads import Knobs, make_engine, random_requests, run
 
 
@@ -22,7 +24,8 @@ def test_a_requests_times_sum_to_its_life_and_the_timeline_has_every_step():
     assert {"queue", "prefill", "decode", "recovery"} <= phases and phases & {"swap", "preemption"}
     steps = [record.step for record in engine.recorder.timeline.records]
     assert steps == sorted(steps) and len(steps) == engine.stats().num_steps
-    events = engine.recorder.timeline.chrome_trace()["traceEvents"]
+    trace = ChromeTrace(pid=0)
+    events = [json.loads(event) for record in engine.recorder.timeline.records for event in trace.events(record)]
     assert {event["args"]["step"] for event in events if event["name"] in ("decode", "prefill")} <= set(steps)
     assert all(event["dur"] >= 0 for event in events if event["ph"] == "X")
     with pytest.raises(KeyError):

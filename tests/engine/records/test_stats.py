@@ -1,5 +1,7 @@
 """What the engine tells of itself adds up."""
 
+from dataclasses import replace
+
 from engine.sampling_params import SamplingParams
 from tests.engine.support.arrivals import add_request
 from tests.engine.support.workloads import Knobs, finish, make_engine
@@ -18,3 +20,18 @@ def test_a_request_shows_in_every_count_that_it_touches() -> None:
     assert (end.num_prompt_tokens, end.num_generation_tokens, end.num_steps) == (39, 5, 5)
     assert (end.num_requests_running, end.num_free_gpu_blocks) == (0, end.num_gpu_blocks)
     assert min(end.schedule_seconds, end.build_seconds, end.execute_seconds, end.process_seconds) > 0
+
+
+def test_its_load_is_that_of_seats_or_cache_whichever_is_scarcer() -> None:
+    engine = make_engine(Knobs(num_blocks=101, overrides={"max_num_seqs": 4}))
+    block_size = engine.scheduler.blocks.block_size
+    room = {"max_num_seqs": 4, "block_size": block_size}
+    assert engine.stats().load(**room) == 0
+    for number in range(6):
+        add_request(engine, str(number), [number + 1] * 8, SamplingParams(max_tokens=4, ignore_eos=True))
+    engine.step()
+    stats = engine.stats()
+    assert (stats.num_requests_running, stats.num_requests_waiting) == (4, 2)
+    assert stats.load(**room) == 1.5
+    waiting = replace(stats, num_waiting_tokens=3 * 100 * block_size)
+    assert 3 < waiting.load(**room) < 3.1

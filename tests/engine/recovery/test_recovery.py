@@ -88,3 +88,14 @@ def test_when_restarts_are_used_up_every_request_hears_why():
     }
     with pytest.raises(EngineDead, match="crashed on purpose"):
         add_request(engine, "late", [1], SamplingParams())
+
+
+def test_a_dead_engine_has_nothing_to_do() -> None:
+    """Whatever its third tier was about to keep."""
+    engine = make_engine(Knobs(num_cpu_blocks=20, third_tier="whole", overrides={"max_restarts": 0}))
+    engine.executor.crash_at = {engine.scheduler.step}
+    add_request(engine, "r", [1, 2, 3] * 20, SamplingParams(max_tokens=50, ignore_eos=True))
+    while engine.dead is None:
+        engine.step()
+    assert engine.scheduler.wants_steps
+    assert not engine.has_work and not engine.has_unfinished_requests()

@@ -58,6 +58,25 @@ def test_the_cheapest_to_bring_back_goes(swap_seconds, victim, status):
     assert plan.preempted == [lanes[victim]] and lanes[victim].status is status
 
 
+def test_the_next_to_go_is_the_cheapest_that_is_left_when_the_host_fills_up():
+    """Swapping costs nothing, but the host has room for one of two; then what is cheapest to
+    compute again goes.
+    """
+    engine = make_engine(Knobs(num_blocks=13, num_cpu_blocks=4, swap_seconds_per_block=0.0))
+    for name, length in (("first", 32), ("second", 64), ("third", 60), ("fourth", 30)):
+        add_request(engine, name, [length % 37] * length, SamplingParams(max_tokens=20))
+    scheduler = engine.scheduler
+    scheduler.schedule()
+    lanes = {lane.group.request.id: lane for lane in scheduler.queues.running}
+    assert scheduler.blocks.device.num_free == 0
+    plan = SchedulerOutputs(scheduler.step, max_tokens=200)
+    assert scheduler.preemption.make_room(lanes["first"], lanes["first"].seqs[0], 7 * 16, plan)
+    assert [(lane.group.request.id, lane.status) for lane in plan.preempted] == [
+        ("second", Status.SWAPPED),
+        ("fourth", Status.WAITING),
+    ]
+
+
 def test_who_is_behind_nobody_makes_room_for_itself():
     engine = make_engine(Knobs(num_blocks=4, swap_seconds_per_block=float("inf")))
     for name in ("first", "last"):

@@ -25,6 +25,7 @@ def test_blocks_go_with_the_queue() -> None:
     queues.swap_out(lane)
     assert place() == (["swapped"], 0, 3) and lane.status is Status.SWAPPED
     queues.swap_in(lane)
+    queues.blocks.take_moves()
     assert place() == (["running"], 3, 0)
     queues.requeue(lane)
     assert place() == (["waiting"], 0, 0)

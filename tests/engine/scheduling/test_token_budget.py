@@ -82,9 +82,10 @@ def prompt_tokens(engine):
     [
         ({}, True),
         ({"repetition_penalty": 1.1, "presence_penalty": 0.5}, True),  # workers have its tokens
-        ({"bad_words": ["a b"]}, False),  # what is banned depends on the last token
+        ({"bad_words": ["a b"]}, True),  # and compare the last one
+        ({"beam_width": 2, "temperature": 0}, False),
     ],
-    ids=["plain", "penalties", "bad words"],
+    ids=["plain", "penalties", "bad words", "beams"],
 )
 def test_who_is_computed_before_its_last_token_is_known(wishes: dict[str, Any], is_ahead: bool) -> None:
     engine = make_engine(Knobs(depth=2, runs_ahead=True))

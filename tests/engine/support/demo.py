@@ -63,6 +63,19 @@ def answers(engine: LLMEngine, requests: list[Request]) -> list[RequestOutput]:
     return [total.last for total in joined if total.last is not None]
 
 
+def check_resumed(engine: LLMEngine, requests: list[Request]) -> None:
+    """Each with one choice goes on with the same tokens, cut off after every fourth."""
+    for prompt, params in requests:
+        (whole,) = answers(engine, [(prompt, params)])
+        token_ids = whole.outputs[0].token_ids
+        for cut in range(1, len(token_ids) if len(whole.outputs) == 1 else 0, 4):
+            add_request(engine, "r", prompt, params, output_ids=[token_ids[:cut]])
+            rest = []
+            while engine.has_unfinished_requests():
+                rest += [i for output in engine.step() for i in output.outputs[0].token_ids]
+            assert token_ids[:cut] + rest == token_ids
+
+
 def tokens_and_text(output: RequestOutput) -> object:
     """What must be the same wherever arithmetic is the same to the last bit but one."""
     return [(c.token_ids, c.text, c.finish_reason, c.stop_reason) for c in output.outputs]

@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from engine.core.llm_engine import LLMEngine
 from engine.core.parts import Parts
 from engine.errors import InvalidRequest
 from engine.executor import Capacity
+from engine.offload.known import Known
 from engine.outputs import Accumulator, RequestOutput
 from engine.pooling import NO_TOKENS, Pooling, mean
 from engine.recovery.recovery import RestartBudget
@@ -52,6 +54,8 @@ class Knobs:
     swap_seconds_per_block: float = 0.0  # 0: swap whenever the host has room; inf: never
     depth: int = 1
     runs_ahead: bool = False
+    moves_a_step: int = 64  # of the host tier
+    third_tier: Literal["", "whole", "lossy"] = ""
     overrides: dict[str, object] = field(default_factory=dict)
 
 
@@ -64,11 +68,19 @@ def make_engine(knobs: Knobs) -> LLMEngine:
         knobs.runs_ahead,
     )
     max_model_len = min(model.max_position_embeddings, (knobs.num_blocks - 1) * 16)
+    if (knobs.overrides.get("speculative_config") or {}).get("model"):
+        executor.draft = HistoryExecutor(executor.capacity, VOCAB, depth=1, runs_ahead=True)
+        executor.draft.is_draft = True
     plain = {"model": DEMO, "max_model_len": max_model_len, "max_num_seqs": 32, "max_restarts": 100}
     config = EngineConfig.create(**(plain | knobs.overrides))
     engine = LLMEngine(Parts(config, model, REASONER, executor))
     engine.recovery.budget = RestartBudget(config.max_restarts, backoff_seconds=(0.0,))
     engine.start()
+    if knobs.third_tier:
+        engine.keeping.known = Known()  # the executor has the files
+        engine.scheduler.queues.blocks = engine.cache_size.empty_blocks(executor.capacity)
+        executor.is_lossy = knobs.third_tier == "lossy"
+    engine.scheduler.blocks.host_tier.moves_a_step = knobs.moves_a_step
     return engine
 
 
@@ -151,6 +163,8 @@ def random_knobs(rng: random.Random) -> Knobs:
         swap_seconds_per_block=rng.choice((0.0, float("inf"))),
         depth=depth,
         runs_ahead=rng.random() < 0.5,
+        moves_a_step=rng.choice((1, 1, 64)),
+        third_tier=rng.choice(("", "whole", "lossy")),
         overrides={
             "max_num_seqs": max_num_seqs,
             "max_num_batched_tokens": max(rng.choice((8, 33, 64, 2048)), max_num_seqs),
@@ -302,6 +316,8 @@ def check_engine(engine: LLMEngine) -> None:
                 device[block] = device.get(block, 0) + 1
             for block in seq.host_block_table:
                 host[block] = host.get(block, 0) + 1
+    for block in [] if blocks.shelf is None else blocks.shelf.held():
+        host[block] = host.get(block, 0) + 1
     blocks.device.check(device)
     blocks.host.check(host)
 

@@ -19,6 +19,8 @@ from engine.scheduling.queues import Queues
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence
 from engine.scheduling.thinking import Thinking
+from engine.scheduling.tiers.host_tier import HostTier
+from engine.scheduling.tiers.shelf import Shelf
 from engine.scheduling.waiting.waiting_queue import WaitingQueue
 from tests.engine.support.workloads import (
     essence,
@@ -70,6 +72,57 @@ def swap_out_one_block_late(self, seqs, original=BlockManager.swap_out):
     self._swap_out = self._swap_out[1:]
 
 
+def load_one_block_late(self, seq, salt, lora_name=None, original=BlockManager.load):
+    original(self, seq, salt)
+    self._swap_in = self._swap_in[:-1]
+
+
+def preempt_with_blocks_to_be_loaded(self, seq):
+    while seq.host_block_table:
+        self.host.release(seq.host_block_table.pop())
+    seq.num_computed_tokens = len(seq.block_table) * self.block_size
+
+
+def give_host_blocks_away_that_are_read(self, *, is_step=False, original=BlockManager.take_moves):
+    while self._read:
+        self.host.release(self._read.pop())
+    return original(self, is_step=is_step)
+
+
+def save_before_it_is_written(self, block, content):
+    self._waiting[block] = content
+
+
+def save_by_what_the_block_held(self):
+    lost = [item for item in self._waiting.items() if self._host.lookup(item[1]) is None and self._host.num_free]
+    self._waiting |= self._new
+    self._new.clear()
+    return [(block, self._keep(content)) for block, content in lost]
+
+
+def keep_without_moving(self, original=HostTier.save):
+    return original(self)[1:]
+
+
+def take_what_one_rank_could_not_read(self, slot, content, original=Shelf._end):
+    self._failed.clear()
+    original(self, slot, content)
+
+
+def read_into_blocks_that_others_may_take(self, content, original=Shelf.fetch):
+    is_new = content not in self._fetching
+    is_fetching = original(self, content)
+    if is_fetching and is_new:
+        self._host.register(self._fetching[content], content)
+    return is_fetching
+
+
+def store_at_once(self, original=Shelf.take_transfers):
+    self._saved.appendleft(self._saved.pop())
+    self._saved.extend([[], []])
+    return original(self)
+
+
 def leak_host_blocks(self, seq, original=BlockManager.free):
     seq.host_block_table.clear()
     original(self, seq)
@@ -89,7 +142,7 @@ def share_without_leaving_the_free_list(self, block):
     self._references[block] += 1
 
 
-def index_before_it_is_full(self, seq, salt):
+def index_before_it_is_full(self, seq, salt, lora_name=None):
     for index in range(len(seq.token_ids) // self.block_size):
         if salt is not None and index < len(seq.block_table):
             self.device.register(seq.block_table[index], self._hash(seq, index, salt))
@@ -190,6 +243,15 @@ PLANTED = [
     (BlockManager, "cached_blocks", take_all_tokens_as_cached),
     (BlockManager, "swap_in", swap_in_one_block_late),
     (BlockManager, "swap_out", swap_out_one_block_late),
+    (BlockManager, "load", load_one_block_late),
+    (BlockManager, "_stop_loading", preempt_with_blocks_to_be_loaded),
+    (BlockManager, "take_moves", give_host_blocks_away_that_are_read),
+    (HostTier, "written", save_before_it_is_written),
+    (HostTier, "save", save_by_what_the_block_held),
+    (HostTier, "save", keep_without_moving),
+    (Shelf, "_end", take_what_one_rank_could_not_read),
+    (Shelf, "fetch", read_into_blocks_that_others_may_take),
+    (Shelf, "take_transfers", store_at_once),
     (BlockManager, "free", leak_host_blocks),
     (BlockManager, "free", forget_to_release),
     (BlockManager, "index_full_blocks", index_before_it_is_full),

@@ -38,7 +38,7 @@ def tokens_of(answers):
 
 @pytest.mark.parametrize("shard", [*range(6), *(pytest.param(shard, marks=pytest.mark.long) for shard in range(6, 10))])
 def test_answers_depend_on_the_request_alone(shard, monkeypatch):
-    num_blamed, num_drafts, num_right = 0, 0, 0
+    num_blamed, num_drafts, num_right, num_loaded, num_fetched, num_missed = 0, 0, 0, 0, 0, 0
     for seed in range(shard, NUM_WORKLOADS, 10):
         rng = random.Random(seed)
         requests = random_requests(rng, rng.randint(1, 8))
@@ -50,6 +50,10 @@ def test_answers_depend_on_the_request_alone(shard, monkeypatch):
             engine.executor.raise_at = {rng.randint(1, 120)}
         got = run(engine, requests, rng)
         checked = engine.recorder.measures.copy().drafts
+        num_loaded += engine.scheduler.blocks.host_tier.num_hits
+        shelf = engine.scheduler.blocks.shelf
+        if shelf is not None:
+            num_fetched, num_missed = num_fetched + shelf.num_fetched, num_missed + shelf.num_missed
         num_drafts, num_right = num_drafts + checked.num_tokens, num_right + checked.num_accepted
         for request in requests:
             told = got[request.request_id]
@@ -60,6 +64,7 @@ def test_answers_depend_on_the_request_alone(shard, monkeypatch):
         assert engine.scheduler.blocks.device.num_free == engine.scheduler.blocks.device.num_usable
         assert engine.scheduler.blocks.host.num_free == engine.scheduler.blocks.host.num_usable
     assert num_blamed <= 4
+    assert num_loaded > 100 and num_fetched + num_missed > 5
     assert 0.2 * num_drafts < num_right < 0.9 * num_drafts
 
 

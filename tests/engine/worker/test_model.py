@@ -10,7 +10,7 @@ import ops
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.sampling_columns import SamplingColumns
-from engine.worker.model import check_cache_dtype
+from engine.worker.model import check_cache_dtype, check_published_float8
 from engine.worker.worker import Worker
 from tests.engine.worker.on_demo import MODEL, execute, make_config
 from tests.engine.worker.steps import Part, ints, make_step
@@ -67,6 +67,15 @@ def test_a_cache_of_float8_is_refused_on_a_gpu_that_has_none(monkeypatch: pytest
         check_cache_dtype("fp8_e4m3", kernels, device)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
     check_cache_dtype("fp8_e4m3", kernels, device)
+
+
+def test_float8_weights_need_a_gpu_that_converts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    with pytest.raises(InvalidConfig, match=r"quantized \(fp8 float8\), which needs a GPU of compute capability 8.9"):
+        check_published_float8("fp8 float8", device)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
+    check_published_float8("fp8 float8", device)
 
 
 def test_dummy_weights_are_a_function_of_the_seed() -> None:

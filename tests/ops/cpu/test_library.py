@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,6 +33,13 @@ def report(checkout: Path, **environment: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", REPORT], env=environment, cwd=checkout, capture_output=True, text=True, check=True
     ).stdout.strip()
+
+
+def test_the_kernels_threads_are_this_process_own_and_stay_the_same() -> None:
+    threads = library.thread_ids(2)
+    assert threads[0] == threading.get_native_id()
+    assert len(set(threads)) == 2 and all((Path("/proc/self/task") / str(thread)).exists() for thread in threads)
+    assert library.thread_ids(2) == threads
 
 
 def test_without_a_compiler_the_reference_computes(checkout: Path) -> None:

@@ -5,6 +5,7 @@ would.
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from engine.outputs import SamplerOutput
 from engine.step import ExecuteModelRequest
 from ops import cpu
 from ops.cpu import tape
+from ops.cpu.tape import Tapes
 from ops.interface import AttentionMetadata
 from parallel.errors import GroupError
 from parallel.groups.group import Group
@@ -35,7 +37,7 @@ def test_a_replay_reads_anew_and_nothing_is_computed_before_it() -> None:
         return cpu.add_rms_norm(cpu.linear_tree(x[:2], packed).view(2, 40), residual[:2], weight, 1e-6)
 
     before = residual.clone()
-    replay = tape.capture(compute)
+    replay = Tapes().capture(compute)
     assert torch.equal(residual, before)
     for _ in range(3):
         x.normal_()
@@ -46,6 +48,30 @@ def test_a_replay_reads_anew_and_nothing_is_computed_before_it() -> None:
         assert torch.equal(got, expected)
         assert torch.equal(residual, added)
         assert replay() is got
+
+
+def test_tapes_share_memory_and_nothing_else() -> None:
+    """A tensor's memory is another's later, on the same tape and on others; what a tape returns is
+    its own.
+    """
+    x, weight = torch.randn(20, 304), torch.randn(304)
+    gate_up, down = cpu.prepare_gate_up(torch.randn(2 * 640, 304)), cpu.prepare_tree_linear(torch.randn(304, 640), 8)
+
+    def compute(rows: int, layers: int = 6) -> torch.Tensor:
+        residual = x[:rows]
+        for _ in range(layers):
+            residual = cpu.rms_norm(cpu.linear_tree(cpu.gate_up_silu(residual, gate_up), down), weight, 1e-6)
+        return residual
+
+    tapes = Tapes()
+    replays = [tapes.capture(partial(compute, rows)) for rows in (20, 3, 17)]
+    free = tapes._memory.num_free_bytes
+    assert free <= 2 * 20 * (640 + 2 * 304) * 4  # of one layer at a time, rounded up
+    replays.append(tapes.capture(partial(compute, 20, layers=12)))
+    assert tapes._memory.num_free_bytes == free
+    outputs = [replay() for replay in replays[:3]]
+    for output, rows in zip(outputs, (20, 3, 17), strict=True):
+        assert torch.equal(output, compute(rows))
 
 
 @pytest.mark.parametrize("rows", [1, 8, 20])
@@ -65,7 +91,7 @@ def test_threads_that_share_cores_change_nothing(rows: int) -> None:
     expected = compute()
     torch.set_num_threads(2 * len(os.sched_getaffinity(0)) + 1)
     try:
-        replay = tape.capture(compute)
+        replay = Tapes().capture(compute)
         for _ in range(20):
             residual.copy_(before)
             assert torch.equal(replay(), expected)
@@ -76,9 +102,9 @@ def test_threads_that_share_cores_change_nothing(rows: int) -> None:
 def test_a_capture_does_not_import_torchs_compiler() -> None:
     """Which takes seconds, while the first answer waits."""
     program = (
-        "import sys, torch; from ops import cpu; from ops.cpu import tape\n"
+        "import sys, torch; from ops import cpu; from ops.cpu.tape import Tapes\n"
         "x, weight = torch.randn(3, 40), torch.randn(40)\n"
-        "tape.capture(lambda: cpu.rms_norm(x, weight, 1e-6))()\n"
+        "Tapes().capture(lambda: cpu.rms_norm(x, weight, 1e-6))()\n"
         "print('torch._dynamo' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -98,7 +124,7 @@ def test_a_capture_does_not_import_torchs_compiler() -> None:
 def test_every_kind_of_layer_has_the_bits_it_has_without_tapes(shape: Shape, caplog: pytest.LogCaptureFixture) -> None:
     expected = generate(execute_on(make_runner(cpu, CPU, shape)), PROMPTS, 8)
     runner = make_runner(cpu, CPU, shape)
-    runner.use_tapes(tape.capture, max_model_len=96)
+    runner.use_tapes(Tapes().capture, max_model_len=96)
     assert generate(execute_on(runner), PROMPTS, 8) == expected
     assert decode_carrying(runner, PROMPTS, 8) == expected
     assert runner._layers.graphs is not None
@@ -119,7 +145,7 @@ def test_ranks_add_what_their_tapes_compute() -> None:
 
     def on_tapes(tp: Group, _: Group) -> list[SamplerOutput | None]:
         runner = make_runner(cpu, CPU, shape, tp=tp)
-        runner.use_tapes(tape.capture, max_model_len=96)
+        runner.use_tapes(Tapes().capture, max_model_len=96)
         outputs = [execute_on(runner)(request) for request, _ in steps]
         assert runner._layers.graphs is not None
         assert runner._layers.graphs.num_captured == 1
@@ -137,24 +163,24 @@ def test_ranks_add_what_their_tapes_compute() -> None:
 def test_what_torch_computes_is_not_on_a_tape() -> None:
     x = torch.randn(2, 8)
     with pytest.raises(tape.NotOnTape, match="torch computes aten::mul"):
-        tape.capture(lambda: cpu.silu_and_mul(x * 2))
+        Tapes().capture(lambda: cpu.silu_and_mul(x * 2))
     with pytest.raises(tape.NotOnTape, match="torch computes aten::zero_"):
-        tape.capture(lambda: cpu.silu_and_mul(x.zero_()))
+        Tapes().capture(lambda: cpu.silu_and_mul(x.zero_()))
     assert x.any(), "which has not happened"
     with pytest.raises(tape.NotOnTape, match="torch computes aten::lift_fresh"):
-        tape.capture(lambda: cpu.silu_and_mul(torch.tensor([[1.0, 2.0]])))
+        Tapes().capture(lambda: cpu.silu_and_mul(torch.tensor([[1.0, 2.0]])))
     with pytest.raises(tape.NotOnTape, match="torch computes aten::contiguous"):
-        tape.capture(lambda: cpu.silu_and_mul(x.view(4, 4).t().contiguous()))
+        Tapes().capture(lambda: cpu.silu_and_mul(x.view(4, 4).t().contiguous()))
     odd = cpu.prepare_linear(torch.randn(3, 5).bfloat16())  # whose inputs are padded
     with pytest.raises(tape.NotOnTape, match="torch computes aten::pad"):
-        tape.capture(lambda: cpu.linear(torch.empty(2, 5, dtype=torch.bfloat16), odd, None))
+        Tapes().capture(lambda: cpu.linear(torch.empty(2, 5, dtype=torch.bfloat16), odd, None))
     assert cpu.silu_and_mul(x).shape == (2, 4), "and afterwards kernels compute as before"
 
 
 def test_no_other_kernel_is_on_a_tape() -> None:
     ids, table = ints(1, 2), cpu.prepare_embedding(torch.randn(4, 8))
     with pytest.raises(tape.NotOnTape, match="squadron_unpack_rows cannot be on a tape"):
-        tape.capture(lambda: cpu.embedding(ids, table))
+        Tapes().capture(lambda: cpu.embedding(ids, table))
 
 
 def test_messages_are_not_on_a_tape_and_are_not_sent() -> None:
@@ -162,7 +188,7 @@ def test_messages_are_not_on_a_tape_and_are_not_sent() -> None:
         x = torch.ones(3)
         if group.rank == 0:
             with pytest.raises(tape.NotOnTape, match="squadron_shm_send cannot be on a tape"):
-                tape.capture(lambda: (group.send(x, 1), x)[1])
+                Tapes().capture(lambda: (group.send(x, 1), x)[1])
             group.send(2 * x, 1)
         else:
             assert group.recv((3,), torch.float32, 0).tolist() == [2.0] * 3
@@ -182,7 +208,7 @@ def test_a_replay_fails_as_the_calls_would_and_makes_none_after_that() -> None:
         cpu.add(attended.view(1, 32), residual)
         return residual
 
-    replay = tape.capture(compute)
+    replay = Tapes().capture(compute)
     first = replay().clone()
     assert first.abs().sum() > 0
     slots[0] = 64
@@ -199,7 +225,7 @@ def test_a_replay_fails_as_the_calls_would_and_makes_none_after_that() -> None:
 def test_a_replay_that_waits_for_a_rank_is_got_out() -> None:
     def wait(group: Group, _: Group) -> str:
         x = torch.full((4,), 1.0 + group.rank)
-        replay = tape.capture(lambda: group.all_reduce(x))
+        replay = Tapes().capture(lambda: group.all_reduce(x))
         sums = replay().clone()
         assert sums.tolist() == [3.0] * 4
         if group.rank == 1:

@@ -26,8 +26,9 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver, jit
 
 from ops import kernels
-from ops.interface import AttentionMetadata, Quantization
+from ops.interface import Adapted, AdapterPart, AttentionMetadata, Quantization
 from ops.kernels.all_reduce import all_reduce
+from tests.ops.kernels.compiled_published import published_cases
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MAX_SHARED = {80: 163 << 10, 90: 227 << 10}  # bytes a program may have
@@ -122,6 +123,7 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
                 )
         yield from linear_cases(FP32, NUM_TOKENS, hidden=896, width=4864, num_leaves=2)
         yield from linear_cases(FP16, NUM_TOKENS, hidden=896, width=4864, num_leaves=2, quantization="int4")
+    yield from published_cases(arch, every=every)
     for hidden in (896, 3584):
         rows, weight, update = meta(NUM_TOKENS, hidden), meta(hidden), meta(NUM_TOKENS, hidden, dtype=FP32)
         kernels.rms_norm(rows, weight, 1e-6)
@@ -212,6 +214,11 @@ def linear_cases(
     weight = kernels.prepare_linear(meta(hidden + 256, hidden, dtype=dtype), quantization)
     kernels.linear(x, weight, meta(hidden + 256, dtype=dtype))
     yield f"linear {name}"
+    if quantization is None:
+        part = AdapterPart(meta(16, hidden, dtype=dtype), meta(hidden, 16, dtype=dtype), slice(0, hidden), 1.0)
+        runs = torch.tensor([(0, num_rows, 0)], dtype=torch.int32)
+        kernels.adapted_linear(x, weight, None, Adapted(runs, [kernels.make_adapter([part], weight)]))
+        yield f"adapter {name}"
     kernels.linear_float32(x, kernels.prepare_embedding(meta(VOCAB, hidden, dtype=dtype), quantization))
     yield f"head {name}"
     weight = kernels.prepare_tree_linear(meta(hidden, width, dtype=dtype), num_leaves, quantization)

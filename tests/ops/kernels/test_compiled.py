@@ -14,10 +14,12 @@ import pytest
 
 pytest.importorskip("triton")
 import ops.kernels
+from tests.ops.kernels import compiled_published
 from tests.ops.kernels.compiled import FLOAT8_KERNELS, MAX_SHARED, Compiled, compile_all
 
 SOURCES = Path(ops.kernels.__file__).parent.rglob("*.py")
 KERNELS = {name for source in SOURCES for name in re.findall(r"^def (\w+_kernel)\(", source.read_text(), re.MULTILINE)}
+KINDS = ("int8", "int4", "fp8", *(name for name, *_ in compiled_published.KINDS))  # how a linear is quantized
 CHILD = "import sys; from tests.ops.kernels.test_compiled import print_compiled; print_compiled(int(sys.argv[1]))"
 
 
@@ -39,7 +41,7 @@ def compiled_for(arch: int) -> list[Compiled]:
 
 def kind_of(case: str) -> str:
     """How the weights of a linear are quantized."""
-    return next((kind for kind in ("int8", "int4", "fp8") if case.endswith(kind)), "")
+    return next((kind for kind in KINDS if case.endswith(kind)), "")
 
 
 @pytest.mark.parametrize("arch", [pytest.param(80, marks=pytest.mark.long), 90])
@@ -51,9 +53,9 @@ def test_nothing_spills_and_each_row_meets_the_same_instruction(arch: int) -> No
         assert each.shared <= MAX_SHARED[arch], each
     # A row's bits can be the same alone and among thousands only if both meet one kind of
     # instruction.
-    for kind in ("", "int8", "int4", "fp8"):
+    for kind in ("", *KINDS):
         linears = [each for each in compiled if each.kernel == "linear_kernel" and kind_of(each.case) == kind]
-        assert len({each.products for each in linears}) == (0 if kind == "fp8" and arch < 89 else 1), kind
+        assert len({each.products for each in linears}) == (0 if kind in ("fp8", "float8") and arch < 89 else 1), kind
     for case in {each.case for each in compiled if each.case.startswith("attention")}:
         steps = {each.kernel: each.products for each in compiled if each.case == case}
         assert steps["decode_kernel"] == steps["prefill_kernel"]

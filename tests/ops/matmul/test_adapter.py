@@ -1,19 +1,23 @@
 """Low-rank adapters of linears, of different rows in one call."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
 from ops.interface import Adapted, AdapterPart, Ops
+from ops.published import PublishedKind
 from tests.ops.exact import dtypes
+from tests.ops.matmul.test_published import weight as published_weight
 
 HIDDEN = 96
 RUNS = torch.tensor([(1, 3, 0), (3, 4, 1), (5, 7, 0), (7, 30, 2)], dtype=torch.int32)  # others have none
 
 
 @pytest.fixture(autouse=True)
-def computes_adapters(ops: Ops) -> None:
-    if ops.NAME.startswith("triton"):
-        pytest.skip("the triton backend computes no adapters")
+def on_the_device(device: torch.device) -> Iterator[None]:
+    with device:
+        yield
 
 
 def part(rank: int, outputs: slice, dtype: torch.dtype, num_in: int = HIDDEN, scale: float = 0.7) -> AdapterPart:
@@ -65,13 +69,30 @@ def test_rows_get_what_their_adapter_adds(ops: Ops, dtype: torch.dtype, sizes: t
         assert not torch.equal(got[1:4], plain[1:4])
 
 
+def test_neighbours_change_no_bit(ops: Ops) -> None:
+    if not ops.EXACT:
+        pytest.skip(f"the {ops.NAME} backend is not exact")
+    dtype = torch.bfloat16
+    x, prepared = torch.randn(33, HIDDEN).to(dtype), ops.prepare_tree_linear(torch.randn(40, HIDDEN).to(dtype), 2)
+    made = [ops.make_adapter(each, prepared) for each in adapters((40,), dtype)]
+    whole = ops.adapted_linear_tree(x, prepared, Adapted(RUNS, [*made, None]))
+    for first, end, slot in RUNS.tolist()[:3]:
+        alone = Adapted(torch.tensor([(0, end - first, 0)], dtype=torch.int32, device="cpu"), [made[slot]])
+        assert torch.equal(ops.adapted_linear_tree(x[first:end].contiguous(), prepared, alone), whole[first:end])
+    plain = ops.linear_tree(x, prepared)
+    assert torch.equal(whole[7:], plain[7:]) and not torch.equal(whole[1:4], plain[1:4])
+
+
 @dtypes
 def test_gate_and_up_have_their_own_adapters(ops: Ops, dtype: torch.dtype) -> None:
     x, weight = torch.randn(33, HIDDEN).to(dtype), torch.randn(80, HIDDEN).to(dtype)
     prepared, parts = ops.prepare_gate_up(weight), adapters((40, 40), dtype)
     adapted = Adapted(RUNS, [*(ops.make_adapter(each, prepared) for each in parts), None])
     gate, up = (x.double() @ weight.double().T + updates(x, parts, 80)).chunk(2, 1)
-    close(ops.adapted_gate_up_silu(x, prepared, adapted), torch.nn.functional.silu(gate) * up, dtype)
+    got = ops.adapted_gate_up_silu(x, prepared, adapted)
+    close(got, torch.nn.functional.silu(gate) * up, dtype)
+    if ops.EXACT:
+        assert torch.equal(got[7:], ops.gate_up_silu(x, prepared)[7:]), "rows without an adapter"
 
 
 @dtypes
@@ -93,3 +114,19 @@ def test_parts_that_do_not_fit_are_refused(ops: Ops) -> None:
         ops.make_adapter([part(4, slice(0, 48), torch.float32)], prepared)
     with pytest.raises(ValueError, match="one part or more"):
         ops.make_adapter([], prepared)
+
+
+@pytest.mark.parametrize("kind", ["int4", "fp8"])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_published_weights_have_adapters_too(
+    ops: Ops, device: torch.device, kind: PublishedKind, shuffled: bool
+) -> None:
+    dtype, num_in = torch.bfloat16, 4 * HIDDEN
+    published = published_weight(kind, 40, num_in, dtype=dtype, device=device, shuffled=shuffled, size=64)
+    x, prepared = torch.randn(33, num_in).to(dtype), ops.prepare_tree_linear(published, 4)
+    parts = adapters((40,), dtype, num_in)
+    adapted = Adapted(RUNS, [*(ops.make_adapter(each, prepared) for each in parts), None])
+    got = ops.adapted_linear_tree(x, prepared, adapted)
+    close(got, x.double() @ published.numbers().double().T + updates(x, parts, 40, 4), dtype)
+    if ops.EXACT:
+        assert torch.equal(got[7:], ops.linear_tree(x, prepared)[7:]), "rows without an adapter"

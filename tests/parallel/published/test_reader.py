@@ -2,73 +2,24 @@
 the codes stand for, and the same bits on any number of ranks.
 """
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 
 import ops as backends
 from parallel.spec import read
 from parallel.spec.published.read import read_scheme
-from parallel.spec.published.scheme import LINEARS
-from tests.parallel.published.packers import FORMATS, Format, awq, is_ignored
+from tests.parallel.published.packers import FORMATS, awq
+from tests.parallel.published.publish import NUM_LEAVES, make_plain, publish
 from tests.parallel.ranks import CPU, run_ranks
-from tests.parallel.spec.saved import VOCAB, Saved, logits_in_steps, make, make_and_save, prompts, save
-
-NUM_LEAVES = 4
+from tests.parallel.spec.saved import Saved, logits_in_steps, make, make_and_save, prompts
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    """With groups of 128 that straddle leaves of 64 inputs, and blocks of 128 outputs that straddle
-    ranks.
-    """
-    torch.manual_seed(1)
-    config = transformers.Qwen2Config(
-        vocab_size=VOCAB,
-        hidden_size=256,
-        intermediate_size=384,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=128,
-        tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
-        initializer_range=0.08,
-    )
-    return save(transformers.Qwen2ForCausalLM(config).eval(), tmp_path_factory.mktemp("plain"), "1GB")
-
-
-def publish(plain: Saved, form: Format, folder: Path) -> Saved:
-    """The checkpoint quantized, and transformers' model with the numbers that its codes stand
-    for.
-    """
-    tensors = load_file(Path(plain.folder) / "model.safetensors")
-    model = transformers.Qwen2ForCausalLM(plain.model.config).eval()
-    model.load_state_dict(plain.model.state_dict())
-    for name, module in model.named_modules():
-        if name.rsplit(".", 1)[-1] not in LINEARS or is_ignored(form.config, name):
-            continue
-        parts, meant = form.pack(tensors.pop(f"{name}.weight"))
-        tensors = {f"{name}.{part}": tensor.contiguous() for part, tensor in parts.items()} | tensors
-        with torch.no_grad():
-            module.weight.copy_(meant)
-        if form.rounds_inputs:
-            leaves = NUM_LEAVES if name.endswith(("o_proj", "down_proj")) else 1
-            module.register_forward_pre_hook(lambda _, given, leaves=leaves: rounded(given[0], leaves, form))
-    save_file(tensors, folder / "model.safetensors")
-    config = plain.hf_config | {"quantization_config": form.config}
-    (folder / "config.json").write_text(json.dumps(config))
-    return Saved(str(folder), config, model)
-
-
-def rounded(x: torch.Tensor, num_leaves: int, form: Format) -> torch.Tensor:
-    leaves = x.unflatten(-1, (num_leaves, -1))
-    scale = form.input_scale or leaves.abs().amax(-1, keepdim=True) / 127
-    return ((leaves / scale).round().clamp(-128, 127) * scale).flatten(-2)
+    return make_plain(tmp_path_factory.mktemp("plain"))
 
 
 @pytest.fixture(scope="module", params=FORMATS)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import ops as backends
+from ops.interface import Quantization
 from parallel.groups.group import SingleGroup
 from tests.parallel.ranks import CPU, run_ranks
 from tests.parallel.spec.saved import MAKERS, Saved, logits_in_steps, make, make_and_save, prompts
@@ -53,6 +54,21 @@ def test_an_exact_backend_gives_the_same_bits_however_it_is_cut(
     runner = Runner(make(saved, SingleGroup(), SingleGroup(), dtype, exact), len(prompts()))
     for index, (prompt, want) in enumerate(zip(prompts(), whole, strict=True)):
         assert torch.equal(runner.step({index: (0, prompt)}), want), "chunks, or the rows beside, have changed bits"
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_quantized_as_it_is_loaded_it_has_the_same_bits_however_it_is_cut(
+    saved: Saved, quantization: Quantization
+) -> None:
+    if (reason := backends.unavailable_reason("cpu", CPU)) is not None:
+        pytest.skip(reason)
+    quantized = backends.quantizing(backends.select("cpu", CPU), quantization)
+    whole, halves, quarters = (
+        run_ranks(size, lambda tp, pp: logits_in_steps(make(saved, tp, pp, torch.bfloat16, quantized)))
+        for size in (1, 2, 4)
+    )
+    for rank in (*halves, *quarters):
+        assert all(torch.equal(got, want) for got, want in zip(rank, whole[0], strict=True))
 
 
 def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(saved: Saved, expected: list[torch.Tensor]) -> None:

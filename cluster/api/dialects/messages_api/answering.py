@@ -63,7 +63,7 @@ async def message_events(call: Call, model: Model, updates: Updates, plain: Plai
 
     async with aclosing(deltas_of(choice, updates, NAMES)) as parts:
         async for deltas in parts:
-            events: list[Event] = [] if has_begun else [_start(call, model, choice), Ping()]
+            events: list[Event] = [] if has_begun else [_start(call, choice), Ping()]
             has_begun = True
             for delta in deltas:
                 events += blocks.add(delta)
@@ -79,7 +79,7 @@ def _written(events: list[Event]) -> bytes:
     return b"".join(named_event(event) for event in events)
 
 
-def _start(call: Call, model: Model, choice: OneChoice) -> MessageStart:
+def _start(call: Call, choice: OneChoice) -> MessageStart:
     usage, fingerprint = _of_message(_usage(choice, 0)), choice.tally.fingerprint
     return MessageStart(MessageAnswer(call.id, call.model, [], usage, None, None, system_fingerprint=fingerprint))
 

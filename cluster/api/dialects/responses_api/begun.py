@@ -4,11 +4,10 @@ from typing import Any
 
 from cluster.api.dialects.responses_api.answer import ResponseAnswer
 from cluster.api.dialects.responses_api.fields import FunctionChoice, FunctionTool, ResponsesRequest
-from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 
 
-def begun(asked: ResponsesRequest, call: Call, model: Model, *, is_stored: bool) -> ResponseAnswer:
+def begun(asked: ResponsesRequest, call: Call, *, is_stored: bool) -> ResponseAnswer:
     choice = asked.tool_choice
     return ResponseAnswer(
         call.id,

@@ -31,7 +31,7 @@ class ResponseReading:
             self._shelf.wake()
         earlier = await self._shelf.conversation(asked.previous_response_id)
         messages, call = await self._reader.work(body, lambda: self._call(asked, earlier, model))
-        self.whole = Whole(asked, messages, model, self._shelf if is_stored else None)
+        self.whole = Whole(asked, messages, self._shelf if is_stored else None)
         return call.of_body(model.name, unknown, digest if call.stream else b"")
 
     def _call(self, asked: ResponsesRequest, earlier: Messages, model: Model) -> tuple[Messages, Call]:

@@ -11,7 +11,6 @@ from cluster.api.dialects.responses_api.fields import ResponsesRequest
 from cluster.api.dialects.responses_api.output import Output
 from cluster.api.dialects.responses_api.store import Messages, Shelf
 from cluster.api.dialects.responses_api.to_chat import messages_of
-from cluster.api.models.model import Model
 from cluster.api.requests.call import Call
 
 NOT_STORED = "not stored: the server could not"
@@ -21,18 +20,17 @@ _changed = msgspec.structs.replace
 class Whole:
     """Of one request."""
 
-    def __init__(self, asked: ResponsesRequest, messages: Messages, model: Model, shelf: Shelf | None) -> None:
+    def __init__(self, asked: ResponsesRequest, messages: Messages, shelf: Shelf | None) -> None:
         """`messages`: the conversation without instructions. `shelf`: for the response, if it is to
         be stored.
         """
         self._asked = asked
         self._messages = messages
-        self._model = model
         self._shelf = shelf
 
     def begun(self, call: Call, choice: OneChoice) -> shapes.ResponseAnswer:
         """Without output so far."""
-        answer = begun(self._asked, call, self._model, is_stored=self._shelf is not None)
+        answer = begun(self._asked, call, is_stored=self._shelf is not None)
         return _changed(answer, system_fingerprint=choice.tally.fingerprint)
 
     async def ended(self, call: Call, choice: OneChoice, output: Output) -> shapes.ResponseAnswer:

@@ -20,7 +20,7 @@ def has_one_choice(call: Call) -> bool:
 def new_record(call: Call, key: str) -> StreamRecord:
     """`key`: what the client has shown as its key."""
     seed = secrets.randbits(63) if call.params.seed is None else call.params.seed
-    return StreamRecord(_digest(call, key), call.created, seed)
+    return StreamRecord(_digest(call, key), call.created, seed, call.requests[0].adapter)
 
 
 def is_record_of(record: StreamRecord, call: Call, key: str) -> bool:
@@ -37,7 +37,7 @@ def _digest(call: Call, key: str) -> bytes:
 def as_recorded(call: Call, request_id: str, record: StreamRecord) -> Call:
     """The call whose answer is the stream's, byte for byte."""
     params = replace(call.params, seed=record.seed, max_tokens=record.max_tokens or call.params.max_tokens)
-    request = replace(call.requests[0], id=request_id, params=params, joins_deltas=False)
+    request = replace(call.requests[0], id=request_id, params=params, adapter=record.adapter, joins_deltas=False)
     return replace(call, requests=(request,), id=request_id, created=record.created)
 
 

@@ -44,7 +44,7 @@ class Resumable:
                 why = "it has several choices or prompts" if self._store else "this server runs without stream_resume"
                 raise unknown_stream(last_event_id, why)
             plain = PlainEvents(offered(request.scope))
-            model, service, _ = self._models[call.served_by]
+            model, service, *_ = self._models[call.served_by]
             return events(call, model, run(service, call, plain), plain)
         key = "\n".join(request.headers.get(name, "") for name in KEY_HEADERS)
         if last_event_id is None:
@@ -62,7 +62,7 @@ class Resumable:
     ) -> AsyncGenerator[bytes, None]:
         """The events after number `last`, with their ids."""
         assert self._store is not None
-        model, service, _ = self._models[call.served_by]
+        model, service, *_ = self._models[call.served_by]
         stream = NumberedStream(service, self._store, call, record, num_known(call, record, last))
         try:
             async with aclosing(events(call, model, stream.updates(), PlainEvents(None))) as parts:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from cluster.api.errors import ApiError
 from cluster.api.requests.fields import as_brief_json
+from engine.request import Adapter
 
 _EVENT_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
@@ -17,6 +18,7 @@ class StreamRecord:
     request: bytes  # SHA-256 of request and key: a client that reconnects must send the same
     created: int
     seed: int | None
+    adapter: Adapter | None = None  # since another one may have its name now
     num_cached_tokens: int = 0
     max_tokens: int | None = None  # as fixed with the first token
     token_ids: list[int] = field(default_factory=list)

@@ -11,11 +11,12 @@ from cluster.api.batches import Batch, FileObject, Owner, Page
 from cluster.api.errors import ApiError
 from cluster.api.keys.limits import caller_of
 from cluster.api.models.adapters import ADAPTER_PATHS
+from cluster.api.models.controls import CONTROL_PATHS
 from cluster.api.routes.answer import json_response
 
 EVERYBODY = Owner("everybody", None)
 MAX_PAGE = 10_000
-NOT_ASKED = ("/v1/files", "/v1/batches", *ADAPTER_PATHS)  # by the lines of a batch
+NOT_ASKED = ("/v1/files", "/v1/batches", *ADAPTER_PATHS, *CONTROL_PATHS)  # by the lines of a batch
 
 
 def owner_of(request: Request) -> Owner:

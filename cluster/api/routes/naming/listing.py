@@ -17,14 +17,16 @@ def add_routes(router: APIRouter, models: Models) -> None:
 
     def cards() -> dict[str, ModelCard]:
         found = {}
-        for model, _, _ in models:
+        for model, *_ in models:
             name, max_len = model.name, model.max_model_len
             found[name] = ModelCard(name, now, name, max_len)
             found |= {
                 each.name: ModelCard(each.name, now, each.folder, max_len, parent=name) for each in model.adapters
             }
         for name, alias in models.aliases.items():
-            found[name] = _alias_card(name, now, [models[model].model for model, _ in alias.shares])
+            those = {model for model, _ in alias.shares}
+            if there := [model for model, *_ in models if model.name in those]:
+                found[name] = _alias_card(name, now, there)
         return found
 
     @router.api_route("/v1/models", methods=READ)

@@ -70,7 +70,7 @@ def make_model(hf_config: dict[str, Any]) -> Decoder:
     config = read(hf_config)
     model = Decoder(config, ops=kernels, tp=SingleGroup(), stage=Stage(0, 1, None), dtype=torch.bfloat16, device=META)
     weights: Any = _Shapes(config.shapes())
-    model._load(weights)
+    model.load(weights)
     return model
 
 

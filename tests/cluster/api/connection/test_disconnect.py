@@ -52,3 +52,31 @@ async def test_work_for_a_client_that_has_left_is_cancelled() -> None:
     with pytest.raises(ClientDisconnect):
         await unless_disconnected(client.receive, work())
     assert ended.is_set()
+
+
+async def test_who_cancels_work_whose_client_leaves_has_it_cancelled() -> None:
+    client = Client()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            client.leaves.set()
+
+    task = asyncio.create_task(unless_disconnected(client.receive, work()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_nobody_watches_for_a_client_whose_work_is_done() -> None:
+    client = Client()
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+
+    await unless_disconnected(client.receive, work())
+    client.leaves.set()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -25,12 +25,12 @@ PATHS = [
     ("GET", "/openapi.json"),
     ("GET", "/nowhere"),
     ("GET", "/health/"),
-    ("GET", "//health"),
+    ("GET", "/%2Fhealth"),
 ]
 
 
-OPEN = {"/health"}
-PLACES = {"model_id": "unknown", "request_id": "unknown", "response_id": "unknown"}  # in paths
+OPEN = {"/health", "/", "/page/main.js"}
+PLACES = {"file": "main.js", "model_id": "unknown", "request_id": "unknown", "response_id": "unknown"}  # in paths
 
 
 def every_route() -> list[tuple[str, str]]:

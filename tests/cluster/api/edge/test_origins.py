@@ -1,10 +1,13 @@
 """What a browser is told of whose pages may ask."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
 
+from cluster.api.edge.origins import check_own_page
+from cluster.api.errors import ApiError
 from cluster.api.keys.key_ring import KeyRing
 from cluster.launch.app import build_app
 from engine.errors import InvalidConfig
@@ -29,6 +32,39 @@ def test_a_browser_asks_without_a_key(http: httpx.Client) -> None:
     assert answer.headers["access-control-allow-origin"] == PAGE
     assert "authorization" in answer.headers["access-control-allow-headers"]
     assert "access-control-allow-credentials" not in answer.headers
+
+
+HOST = b"127.0.0.1:8000"
+OWN = [(b"host", HOST), (b"origin", b"http://" + HOST)]
+
+
+def scope_of(headers: list[tuple[bytes, bytes]], client: str = "127.0.0.1") -> dict[str, Any]:
+    return {"type": "http", "headers": headers, "client": (client, 40000)}
+
+
+def test_the_servers_own_page_on_its_machine_may_do_more() -> None:
+    check_own_page(scope_of(OWN))
+    check_own_page(scope_of([(b"host", b"localhost"), (b"origin", b"https://LOCALHOST")], "::1"))
+
+
+@pytest.mark.parametrize(
+    ("headers", "client"),
+    [
+        ([(b"host", HOST)], "127.0.0.1"),
+        ([(b"host", HOST), (b"origin", b"null")], "127.0.0.1"),
+        ([(b"host", HOST), (b"origin", b"http://127.0.0.1:3000")], "127.0.0.1"),
+        ([(b"host", HOST), (b"origin", b"http://evil.example")], "127.0.0.1"),
+        ([(b"host", HOST), (b"origin", b"http://" + HOST + b".evil.example")], "127.0.0.1"),
+        ([*OWN, (b"origin", b"http://evil.example")], "127.0.0.1"),
+        ([(b"origin", b"http://")], "127.0.0.1"),
+        ([*OWN, (b"x-forwarded-for", b"127.0.0.1")], "127.0.0.1"),
+        (OWN, "192.0.2.7"),
+    ],
+)
+def test_others_may_not(headers: list[tuple[bytes, bytes]], client: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        check_own_page(scope_of(headers, client))
+    assert (refused.value.status, refused.value.code) == (403, "page_needed")
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://chat.example.com", f"{PAGE}.evil.example", "null"])

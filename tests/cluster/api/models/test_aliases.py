@@ -57,6 +57,8 @@ def test_a_model_without_weight_gets_nothing() -> None:
         ({"a": "three"}, "'a' stands for 'three', and there are 'one', 'two'"),
         ({"a": {"one": -1.0}}, "'a' has -1.0 as the weight of 'one'; it is a number from 0"),
         ({"a": {"one": float("nan")}}, "'a' has nan as the weight of 'one'"),
+        ({"a": {"one": 1e308, "two": 1e308}}, "the weights of 'a' have no finite sum"),
+        ({"": "one"}, "aliases: one has no name"),
         ({"a": {"one": 0.0}}, "'a' gives weight to no model"),
         ({"a": {}}, "'a' gives weight to no model"),
     ],

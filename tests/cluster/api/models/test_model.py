@@ -149,6 +149,27 @@ def test_adapters_are_loaded_for_the_model_that_is_named(services: list[Scripted
         assert gone.json()["error"]["code"] == "adapter_not_found"
 
 
+def test_a_model_without_an_engine_is_refused_until_it_has_one(services: list[ScriptedService]) -> None:
+    there = {served.model.name: served for served in models_of(*services)}
+    models = Models(names=list(there), aliases={"either": Alias((("large", 1.0), ("small", 1.0)))})
+    models.add(there["large"])
+    with running(services[1], models) as client:
+
+        def ask(**fields: str) -> httpx.Response:
+            return client.post("/v1/completions", json={"prompt": "text"} | fields)
+
+        assert ask(model="large").json()["model"] == "large"
+        for fields in ({"model": "small"}, {}):
+            refused = ask(**fields)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")
+            assert refused.json()["error"]["message"] == "The model small has no engine yet"
+            assert int(refused.headers["retry-after"]) >= 1
+        assert [card["id"] for card in client.get("/v1/models").json()["data"]] == ["large", "either"]
+        models.add(there["small"])
+        assert ask().json()["model"] == "small"
+        assert [card["id"] for card in client.get("/v1/models").json()["data"]] == ["small", "tone", "large", "either"]
+
+
 async def test_by_handle(services: list[ScriptedService]) -> None:
     answer = await handle.generate(models_of(*services), {"model": "gpt-4o", "prompt": "text"})
     assert answer["error"] is None

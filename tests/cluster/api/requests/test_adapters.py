@@ -1,5 +1,6 @@
 """Requests that name an adapter as their model."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,3 +48,20 @@ def test_every_route_and_the_handle_take_it(name: str | None, adapter: Adapter |
 def test_unknown_names_are_told_which_there_are() -> None:
     with pytest.raises(ApiError, match='There is no model "river" here; there are "demo", "harbour"'):
         find_model({"model": "river"}, MODELS)
+
+
+def test_of_many_some_are_told() -> None:
+    many = Adapters([replace(ADAPTER, name=f"adapter-{number}") for number in range(1000)])
+    models = Models.one(ScriptedService(), replace(MODEL, adapters=many))
+    with pytest.raises(ApiError, match=r'"adapter-0", .* and 985 more$') as refused:
+        find_model({"model": "river"}, models)
+    assert len(refused.value.message) < 400
+
+
+def test_a_request_keeps_the_adapter_that_it_named_while_it_is_read() -> None:
+    """Large ones are read in a thread, beside the loop, in which adapters come and go."""
+    adapters = Adapters([ADAPTER])
+    model = find_model({"model": "harbour"}, Models.one(ScriptedService(), replace(MODEL, adapters=adapters)))
+    adapters.change({"harbour": None})
+    call = chat_call(validate(ChatRequest, {"model": "harbour", "messages": MESSAGES}), model)
+    assert call.requests[0].adapter == ADAPTER

@@ -163,7 +163,7 @@ def test_json_with_a_charset(http: httpx.Client) -> None:
         ("PUT", "/v1/chat/completions", 405, "method_not_supported"),
         ("POST", "/v1/models", 405, "method_not_supported"),
         ("DELETE", f"/v1/models/{MODEL}", 405, "method_not_supported"),
-        ("GET", "/", 404, "unknown_url"),
+        ("POST", "/", 405, "method_not_supported"),
         ("GET", "/docs", 404, "unknown_url"),
         ("POST", f"{ROUTE}/", 404, "unknown_url"),
         ("POST", "/v1/images", 404, "unknown_url"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import _parser, main
-from cluster.commands.server.server_options import configure
+from cluster.commands.server.configure import application, configure
 from cluster.launch.config.app_config import AppConfig
 from cluster.telemetry.tracing import Telemetry
 from tests.cluster.commands.failing import fails
@@ -15,15 +15,15 @@ DEMO = Path(__file__).resolve().parents[4] / "configs" / "demo"
 
 @pytest.mark.parametrize(("given", "seconds"), [([], 300.0), (["--patience", "4.5"], 4.5)])
 def test_patience_reaches_the_application(given: list[str], seconds: float) -> None:
-    config, server = configure(_parser().parse_args(["serve", str(DEMO), *given]))
-    assert AppConfig(**server.application(config, ())).patience == seconds
+    models, server = configure(_parser().parse_args(["serve", str(DEMO), *given]))
+    assert AppConfig(**application(server, models, ())).patience == seconds
 
 
 def test_what_to_observe_reaches_the_application() -> None:
     url = "http://127.0.0.1:4318/v1/traces"
     given = ["--otlp-traces-endpoint", url, "--collect-detailed-traces", "all", "--enable-log-requests"]
-    config, server = configure(_parser().parse_args(["serve", str(DEMO), *given, "--log-format", "json"]))
-    app = AppConfig(**server.application(config, ()))
+    models, server = configure(_parser().parse_args(["serve", str(DEMO), *given, "--log-format", "json"]))
+    app = AppConfig(**application(server, models, ()))
     assert app.telemetry == Telemetry(url, collect_detailed_traces=True, log_requests=True)
     assert app.log_format == "json"
 
@@ -33,6 +33,47 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.Capt
     file.write_text(f"model: {DEMO}\ntensor-parallel-size: 2\npipeline_parallel_size: 4\n")
     assert main(["plan", "--config", str(file), "-tp", "1"]) == 0
     assert "TP=1 × PP=4" in capsys.readouterr().out
+
+
+TWO = """
+models:
+  - engine: {{model: {demo}, served_model_name: steady}}
+    num_engines: 2
+  - engine: {{model: {demo}, served_model_name: canary, num_threads: 3}}
+aliases: {{demo: {{steady: 0.8, canary: 0.2}}}}
+num_threads: 1
+"""
+
+
+def test_several_models_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "models.yaml"
+    file.write_text(TWO.format(demo=DEMO))
+    models, server = configure(_parser().parse_args(["serve", "--config", str(file), "--device", "cpu"]))
+    assert [(model.config.model_name, model.num_ranks) for model in models] == [("steady", 2), ("canary", 1)]
+    assert [(model.config.device, model.config.num_threads) for model in models] == [("cpu", 1), ("cpu", 3)]
+    app = AppConfig(**application(server, models, ()))
+    assert [model.num_engines for model in app.all_models()] == [2, 1]
+    assert app.aliases == {"demo": {"steady": 0.8, "canary": 0.2}}
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "line"),
+    [
+        ([str(DEMO)], "", f"model={DEMO} is the only one, and models lists others: leave out one of them"),
+        (["--num-engines", "2"], "", "num_engines is of the only model; with models it is a key of each of them"),
+        ([], "canari: 1", "unknown key 'canari'"),
+        ([], "models: [{num_engines: 2}]", "models[0]: engine is required"),
+        ([], "models: [{engine: {modle: x}}]", "models[0]: unknown key 'modle'; did you mean 'model'?"),
+        ([], "aliases: {steady: canary}", "aliases: 'steady' is a model's own name"),
+        ([], "served_model_name: one\nmodels: [{engine: {model: DEMO}}, {engine: {model: DEMO}}]", "models: two have"),
+    ],
+)
+def test_mistakes_in_a_file_of_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], more: str, line: str
+) -> None:
+    file = tmp_path / "models.yaml"
+    file.write_text(TWO.format(demo=DEMO) + more.replace("DEMO", str(DEMO)))
+    assert fails(capsys, "serve", "--config", str(file), *options).startswith(f"squadron serve: {line}")
 
 
 @pytest.mark.parametrize(

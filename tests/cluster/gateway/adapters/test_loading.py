@@ -18,6 +18,7 @@ from cluster.api.options import HttpOptions
 from cluster.checkpoint.loadable import Loadable
 from cluster.gateway.adapters.loading import AdapterLoading
 from engine.config import EngineConfig
+from engine.errors import InvalidRequest
 from engine.request import Adapter
 from parallel.spec.adapter import WEIGHTS_FILE
 from tests.adapters import demo_shapes, save_adapter
@@ -34,8 +35,25 @@ class Store(dict[str, Adapter | None]):
     async def put(self, name: str, adapter: Adapter | None) -> None:
         self[name] = adapter
 
+    async def forget(self, name: str) -> None:
+        del self[name]
+
     async def read(self) -> dict[str, Adapter | None]:
         return dict(self)
+
+
+class SlowStore(Store):
+    """Whose first reader gets what is there only when it may."""
+
+    def __init__(self) -> None:
+        self.is_read, self.may_tell = asyncio.Event(), asyncio.Event()
+
+    async def read(self) -> dict[str, Adapter | None]:
+        found = dict(self)
+        if not self.is_read.is_set():
+            self.is_read.set()
+            await self.may_tell.wait()
+        return found
 
 
 class Gateways:
@@ -45,13 +63,13 @@ class Gateways:
         config = EngineConfig.create(model=DEMO, enable_lora=True, max_lora_rank=16)
         loadable = Loadable.configured([str(root)], config)
         assert loadable is not None
-        store, self.loadings, self.clients = Store(), [], []
+        self.store, self.loadings, self.clients = Store(), [], []
         self.service = ScriptedService()
         self.problems: list[str] = []
         self.tried: list[Adapter] = []
         for _ in range(2):
             adapters = Adapters([given])
-            loading = AdapterLoading(adapters, loadable, store, self.probe, self.tell)
+            loading = AdapterLoading(adapters, loadable, self.store, self.probe, self.tell)
             model = Model(name="demo", max_model_len=64, vocab_size=1000, adapters=adapters)
             port = stack.enter_context(
                 listening(build(self.service, Models.one(self.service, model, loading), options))
@@ -115,6 +133,7 @@ def test_every_gateway_takes_what_one_has_loaded(gateways: Gateways, root: Path,
     assert refused(one.post(UNLOAD, json={"lora_name": "quay"}))[:2] == (404, "adapter_not_found")
     one.post(LOAD, json={"lora_name": "harbour", "lora_path": given.folder}).raise_for_status()
     assert gateways.adapter_of(1, "harbour") == given
+    assert gateways.store == {"harbour": given}  # and nothing of one that has come and gone
 
 
 def test_a_name_is_replaced_only_if_that_is_asked_for(gateways: Gateways, root: Path, given: Adapter) -> None:
@@ -202,6 +221,28 @@ async def test_a_gateway_that_heard_nothing_looks_by_itself(root: Path, given: A
     looking.cancel()
 
 
+async def test_an_early_look_does_not_undo_what_was_loaded_meanwhile(root: Path, given: Adapter) -> None:
+    loadable = Loadable.configured([str(root)], EngineConfig.create(model=DEMO, enable_lora=True))
+    assert loadable is not None
+
+    async def nothing(*_: object) -> list[str]:
+        return []
+
+    async def none_told() -> None: ...
+
+    store, adapters = SlowStore(), Adapters()
+    loading = AdapterLoading(adapters, loadable, store, nothing, none_told)
+    looks = [asyncio.create_task(loading.look())]
+    async with asyncio.timeout(10):
+        await store.is_read.wait()
+        store["quay"] = given
+        looks.append(asyncio.create_task(loading.look()))
+        await asyncio.sleep(0)
+        store.may_tell.set()
+        await asyncio.gather(*looks)
+    assert adapters.find("quay") == given
+
+
 def test_a_key_needs_its_permission(root: Path, given: Adapter, tmp_path: Path) -> None:
     file = tmp_path / "keys.yaml"
     file.write_text("keys: [{name: operator, key: one, loads_adapters: true}, {name: client, key: two}]")
@@ -220,3 +261,27 @@ def test_a_key_needs_its_permission(root: Path, given: Adapter, tmp_path: Path) 
 def test_without_keys_only_this_machine_may(gateways: Gateways) -> None:
     answer = gateways.clients[0].post(UNLOAD, json={"lora_name": "harbour"}, headers={"x-forwarded-for": "192.0.2.1"})
     assert refused(answer)[:2] == (403, "key_or_loopback_needed")
+
+
+async def test_no_two_models_have_an_adapter_of_one_name(tmp_path: Path) -> None:
+    """Whichever is asked for first."""
+    folder = save_adapter(tmp_path / "mine", demo_shapes(), rank=4).folder
+    loadable = Loadable.configured([str(tmp_path)], EngineConfig.create(model=DEMO, enable_lora=True))
+    assert loadable is not None
+    is_asked = asyncio.Event()
+
+    async def probe(adapter: Adapter) -> list[str]:
+        await is_asked.wait()
+        return []
+
+    async def tell() -> None:
+        return
+
+    loadings = [AdapterLoading(Adapters(), loadable, Store(), probe, tell) for _ in range(2)]
+    for loading in loadings:
+        loading.beside(loadings)
+    first, second = (asyncio.create_task(each.load("mine", folder, in_place=True)) for each in loadings)
+    is_asked.set()
+    await first
+    with pytest.raises(InvalidRequest, match='"mine" is an adapter of another model'):
+        await second

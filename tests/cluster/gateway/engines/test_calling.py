@@ -10,8 +10,10 @@ import pytest
 from cluster.gateway.engines.calling import MORE_REQUESTS
 from cluster.gateway.engines.connections import Connections
 from cluster.gateway.engines.prefixes import Prefixes, beginnings_of
+from cluster.replica.delta_channel import calls
 from cluster.replica.delta_channel.client import DeltaClient
 from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
+from cluster.replica.refusals.lost import EngineFull
 from cluster.replica.refusals.refusal import Refusal
 from engine.request import Request, Resume
 from engine.sampling_params import SamplingParams
@@ -114,6 +116,16 @@ async def test_where_none_can_take_a_request_serve_is_asked(
     assert connections.calling.begin(REQUEST) is None
     await replicas(report("in trouble", "no room"))
     assert connections.calling.begin(REQUEST) is None
+
+
+async def test_replicas_that_read_nothing_get_no_more(
+    connections: Connections, replicas: Callable[..., Awaitable[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = await replicas(report("one"), report("two"))
+    monkeypatch.setattr(calls, "MAX_UNSENT_BYTES", -1)  # so that both do
+    with pytest.raises(EngineFull, match="MiB of requests wait to be read by it"):
+        connections.calling.begin(REQUEST)
+    assert called == []
 
 
 async def test_a_prompt_goes_where_its_beginning_went(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from cluster.gateway.engines.prefixes import (
+    ADAPTER_PIECES,
     DIGEST_BYTES,
     MAX_BYTES,
     MAX_REMEMBERED,
@@ -67,6 +68,16 @@ def test_cached_blocks_of_others_do_not_count() -> None:
     assert beginnings_of(named_otherwise) == beginnings_of(requests[-1])
 
 
+def test_an_adapter_counts_whatever_the_prompt() -> None:
+    adapter = Adapter("harbour", "/adapters/harbour", "0123", 8)
+    one, other = (beginnings_of(asked(text, adapter=adapter, cache_salt=text)) for text in ("one", "other"))
+    assert one == other and len(one) == len(set(one)) == ADAPTER_PIECES
+    prefixes = Prefixes()
+    prefixes.remember(one, "a")
+    assert prefixes.known(other) == {"a": ADAPTER_PIECES}
+    assert prefixes.known(beginnings_of(asked("other", adapter=replace(adapter, digest="4567")))) == {}
+
+
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -74,6 +85,9 @@ def test_cached_blocks_of_others_do_not_count() -> None:
         [0, -1, 1 << 40] * MAX_BYTES,
         ChatPrompt([{"role": "user", "content": "é\ud800" * MAX_BYTES}] * 3),
         ChatPrompt([{"role": "user", "content": object(), "tool_calls": float("nan")}] * 10_000),
+        ChatPrompt([{"role": "user", "content": [{"type": "text", "text": "é" * MAX_BYTES}] * 1000}]),
+        ChatPrompt([{"role": "user", "content": TEXT * 1000}], variables={"a": 10**5000, "b": {("a", "b"): 1}}),
+        ChatPrompt([SYSTEM], [{"enum": [[[["x" * MAX_BYTES] * 10_000]]]}]),
     ],
 )
 def test_no_prompt_is_too_long_or_too_odd(prompt: Prompt) -> None:

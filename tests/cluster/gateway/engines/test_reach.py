@@ -20,6 +20,8 @@ NUM_TURNS = 10
 class Handle:
     """Serve's handle of the replicas that run; those that are told to connect do so, and report."""
 
+    app_name, deployment_name = "squadron", "EngineDeployment"
+
     def __init__(self, *names: str) -> None:
         self.replicas = {name: DeltaClient(on_lost=lambda _: None) for name in names}
         self.num_broadcasts = 0
@@ -59,7 +61,7 @@ async def start(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., 
     started: list[tuple[Gateway, Handle]] = []
 
     async def start_one(handle: Handle) -> Gateway:
-        gateway = Gateway(ServeEngines(handle), max_attempts=1, patience=SECONDS)
+        gateway = Gateway(ServeEngines(handle, "token"), max_attempts=1, patience=SECONDS)
         started.append((gateway, handle))
         await gateway.start("127.0.0.1")
         return gateway

@@ -3,19 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from cluster.gateway.engines.replicas import Replicas
 from cluster.gateway.requests.journals import Journals
-from cluster.replica.delta_channel.messages import GatewayAddress
-from cluster.replica.refusals.lost import EngineLost
+from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
+from cluster.replica.refusals.lost import EngineLost, RequestMoved
 from cluster.replica.refusals.refusal import Refusal
 from engine.errors import InvalidRequest
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 from tests.cluster.gateway import test_gateway
-from tests.cluster.gateway.test_gateway import REFERENCE, Replica
+from tests.cluster.gateway.test_gateway import REFERENCE, Replica, report
 
 SECONDS = 30  # more than anything here takes
 REQUEST = Request("mine", "hello", SamplingParams(max_tokens=len(REFERENCE)))
@@ -71,6 +72,29 @@ async def test_a_call_that_ends_otherwise_fails_the_attempt(
             async with replicas.call(journal):
                 with pytest.raises(error, match=words):
                     await anext(journal)
+
+
+async def test_a_request_that_serve_keeps_is_taken_back_once_a_connected_replica_can_take_it() -> None:
+    """As while the only replica leaves: Serve does not list it, and waits for the next one."""
+    journals, replica = Journals(), test_gateway.Silent()
+    async with asyncio.timeout(SECONDS), started(replica, journals) as replicas:
+        await replica.client.connect(replicas.connections.address)
+        leaving = replace(report("leaving", "no step has ended for 10 s"), is_leaving=True)
+        await told(replicas, replica, leaving)
+        with journals.open(REQUEST) as journal:
+            async with replicas.call(journal):
+                replicas.take_back()
+                await told(replicas, replica, replace(leaving, problem=None))
+                replicas.take_back()
+                with pytest.raises(RequestMoved, match="that is connected can take it"):
+                    await anext(journal)
+
+
+async def told(replicas: Replicas, replica: Replica, news: EngineReport) -> None:
+    """Until the gateway has the report."""
+    replica.client.report(news)
+    while [each.problem for each in replicas.connections.reports()] != [news.problem]:
+        await asyncio.sleep(0)
 
 
 async def test_a_caller_that_leaves_ends_the_call() -> None:

@@ -25,6 +25,7 @@ def test_an_output_as_plain_values() -> None:
         "finished": True,
         "error": None,
         "system_fingerprint": "fp",
+        "weights_version": None,
     }
 
 

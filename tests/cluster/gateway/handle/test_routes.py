@@ -90,7 +90,7 @@ async def test_what_http_takes(
         ("/v1/chat/completions", {"prompt": "\ud800"}),
         ("/v1/nothing", {}),
         ("/v1/models", {}),
-        ("", {}),
+        ("/", {}),
         ("/v1/chät", {}),
     ],
 )

@@ -1,10 +1,15 @@
 """Gateways of several models, asked as one."""
 
+import json
+
 import pytest
 
+from cluster.api.errors import Unavailable
 from cluster.gateway.models.all_models import AllModels
 from engine.admission.queue_limits import Load, Room
 from engine.errors import Overloaded
+from engine.records.timeline import StepRecord
+from tests.engine.records.test_timeline import record
 
 
 class One:
@@ -28,8 +33,21 @@ class One:
     async def deep_health(self) -> list[str]:
         return self.problems
 
-    async def trace(self) -> dict[str, object]:
-        return {"traceEvents": [{"name": f"{self.name} {pid}", "pid": pid} for pid in range(2)]}
+    async def engines(self) -> list[str]:
+        return [] if self.problems else [self.name]
+
+    async def ask(self, question: str, after: dict[str, int], most: int) -> list[tuple[str, list[StepRecord]]]:
+        assert question == "steps"
+        if self.problems:
+            raise Unavailable(self.problems[0], code="not_ready", retry_after=1.0)
+        steps = [record(step, [self.name], [1]) for step in range(3)]
+        return [(replica, steps[after.get(replica, -1) + 1 :][:most]) for replica in "xy"]
+
+    async def view(self) -> list[dict[str, object]]:
+        return [{"replica": f"{self.name} 0"}]
+
+    async def worker_pids(self) -> dict[str, list[int]]:
+        return {f"{self.name} 0": [1, 2]}
 
 
 def asked(*gateways: One) -> AllModels:
@@ -56,6 +74,26 @@ async def test_requests_can_be_answered_while_one_model_can() -> None:
     assert await asked(well, ill).deep_health() == ["no engine replica is there"]
 
 
-async def test_a_trace_has_a_process_for_each_replica_of_each_model() -> None:
-    events = (await asked(One("a", [], None), One("b", [], None)).trace())["traceEvents"]
-    assert [(event["name"], event["pid"]) for event in events] == [("a 0", 0), ("a 1", 1), ("b 0", 2), ("b 1", 3)]
+async def test_a_model_that_has_had_no_engine_is_not_deeply_well() -> None:
+    one = AllModels([One("there", [], None)], names=["late"])  # type: ignore[list-item]
+    assert await one.health() == []
+    assert await one.deep_health() == ["no engine of late has been there yet"]
+
+
+async def names_of(*gateways: One) -> set[str]:
+    events = json.loads(b"".join([piece async for piece in asked(*gateways).trace()]))["traceEvents"]
+    return {event["args"]["name"] for event in events if event["ph"] == "M" and event["tid"] >= 1000}
+
+
+async def test_a_trace_is_of_the_models_that_have_an_engine() -> None:
+    well, ill = One("well", [], None), One("ill", ["no engine replica is there"], None)
+    assert await names_of(well, One("other", [], None)) == {"well/0", "other/0"}
+    assert await names_of(ill, well) == {"well/0"}
+    with pytest.raises(Unavailable, match="no engine replica is there"):
+        await names_of(ill, ill)
+
+
+async def test_engines_of_all_models_are_seen() -> None:
+    both = asked(One("a", [], None), One("b", [], None))
+    assert await both.view() == [{"replica": "a 0"}, {"replica": "b 0"}]
+    assert await both.worker_pids() == {"a 0": [1, 2], "b 0": [1, 2]}

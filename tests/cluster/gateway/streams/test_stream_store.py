@@ -32,7 +32,7 @@ async def test_gateways_share_a_store_on_another_node_and_begin_anew_without_it(
         gateway.told(Told("one", 1, [12], 1, 0, 40))
         while (known := await another.find("one")) is not None and len(known.token_ids) < 2:
             await asyncio.sleep(0.05)
-        assert known == StreamRecord(b"who", 5, 7, 3, 40, [11, 12], [0, 1])
+        assert known == StreamRecord(b"who", 5, 7, None, 3, 40, [11, 12], [0, 1])
         assert _place() == other.node_id
         await check_that_applications_share_nothing(gateway)
         ray.kill(ray.get_actor(actor_name(APP), namespace=NAMESPACE))

@@ -1,6 +1,7 @@
 """Requests that a gateway sends over the connections of engine replicas, which bring their ends."""
 
 import asyncio
+import gc
 import os
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -238,6 +239,41 @@ async def test_a_request_that_no_frame_holds_is_not_sent(pair: Pair, monkeypatch
     monkeypatch.setattr(calls, "MAX_FRAME_BYTES", 1000)
     assert pair.calls.begin(Request("long", "a" * 1000, SamplingParams())) is None
     assert (len(pair.calls), pair.calls.num_begun) == (0, 0)
+
+
+async def test_what_waits_for_a_replica_that_reads_nothing_is_bounded(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def then(*_: Any) -> str:
+        return ""
+
+    pair.then = then
+    monkeypatch.setattr(calls, "MAX_UNSENT_BYTES", 1 << 20)
+    (connection,) = pair.client._connections.values()
+    connection.writer.transport.pause_reading()
+    sent = []
+    while not pair.calls.is_full:  # the kernel takes some
+        sent.append(pair.call(Request("long", "a" * (1 << 20), SamplingParams())))
+    assert pair.calls._writer.transport.get_write_buffer_size() < 3 << 20
+    connection.writer.transport.resume_reading()
+    assert [await soon(call.result()) for call in sent] == [pair.name] * len(sent)
+    assert not pair.calls.is_full
+
+
+async def test_a_node_that_vanishes_ends_the_connection_in_silence(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TCP says so by an error of its own."""
+    calls = pair.calls
+    (connection,) = pair.client._connections.values()
+    for writer in (calls._writer, connection.writer):
+        writer.transport._fatal_error(TimeoutError(110, "Connection timed out"))  # type: ignore[attr-defined]
+    await soon(pair.lost.wait())
+    await soon(asyncio.wait([connection.watch]))
+    assert connection.watch.exception() is None
+    await pair.server.close()
+    gc.collect()
+    assert caplog.text == ""
 
 
 class Evil:

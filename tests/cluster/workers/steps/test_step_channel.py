@@ -18,7 +18,7 @@ from cluster.workers.steps.deadline import StepDeadline
 from cluster.workers.steps.step_channel import StepChannel
 from cluster.workers.steps.step_loop import serve_steps
 from engine.errors import StepRaised, WorkerLost
-from engine.outputs import SamplerOutput
+from engine.outputs import NO_FETCHED, SamplerOutput
 from engine.step import ExecuteModelRequest, LateMasks, StepMasks
 from tests.engine.worker.steps import decode_step, make_output
 
@@ -34,6 +34,7 @@ class EchoWorker:
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
+        self._fetched = NO_FETCHED
         self.is_asynchronous = rank == 1
 
     def execute(self, request: ExecuteModelRequest, late_masks: LateMasks) -> SamplerOutput | None:
@@ -52,7 +53,12 @@ class EchoWorker:
                 raise RuntimeError("a peer has gone")
             case 15:
                 threading.Event().wait()
+        self._fetched = np.array([[self._rank, 1]] * (request.step % 2), np.int32).reshape(-1, 2)
         return make_output(request, request.input_ids) if self._rank == 0 else None
+
+    def take_fetched(self) -> np.ndarray:
+        """Each rank has fetched a block in every step but those whose number is even."""
+        return self._fetched
 
     def blames_peer(self, error: Exception) -> bool:
         return isinstance(error, RuntimeError)
@@ -114,6 +120,8 @@ def test_steps_end_in_order_with_the_time_of_each_rank(channel: tuple[StepChanne
     assert [output.step for output in outputs] == [0, 1, 2]
     assert [output.token_ids.tolist() for output in outputs] == [[0, 0, 1], [1, 0, 1], [2, 0, 1]]
     assert outputs[0].execute_ns.shape == (3,)
+    assert [len(output.fetched) for output in outputs] == [0, 3, 0]
+    assert sorted(outputs[1].fetched.tolist()) == [[0, 1], [1, 1], [2, 1]]
 
 
 def awaiting_masks(step: int) -> ExecuteModelRequest:

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from engine.request import Share
 from engine.sampling_params import SamplingParams
 from engine.scheduling.drafts.drafter import Drafter
 from engine.scheduling.drafts.drafting import MAX_ROWS
@@ -103,4 +104,43 @@ def test_what_became_of_drafts_is_told_of_their_request(monkeypatch):
         add_request(engine, name, [6 + (name != "r")], SamplingParams(max_tokens=9, seed=1, ignore_eos=True))
     assert finish(engine)["r"].outputs[0].token_ids == told
     why = engine.requests.why("r")
-    assert (why.draft_tokens, why.accepted_tokens) == (2, 1)
+    assert (why.draft_tokens, why.accepted_tokens, why.accepted_tokens_per_pos) == (2, 1, [1, 0])
+
+
+@pytest.mark.parametrize("is_drafting", [False, True])
+def test_no_lane_is_preempted_for_drafts(wrong, is_drafting):
+    """Of three blocks one is free, and the second lane needs it before the first one does."""
+    overrides = {"max_num_seqs": 4, "max_model_len": 48, "watermark": 0.0, "enable_prefix_caching": False}
+    overrides |= {"speculative_config": {"num_speculative_tokens": 8}} if is_drafting else {}
+    engine = make_engine(Knobs(num_blocks=4, overrides=overrides))
+    add_request(engine, "a", [6] * 13, SamplingParams(max_tokens=10, ignore_eos=True))
+    add_request(engine, "b", [7] * 15, SamplingParams(max_tokens=3, ignore_eos=True))
+    finish(engine)
+    assert engine.scheduler.preemption.num_swaps + engine.scheduler.preemption.num_recomputes == 0
+
+
+def test_drafts_are_no_cost_of_prompts(wrong):
+    engine = engine_with_drafts()
+    add_request(engine, "a", [6], PARAMS)
+    before = engine.scheduler.preemption.costs.prefill_seconds_per_token
+    finish(engine)
+    assert engine.scheduler.preemption.costs.prefill_seconds_per_token == before
+
+
+def test_a_key_is_charged_for_right_guesses(monkeypatch):
+    """As for any of its tokens: drafts give nobody a larger share."""
+    plain, drafting = engine_with_drafts(speculative_config=None), engine_with_drafts()
+    known = answer_two_keys(plain)
+    monkeypatch.setattr(Drafter, "guess", lambda self, ids, most: known[ids[0]][len(ids) :][:most])
+    assert answer_two_keys(drafting) == known
+    assert drafting.recorder.measures.copy().drafts.num_accepted > 20
+    assert drafting.scheduler._shares._served == plain.scheduler._shares._served
+
+
+def answer_two_keys(engine):
+    """Each one's prompt and answer, by its first token."""
+    for token_id, key in ((6, "a"), (7, "b")):
+        params = SamplingParams(max_tokens=20, seed=1, ignore_eos=True)
+        add_request(engine, key, [token_id], params, share=Share(key))
+    told = finish(engine)
+    return {token_id: [token_id, *told[key].outputs[0].token_ids] for token_id, key in ((6, "a"), (7, "b"))}

@@ -37,7 +37,7 @@ def adapters_of(worker: Worker, folder: Path) -> list[Adapter]:
 
 
 def kept(worker: Worker) -> list[str]:
-    return list(worker._runner._layers._adapters._kept)
+    return list(worker._runner._layers._adapters._ready)
 
 
 def test_the_adapters_that_were_used_last_are_kept(worker: Worker, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_the_adapters_that_were_used_last_are_kept(worker: Worker, tmp_path: Pat
     assert kept(worker) == [b.digest, c.digest]
     (Path(c.folder) / WEIGHTS_FILE).unlink()
     execute(worker, step(2, c))  # is not read again
-    with pytest.raises(ValueError, match="step 3 has 3 adapters, and 2 can be kept"):
+    with pytest.raises(ValueError, match="step 3 has 3 adapters, and 2 can be ready"):
         worker.execute(step(3, a, b, c))
 
 

@@ -2,7 +2,7 @@
 once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 import numpy as np
@@ -56,8 +56,22 @@ class Moved:
             self.cache.token_ids[slot // 16, slot % 16] = 1000 * request.step + slot
 
 
-def contents(layers: list[tuple[torch.Tensor, torch.Tensor]]) -> list[float]:
-    return torch.stack([tensor for layer in layers for tensor in layer]).flatten().tolist()
+def contents(layers: list[tuple[torch.Tensor, torch.Tensor]], blocks: Iterable[int] = range(NUM_BLOCKS)) -> list[float]:
+    return torch.stack([tensor[sorted(blocks)] for layer in layers for tensor in layer]).flatten().tolist()
+
+
+def test_a_swap_in_is_waited_for_by_who_reads_its_blocks() -> None:
+    side = LateStream()
+    late = Moved(side)
+    late.cache.host[0][0][5] = 7.0
+    late.step(make_step(1, [Part([7] * 16, 0, [3])], blocks_to_swap_in=pairs((5, 1))))
+    late.step(make_step(2, [Part([7] * 16, 0, [4])], blocks_to_swap_in=pairs((6, 2))))
+    assert len(side.waiting) == 2, "steps that read elsewhere run beside them"
+    late.step(make_step(3, [Part([7] * 17, 16, [1, 3])]))
+    assert len(side.waiting) == 1
+    assert (late.cache.device[0][0][1] == 7.0).all()
+    late.step(make_step(4, [], blocks_to_copy=pairs((2, 4))))
+    assert not side.waiting
 
 
 def test_a_swap_out_is_waited_for_by_who_writes_into_its_blocks() -> None:
@@ -85,17 +99,22 @@ def test_a_copy_into_a_block_that_leaves_waits_too() -> None:
 
 
 def test_late_swaps_leave_the_caches_as_swaps_at_once() -> None:
-    """Random steps: swaps out and in, copies, writes, of any blocks at all."""
+    """Random steps: swaps out and in, copies, writes, of any blocks at all. What no step reads may
+    come later.
+    """
     side = LateStream()
     late, at_once = Moved(side), Moved(None)
     num_deferred = 0
     for request in random_steps(300):
         late.step(request)
         at_once.step(request)
-        assert contents(late.cache.device) == contents(at_once.cache.device), request.step
-        assert torch.equal(late.cache.token_ids, at_once.cache.token_ids), request.step
+        used = {*request.block_ids.tolist(), *request.blocks_to_copy.flatten().tolist()}
+        assert contents(late.cache.device, used) == contents(at_once.cache.device, used), request.step
+        assert torch.equal(late.cache.token_ids[sorted(used)], at_once.cache.token_ids[sorted(used)]), request.step
         num_deferred += bool(side.waiting)
     side.wait(side.num_done + len(side.waiting))
+    assert contents(late.cache.device) == contents(at_once.cache.device)
+    assert torch.equal(late.cache.token_ids, at_once.cache.token_ids)
     assert contents(late.cache.host) == contents(at_once.cache.host)
     assert torch.equal(late.cache.host_token_ids, at_once.cache.host_token_ids)
     assert at_once.cache.host_token_ids.any()

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from engine.worker.device.cores import Cores
+from ops.cpu.library import thread_ids
 
 ALLOWED = os.sched_getaffinity(0)
 HOLD = """
@@ -67,6 +68,24 @@ def test_cores_of_another_engine_are_left_to_it_until_it_dies(in_thread, namespa
         assert in_thread(lambda: Cores(1, namespace=namespace)).bound == ()
         holder.kill()
     assert set(in_thread(lambda: Cores(1, namespace=namespace)).bound) == ALLOWED
+
+
+@enough
+def test_each_of_the_kernels_threads_has_a_core_of_its_own(in_thread, namespace):
+    cores = in_thread(lambda: Cores(1, namespace=namespace))
+    threads = in_thread(lambda: thread_ids(len(ALLOWED)))
+    in_thread(lambda: cores.spread(threads))
+    assert {tuple(os.sched_getaffinity(thread)) for thread in threads} == {(core,) for core in ALLOWED}
+    in_thread(cores.release)
+    assert all(os.sched_getaffinity(thread) == ALLOWED for thread in threads)
+
+
+@enough
+def test_threads_that_have_no_core_each_are_left_to_the_kernel(in_thread, namespace):
+    cores = in_thread(lambda: Cores(1, namespace=namespace))
+    threads = in_thread(lambda: thread_ids(len(ALLOWED)))
+    cores.spread(threads[:1])
+    assert all(os.sched_getaffinity(thread) == ALLOWED for thread in threads)
 
 
 def test_release_leaves_the_thread_as_it_was(in_thread, namespace):

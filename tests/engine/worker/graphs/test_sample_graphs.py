@@ -71,6 +71,7 @@ def test_tokens_are_those_without_graphs_and_stay_when_the_next_are_drawn() -> N
         {"logprob_counts": ints(0, 1)},
         {"has_target": np.array([True, False])},
         {"bias_starts": ints(0, 1, 1), "bias_ids": ints(3), "bias_values": floats(-1)},
+        {"ban_starts": ints(0, 1, 1), "ban_last_ids": ints(2), "ban_ids": ints(3)},
         {"allowed_starts": ints(0, 0, 1), "allowed_ids": ints(3)},
         {"history_num_prompt": ints(1, 0)},
     ],

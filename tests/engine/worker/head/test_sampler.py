@@ -135,6 +135,7 @@ def test_any_cut_of_the_rows_samples_the_same() -> None:
     starts = np.concatenate((np.zeros((2, 1)), lengths.cumsum(axis=1)), axis=1).astype(np.int32)
     bias, allowed = (random.integers(0, 50, size=row[-1]).astype(np.int32) for row in starts)
     histories = [random.integers(0, 50, size=length).tolist() for length in random.integers(0, 4, 10)]
+    last_ids = torch.arange(10, dtype=torch.int32)
     columns = SamplingColumns.of_plain_rows(
         10,
         temperature=random.uniform(0, 2, 10).astype(np.float32),
@@ -148,16 +149,21 @@ def test_any_cut_of_the_rows_samples_the_same() -> None:
         bias_values=random.normal(size=len(bias)).astype(np.float32),
         allowed_starts=starts[1],
         allowed_ids=allowed,
+        ban_starts=ints(0, 60, *[60] * 8, 120),
+        ban_last_ids=np.repeat(ints(0, 8, 9), (50, 10, 60)),
+        ban_ids=np.arange(120, dtype=np.int32) % 40,
         allowed_mask_starts=ints(0, 0, 0, 2, 2, 4, *[4] * 5),
         allowed_mask_words=random.integers(-(1 << 31), 1 << 31, size=4).astype(np.int32),
     )
     num_top = num_top_logprobs(columns)
-    whole = sample(logits.clone(), columns, reference, num_top, histories_of(histories))
+    whole = sample(logits.clone(), columns, reference, num_top, histories_of(histories), last_ids)
+    assert whole.token_ids[0] >= 40
     for cuts in ([0, 1, 10], [0, 4, 5, 9, 10], list(range(11))):
         parts = [
             sample(
                 *(logits[start:stop].clone(), take_rows(columns, start, stop), reference, num_top),
                 histories_of(histories[start:stop]),
+                last_ids[start:stop],
             )
             for start, stop in pairwise(cuts)
         ]
@@ -175,6 +181,6 @@ def test_one_penalty_is_enough() -> None:
 def test_every_step_is_an_op_or_a_function_of_its_columns() -> None:
     for step in STEPS:
         apply = getattr(reference, step.apply) if isinstance(step.apply, str) else step.apply
-        num_histories = len(Histories._fields) if step.takes_histories else 0
-        assert len(inspect.signature(apply).parameters) == 1 + num_histories + len(step.columns)
+        num_taken = {"": 0, "histories": len(Histories._fields), "last_ids": 1}[step.takes]
+        assert len(inspect.signature(apply).parameters) == 1 + num_taken + len(step.columns)
         assert set(step.columns) <= SamplingColumns.__dataclass_fields__.keys()

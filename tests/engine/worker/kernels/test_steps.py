@@ -49,6 +49,21 @@ def test_chunks_and_neighbours_and_graphs_change_no_bit(shape: Shape) -> None:
     assert runner._layers.graphs.num_captured == 2  # 4 and 6 rows
 
 
+OTHERS = [
+    Shape(64, torch.float16, torch.float16),
+    Shape(64, torch.bfloat16, torch.bfloat16, quantization="int8"),
+    Shape(64, torch.bfloat16, torch.bfloat16, quantization="fp8"),
+]
+
+
+@pytest.mark.parametrize("shape", OTHERS, ids=str)
+def test_chunks_and_neighbours_change_no_bit_of_other_weights(shape: Shape) -> None:
+    execute = execute_on(make_runner(kernels, DEVICE, shape))
+    whole = generate(execute, PROMPTS[:2], 2)
+    assert whole[0][0] != whole[1][0]
+    assert generate(execute, PROMPTS[:1], 2, chunk=8) == whole[:1]
+
+
 @pytest.mark.skipif(IS_INTERPRETED, reason="the CPU's kernels do as much in test_decode_graphs, in seconds")
 def test_every_batch_size_has_the_bits_it_has_without_graphs() -> None:
     runner = make_runner(kernels, DEVICE, SHAPES[0])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ops.interface import Quantization
 from ops.kernels.matmul.products import products
-from ops.kernels.matmul.quantization import operands, store
+from ops.kernels.matmul.stored import operands, store
 from ops.reference.matmul.quantization import quantize
 from tests.ops.kernels.where import DEVICE, MARKS
 
@@ -20,14 +20,15 @@ OUTS, ROWS, LEAF, NUM_LEAVES = 16, 16, 96, 2  # a leaf is a group and a half
 
 @triton.jit
 def tile_kernel(
-    x, x_scales, weight, scales, output, leaf,
-    NUM_OUT: tl.constexpr, NUM_LEAVES: tl.constexpr, LEAF: tl.constexpr, KIND: tl.constexpr, GATED: tl.constexpr,
+    x, x_scales, weight, scales, zeros, output, leaf,
+    NUM_OUT: tl.constexpr, NUM_LEAVES: tl.constexpr, LEAF: tl.constexpr, KIND: tl.constexpr, PIECE: tl.constexpr,
+    GATED: tl.constexpr,
     OUTS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     outs, rows = tl.arange(0, OUTS), tl.arange(0, ROWS)
     acc, up_acc = products(
-        x, x_scales, weight, scales, leaf, outs, rows.to(tl.int64),
-        NUM_OUT, NUM_LEAVES, LEAF, KIND, GATED, OUTS, ROWS, 32, 2,
+        x, x_scales, weight, scales, zeros, leaf, outs, rows.to(tl.int64),
+        NUM_OUT, NUM_LEAVES, LEAF, KIND, PIECE, GATED, OUTS, ROWS, 32, 2,
     )  # fmt: skip
     cells = outs[:, None] * ROWS + rows[None, :]
     tl.store(output + cells, acc)
@@ -38,10 +39,11 @@ def tile_kernel(
 def tile(x: Tensor, weight: Tensor, quantization: Quantization | None, leaf: int, *, is_gated: bool) -> Tensor:
     """[1 or 2, OUTS, ROWS] float32."""
     output = torch.full((1 + is_gated, OUTS, ROWS), torch.nan, device=DEVICE)
-    x, x_scales, codes, scales, kind = operands(x, store(weight, quantization, NUM_LEAVES), NUM_LEAVES)
+    given = operands(x, store(weight, quantization, NUM_LEAVES), NUM_LEAVES)
     tile_kernel[(1,)](
-        x, x_scales, codes, scales, output, leaf,
-        NUM_OUT=OUTS, NUM_LEAVES=NUM_LEAVES, LEAF=LEAF, KIND=kind, GATED=is_gated, OUTS=OUTS, ROWS=ROWS,
+        given.x, given.x_scales, given.codes, given.scales, given.zeros, output, leaf,
+        NUM_OUT=OUTS, NUM_LEAVES=NUM_LEAVES, LEAF=given.leaf, KIND=given.kind, PIECE=given.piece,
+        GATED=is_gated, OUTS=OUTS, ROWS=ROWS,
     )  # fmt: skip
     return output
 

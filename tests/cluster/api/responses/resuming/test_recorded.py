@@ -7,7 +7,7 @@ import pytest
 from cluster.api.requests.call import Call
 from cluster.api.responses.resuming.recorded import as_recorded, has_one_choice, is_record_of, new_record, num_known
 from cluster.api.responses.resuming.streams import StreamRecord
-from engine.request import Request
+from engine.request import Adapter, Request
 from engine.sampling_params import SamplingParams
 
 
@@ -48,6 +48,15 @@ def test_the_call_is_continued_with_what_was_drawn_and_fixed() -> None:
     again = as_recorded(replace(call(), created=9), "first", record)
     assert (again.id, again.requests[0].id, again.created) == ("first", "first", 5)
     assert (again.params.seed, again.params.max_tokens, again.requests[0].joins_deltas) == (record.seed, 40, False)
+
+
+def test_a_stream_keeps_its_adapter_though_another_has_the_name_now() -> None:
+    old, new = (
+        replace(call(), requests=(replace(call().requests[0], adapter=Adapter("tone", "/tone", digest, 8)),))
+        for digest in ("00", "11")
+    )
+    record = new_record(old, "")
+    assert as_recorded(new, "first", record).requests == as_recorded(old, "first", record).requests
 
 
 @pytest.mark.parametrize(("last", "num_tokens"), [(0, 0), (1, 1), (2, 1), (3, 3), (9, 3)])

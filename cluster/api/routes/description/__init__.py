@@ -1,0 +1,1 @@
+"""What the API is, as an OpenAPI document."""

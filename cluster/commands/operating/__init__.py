@@ -1,0 +1,1 @@
+"""For whoever operates a cluster: commands that look at it."""

@@ -1,0 +1,73 @@
+"""What a server tells of itself over HTTP, as lines for people."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+
+from engine.errors import InvalidConfig
+
+SECONDS = 15.0
+GAUGES = {
+    "vllm:num_requests_running": "running",
+    "vllm:num_requests_waiting": "waiting",
+    "vllm:num_requests_swapped": "swapped",
+}
+_SAMPLE = re.compile(r"([\w:]+)(?:\{(.*)\})? (\S+)")
+
+
+def lines_of(url: str, api_key: str | None) -> Iterator[str]:
+    _, version = _get(url, "/version", api_key)
+    yield f"server    {url}, squadron {json.loads(version)['version']}"
+    status, health = _get(url, "/health/deep", api_key)
+    yield f"health    {'ok' if status == 200 else _message(health)}"
+    status, models = _get(url, "/v1/models", api_key)
+    names = [model["id"] for model in json.loads(models)["data"]] if status == 200 else [_message(models)]
+    yield f"models    {', '.join(names)}"
+    status, metrics = _get(url, "/metrics", api_key)
+    yield from of_metrics(metrics) if status == 200 else [f"metrics   {_message(metrics)}"]
+
+
+def of_metrics(text: str) -> Iterator[str]:
+    """A line for the engines and one for their requests, of a page in Prometheus' format."""
+    totals, up, usages = Counter[str](), [], []
+    for line in text.splitlines():
+        found = _SAMPLE.fullmatch(line)
+        if found is None:
+            continue
+        name, _, value = found.groups()
+        if name in GAUGES:
+            totals[name] += int(float(value))
+        elif name == "squadron:engine_up":
+            up.append(float(value) == 1)
+        elif name == "vllm:kv_cache_usage_perc":
+            usages.append(float(value))
+    yield f"engines   {sum(up)} of {len(up)} can answer; cache in use: {_percent(usages)}"
+    yield "requests  " + ", ".join(f"{totals[name]} {word}" for name, word in GAUGES.items())
+
+
+def _percent(shares: list[float]) -> str:
+    return ", ".join(f"{share:.0%}" for share in shares) or "-"
+
+
+def _get(url: str, path: str, api_key: str | None) -> tuple[int, str]:
+    """Status and body. Raises InvalidConfig if nothing answers."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url + path, headers=headers), timeout=SECONDS) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode(errors="replace")
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(f"{url} does not answer: {error}") from None
+
+
+def _message(body: str) -> str:
+    """Of an error, in one line."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.strip().partition("\n")[0] or "no answer"

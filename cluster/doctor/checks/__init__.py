@@ -1,0 +1,1 @@
+"""What may be wrong with them; each failure comes with its remedy."""

@@ -1,0 +1,1 @@
+"""What nodes are, as they say themselves."""

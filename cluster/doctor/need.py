@@ -1,0 +1,56 @@
+"""What the engines of a configuration need of a cluster."""
+
+from dataclasses import dataclass
+
+from cluster.checkpoint.size import Plan
+from cluster.download.models import planned
+from cluster.launch.config.app_config import read_app_config
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig
+
+BUILD_APP = ("cluster.launch:build_app", "cluster.launch.build_app")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Of a model: as many engines as there are at least."""
+
+    config: EngineConfig
+    plan: Plan
+    num_engines: int
+
+    @property
+    def num_ranks(self) -> int:
+        return self.num_engines * self.config.world_size
+
+    def __str__(self) -> str:
+        engines = f"{self.num_engines} engine(s) of {self.config.world_size} rank(s)"
+        return f"{self.config.model_name}: {engines}"
+
+
+def need_of(config: EngineConfig, num_engines: int) -> Need:
+    """Raises InvalidConfig."""
+    config, plan = planned(config)
+    return Need(config, plan, num_engines)
+
+
+def needs_of_serve_file(values: dict[str, object], path: str) -> list[Need]:
+    """Of each model of our applications in a file of configs/serve. Raises InvalidConfig."""
+    applications = values.get("applications")
+    needs = []
+    for application in applications if isinstance(applications, list) else []:
+        if isinstance(application, dict) and application.get("import_path") in BUILD_APP:
+            app = read_app_config(dict(application.get("args") or {}))
+            needs += [need_of(model.engine_config(), model.least_engines) for model in app.all_models()]
+    if not needs:
+        raise InvalidConfig(f"{path} has no application whose import_path is {BUILD_APP[0]}")
+    return needs
+
+
+def http_port(values: dict[str, object]) -> int:
+    """Of a file of configs/serve."""
+    options = values.get("http_options")
+    port = options.get("port", 8000) if isinstance(options, dict) else 8000
+    if not isinstance(port, int):
+        raise InvalidConfig(f"http_options.port={port!r} is not a number")
+    return port

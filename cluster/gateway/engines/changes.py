@@ -1,0 +1,135 @@
+"""Has all engine replicas of a model changed: other weights, pauses, sleep."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from cluster.api.errors import Unavailable
+from cluster.gateway.engines.any_replica import AnyReplica
+from cluster.replica.calls.engines import Engines
+from cluster.replica.delta_channel.messages import EngineReport
+from cluster.weights.asked import AskedWeights, Done
+from cluster.weights.record import NoRecord
+from engine.executor import Weights
+
+logger = logging.getLogger("squadron.gateway")
+
+LOOK_SECONDS = 0.2  # between looks whether all replicas have changed
+RETRY_AFTER = 5.0  # seconds
+
+
+class Changes:
+    """One gateway's. It holds the last weights that it was given, and gives them to replicas that
+    start later.
+    """
+
+    def __init__(self, engines: Engines, reports: Callable[[], list[EngineReport]], patience: float) -> None:
+        """`patience`: seconds that it waits for a replica that starts."""
+        self._engines = engines
+        self.any = AnyReplica(engines, patience)
+        self._reports = reports
+        self._patience = patience
+        self._turn = asyncio.Lock()
+        self._number = 0  # of the last change
+        self._weights: Weights | None = None  # of that one
+
+    async def update(self, asked: AskedWeights, mode: str) -> dict[str, Any]:
+        """Every rank of every replica has the weights when this returns: their version, and the
+        fingerprint of the engines. Raises InvalidRequest if the weights are refused, Unavailable if
+        a replica could not be given them: then those that have them are given the ones from before.
+        """
+        async with self._turn:
+            number = await self._claim()
+            weights: Weights = await self.any.ask("change", "check", asked.named(str(number)))
+            answers = await self._engines.change("change", "update", number, weights, mode)
+            refusals = [done.problem for done in answers if isinstance(done, Done) and done.problem is not None]
+            if refusals:
+                await self._change_back()
+                raise _unavailable(f"The weights have not been changed: {'; '.join(sorted(set(refusals)))}")
+            await self._write(number, weights)
+            reports = await self._until_all_have(number, weights)
+            logger.info("all %d engine replicas have the weights of version %s", len(reports), weights.version)
+            return {
+                "weights_version": weights.version,
+                "system_fingerprint": reports[0].fingerprint,
+                "num_replicas": len(reports),
+            }
+
+    async def control(self, what: str, *arguments: Any) -> None:
+        """All replicas that there are. Raises Unavailable if one could not do it."""
+        answers = await self._engines.change("change", "control", what, *arguments)
+        problems = [done if isinstance(done, str) else done.problem for done in answers]
+        if any(problems):
+            raise _unavailable(f"Not every engine replica did this: {'; '.join(filter(None, problems))}")
+
+    async def state(self) -> dict[str, bool]:
+        """Whether any replica `is_paused`, and whether any `is_sleeping`."""
+        states = await self._engines.ask("change", "state")
+        return {name: any(state[name] for state in states) for name in ("is_paused", "is_sleeping")}
+
+    def look(self, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        """To be called about once a second: replicas that have older weights than the last ones of
+        this gateway, because they have just started, are given these.
+        """
+        if not self._turn.locked() and any(report.weights_number < self._number for report in self._reports()):
+            spawn(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        if self._turn.locked():
+            return
+        async with self._turn:
+            try:
+                await self._engines.change("change", "update", self._number, self._weights, "wait")
+            except Unavailable as error:
+                logger.warning("a replica has older weights than the others: %s", error)
+
+    async def _claim(self) -> int:
+        highest = max((report.weights_number for report in self._reports()), default=0)
+        try:
+            return await asyncio.to_thread(self._engines.record.claim, max(highest, self._number) + 1)
+        except NoRecord as error:
+            raise _unavailable(str(error)) from None
+
+    async def _write(self, number: int, weights: Weights | None) -> None:
+        """From now on it is the change that every replica should have."""
+        try:
+            await asyncio.to_thread(self._engines.record.write, number, weights)
+        except NoRecord as error:
+            raise _unavailable(str(error)) from None
+        self._number, self._weights = number, weights
+
+    async def _change_back(self) -> None:
+        """Replicas that have changed, or were to, get the weights from before, as a new change."""
+        try:
+            before = await asyncio.to_thread(self._engines.record.read)
+            weights = before.weights
+            if before.are_elsewhere:
+                if before.number != self._number:
+                    logger.error("the weights from before, of version %s, are not known here", before.version)
+                    return
+                weights = self._weights
+            number = await self._claim()
+            await self._engines.change("change", "update", number, weights, "wait")
+            await self._write(number, weights)
+        except (NoRecord, Unavailable) as error:
+            logger.error("not every replica has the weights from before: %s", error)
+
+    async def _until_all_have(self, number: int, weights: Weights) -> list[EngineReport]:
+        """Also those that were started meanwhile. Raises Unavailable."""
+        try:
+            async with asyncio.timeout(self._patience):
+                while True:
+                    reports = self._reports()
+                    if any(report.weights_number < number for report in reports):
+                        await self._engines.change("change", "update", number, weights, "wait")
+                    elif reports and await self._engines.num_settled() == len(reports):
+                        return reports
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            message = f"Not every engine replica had the weights of version {weights.version} within"
+            raise _unavailable(f"{message} {self._patience:g} s") from None
+
+
+def _unavailable(message: str) -> Unavailable:
+    return Unavailable(message, code="not_ready", retry_after=RETRY_AFTER)

@@ -1,0 +1,43 @@
+"""The last steps of all engine replicas, asked for a few at a time and written as they come."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any
+
+from engine.records.chrome_trace import ChromeTrace
+from engine.records.timeline import NUM_STEPS_KEPT, StepRecord
+
+STEPS_A_PAGE = 32  # of a replica, asked for at once
+
+Ask = Callable[..., Awaitable[list[Any]]]  # `Engines.ask`
+
+
+async def write_trace(asks: Sequence[Ask]) -> AsyncGenerator[bytes, None]:
+    """Pieces of a Chrome trace, an event on a line; each replica is a process. Between two steps
+    the event loop has its turn: with hundreds of sequences a step takes a millisecond.
+    """
+    traces: dict[tuple[int, str], ChromeTrace] = {}
+    separator = '{"displayTimeUnit":"ms","traceEvents":[\n'
+    for number, ask in enumerate(asks):
+        async for replica, records in _last_steps(ask):
+            trace = traces.setdefault((number, replica), ChromeTrace(len(traces)))
+            for record in records:
+                yield (separator + ",\n".join(trace.events(record))).encode()
+                separator = ",\n"
+                await asyncio.sleep(0)
+    yield b"]}" if traces else (separator + "]}").encode()
+
+
+async def _last_steps(ask: Ask) -> AsyncGenerator[tuple[str, list[StepRecord]], None]:
+    """Of each replica, with its name. No more than were kept at first, though an engine may be
+    faster than the reader.
+    """
+    last: dict[str, int] = {}
+    for _ in range(NUM_STEPS_KEPT // STEPS_A_PAGE):
+        pages: list[tuple[str, list[StepRecord]]] = await ask("steps", last, STEPS_A_PAGE)
+        for replica, records in pages:
+            if records:
+                last[replica] = records[-1].step
+                yield replica, records
+        if all(len(records) < STEPS_A_PAGE for _, records in pages):
+            return

@@ -1,0 +1,1 @@
+"""What trainers have done to an engine replica: other weights, pauses, sleep."""

@@ -1,0 +1,113 @@
+"""What trainers have done to an engine replica: other weights, pauses, sleep."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from cluster.replica.changes.start import Start
+from cluster.replica.condition import Condition
+from cluster.replica.refusals.refusal import Refusal
+from cluster.weights.asked import AskedWeights, Done
+from cluster.weights.record import Change, NoRecord, WeightsRecord
+from engine.errors import InvalidConfig, SquadronError
+from engine.executor import Weights
+from engine.frontend.async_engine import AsyncEngine
+
+logger = logging.getLogger("squadron.engine")
+
+LOOK_SECONDS = 2.0  # between looks at the record: a change may have passed this replica by as it started
+
+
+class Changes:
+    """Of one replica. Lives in one event loop."""
+
+    def __init__(self, engine: AsyncEngine, condition: Condition, tell: Callable[[], None], start: Start) -> None:
+        """`tell`: the gateways, that the weights are others."""
+        self._engine = engine
+        self._condition = condition
+        self._tell = tell
+        self._start = start
+        self._turn = asyncio.Lock()
+        self._looking: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """The engine has started; follow the record."""
+        change, record = self._start.change, self._start.record
+        if change.are_elsewhere:
+            self._condition.lack = lacking(change)
+        else:
+            self._condition.weights_number = change.number
+        if record is not None:
+            self._looking = asyncio.create_task(self._keep_looking(record))
+
+    def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def check(self, asked: AskedWeights) -> Weights | Refusal:
+        """What is asked for, all of it read; nothing is changed."""
+        try:
+            return await asyncio.to_thread(asked.read, self._engine.config)
+        except InvalidConfig as error:
+            return Refusal("invalid", str(error), None, "invalid_weights")
+
+    async def update(self, number: int, weights: Weights | None, mode: Any) -> Done:
+        """Every rank has them when this returns without a problem: then a change of a higher number
+        may follow. None: those that are configured.
+        """
+        async with self._turn:
+            if number < self._condition.weights_number:
+                return self._done(f"a later change of weights, number {self._condition.weights_number}, came first")
+            if number == self._condition.weights_number:
+                return self._done(None)
+            problem = await self._do(lambda: self._engine.controls.update_weights(weights, mode, self._tell))
+            if problem is None:
+                self._condition.weights_number, self._condition.lack = number, None
+            self._tell()
+        return self._done(problem)
+
+    async def control(self, what: str, *arguments: Any) -> Done:
+        """A method of `engine.frontend.controls.Controls`."""
+        return self._done(await self._do(lambda: getattr(self._engine.controls, what)(*arguments)))
+
+    async def state(self) -> dict[str, bool]:
+        controls = self._engine.controls
+        return {"is_paused": controls.is_paused, "is_sleeping": controls.is_sleeping}
+
+    async def look(self, record: WeightsRecord) -> None:
+        """Catch up with a change that passed this replica by. Raises NoRecord."""
+        change = await asyncio.to_thread(record.read)
+        if change.number <= self._condition.weights_number:
+            self._condition.lack = None
+        elif change.are_elsewhere:
+            self._condition.lack = lacking(change)
+        else:
+            done = await self.update(change.number, change.weights, "wait")
+            if done.problem is not None:
+                self._condition.lack = f"{lacking(change)}: {done.problem}"
+
+    async def _keep_looking(self, record: WeightsRecord) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self.look(record)
+            except NoRecord as error:
+                logger.warning("%s", error)
+
+    async def _do(self, work: Callable[[], Any]) -> str | None:
+        """The problem, if there is one."""
+        try:
+            await asyncio.wrap_future(work())
+        except SquadronError as error:
+            logger.warning("not changed: %s", error)
+            return str(error)
+        return None
+
+    def _done(self, problem: str | None) -> Done:
+        return Done(self._condition.name, problem)
+
+
+def lacking(change: Change) -> str:
+    """What a replica says that has not got the weights of that change."""
+    return f"it waits for the weights of version {change.version!r}"

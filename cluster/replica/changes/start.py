@@ -1,0 +1,47 @@
+"""What an engine replica starts with: the model as this node has it, and the weights that it should
+have by now.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from ray import serve
+
+from cluster.weights.record import NONE, Change, WeightsRecord, last_change
+from cluster.workers.executor import make_executor, with_model_here
+from engine.config import EngineConfig
+from engine.frontend.async_engine import AsyncEngine
+from engine.outputs import RequestOutput
+
+logger = logging.getLogger("squadron.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    config: EngineConfig
+    record: WeightsRecord | None = None  # None outside Serve
+    change: Change = NONE  # what the record says
+
+    @classmethod
+    async def read(cls, config: EngineConfig, token: str | None) -> Self:
+        """With what is read of the model on this node. `token`: of the application's owner; None
+        outside Serve. Raises InvalidConfig, NoRecord.
+        """
+        record = None if token is None else _own_record(token)
+        change = NONE if record is None else await asyncio.to_thread(last_change, record)
+        return cls(await asyncio.to_thread(with_model_here, config, logger.info), record, change)
+
+    def make_engine(self, on_outputs: Callable[[list[RequestOutput]], None]) -> AsyncEngine:
+        """Raises InvalidConfig."""
+        weights = self.change.weights
+        executor = make_executor(self.config, weights)
+        return AsyncEngine(self.config, executor, on_outputs=on_outputs, weights=weights)
+
+
+def _own_record(token: str) -> WeightsRecord:
+    """That of this process' Serve replica."""
+    me = serve.get_replica_context()
+    return WeightsRecord(me.app_name, me.deployment, token)

@@ -1,0 +1,1 @@
+"""Weights that take the place of a model's while it is served."""

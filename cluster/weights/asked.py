@@ -1,0 +1,59 @@
+"""Weights as another Ray job asks for them, and how they are checked."""
+
+import importlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+from ray import ObjectRef
+from ray.exceptions import RayTaskError
+
+from cluster.weights.folder import read_weights
+from cluster.weights.objects import ObjectTensors
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig, in_a_line
+from engine.executor import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class AskedWeights:
+    """A folder, or references to objects by the names of tensors. `version`: the caller's name."""
+
+    version: str
+    path: str | None = None
+    refs: dict[str, "ObjectRef[Any]"] | None = None
+
+    def named(self, version: str) -> "AskedWeights":
+        """With that name, unless the caller gave it one."""
+        return self if self.version else replace(self, version=version)
+
+    def read(self, config: EngineConfig) -> Weights:
+        """For the model that `config` has; all of it is read, which takes as long as it takes.
+        Raises InvalidConfig.
+        """
+        if self.path is not None:
+            return read_weights(config, self.path, self.version)
+        tensors = ObjectTensors(self.refs or {})
+        if config.runs_in_process:  # which has torch
+            return Weights(self.version, check_objects(config, tensors), tensors=tensors)
+        try:
+            digest = ray.get(ray.remote(num_cpus=0)(check_objects).remote(config, tensors))
+        except RayTaskError as error:
+            wrong = error.cause
+            raise InvalidConfig(str(wrong) if isinstance(wrong, InvalidConfig) else in_a_line(wrong)) from None
+        return Weights(self.version, digest, tensors=tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a replica says of a change. `problem`: one line on why it has not been made here."""
+
+    replica: str
+    problem: str | None = None
+
+
+def check_objects(config: EngineConfig, tensors: ObjectTensors) -> str:
+    """Their digest, in a process that may import torch. Raises InvalidConfig."""
+    given: Any = importlib.import_module("engine.worker.weights.given")
+    digest: str = given.check_tensors(config, tensors)
+    return digest

@@ -1,0 +1,89 @@
+"""Which weights the engine replicas of a model should have, as whoever changed them wrote it down:
+in Ray's own store on the head node, which outlives each replica and gateway.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import msgspec
+from ray.exceptions import RayError
+from ray.experimental import internal_kv
+
+from engine.checkpoint.fingerprint import weights_digest
+from engine.errors import SquadronError
+from engine.executor import Weights
+
+NAMESPACE = b"squadron-weights"
+
+
+class NoRecord(SquadronError):
+    """Ray's head does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The last one. `weights`: None: the model's own, or such as `are_elsewhere`: objects in Ray's
+    store, which only processes have that were told of them, or a folder that is not here any more.
+    """
+
+    number: int = 0  # 0: there was none
+    weights: Weights | None = None
+    version: str | None = None
+    are_elsewhere: bool = False
+
+
+NONE = Change()
+
+
+class WeightsRecord:
+    """Of one deployment of engines. Methods block, and raise NoRecord."""
+
+    def __init__(self, app_name: str, deployment: str, token: str) -> None:
+        """`token`: of the application's owner, so that the next one of its name begins anew."""
+        run = hashlib.sha256(token.encode()).hexdigest()[:16]
+        self._prefix = f"{app_name}/{run}/{deployment}".encode()
+
+    def read(self) -> Change:
+        with _answering():
+            value = internal_kv._internal_kv_get(self._prefix, namespace=NAMESPACE)
+        return NONE if value is None else msgspec.json.decode(value, type=Change)
+
+    def write(self, number: int, weights: Weights | None) -> None:
+        """Every replica of these engines should have these, also one that is yet to start."""
+        are_objects = weights is not None and weights.folder is None
+        version = None if weights is None else weights.version
+        change = Change(number, None if are_objects else weights, version, are_elsewhere=are_objects)
+        with _answering():
+            internal_kv._internal_kv_put(self._prefix, msgspec.json.encode(change), True, namespace=NAMESPACE)
+
+    def claim(self, at_least: int) -> int:
+        """A number for a change, higher than those before, that nobody else gets."""
+        number = at_least
+        with _answering():
+            while internal_kv._internal_kv_put(
+                self._prefix + f"/{number}".encode(), b"", False, namespace=NAMESPACE
+            ):  # it exists
+                number += 1
+        return number
+
+
+def last_change(record: WeightsRecord) -> Change:
+    """What it says, for a replica that starts here. Raises NoRecord."""
+    change = record.read()
+    weights = change.weights
+    if weights is None or weights.folder is None:
+        return change
+    with contextlib.suppress(OSError):
+        if weights_digest(weights.folder) == weights.sample:
+            return change
+    return replace(change, weights=None, are_elsewhere=True)
+
+
+@contextlib.contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        yield
+    except (RayError, OSError) as error:
+        raise NoRecord(f"Ray's head, which knows the weights, does not answer now: {error}") from None

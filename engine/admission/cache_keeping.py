@@ -1,0 +1,69 @@
+"""What an engine does with its cache beside computing: the folder of the third tier, and telling
+routers what is cached.
+"""
+
+from engine.checkpoint.fingerprint import fingerprint
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig
+from engine.executor import Capacity
+from engine.kv_events.changes import Changes
+from engine.kv_events.publisher import Publisher, make_publisher
+from engine.offload.block_files import Folder, layout_name
+from engine.offload.known import Known
+from engine.offload.upkeep import Upkeep
+
+MIN_HOST_BLOCKS = 4  # half of them may be held by what is being read
+
+
+class CacheKeeping:
+    """`known` and `changes` are for the block managers of all epochs; None if nobody wants them."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._upkeep: Upkeep | None = None
+        self._publisher: Publisher | None = None
+        self.known: Known | None = None
+        self.changes: Changes | None = None
+
+    def start(self, capacity: Capacity) -> None:
+        """Look into the folder, and listen. Raises InvalidConfig."""
+        self._upkeep = _open_folder(self._config, capacity)
+        if self._upkeep is not None:
+            self.known = self._upkeep.known
+        self._publisher = make_publisher(self._config.kv_events_config)
+        if self._publisher is not None:
+            self.changes = Changes(self._config.block_size)
+
+    def publish(self) -> None:
+        """What has changed since the last call."""
+        if self._publisher is not None and self.changes is not None:
+            events = self.changes.take()
+            if events:
+                self._publisher.publish(events)
+
+    def cleared(self) -> None:
+        """The workers' caches are gone."""
+        if self.changes is not None:
+            self.changes.cleared()
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._upkeep is not None:
+            self._upkeep.stop()
+        if self._publisher is not None:
+            self._publisher.close()
+
+
+def _open_folder(config: EngineConfig, capacity: Capacity) -> Upkeep | None:
+    if config.kv_offloading_path is None:
+        return None
+    if capacity.num_cpu_blocks < MIN_HOST_BLOCKS:
+        raise InvalidConfig(
+            f"kv_offloading_path={config.kv_offloading_path} needs host memory that blocks pass through, and there are "
+            f"{capacity.num_cpu_blocks} host blocks; raise swap_space"
+        )
+    layout = layout_name(fingerprint(capacity.arithmetic), config.tensor_parallel_size, config.pipeline_parallel_size)
+    folder = Folder(config.kv_offloading_path)
+    upkeep = Upkeep(folder, layout, config.world_size, int(config.kv_offloading_path_size * (1 << 30)))
+    upkeep.start()
+    return upkeep

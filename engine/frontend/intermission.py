@@ -1,0 +1,177 @@
+"""What is done to an engine between two steps, for all of its requests: pauses, other weights,
+sleep.
+
+Meanwhile newcomers are held, and begin behind it.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, get_args
+
+from engine.core.llm_engine import LLMEngine
+from engine.errors import EngineDead, InvalidRequest
+from engine.executor import Weights
+from engine.request import Arrival
+
+# What becomes of the requests that run: they are ended with what they have; it is waited until they
+# have ended; or they stay, and go on behind it from their tokens.
+Mode = Literal["abort", "wait", "keep"]
+LEVELS = (1, 2)
+TAGS = ("weights", "kv_cache")
+
+
+@dataclass(frozen=True, slots=True)
+class _Intermission:
+    mode: Mode
+    work: Callable[[], Any]
+    done: "Future[Any]"
+
+
+class Intermissions:
+    """Of one engine; its thread's alone. `release` is given each arrival that was held."""
+
+    def __init__(self, engine: LLMEngine, release: Callable[[Arrival], None]) -> None:
+        self.is_paused = False
+        self.sleep_level = 0  # 0: awake
+        self._asleep: set[str] = set()  # of TAGS
+        self._engine = engine
+        self._release = release
+        self._waiting: deque[_Intermission] = deque()
+        self._held: deque[Arrival] = deque()
+
+    def holds(self, arrival: Arrival) -> bool:
+        """Whether the request is kept for later. One that another engine has begun is let in as
+        long as this one has not changed, since it may have to end with what it has begun with.
+        """
+        if not self._are_on or (not self._engine.is_frozen and any(arrival.request.resume.output_ids)):
+            return False
+        self._held.append(arrival)
+        return True
+
+    def drop(self, request_id: str) -> Arrival | None:
+        """A request that was held, and is not wanted any more."""
+        for arrival in self._held:
+            if arrival.request.id == request_id:
+                self._held.remove(arrival)
+                return arrival
+        return None
+
+    def pause(self, mode: Mode, done: "Future[None]") -> None:
+        """Until `resume`."""
+        self._add(_Intermission(mode, self._pause, done))
+
+    def resume(self) -> None:
+        self.is_paused = False
+
+    def update(
+        self, weights: Weights | None, mode: Mode, changed: Callable[[], None] | None, done: "Future[None]"
+    ) -> None:
+        """See `Epochs.change_weights`; `changed` is called after it."""
+        self._add(_Intermission(mode, partial(self._update, weights, changed), done))
+
+    def sleep(self, level: int, mode: Mode, done: "Future[None]") -> None:
+        """Until `wake_up`."""
+        self._add(_Intermission(mode, partial(self._sleep, level), done))
+
+    def wake_up(self, tags: tuple[str, ...], done: "Future[None]") -> None:
+        """The engine is awake when all of TAGS are; until then it stays as it is."""
+        self._add(_Intermission("keep", partial(self._wake_up, tags), done))
+
+    def proceed(self) -> None:
+        """Between two steps: do what the requests are ready for."""
+        while self._waiting and self._is_ready(self._waiting[0].mode):
+            one = self._waiting.popleft()
+            self._engine.is_frozen = True
+            _answer(one, self._engine.dead)
+            self._engine.is_frozen = self.is_paused or bool(self.sleep_level)
+        self._engine.is_frozen = self.is_paused or bool(self.sleep_level) or self._is_keeping
+        if self._engine.dead is not None or not self._are_on:
+            self._engine.is_frozen = False
+            while self._held:
+                self._release(self._held.popleft())
+
+    @property
+    def _are_on(self) -> bool:
+        return self.is_paused or self.sleep_level > 0 or bool(self._waiting)
+
+    @property
+    def _is_keeping(self) -> bool:
+        return bool(self._waiting) and self._waiting[0].mode == "keep"
+
+    def _add(self, one: _Intermission) -> None:
+        self._waiting.append(one)
+        self.proceed()
+
+    def _is_ready(self, mode: Mode) -> bool:
+        engine = self._engine
+        if engine.dead is not None:
+            return True
+        if mode == "abort":
+            engine.requests.end_all()
+        if mode == "keep":
+            engine.is_frozen = True
+        return engine.is_quiet and (engine.is_frozen or not engine.has_unfinished_requests())
+
+    def _pause(self) -> None:
+        self.is_paused = True
+
+    def _update(self, weights: Weights | None, changed: Callable[[], None] | None) -> None:
+        try:
+            self._engine.epochs.change_weights(weights)
+            if changed is not None:
+                changed()
+        finally:
+            if self.sleep_level and self._engine.dead is None:  # it had to wake up for that
+                self.sleep_level = 1
+                self._engine.epochs.sleep(1)
+
+    def _sleep(self, level: int) -> None:
+        if level > self.sleep_level:
+            self._engine.epochs.sleep(level)
+            self.sleep_level = level
+        self._asleep = set(TAGS)
+
+    def _wake_up(self, tags: tuple[str, ...]) -> None:
+        self._asleep -= set(tags)
+        if self.sleep_level and not self._asleep:
+            self._engine.epochs.wake_up()
+            self.sleep_level = 0
+
+
+def check_mode(mode: str) -> None:
+    """Raises InvalidRequest."""
+    if mode not in get_args(Mode):
+        raise InvalidRequest(f"mode={mode!r} is none of {', '.join(get_args(Mode))}", param="mode")
+
+
+def check_level(level: Any) -> None:
+    """Raises InvalidRequest."""
+    if level not in LEVELS or isinstance(level, bool):
+        raise InvalidRequest(f"level={level!r} is neither 1 nor 2", param="level")
+
+
+def check_tags(tags: Any) -> tuple[str, ...]:
+    """All of them if there are none. Raises InvalidRequest."""
+    given = TAGS if tags is None else tuple(tags)
+    for tag in given:
+        if tag not in TAGS:
+            raise InvalidRequest(f"tags has {tag!r}, which is none of {', '.join(TAGS)}", param="tags")
+    return given
+
+
+def _answer(one: _Intermission, dead: str | None) -> None:
+    """Do it, whether or not its caller still waits; not on an engine that is `dead`."""
+    is_awaited = one.done.set_running_or_notify_cancel()
+    try:
+        if dead is not None:
+            raise EngineDead(dead)
+        one.work()
+    except Exception as error:
+        if is_awaited:
+            one.done.set_exception(error)
+        return
+    if is_awaited:
+        one.done.set_result(None)

@@ -1,0 +1,189 @@
+"""Blocks of a cache as files, each found by its content's hash, and checked by a digest of its
+bytes: whatever is damaged, cut short or of another block is as if it were not there.
+
+A rank's file is FOLDER/<arithmetic>-tp<size>pp<size>/<first byte>/<content hash>.<rank>. It appears
+as a whole or not at all, so several engines may share the folder, and be killed at any moment.
+"""
+
+import hashlib
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fsspec
+
+from engine.errors import InvalidConfig, in_a_line
+
+logger = logging.getLogger("squadron.offload")
+
+MAGIC = b"SQDRKV01"
+DIGEST_BYTES = 32
+HEADER_BYTES = len(MAGIC) + DIGEST_BYTES
+_TEMPORARY = ".tmp"
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # by scheme: what brings its package
+_counter = itertools.count()
+
+
+class StoredFile(NamedTuple):
+    """`name` is relative to the folder."""
+
+    name: str
+    num_bytes: int
+    used: float  # when it was last read or written, as far as the filesystem tells
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it was being written when its writer was killed, or still is."""
+        return self.name.endswith(_TEMPORARY)
+
+
+class Folder:
+    """A folder on this machine, or of an object store."""
+
+    def __init__(self, uri: str) -> None:
+        """Made if it is not there, for this user only. Raises InvalidConfig."""
+        self.uri = uri
+        self._fs, path = _open(uri)
+        self._path = str(path).rstrip("/")
+        self.is_local = "file" in (self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,))
+        if self.is_local:
+            try:
+                Path(self._path).mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise InvalidConfig(f"kv_offloading_path={uri}: {error.strerror or error}") from None
+            if not os.access(self._path, os.R_OK | os.W_OK | os.X_OK):
+                raise InvalidConfig(f"kv_offloading_path={uri} may not be read and written by this user")
+
+    def write(self, name: str, data: bytes) -> None:
+        """Raises OSError and the filesystem's own errors."""
+        if not self.is_local:
+            self._fs.pipe_file(f"{self._path}/{name}", data)
+            return
+        path = Path(self._path, name)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Threads, processes and machines each have a name of their own.
+        temporary = path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}.{next(_counter)}{_TEMPORARY}")
+        try:
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def read(self, name: str) -> bytes | None:
+        """None if it is not there; it counts as used now."""
+        try:
+            if not self.is_local:
+                return bytes(self._fs.cat_file(f"{self._path}/{name}"))
+            path = Path(self._path, name)
+            data = path.read_bytes()
+            os.utime(path)
+            return data
+        except FileNotFoundError:
+            return None
+
+    def remove(self, name: str) -> None:
+        """Another engine may have done so."""
+        try:
+            self._fs.rm_file(f"{self._path}/{name}")
+        except FileNotFoundError:
+            return
+
+    def files(self) -> Iterator[StoredFile]:
+        self._fs.invalidate_cache()
+        for path, entry in self._fs.find(self._path, detail=True).items():
+            name = str(path)[len(self._path) + 1 :]
+            if name:
+                yield StoredFile(name, int(entry.get("size") or 0), _time(entry))
+
+
+class BlockFiles:
+    """One rank's files in a folder. From any thread."""
+
+    def __init__(self, folder: Folder, layout: str, rank: int) -> None:
+        """`layout`: see `layout_name`."""
+        self._folder, self._layout, self._rank = folder, layout, rank
+        self._lock = threading.Lock()
+        self._has_told = False
+
+    def write(self, content: bytes, data: bytes) -> None:
+        """Whole, or not at all; a failure is logged once."""
+        name = file_name(self._layout, content, self._rank)
+        try:
+            self._folder.write(name, MAGIC + _digest(name, data) + data)
+        except Exception as error:  # each filesystem has its own
+            self._tell(f"{name} cannot be written: {in_a_line(error)}")
+
+    def read(self, content: bytes, num_bytes: int) -> bytes | None:
+        """So many bytes, exactly those that were written; else None, and what is damaged is
+        removed.
+        """
+        name = file_name(self._layout, content, self._rank)
+        try:
+            found = self._folder.read(name)
+            if found is None:
+                return None
+            data = found[HEADER_BYTES:]
+            if len(data) == num_bytes and found[:HEADER_BYTES] == MAGIC + _digest(name, data):
+                return data
+            self._folder.remove(name)
+            self._tell(f"{name}, {len(found)} bytes, is damaged and was removed; its tokens are computed again")
+        except Exception as error:  # each filesystem has its own
+            self._tell(f"{name} cannot be read: {in_a_line(error)}")
+        return None
+
+    def _tell(self, text: str) -> None:
+        with self._lock:
+            if not self._has_told:
+                logger.warning("%s: %s (what follows of this kind is not logged)", self._folder.uri, text)
+            self._has_told = True
+
+
+def layout_name(fingerprint: str, tp_size: int, pp_size: int) -> str:
+    """What bytes of a file mean: the arithmetic that made them, and how ranks share a block."""
+    return f"{fingerprint}-tp{tp_size}pp{pp_size}"
+
+
+def file_name(layout: str, content: bytes, rank: int) -> str:
+    text = content.hex()
+    return f"{layout}/{text[:2]}/{text}.{rank}"
+
+
+def content_of(name: str, layout: str, rank: int) -> bytes | None:
+    """Of which block of this layout a file is, if it is of this rank."""
+    last = name.rpartition("/")[2]
+    text, _, suffix = last.partition(".")
+    try:
+        content = bytes.fromhex(text)
+    except ValueError:
+        return None
+    return content if suffix == str(rank) and name == file_name(layout, content, rank) else None
+
+
+def _digest(name: str, data: bytes) -> bytes:
+    """Of the bytes under their name: a file that was renamed is damaged."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES, key=hashlib.sha256(name.encode()).digest()).digest()
+
+
+def _open(uri: str) -> tuple[Any, str]:
+    scheme = uri.partition("://")[0]
+    try:
+        found: tuple[Any, str] = fsspec.core.url_to_fs(uri)
+        return found
+    except ImportError as error:
+        extra = f": pip install 'squadron-serve[{_EXTRAS[scheme]}]'" if scheme in _EXTRAS else f" ({error})"
+        raise InvalidConfig(f"kv_offloading_path={uri} needs a package that is not installed{extra}") from None
+    except ValueError as error:
+        raise InvalidConfig(f"kv_offloading_path={uri}: {error}; a path, file://, s3:// and gs:// are known") from None
+
+
+def _time(entry: dict[str, Any]) -> float:
+    when = entry.get("mtime") or entry.get("LastModified") or entry.get("updated") or 0.0
+    if hasattr(when, "timestamp"):
+        return float(when.timestamp())
+    return float(when) if isinstance(when, int | float) else 0.0

@@ -1,0 +1,19 @@
+"""What the folder of blocks is believed to hold. Being wrong costs a read, never an answer."""
+
+
+class Known:
+    """Written by the engine's thread and by `Upkeep`, each operation whole."""
+
+    def __init__(self) -> None:
+        self.contents: set[bytes] = set()  # content hashes
+        self.to_remove: list[bytes] = []  # distrusted; their files are still to be removed
+
+    def forget(self, content: bytes) -> None:
+        """It was not there, or damaged."""
+        self.contents.discard(content)
+
+    def distrust(self, content: bytes) -> None:
+        """Its numbers are wrong: have its files removed."""
+        if content in self.contents:
+            self.contents.discard(content)
+            self.to_remove.append(content)

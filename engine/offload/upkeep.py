@@ -1,0 +1,72 @@
+"""The driver's part of the folder of blocks: lists what is there, and bounds it."""
+
+import logging
+import threading
+import time
+
+from engine.errors import in_a_line
+from engine.offload.block_files import Folder, StoredFile, content_of, file_name
+from engine.offload.known import Known
+
+logger = logging.getLogger("squadron.offload")
+
+SECONDS = 30.0  # between two looks, by which blocks of other engines are found
+ABANDONED_SECONDS = 3600.0  # after which a file that is being written never will be
+
+
+class Upkeep:
+    """The bound is on all of the folder, other layouts included: what was used the longest ago
+    goes first, whoever wrote it.
+    """
+
+    def __init__(self, folder: Folder, layout: str, num_ranks: int, most_bytes: int) -> None:
+        self.known = Known()
+        self._folder, self._layout, self._num_ranks, self._most_bytes = folder, layout, num_ranks, most_bytes
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="offload upkeep", daemon=True)
+
+    def start(self) -> None:
+        """Look once, then now and then in a thread."""
+        self.look()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> None:
+        """A failure is logged: the folder is then believed to be as it was."""
+        try:
+            self._remove_distrusted()
+            files = self._bounded(sorted(self._folder.files(), key=lambda file: file.used))
+        except Exception as error:  # each filesystem has its own
+            logger.warning("%s cannot be listed: %s", self._folder.uri, in_a_line(error))
+            return
+        found = (content_of(file.name, self._layout, 0) for file in files)
+        self.known.contents = {content for content in found if content is not None}
+
+    def _run(self) -> None:
+        while not self._stopping.wait(SECONDS):
+            self.look()
+
+    def _remove_distrusted(self) -> None:
+        while self.known.to_remove:
+            content = self.known.to_remove[-1]
+            for rank in range(self._num_ranks):
+                self._folder.remove(file_name(self._layout, content, rank))
+            self.known.to_remove.pop()
+
+    def _bounded(self, files: list[StoredFile]) -> list[StoredFile]:
+        """Those that stay, of files in the order of their last use."""
+        num_bytes = sum(file.num_bytes for file in files)
+        kept = []
+        for file in files:
+            is_abandoned = file.is_temporary and time.time() - file.used > ABANDONED_SECONDS
+            if is_abandoned or num_bytes > self._most_bytes:
+                self._folder.remove(file.name)
+                num_bytes -= file.num_bytes
+            else:
+                kept.append(file)
+        return kept

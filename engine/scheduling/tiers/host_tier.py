@@ -1,0 +1,63 @@
+"""The second tier: the host keeps what the device may have to evict.
+
+A block's contents are copied to the host beside the steps, some time before anything needs the
+block: a step never waits for a copy. What the host has no room for, or was not copied in time, is
+computed again when it is wanted.
+"""
+
+from engine.scheduling.block_pool import BlockPool
+from engine.scheduling.tiers.shelf import Shelf
+
+MOVES_A_STEP = 64  # blocks each way, beside a step: what a bus carries in a few milliseconds
+
+
+class HostTier:
+    """Chooses what is copied, from `device` to `host`. Slots of contents that nobody uses give way,
+    the oldest first; preempted requests swap into the same pool.
+    """
+
+    def __init__(self, device: BlockPool, host: BlockPool, shelf: Shelf | None) -> None:
+        """`shelf`: the third tier, if there is one; what it is to have is on the host first."""
+        self._device = device
+        self._host = host
+        self._shelf = shelf
+        self._waiting: dict[int, bytes] = {}  # device block -> content, the oldest first
+        self._new: dict[int, bytes] = {}  # those that the step being planned writes
+        self.moves_a_step = MOVES_A_STEP
+        self.num_queries = 0  # tokens that were not found on the device
+        self.num_hits = 0  # tokens
+
+    def written(self, block: int, content: bytes) -> None:
+        """The step being planned writes this content, which the index has now."""
+        self._waiting.pop(block, None)  # the same content may have been there before
+        if self._host.num_usable:
+            self._new[block] = content
+
+    def save(self) -> list[tuple[int, int]]:
+        """Moves from device to host for the step being planned, to be done before it writes; its
+        own blocks come later. Without a third tier none, while half of the device's blocks have
+        never been needed.
+        """
+        moves: list[tuple[int, int]] = []
+        if self._shelf is not None or 2 * self._device.num_blank < self._device.num_usable:
+            while self._waiting and self._host.num_free and len(moves) < self.moves_a_step:
+                block, content = next(iter(self._waiting.items()))
+                del self._waiting[block]
+                if self._device.content_of(block) == content and self._host.lookup(content) is None:
+                    moves.append((block, self._keep(content)))
+        self._waiting |= self._new
+        self._new.clear()
+        return moves
+
+    @property
+    def has_unsaved(self) -> bool:
+        return bool(self._waiting) and self._host.num_free > 0
+
+    def _keep(self, content: bytes) -> int:
+        """A slot that is found by the content, and gives way when others are needed."""
+        slot = self._host.allocate()
+        self._host.register(slot, content)
+        self._host.release(slot)
+        if self._shelf is not None:
+            self._shelf.saved(slot, content)
+        return slot

@@ -1,0 +1,113 @@
+"""The third tier: blocks that the host has are also written to files, and read from there when a
+prompt wants them.
+
+Files are written and read beside the steps, by the ranks, each its own part of a block. A block
+that was read counts as found once all ranks have it; if one of them has not, it is computed.
+"""
+
+from collections import deque
+
+from engine.offload.known import Known
+from engine.scheduling.block_pool import BlockPool
+
+STORES_A_STEP = 16  # blocks that a rank copies before a step; it writes them beside the steps
+FETCHES_IN_FLIGHT = 256  # blocks
+# A block is copied by a step and stored by one that comes so much later that nobody waits for it.
+STEPS_BEFORE_STORE = 2
+
+Transfers = list[tuple[int, bytes]]  # (host block, content)
+
+
+class Shelf:
+    """One epoch's. `host` is the second tier's pool; `known`, which outlives it, is what files
+    there are.
+    """
+
+    def __init__(self, host: BlockPool, known: Known) -> None:
+        self._host = host
+        self._known = known
+        self._saved: deque[Transfers] = deque([[]])  # by step, the newest last
+        self._fetching: dict[bytes, int] = {}  # content -> host block, which is held for it
+        self._new_fetches: Transfers = []
+        self._num_answers: dict[int, int] = {}  # host block -> ranks that have read it
+        self._failed: set[int] = set()  # host blocks that some rank has not read
+        self.num_stored = 0  # blocks
+        self.num_fetched = 0
+        self.num_missed = 0  # believed to be there, and were not, or damaged
+
+    @property
+    def num_fetching(self) -> int:
+        return len(self._fetching)
+
+    @property
+    def has_new_fetches(self) -> bool:
+        return bool(self._new_fetches)
+
+    @property
+    def has_unstored(self) -> bool:
+        return any(self._saved)
+
+    def saved(self, slot: int, content: bytes) -> None:
+        """The step being planned copies this content to the host."""
+        if content not in self._known.contents:
+            self._saved[-1].append((slot, content))
+
+    def take_transfers(self) -> tuple[Transfers, Transfers]:
+        """What the step being planned stores and fetches, before it moves any blocks."""
+        stored: Transfers = []
+        while len(self._saved) > STEPS_BEFORE_STORE and len(stored) < STORES_A_STEP:
+            if not self._saved[0]:
+                self._saved.popleft()
+                continue
+            slot, content = self._saved[0].pop(0)
+            if self._host.content_of(slot) == content and content not in self._known.contents:
+                stored.append((slot, content))
+                self._known.contents.add(content)
+        self._saved.append([])
+        self.num_stored += len(stored)
+        fetched, self._new_fetches = self._new_fetches, []
+        return stored, fetched
+
+    def fetch(self, content: bytes) -> bool:
+        """Have a block read that the host has not; False if there is none, or no room for it."""
+        if content in self._fetching:
+            return True
+        has_room = self._host.num_free > self._host.num_usable // 2 and len(self._fetching) < FETCHES_IN_FLIGHT
+        if content not in self._known.contents or not has_room:
+            return False
+        slot = self._host.allocate()
+        self._fetching[content] = slot
+        self._new_fetches.append((slot, content))
+        return True
+
+    def answered(self, fetched: list[list[int]], num_ranks: int) -> None:
+        """Ranks have read these host blocks, or not: [block, whether it is there] each."""
+        for slot, is_there in fetched:
+            self._num_answers[slot] = self._num_answers.get(slot, 0) + 1
+            if not is_there:
+                self._failed.add(slot)
+        contents = {slot: content for content, slot in self._fetching.items()}
+        for slot in [slot for slot, count in self._num_answers.items() if count == num_ranks]:
+            self._end(slot, contents[slot])
+
+    def distrust(self, content: bytes) -> None:
+        """Its numbers are wrong."""
+        self._known.distrust(content)
+        if content in self._fetching:
+            self._failed.add(self._fetching[content])
+
+    def held(self) -> list[int]:
+        """Host blocks that files are being read into."""
+        return list(self._fetching.values())
+
+    def _end(self, slot: int, content: bytes) -> None:
+        del self._num_answers[slot]
+        del self._fetching[content]
+        if slot in self._failed:
+            self._failed.discard(slot)
+            self._known.forget(content)
+            self.num_missed += 1
+        else:
+            self._host.register(slot, content)
+            self.num_fetched += 1
+        self._host.release(slot)

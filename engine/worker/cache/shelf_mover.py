@@ -1,0 +1,98 @@
+"""A rank's part of the third tier: its host blocks go to files, and come back, beside the steps."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from engine.offload.block_files import BlockFiles
+from engine.outputs import NO_FETCHED
+from engine.step import ExecuteModelRequest
+from engine.worker.cache.kv_cache import KVCache
+
+MAX_WRITES_WAITING = 256  # blocks copied and not written yet; more are dropped, where files are slow
+NUM_READERS = 4
+AWAIT_SECONDS = 0.2  # of a step that has nothing else to do
+
+
+class ShelfMover:
+    """`take` is the thread's that launches steps, `take_fetched` any one's. A host block is the
+    driver's to leave alone while it is fetched.
+    """
+
+    def __init__(self, files: BlockFiles, cache: KVCache, settle: Callable[[], None]) -> None:
+        """settle(): wait until all swaps launched so far have been done."""
+        self._files, self._cache, self._settle = files, cache, settle
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="offload writer")
+        self._readers = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="offload reader")
+        self._changed = threading.Condition()  # guards all below
+        self._num_writing = 0
+        self._num_reading = 0
+        self._fetched: list[tuple[int, bool]] = []
+        self._epoch = 0
+
+    def take(self, request: ExecuteModelRequest) -> None:
+        """Before the step moves any blocks: copy what it stores, and begin what it fetches."""
+        if request.epoch != self._epoch:
+            self._forget_epoch(request.epoch)
+        if len(request.blocks_to_store) or len(request.blocks_to_fetch):
+            self._settle()
+        for slot, content in _transfers(request.blocks_to_store):
+            with self._changed:
+                if self._num_writing == MAX_WRITES_WAITING:
+                    break
+                self._num_writing += 1
+            self._writer.submit(self._write, content, self._cache.host_bytes(slot))
+        for slot, content in _transfers(request.blocks_to_fetch):
+            with self._changed:
+                self._num_reading += 1
+            self._readers.submit(self._read, slot, content)
+        if request.awaits_fetches:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._num_reading or self._fetched, AWAIT_SECONDS)
+
+    def take_fetched(self) -> np.ndarray:
+        """[*, 2] int32: see `SamplerOutput.fetched`; each once."""
+        with self._changed:
+            if not self._fetched:
+                return NO_FETCHED
+            fetched, self._fetched = self._fetched, []
+        return np.array(fetched, np.int32)
+
+    def flush(self) -> None:
+        """Wait until everything is written."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._num_writing)
+
+    def _forget_epoch(self, epoch: int) -> None:
+        """Reads of the last epoch must not reach this one's blocks."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._num_reading)
+            self._fetched.clear()
+            self._epoch = epoch
+
+    def _write(self, content: bytes, data: bytes) -> None:
+        try:
+            self._files.write(content, data)
+        finally:
+            with self._changed:
+                self._num_writing -= 1
+                self._changed.notify_all()
+
+    def _read(self, slot: int, content: bytes) -> None:
+        is_there = False
+        try:
+            data = self._files.read(content, self._cache.host_block_bytes)
+            if data is not None:
+                self._cache.fill_host(slot, data)
+                is_there = True
+        finally:
+            with self._changed:
+                self._num_reading -= 1
+                self._fetched.append((slot, is_there))
+                self._changed.notify_all()
+
+
+def _transfers(blocks: np.ndarray) -> list[tuple[int, bytes]]:
+    return [(int(row[0]), row[1:].tobytes()) for row in blocks]

@@ -1,0 +1,25 @@
+"""Loads a draft model."""
+
+from engine.checkpoint.model_config import ModelConfig
+from engine.config import EngineConfig
+from engine.worker.model import make_model
+from engine.worker.ranks import LOOPBACK, make_ranks
+from engine.worker.weights.reading import load_weights
+from parallel.decoder import Decoder
+from parallel.rotary import cos_sin_table
+
+
+def load_draft(config: EngineConfig, target: Decoder, max_model_len: int) -> Decoder | None:
+    """All of the draft model of `target`, for sequences of up to max_model_len tokens, whether it
+    is made for such or not; None if there is none. Raises InvalidConfig.
+    """
+    if (own := config.draft) is None:
+        return None
+    alone = make_ranks(1, 1, 0, target.device)
+    alone.join(None, LOOPBACK)
+    model = make_model(own, ModelConfig.load(own.model), alone, target.device)
+    load_weights(model, own, alone, None)
+    model.head.num_logits = target.head.vocab_size
+    if max_model_len > model.config.max_positions:
+        model.cos_sin = cos_sin_table(model.config.rope, model.head_dim, max_model_len).to(target.device)
+    return model

@@ -1,0 +1,1 @@
+"""Where a rank's weights come from."""

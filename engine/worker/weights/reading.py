@@ -1,0 +1,60 @@
+"""A rank reads its slices of the weights: from a checkpoint's folder, from whole tensors, or drawn
+by a seed.
+"""
+
+from engine.checkpoint.fingerprint import weights_digest
+from engine.checkpoint.manifest import Manifest
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig
+from engine.executor import Weights
+from engine.worker.device.errors import out_of_memory_advice
+from engine.worker.ranks import Ranks
+from parallel.decoder import Decoder
+from parallel.errors import InvalidCheckpoint
+from parallel.given.tensors import GivenTensors, refuse_published
+
+
+def digest_of(config: EngineConfig, weights: Weights | None) -> str:
+    """What tells them from others."""
+    if weights is not None:
+        return weights.digest
+    seed = f"dummy {config.seed}, " if config.load_format == "dummy" else ""
+    return seed + weights_digest(config.model)
+
+
+def load_weights(model: Decoder, config: EngineConfig, ranks: Ranks, weights: Weights | None) -> None:
+    """Of that version; None: those that are configured. What the model had goes, a layer at a time.
+    Raises InvalidConfig: then the model is of no use until it is given others.
+    """
+    advice = "raise tensor_parallel_size or pipeline_parallel_size, or set quantization to int8 or int4"
+    try:
+        with out_of_memory_advice("the weights were loaded", advice):
+            if weights is not None and weights.tensors is not None:
+                refuse_published(model.config)
+                shapes, unused = model.config.shapes(), model.config.unused
+                model.load(GivenTensors(weights.tensors, shapes, unused, model.dtype, model.device))
+            elif config.load_format == "dummy" and weights is None:
+                model.load_dummy_weights(config.seed)
+            else:
+                _load_folder(model, config.model if weights is None else _unchanged(weights), ranks)
+    except (InvalidCheckpoint, InvalidConfig) as error:
+        raise InvalidConfig(str(error) if weights is None else f"weights of {weights}: {error}") from None
+
+
+def _unchanged(weights: Weights) -> str:
+    """Its folder; raises InvalidCheckpoint if that holds something else by now."""
+    folder = str(weights.folder)
+    try:
+        sample = weights_digest(folder)
+    except OSError as error:
+        raise InvalidCheckpoint(f"{folder} cannot be read any more: {error}") from None
+    if sample != weights.sample:
+        raise InvalidCheckpoint(f"{folder} has changed since they were read from it")
+    return folder
+
+
+def _load_folder(model: Decoder, folder: str, ranks: Ranks) -> None:
+    # A stage's ranks share a node, so each tensor of its files is verified there once.
+    manifest = Manifest.load(folder)
+    digests = {} if manifest is None else manifest.share(ranks.tp.rank, ranks.tp.size)
+    model.load_weights(folder, digests)

@@ -1,0 +1,1 @@
+"""Weights that are given as tensors, not as files."""

@@ -1,0 +1,45 @@
+"""`squadron doctor` and `squadron collect-env` on a machine without a cluster."""
+
+import os
+import socket
+import subprocess
+import sys
+
+from cluster.launch.packages import ROOT
+from tests.end_to_end.test_command import SQUADRON
+
+
+def squadron(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*SQUADRON, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def test_a_good_machine_and_a_taken_port() -> None:
+    """Ray is started for it, and ended: the collective is that of the ranks of the plan."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = squadron("doctor", "configs/demo", "-tp", "2", "--device", "cpu", "--port", str(port))
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1, done.stderr
+    assert [line.split()[1] for line in lines if line.startswith("failure")] == ["http"]
+    (failed,) = (number for number, line in enumerate(lines) if line.startswith("failure"))
+    assert f"port {port} of 127.0.0.1 is taken by another program" in lines[failed]
+    assert lines[failed + 1].strip() == "-> end it, or choose another port"
+    assert any(line.startswith("ok      room        demo: 1 engine(s) of 2 rank(s)") for line in lines)
+    assert any(line.startswith("ok      collective  2 ranks on 127.0.0.1: ") for line in lines)
+    assert lines[-1].startswith("1 failure(s), ")
+
+
+def test_what_cannot_be_is_refused_at_once() -> None:
+    done = squadron("doctor", "configs/demo", "-tp", "3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("squadron doctor: tensor_parallel_size=3 does not divide")
+
+
+def test_collect_env_tells_versions_and_no_secrets() -> None:
+    environment = os.environ | {"RAY_AUTH_TOKEN": "s3cret", "NCCL_DEBUG": "INFO"}
+    command = [*SQUADRON, "collect-env"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"python       {sys.version.split()[0]}\n" in done.stdout
+    assert "RAY_AUTH_TOKEN=(not shown)\n" in done.stdout and "NCCL_DEBUG=INFO\n" in done.stdout
+    assert "s3cret" not in done.stdout

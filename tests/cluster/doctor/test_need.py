@@ -1,0 +1,38 @@
+"""What files of configurations ask for."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cluster.commands.options import read_config_file
+from cluster.doctor.need import http_port, needs_of_serve_file
+from cluster.launch.packages import ROOT
+from engine.errors import InvalidConfig
+
+FILES = sorted((ROOT / "configs" / "serve").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_file_of_serve_is_understood(path: Path) -> None:
+    values = read_config_file(str(path))
+    needs = needs_of_serve_file(values, str(path))
+    assert http_port(values) == 8000
+    assert all(need.num_engines >= 1 and need.plan.weight_bytes > 0 for need in needs)
+    args = values["applications"][0]["args"]
+    assert len(needs) == len(args.get("models", [args]))
+
+
+def test_two_engines_of_two_stages() -> None:
+    path = str(ROOT / "configs" / "serve" / "two-engines.yaml")
+    (need,) = needs_of_serve_file(read_config_file(path), path)
+    assert (need.num_engines, need.num_ranks) == (2, 4)
+    assert str(need) == "demo: 2 engine(s) of 2 rank(s)"
+
+
+def test_a_file_of_another_application() -> None:
+    other = yaml.safe_load("applications: [{name: a, import_path: 'other:app'}]")
+    with pytest.raises(InvalidConfig, match=r"other.yaml has no application whose import_path is cluster.launch:build"):
+        needs_of_serve_file(other, "other.yaml")
+    with pytest.raises(InvalidConfig, match=r"http_options.port='x' is not a number"):
+        http_port({"http_options": {"port": "x"}})

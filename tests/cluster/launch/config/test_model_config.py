@@ -1,0 +1,33 @@
+"""What Serve is told of a model that is scaled by its load."""
+
+import pytest
+
+from cluster.launch.app import build_app
+from engine.errors import InvalidConfig
+
+ENGINE = {"model": "configs/demo"}
+
+
+def test_in_place_of_a_number() -> None:
+    app = build_app({"engine": ENGINE, "autoscaling": {"min_engines": 0, "max_engines": 3, "downscale_delay": 60}})
+    (engines,), *_ = app._bound_deployment.init_args
+    config = engines._bound_deployment._deployment_config.autoscaling_config
+    assert (config.min_replicas, config.initial_replicas, config.max_replicas) == (0, 1, 3)
+    assert (config.upscale_delay_s, config.downscale_delay_s) == (10, 60)
+    assert config.policy.policy_function == "cluster.launch.config.load_policy:LoadPolicy"
+    assert config.policy.policy_kwargs == {"target_load": 0.7, "standby_engines": 0}
+    assert config.policy.get_policy()(target_load=0.5, standby_engines=0), "it is sent whole"
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({"autoscaling": {"min_engines": 4, "max_engines": 3}}, "min_engines=4 is above max_engines=3"),
+        ({"autoscaling": {}}, "autoscaling.max_engines"),
+        ({"autoscaling": {"max_engines": 2, "target_load": 1.5}}, "autoscaling.target_load=1.5"),
+        ({"autoscaling": {"max_engines": 2}, "num_engines": 2}, "num_engines=2 and autoscaling exclude each other"),
+    ],
+)
+def test_refuses(args: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidConfig, match=words):
+        build_app({"engine": ENGINE} | args)

@@ -1,0 +1,48 @@
+"""A Ray cluster of several nodes on this machine, with whatever resources they are said to have."""
+
+import contextlib
+import gc
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from cluster.launch.node.ray_processes import RayProcesses
+from cluster.launch.packages import ROOT
+
+SMALL = {"include_dashboard": False, "object_store_memory": 80 << 20}
+ENVIRONMENT = {
+    "RAY_worker_niceness": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+@contextlib.contextmanager
+def several_nodes(nodes: Sequence[dict[str, Any]], **environment: str) -> Iterator[Cluster]:
+    """The first is the head; this process is connected to it. `environment`: of Ray's processes."""
+    folder = Path(tempfile.mkdtemp(prefix="sq-", dir="/tmp"))
+    processes = RayProcesses()
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for name, value in (ENVIRONMENT | {"RAY_TMPDIR": str(folder)} | environment).items():
+            patch.setenv(name, value)
+        (folder / "ray").mkdir()  # where Cluster notes its address, which it takes to be there
+        stack.callback(gc.collect)
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(processes.shutdown)
+        with processes.starting():
+            head = nodes[0] | {"temp_dir": str(folder)} | SMALL
+            cluster = Cluster(True, head_node_args=head, shutdown_at_exit=False)
+        stack.callback(cluster.shutdown)
+        stack.callback(ray.shutdown)
+        for node in nodes[1:]:
+            cluster.add_node(**node, **SMALL)
+        ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)
+        yield cluster

@@ -1,0 +1,40 @@
+"""The folder that a configuration names, and whom it has told of the cache."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.admission.cache_keeping import CacheKeeping
+from engine.config import EngineConfig
+from engine.errors import InvalidConfig
+from engine.executor import Capacity
+from engine.kv_events.publisher import make_publisher
+from tests.engine.support.workloads import DEMO
+
+
+def test_without_a_configuration_there_is_nothing() -> None:
+    keeping = CacheKeeping(EngineConfig.create(model=DEMO))
+    keeping.start(Capacity(10, 10))
+    assert keeping.known is keeping.changes is None
+    keeping.publish()
+    keeping.cleared()
+    keeping.close()
+
+
+def test_a_folder_needs_host_memory_and_the_prefix_index(tmp_path: Path) -> None:
+    config = EngineConfig.create(model=DEMO, kv_offloading_path=str(tmp_path))
+    with pytest.raises(InvalidConfig, match="there are 0 host blocks; raise swap_space"):
+        CacheKeeping(config).start(Capacity(10, 0))
+    with pytest.raises(InvalidConfig, match=r"kv_offloading_path=.* needs enable_prefix_caching"):
+        EngineConfig.create(model=DEMO, kv_offloading_path=str(tmp_path), enable_prefix_caching=False)
+    keeping = CacheKeeping(config)
+    keeping.start(Capacity(10, 8))
+    assert keeping.known is not None and keeping.known.contents == set()
+    keeping.close()
+    keeping.close()
+
+
+def test_events_that_nobody_wants_are_not_made() -> None:
+    for events in ({}, {"enable_kv_cache_events": True, "publisher": "null"}):
+        config = EngineConfig.create(model=DEMO, kv_events_config=events)
+        assert make_publisher(config.kv_events_config) is None

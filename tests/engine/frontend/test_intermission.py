@@ -1,0 +1,166 @@
+"""Pauses, other weights and sleep, between the steps of an engine on the history executor."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from engine.errors import FINGERPRINT_CHANGED, EngineDead, InvalidConfig, InvalidRequest
+from engine.executor import Capacity, Weights
+from engine.frontend.async_engine import AsyncEngine
+from engine.request import Request, Resume
+from engine.sampling_params import SamplingParams
+from tests.engine.frontend.engines import PARAMS, collect, make
+
+LONG = SamplingParams(max_tokens=400, seed=1, ignore_eos=True)
+NEW = Weights("new", "digest")
+SECONDS = 60
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[AsyncEngine]:
+    made = make()
+    made.start()
+    yield made
+    await asyncio.to_thread(made.shutdown)
+
+
+async def begun(engine: AsyncEngine, request_id: str, params: SamplingParams = LONG) -> "asyncio.Task":
+    """A request that has tokens."""
+    task = asyncio.create_task(collect(engine, request_id, [1, 2, 3], params))
+    async with asyncio.timeout(SECONDS):
+        while not engine.observer.stats().num_requests_running:
+            await engine.observer.steps_after(-1, 1)
+    return task
+
+
+async def done(future) -> None:
+    await asyncio.wait_for(asyncio.wrap_future(future), SECONDS)
+
+
+async def test_requests_that_are_kept_go_on_where_they_were(engine: AsyncEngine) -> None:
+    expected = (await collect(engine, "alone", [1, 2, 3], LONG)).outputs
+    task = await begun(engine, "kept")
+    await done(engine.controls.pause("keep"))
+    later = asyncio.create_task(collect(engine, "later", [4], PARAMS))
+    await engine.observer.steps_after(-1, 1)  # figures are those of the last turn, in whose midst the pause began
+    steps = engine.observer.stats().num_steps
+    for _ in range(20):
+        await engine.observer.steps_after(-1, 1)  # a turn of the engine's thread
+    assert (engine.observer.stats().num_steps, task.done(), later.done()) == (steps, False, False)
+    await done(engine.controls.update_weights(NEW))
+    assert engine.observer.weights == NEW
+    assert (engine.controls.is_paused, task.done()) == (True, False)
+    await done(engine.controls.resume())
+    assert (await task).outputs == expected
+    assert (await later).outputs[0].finish_reason == "length"
+
+
+async def test_requests_that_are_waited_for_end_before_newcomers_begin(engine: AsyncEngine) -> None:
+    task = await begun(engine, "first")
+    updated = asyncio.wrap_future(engine.controls.update_weights(NEW, "wait"))
+    later = asyncio.create_task(collect(engine, "later", [4], PARAMS))
+    ended: list[str] = []
+    for name, each in (("first", task), ("update", updated), ("later", later)):
+        each.add_done_callback(lambda _, name=name: ended.append(name))
+    await asyncio.wait_for(asyncio.gather(task, updated, later), SECONDS)
+    assert ended == ["first", "update", "later"]
+    assert task.result().outputs[0].finish_reason == "length"
+
+
+async def test_requests_that_are_aborted_end_with_what_they_have(engine: AsyncEngine) -> None:
+    task = await begun(engine, "aborted", SamplingParams(max_tokens=400, seed=1, ignore_eos=True, n=2))
+    await done(engine.controls.pause("abort"))
+    output = await asyncio.wait_for(task, SECONDS)
+    assert [choice.finish_reason for choice in output.outputs] == ["abort", "abort"]
+    assert output.error is None
+    await done(engine.controls.resume())
+    assert (await collect(engine, "next", [1], PARAMS)).outputs[0].finish_reason == "length"
+
+
+async def test_a_request_that_is_held_can_be_aborted(engine: AsyncEngine) -> None:
+    await done(engine.controls.pause("keep"))
+    task = asyncio.create_task(collect(engine, "held", [1], PARAMS))
+    async with asyncio.timeout(SECONDS):
+        while not engine.controls.intermissions._held:
+            await engine.observer.steps_after(-1, 1)
+    task.cancel()
+    async with asyncio.timeout(SECONDS):
+        while engine.controls.intermissions._held:
+            await engine.observer.steps_after(-1, 1)
+    await done(engine.controls.resume())
+    assert (await collect(engine, "next", [1], PARAMS)).finished
+
+
+async def test_cached_prefixes_of_other_weights_are_not_found(engine: AsyncEngine) -> None:
+    prompt = list(range(1, 65))
+    await collect(engine, "first", prompt)
+    assert (await collect(engine, "again", prompt)).num_cached_tokens == 48
+    await done(engine.controls.update_weights(NEW))
+    assert (await collect(engine, "anew", prompt)).num_cached_tokens == 0
+
+
+async def test_weights_that_a_rank_refuses_change_nothing(engine: AsyncEngine) -> None:
+    loaded: list[Weights | None] = []
+
+    def load(weights: Weights | None) -> Capacity:
+        loaded.append(weights)
+        capacity = engine._executor.restart()
+        if weights == NEW:
+            raise InvalidConfig("tensor x is missing")
+        return capacity
+
+    engine._executor.load = load
+    expected = (await collect(engine, "before", [1, 2, 3], PARAMS)).outputs
+    with pytest.raises(InvalidConfig, match="tensor x is missing"):
+        await done(engine.controls.update_weights(NEW))
+    assert (loaded, engine.observer.weights) == ([NEW, None], None)
+    assert (await collect(engine, "after", [1, 2, 3], PARAMS)).outputs == expected
+
+
+async def test_an_engine_that_has_no_weights_left_is_dead(engine: AsyncEngine) -> None:
+    def load(weights: Weights | None) -> Capacity:
+        engine._executor.restart()
+        raise InvalidConfig(f"the folder of {weights} is gone")
+
+    engine._executor.load = load
+    task = await begun(engine, "running")
+    with pytest.raises(EngineDead, match="the folder of None is gone"):
+        await done(engine.controls.update_weights(NEW, "keep"))
+    assert "the folder of None is gone" in ((await task).error or "")
+    with pytest.raises(EngineDead):
+        await done(engine.controls.pause())
+
+
+async def test_sleep_and_its_tags(engine: AsyncEngine) -> None:
+    expected = (await collect(engine, "before", [1, 2, 3], PARAMS)).outputs
+    await done(engine.controls.sleep(2))
+    assert engine.controls.is_sleeping
+    task = asyncio.create_task(collect(engine, "later", [1, 2, 3], PARAMS))
+    await done(engine.controls.wake_up(["weights"]))
+    await done(engine.controls.update_weights(NEW))
+    assert (engine.controls.is_sleeping, task.done()) == (True, False)
+    await done(engine.controls.wake_up(["kv_cache"]))
+    assert not engine.controls.is_sleeping
+    assert (await asyncio.wait_for(task, SECONDS)).outputs == expected
+
+
+async def test_tokens_of_another_fingerprint_are_not_gone_on_from(engine: AsyncEngine) -> None:
+    """Also where the request was let in before the weights changed."""
+    told = []
+    engine._on_outputs = told.extend
+    request = Request("r", [1], PARAMS, resume=Resume(1, [[5]], [0.0], "fp_other"))
+    engine.add_request(request)
+    async with asyncio.timeout(SECONDS):
+        while not told:
+            await engine.observer.steps_after(-1, 1)
+    assert [(output.request_id, output.error_code) for output in told] == [("r", FINGERPRINT_CHANGED)]
+
+
+async def test_arguments_that_there_are_not(engine: AsyncEngine) -> None:
+    with pytest.raises(InvalidRequest, match="mode='later' is none of abort, wait, keep"):
+        engine.controls.pause("later")
+    with pytest.raises(InvalidRequest, match="level=3 is neither 1 nor 2"):
+        engine.controls.sleep(3)
+    with pytest.raises(InvalidRequest, match="tags has 'x', which is none of weights, kv_cache"):
+        engine.controls.wake_up(["x"])

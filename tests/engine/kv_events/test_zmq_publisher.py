@@ -1,0 +1,201 @@
+"""What a router hears of an engine, through real sockets: messages as vLLM's own subscribers read
+them.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.config import KVEventsConfig
+from engine.core.llm_engine import LLMEngine
+from engine.errors import InvalidConfig
+from engine.kv_events import events as told
+from engine.sampling_params import SamplingParams
+from tests.engine.support.arrivals import add_request
+from tests.engine.support.workloads import Knobs, finish, make_engine
+
+zmq = pytest.importorskip("zmq")
+publishers = pytest.importorskip("engine.kv_events.zmq_publisher")
+
+SECONDS = 60
+ANYWHERE = "tcp://127.0.0.1:0"
+PROMPT = list(range(8, 28)) * 2
+
+
+# A subscriber's own types, as vLLM's example has them.
+class KVCacheEvent(msgspec.Struct, array_like=True, omit_defaults=True, gc=False, tag=True):
+    pass
+
+
+class BlockStored(KVCacheEvent):
+    block_hashes: list[bytes | int]
+    parent_block_hash: bytes | int | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | None
+    medium: str | None
+    lora_name: str | None = None
+    extra_keys: list[Any] | None = None
+
+
+class BlockRemoved(KVCacheEvent):
+    block_hashes: list[bytes | int]
+    medium: str | None
+
+
+class Cleared(KVCacheEvent, tag="AllBlocksCleared"):
+    pass
+
+
+class KVEventBatch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
+    ts: float
+    events: list[BlockStored | BlockRemoved | Cleared]
+    data_parallel_rank: int | None = None
+
+
+DECODER = msgspec.msgpack.Decoder(KVEventBatch)
+
+
+@contextmanager
+def telling_engine(knobs: Knobs, **changes: object) -> Iterator[LLMEngine]:
+    events = {"enable_kv_cache_events": True, "endpoint": ANYWHERE, "replay_endpoint": ANYWHERE}
+    knobs.overrides |= {"kv_events_config": events | changes}
+    engine = make_engine(knobs)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+class Router:
+    """Asks again for what it has missed, until it has seen what it waits for."""
+
+    def __init__(self, engine: LLMEngine, topic: bytes = b"") -> None:
+        self._context = zmq.Context()
+        endpoint, replay = engine.keeping._publisher.endpoints
+        self.messages = self._context.socket(zmq.SUB)
+        self.messages.connect(endpoint)
+        self.messages.subscribe(topic)
+        self.again = self._context.socket(zmq.DEALER)
+        if replay is not None:
+            self.again.connect(replay)
+
+    def close(self) -> None:
+        self.messages.close(linger=0)
+        self.again.close(linger=0)
+        self._context.term()
+
+    def ask_again(self, first: int = 0) -> list[tuple[int, KVEventBatch]]:
+        self.again.send_multipart((b"", first.to_bytes(8, "big")))
+        found = []
+        while True:
+            assert self.again.poll(1000 * SECONDS)
+            _, number, payload = self.again.recv_multipart()
+            if number == (-1).to_bytes(8, "big", signed=True):
+                return found
+            found.append((int.from_bytes(number, "big"), DECODER.decode(payload)))
+
+
+@contextmanager
+def router_of(engine: LLMEngine, topic: bytes = b"") -> Iterator[Router]:
+    router = Router(engine, topic)
+    try:
+        yield router
+    finally:
+        router.close()
+
+
+def answer(engine: LLMEngine, name: str, prompt: list[int], **options: object) -> None:
+    add_request(engine, name, prompt, SamplingParams(max_tokens=2, ignore_eos=True, seed=1), **options)
+    finish(engine)
+
+
+def test_blocks_are_told_with_their_tokens_and_parents() -> None:
+    with telling_engine(Knobs()) as engine, router_of(engine) as router:
+        answer(engine, "r", PROMPT)
+        answer(engine, "again", PROMPT)
+        answer(engine, "salted", PROMPT, cache_salt="team")
+        (first_number, first), (second_number, salted), _ = so_far(engine, router)
+        assert (first_number, second_number) == (0, 1), "what was found is not told again"
+        one, two = first.events
+        assert (one.token_ids, two.token_ids) == (PROMPT[:16], PROMPT[16:32])
+        assert one.parent_block_hash is None and [two.parent_block_hash] == one.block_hashes
+        assert (one.block_size, one.medium, one.lora_name, one.extra_keys) == (16, "GPU", None, None)
+        assert first.data_parallel_rank == 0
+        assert salted.events[0].block_hashes != one.block_hashes and salted.events[0].extra_keys
+        assert [number for number, _ in router.ask_again(1)] == [1, 2]
+
+
+def so_far(engine: LLMEngine, router: Router) -> list[tuple[int, KVEventBatch]]:
+    """Every message up to one that ends them: the engine does not wait for the sockets' thread."""
+    engine.keeping._publisher.publish([told.BlockRemoved([], "the end")])
+    while not (found := router.ask_again()) or found[-1][1].events[-1] != BlockRemoved([], "the end"):
+        pass
+    return found
+
+
+def test_a_subscriber_hears_of_each_message_from_when_it_is_heard_itself() -> None:
+    with telling_engine(Knobs(), topic="kv@here") as engine, router_of(engine, b"kv@") as router:
+        number = 0
+        while not router.messages.poll(0):  # the subscription takes its time
+            answer(engine, f"r{number}", [number % 30, *PROMPT])
+            number += 1
+        topic, first, payload = router.messages.recv_multipart()
+        assert topic == b"kv@here"
+        DECODER.decode(payload)
+        answer(engine, "last", [33, *PROMPT])
+        numbers = [int.from_bytes(first, "big")]
+        while numbers[-1] < number:
+            assert router.messages.poll(1000 * SECONDS)
+            numbers.append(int.from_bytes(router.messages.recv_multipart()[1], "big"))
+        assert numbers == list(range(numbers[0], number + 1))
+
+
+def test_a_router_knows_exactly_what_the_index_holds() -> None:
+    """Of both tiers, whatever is evicted, kept and loaded; and nothing after the workers' loss."""
+    with telling_engine(Knobs(num_blocks=12, num_cpu_blocks=9)) as engine, router_of(engine) as router:
+        for number in range(12):
+            answer(engine, f"r{number}", [number % 5, *PROMPT])
+        blocks = engine.scheduler.blocks
+        known: dict[str, set[object]] = {"GPU": set(), "CPU": set()}
+        events = [event for _, batch in so_far(engine, router)[:-1] for event in batch.events]
+        for event in events:
+            hashes = set(event.block_hashes)
+            if isinstance(event, BlockStored):
+                known[event.medium] |= hashes
+            else:
+                assert known[event.medium] >= hashes, "it was told of"
+                known[event.medium] -= hashes
+        for medium, pool in (("GPU", blocks.device), ("CPU", blocks.host)):
+            held = {int.from_bytes(content[:8], "big") for content in pool._index}
+            assert known[medium] == held and held
+        engine.executor.crash_at = {engine.scheduler.step}
+        answer(engine, "lost", PROMPT)
+        events = [event for _, batch in so_far(engine, router) for event in batch.events]
+        assert any(isinstance(event, Cleared) for event in events)
+
+
+def test_engines_of_a_machine_take_neighbouring_ports() -> None:
+    with telling_engine(Knobs(), replay_endpoint=None) as first:
+        endpoint = first.keeping._publisher.endpoints[0]
+        with telling_engine(Knobs(), endpoint=endpoint, replay_endpoint=None) as second:
+            assert second.keeping._publisher.endpoints[0] != endpoint
+            assert second.keeping._publisher._rank >= 1
+
+
+def test_what_cannot_be_listened_on_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"kv_events_config\.endpoint=nowhere"):
+        publishers.ZmqPublisher(KVEventsConfig(enable_kv_cache_events=True, endpoint="nowhere"))
+
+
+def test_a_full_queue_drops_messages_and_never_waits(caplog: pytest.LogCaptureFixture) -> None:
+    config = KVEventsConfig(enable_kv_cache_events=True, endpoint=ANYWHERE, max_queue_size=1)
+    publisher = publishers.ZmqPublisher(config)
+    while not publisher._num_dropped:
+        publisher.publish([told.AllBlocksCleared()])
+    publisher.close()
+    publisher.close()
+    assert "KV events are dropped: 1 messages wait" in caplog.text

@@ -1,0 +1,83 @@
+"""The folder is bounded, and the driver knows what is in it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.offload.block_files import BlockFiles, Folder, file_name
+from engine.offload.upkeep import ABANDONED_SECONDS, Upkeep
+
+LAYOUT, OLD = "fp_1-tp1pp1", "fp_0-tp1pp1"
+SIZE = 1000
+
+
+def contents(count: int) -> list[bytes]:
+    return [bytes([number]) * 16 for number in range(count)]
+
+
+def filled(folder: Path, layout: str, count: int, first: float) -> BlockFiles:
+    """Files that were last used at `first`, `first` + 1, ..."""
+    files = BlockFiles(Folder(str(folder)), layout, 0)
+    for number, content in enumerate(contents(count)):
+        files.write(content, bytes(SIZE))
+        os.utime(folder / file_name(layout, content, 0), (first + number, first + number))
+    return files
+
+
+def make_upkeep(folder: Path, most_bytes: int = 1 << 20) -> Upkeep:
+    return Upkeep(Folder(str(folder)), LAYOUT, 1, most_bytes)
+
+
+def test_it_knows_what_is_there_of_its_layout(tmp_path: Path) -> None:
+    filled(tmp_path, LAYOUT, 3, 1e6)
+    filled(tmp_path, OLD, 5, 1e6)
+    upkeep = make_upkeep(tmp_path)
+    upkeep.start()
+    assert upkeep.known.contents == set(contents(3))
+    upkeep.stop()
+    upkeep.stop()
+
+
+def test_what_was_used_the_longest_ago_goes_first_whoever_wrote_it(tmp_path: Path) -> None:
+    filled(tmp_path, OLD, 5, 1e6)
+    files = filled(tmp_path, LAYOUT, 5, 2e6)
+    assert files.read(contents(1)[0], SIZE) is not None, "which uses it"
+    upkeep = make_upkeep(tmp_path, most_bytes=3 * (SIZE + 40))
+    upkeep.look()
+    assert upkeep.known.contents == {contents(5)[number] for number in (0, 3, 4)}
+    assert sum(path.is_file() for path in tmp_path.rglob("*")) == 3
+
+
+def test_files_that_nobody_will_finish_are_removed(tmp_path: Path) -> None:
+    filled(tmp_path, LAYOUT, 1, 1e9)
+    new, old = (tmp_path / LAYOUT / f"{name}.tmp" for name in ("new", "old"))
+    new.write_text("")
+    old.write_text("")
+    long_ago = new.stat().st_mtime - ABANDONED_SECONDS - 100
+    os.utime(old, (long_ago, long_ago))
+    make_upkeep(tmp_path).look()
+    assert new.exists() and not old.exists()
+
+
+def test_distrusted_blocks_are_removed(tmp_path: Path) -> None:
+    filled(tmp_path, LAYOUT, 2, 1e6)
+    upkeep = make_upkeep(tmp_path)
+    upkeep.look()
+    upkeep.known.distrust(contents(1)[0])
+    upkeep.known.distrust(bytes(15) + b"x")
+    assert upkeep.known.contents == {contents(2)[1]}
+    upkeep.look()
+    assert upkeep.known.contents == {contents(2)[1]}
+    assert not (tmp_path / file_name(LAYOUT, contents(1)[0], 0)).exists()
+
+
+def test_a_folder_that_cannot_be_listed_is_believed_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(tmp_path, LAYOUT, 2, 1e6)
+    upkeep = make_upkeep(tmp_path)
+    upkeep.look()
+    monkeypatch.setattr(Folder, "files", lambda self: 1 / 0)
+    upkeep.look()
+    assert upkeep.known.contents == set(contents(2)) and "cannot be listed" in caplog.text

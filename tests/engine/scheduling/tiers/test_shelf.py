@@ -1,0 +1,82 @@
+"""What is stored in files and fetched from them, and when it counts."""
+
+from engine.offload.known import Known
+from engine.scheduling.block_pool import BlockPool
+from engine.scheduling.tiers.shelf import STEPS_BEFORE_STORE, STORES_A_STEP, Shelf
+
+A, B = bytes(16), bytes([1]) * 16
+
+
+def make_shelf(num_host: int = 8, *contents: bytes) -> tuple[BlockPool, Shelf, Known]:
+    known = Known()
+    known.contents.update(contents)
+    host = BlockPool(num_host)
+    return host, Shelf(host, known), known
+
+
+def keep(host: BlockPool, shelf: Shelf, content: bytes) -> int:
+    slot = host.allocate()
+    host.register(slot, content)
+    host.release(slot)
+    shelf.saved(slot, content)
+    return slot
+
+
+def test_a_block_is_stored_some_steps_after_it_was_saved_and_once() -> None:
+    host, shelf, known = make_shelf()
+    slot = keep(host, shelf, A)
+    for _ in range(STEPS_BEFORE_STORE):
+        assert shelf.take_transfers() == ([], []) and shelf.has_unstored
+    assert shelf.take_transfers() == ([(slot, A)], [])
+    assert A in known.contents and not shelf.has_unstored and shelf.num_stored == 1
+    keep(host, shelf, A)
+    assert not shelf.has_unstored, "it is there"
+
+
+def test_what_the_host_has_evicted_is_not_stored_and_the_rest_a_few_at_a_time() -> None:
+    host, shelf, _ = make_shelf(40)
+    for number in range(30):
+        keep(host, shelf, bytes([number]) * 16)
+    taken = [host.allocate() for _ in range(15)]  # ten of them were blank
+    stored = []
+    for _ in range(6):
+        some, _ = shelf.take_transfers()
+        assert len(some) <= STORES_A_STEP
+        stored += [slot for slot, _ in some]
+    assert len(stored) == 25 and not set(stored) & set(taken)
+
+
+def test_a_fetched_block_is_found_once_all_ranks_have_it() -> None:
+    host, shelf, _ = make_shelf(8, A)
+    assert shelf.fetch(A) and shelf.fetch(A) and not shelf.fetch(B)
+    (slot,) = shelf.held()
+    assert shelf.take_transfers() == ([], [(slot, A)]) and shelf.take_transfers() == ([], [])
+    shelf.answered([[slot, 1]], num_ranks=2)
+    assert host.lookup(A) is None and host.num_free == 7
+    shelf.answered([[slot, 1]], num_ranks=2)
+    assert host.lookup(A) == slot and host.num_free == 8 and shelf.num_fetched == 1
+
+
+def test_a_block_that_one_rank_could_not_read_is_not_there() -> None:
+    host, shelf, known = make_shelf(8, A)
+    shelf.fetch(A)
+    (slot,) = shelf.held()
+    shelf.answered([[slot, 1], [slot, 0]], num_ranks=2)
+    assert host.lookup(A) is None and host.num_free == 8 and shelf.num_missed == 1
+    assert A not in known.contents and not shelf.fetch(A)
+    keep(host, shelf, A)
+    assert shelf.has_unstored, "it is stored again"
+
+
+def test_reads_take_no_more_than_half_of_the_host() -> None:
+    contents = [bytes([number]) * 16 for number in range(8)]
+    _, shelf, _ = make_shelf(8, *contents)
+    assert [shelf.fetch(content) for content in contents] == [True] * 4 + [False] * 4
+
+
+def test_what_is_distrusted_while_it_is_fetched_does_not_count() -> None:
+    host, shelf, known = make_shelf(8, A)
+    shelf.fetch(A)
+    shelf.distrust(A)
+    shelf.answered([[shelf.held()[0], 1]], num_ranks=1)
+    assert host.lookup(A) is None and known.to_remove == [A]

@@ -1,0 +1,58 @@
+"""Tokenizers that are the same, and those that differ in a token."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.errors import InvalidConfig
+from engine.text.vocabulary import check_same_tokens
+from tests.engine.support.workloads import DEMO
+
+
+@pytest.fixture
+def other(tmp_path):
+    shutil.copyfile(Path(DEMO) / "tokenizer.json", tmp_path / "tokenizer.json")
+    return tmp_path
+
+
+def change(folder, do):
+    path = folder / "tokenizer.json"
+    told = json.loads(path.read_text(encoding="utf-8"))
+    do(told)
+    path.write_text(json.dumps(told), encoding="utf-8")
+
+
+def test_other_bytes_may_have_the_same_tokens(other):
+    assert check_same_tokens(DEMO, str(other)) == 768
+    change(other, lambda told: told.update(normalizer=None))
+    assert check_same_tokens(DEMO, str(other)) == 768
+
+
+def test_two_tokens_exchanged(other):
+    def exchange(told):
+        vocabulary = told["model"]["vocab"]
+        vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+
+    change(other, exchange)
+    with pytest.raises(InvalidConfig, match=r"token '[ab]' is \d+ in .*demo/tokenizer.json and \d+ in"):
+        check_same_tokens(DEMO, str(other))
+
+
+def test_a_token_more(other):
+    one = {"id": 768, "content": "<new>", "special": True}
+    change(other, lambda told: told["added_tokens"].append(told["added_tokens"][0] | one))
+    with pytest.raises(InvalidConfig, match=re.escape("demo/tokenizer.json has 768 tokens and")):
+        check_same_tokens(DEMO, str(other))
+
+
+@pytest.mark.parametrize("content", [None, "{"])
+def test_a_tokenizer_that_cannot_be_read(other, content):
+    path = other / "tokenizer.json"
+    path.unlink()
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(InvalidConfig, match=f"{path} cannot be read"):
+        check_same_tokens(DEMO, str(other))

@@ -1,0 +1,70 @@
+"""A rank's host blocks go to files and come back, as they were."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from engine.offload.block_files import BlockFiles, Folder
+from engine.step import ExecuteModelRequest
+from engine.worker.cache.kv_cache import CacheShape, KVCache, make_cache
+from engine.worker.cache.shelf_mover import ShelfMover
+from engine.worker.device.cpu import CpuDevice
+from tests.engine.worker.steps import make_step
+
+SHAPE = CacheShape(num_layers=3, num_kv_heads=2, head_dim=8, dtype=torch.bfloat16)
+CONTENT, OTHER = bytes(range(16)), bytes(range(1, 17))
+
+
+def files_of(slot: int, content: bytes) -> np.ndarray:
+    return np.array([[slot, *np.frombuffer(content, np.int32)]], np.int32)
+
+
+def make_mover(folder: Path) -> tuple[KVCache, ShelfMover, list[str]]:
+    cache, settled = make_cache(SHAPE, 2, 4, CpuDevice()), []
+    files = BlockFiles(Folder(str(folder)), "layout", 0)
+    return cache, ShelfMover(files, cache, lambda: settled.append("settled")), settled
+
+
+def awaiting(step: int, **changes: object) -> ExecuteModelRequest:
+    return replace(make_step(step, []), awaits_fetches=True, **changes)
+
+
+def fetched(mover: ShelfMover, count: int) -> list[list[int]]:
+    """What steps that only wait bring."""
+    found: list[list[int]] = []
+    while len(found) < count:
+        mover.take(awaiting(2))
+        found += mover.take_fetched().tolist()
+    return sorted(found)
+
+
+def test_a_block_comes_back_in_every_layer_and_with_its_tokens(tmp_path: Path) -> None:
+    cache, mover, settled = make_mover(tmp_path)
+    cache.host_memory.copy_(torch.randint(0, 256, cache.host_memory.shape, dtype=torch.uint8))
+    cache.host_token_ids.copy_(torch.arange(64).view(4, 16))
+    mover.take(replace(make_step(1, []), blocks_to_store=files_of(2, CONTENT)))
+    cache.host_token_ids[2] = 0  # the next step may write into it
+    mover.flush()
+    mover.take(awaiting(2, blocks_to_fetch=np.concatenate((files_of(0, CONTENT), files_of(1, OTHER)))))
+    assert fetched(mover, 2) == [[0, 1], [1, 0]]
+    assert settled == ["settled"] * 2
+    assert cache.host_token_ids[0].tolist() == list(range(32, 48))
+    for keys, values in cache.host:
+        for tensor in (keys, values):
+            assert torch.equal(tensor[0].view(torch.uint8), tensor[2].view(torch.uint8))
+            assert not torch.equal(tensor[0].view(torch.uint8), tensor[1].view(torch.uint8))
+    assert not len(mover.take_fetched()), "each is told once"
+
+
+def test_the_host_block_bytes_are_the_cache_shapes(tmp_path: Path) -> None:
+    cache, _, _ = make_mover(tmp_path)
+    assert cache.host_block_bytes == SHAPE.block_bytes + 4 * 16 == len(cache.host_bytes(1))
+
+
+def test_what_another_epoch_fetched_is_not_told(tmp_path: Path) -> None:
+    _, mover, _ = make_mover(tmp_path)
+    mover.take(awaiting(1, blocks_to_fetch=files_of(0, CONTENT)))
+    mover.take(replace(make_step(0, []), epoch=1))
+    assert not len(mover.take_fetched())

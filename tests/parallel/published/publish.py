@@ -1,0 +1,83 @@
+"""A checkpoint in a published format, and transformers' model with the numbers that its codes stand
+for.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from parallel.spec.published.scheme import LINEARS
+from tests.parallel.published.packers import Format, is_ignored
+from tests.parallel.spec.saved import VOCAB, Saved, save
+
+NUM_LEAVES = 4
+WEIGHTS = "model.safetensors"
+
+
+def make_plain(folder: Path, num_layers: int = 2) -> Saved:
+    """With groups of 128 that straddle leaves of 64 inputs, and blocks of 128 outputs that straddle
+    ranks.
+    """
+    torch.manual_seed(1)
+    config = transformers.Qwen2Config(
+        vocab_size=VOCAB,
+        hidden_size=256,
+        intermediate_size=384,
+        num_hidden_layers=num_layers,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        initializer_range=0.08,
+    )
+    return save(transformers.Qwen2ForCausalLM(config).eval(), folder, "1GB")
+
+
+def publish(plain: Saved, form: Format, folder: Path) -> Saved:
+    """The checkpoint quantized, and transformers' model with the numbers that its codes stand
+    for.
+    """
+    stored, meant = pack(load_file(Path(plain.folder) / WEIGHTS), form)
+    model = transformers.Qwen2ForCausalLM(plain.model.config).eval()
+    model.load_state_dict(plain.model.state_dict() | meant)
+    for name, module in model.named_modules():
+        if f"{name}.weight" in meant and form.rounds_inputs:
+            leaves = NUM_LEAVES if name.endswith(("o_proj", "down_proj")) else 1
+            module.register_forward_pre_hook(lambda _, given, leaves=leaves: rounded(given[0], leaves, form))
+    config = write(folder, stored, plain.hf_config, form)
+    return Saved(str(folder), config, model)
+
+
+def pack(tensors: Mapping[str, Tensor], form: Format) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """A checkpoint's tensors in the format; and the numbers that its quantized weights stand for,
+    float32.
+    """
+    stored, meant = {}, {}
+    for name, tensor in tensors.items():
+        module = name.removesuffix(".weight")
+        if name == module or module.rpartition(".")[2] not in LINEARS or is_ignored(form.config, module):
+            continue
+        parts, meant[name] = form.pack(tensor.float())
+        stored |= {f"{module}.{part}": each.contiguous() for part, each in parts.items()}
+    return stored | {name: tensor for name, tensor in tensors.items() if name not in meant}, meant
+
+
+def write(folder: Path, stored: dict[str, Tensor], hf_config: dict[str, Any], form: Format) -> dict[str, Any]:
+    """Weights and config.json, which is returned."""
+    save_file(stored, folder / WEIGHTS)
+    config = hf_config | {"quantization_config": form.config}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return config
+
+
+def rounded(x: torch.Tensor, num_leaves: int, form: Format) -> torch.Tensor:
+    leaves = x.unflatten(-1, (num_leaves, -1))
+    scale = form.input_scale or leaves.abs().amax(-1, keepdim=True) / 127
+    return ((leaves / scale).round().clamp(-128, 127) * scale).flatten(-2)
