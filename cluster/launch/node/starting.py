@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import ray
+from ray._private import auto_init_hook
 from ray._private.worker import BaseContext
 
 from cluster.launch.node.ray_processes import dead_raylets
@@ -62,7 +63,11 @@ def _patience() -> Iterator[None]:
 
 
 def init(**options: Any) -> BaseContext:
-    """Without Ray's own handler of SIGTERM, in whose place the one before is put back."""
+    """Without Ray's own handler of SIGTERM, in whose place the one before is put back. From now on,
+    whoever asks Ray after this connection has ended, as a thread of Serve's may, gets an error: by
+    itself, Ray would start a cluster for them, which nobody ends.
+    """
+    auto_init_hook.enable_auto_connect = False
     handler = signal.getsignal(signal.SIGTERM)
     context = ray.init(**options)
     if callable(handler) and threading.current_thread() is threading.main_thread():

@@ -1,9 +1,11 @@
 """A Ray that is slow to start, or does not."""
 
 import pytest
+import ray
 from ray._private import services
+from ray.exceptions import RaySystemError
 
-from cluster.launch.node.starting import start
+from cluster.launch.node.starting import init, start
 from engine.errors import InvalidConfig
 
 
@@ -40,3 +42,14 @@ def test_ray_that_does_not_start_is_told_in_a_line(monkeypatch: pytest.MonkeyPat
         InvalidConfig, match=r"too busy or too full: The current node timed out during startup\. [\w ]+$"
     ):
         start()
+
+
+def test_who_asks_after_a_cluster_has_ended_starts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Serve's threads do that outlive it. Ray's own hook calls `ray.init`."""
+    started: list[dict[str, object]] = []
+    monkeypatch.setattr("ray._private.auto_init_hook.enable_auto_connect", True)
+    monkeypatch.setattr("ray.init", lambda **options: started.append(options))
+    init(address="local")
+    with pytest.raises(RaySystemError):
+        ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
+    assert started == [{"address": "local"}]
