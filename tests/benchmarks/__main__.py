@@ -43,6 +43,7 @@ MODULES: dict[str, tuple[str, list[str], list[str]]] = {
     "adapters": ("bench_adapters", [], ["--repeats", "20"]),
     "gateway": ("bench_gateway", [], ["--tokens", "20"]),
     "gateways": ("gateway.scaling", [], ["--tokens", "20"]),
+    "routing": ("routing.simulate", [], ["--engines", "8", "--gateways", "2", "--streams", "200", "--seconds", "4"]),
     "http": ("http.bench", [], ["--requests", "128", "--output-len", "16", "--repeats", "1"]),
     "http-0.5b": ("http.bench", LARGER, ["--output-len", "4"]),
     "kernels": ("bench_cpu_kernels", [], ["--repeats", "1", "--only", "decode 1"]),

@@ -1,5 +1,6 @@
 """Which engine replica a request goes to, of those that are connected."""
 
+import random
 from collections.abc import Sequence
 
 from cluster.gateway.engines.prefixes import PIECE_BYTES, Prefixes, beginnings_of
@@ -10,9 +11,12 @@ from cluster.replica.delta_channel.server import DeltaServer
 from cluster.replica.refusals.lost import EngineFull
 from engine.request import Request
 
-BYTES_PER_REQUEST = 1024  # of a prompt that a replica need not compute: worth one request more beside it
+# Chosen by `python -m tests.benchmarks.routing.simulate`.
+BYTES_PER_REQUEST = 256  # of a prompt that a replica need not compute: worth one request more beside it
 MORE_REQUESTS = 4  # than the least busy replica has are never too many for a prompt's sake, nor is
-MORE_LOAD = 0.25  # this share of what that one has
+MORE_LOAD = 0.5  # this share of what that one has
+MANY = 4  # replicas; of more, gateways that all looked for the least busy one would all find the same
+NUM_DRAWN = 2
 
 
 class Calling:
@@ -21,7 +25,7 @@ class Calling:
     def __init__(self, engines: Engines, server: DeltaServer) -> None:
         self._engines = engines
         self._server = server
-        self._prefixes = Prefixes()
+        self.prefixes = Prefixes()
 
     def begin(self, request: Request) -> ChannelCall | None:
         """Send the request to a replica; None if no connected one can take it. Those that stay are
@@ -43,38 +47,46 @@ class Calling:
         able = [(report, calls) for report, calls in able if not calls.is_full]
         if not able:
             raise EngineFull(f"{MAX_UNSENT_BYTES >> 20} MiB of requests wait to be read by it")
-        report, calls = self._best(able, request)
-        call = calls.begin(request)
+        report, calls, beginnings = self._best(able, request)
+        call = calls.begin(request, b"".join(beginnings))
         if call is not None:
             self._engines.count_call(report.replica, 1)
             call.answer.add_done_callback(lambda _: self._engines.count_call(report.replica, -1))
         return call
 
-    def _best(self, able: Sequence[tuple[EngineReport, OpenCalls]], request: Request) -> tuple[EngineReport, OpenCalls]:
+    def _best(
+        self, able: Sequence[tuple[EngineReport, OpenCalls]], request: Request
+    ) -> tuple[EngineReport, OpenCalls, list[bytes]]:
         """The replica with the fewest requests, where the part of the prompt that a replica has
-        been sent before makes up for some. With one replica there is nothing to choose, nor to
+        been sent before makes up for some; and the prompt's beginnings. Of many replicas, these
+        are those that have been sent a part, and two that are drawn. Among equals, the one that
+        this gateway has sent the fewest so far. With one replica there is nothing to choose, nor to
         remember.
         """
         if len(able) == 1:
-            return able[0]
+            return *able[0], []
         beginnings = beginnings_of(request)
-        pieces = self._prefixes.known(beginnings)
-        fewest, _ = min(_load(*one) for one in able)
-        most = max(MORE_REQUESTS, int(fewest * MORE_LOAD))
+        pieces = self.prefixes.known(beginnings)
+        if len(able) > MANY:
+            able = [one for one in able if one[0].replica in pieces] + random.sample(able, NUM_DRAWN)
+        loads = [_load(report, calls) for report, calls in able]
+        most = max(MORE_REQUESTS, int(min(loads) * MORE_LOAD))
 
-        def burden(one: tuple[EngineReport, OpenCalls]) -> tuple[int, int, int]:
-            num_known = pieces.get(one[0].replica, 0)
-            num_requests, num_begun = _load(*one)
-            return num_requests - min(num_known * PIECE_BYTES // BYTES_PER_REQUEST, most), -num_known, num_begun
+        def burden(index: int) -> tuple[int, int, int]:
+            report, calls = able[index]
+            num_known = pieces.get(report.replica, 0)
+            worth = min(num_known * PIECE_BYTES // BYTES_PER_REQUEST, most)
+            return loads[index] - worth, -num_known, calls.num_begun
 
-        best = min(able, key=burden)
-        self._prefixes.remember(beginnings, best[0].replica)
-        return best
+        report, calls = able[min(range(len(able)), key=burden)]
+        self.prefixes.remember(beginnings, report.replica)
+        return report, calls, beginnings
 
 
-def _load(report: EngineReport, calls: OpenCalls) -> tuple[int, int]:
-    """A replica's: its requests, of all gateways when it last reported, or of this one now if they
-    are more; among equals, those that this gateway has sent it so far.
+def _load(report: EngineReport, calls: OpenCalls) -> int:
+    """A replica's requests: those that it last reported and those since, or this gateway's alone if
+    they are more.
     """
-    reported = report.stats.num_requests_running + report.stats.num_requests_waiting
-    return max(len(calls), reported), calls.num_begun
+    stats = report.stats
+    reported = stats.num_requests_running + stats.num_requests_waiting + stats.num_requests_swapped
+    return max(len(calls), reported + calls.num_unreported)

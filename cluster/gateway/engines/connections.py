@@ -27,7 +27,7 @@ class Connections:
         self._engines = engines
         self._journals = journals
         self._patience = patience
-        self._server = DeltaServer(journals.accept, self._on_lost, self._on_silent)
+        self._server = DeltaServer(journals.accept, self._on_lost, self._on_silent, self._on_beginnings)
         self.calling = Calling(engines, self._server)
         self._tasks: set[asyncio.Task[None]] = set()
         self.address: GatewayAddress
@@ -73,6 +73,9 @@ class Connections:
         """
         logger.error("%s, process %d, is silent for %.1f s: it is killed", report.replica, report.pid, seconds)
         self.spawn(self._engines.kill(report.replica))
+
+    def _on_beginnings(self, replica: str, beginnings: bytes) -> None:
+        self.calling.prefixes.hear(beginnings, replica)
 
     async def _look_after_replicas(self, every_second: Callable[[], None]) -> None:
         reach = Reach(self._engines, self.address)

@@ -1,5 +1,6 @@
 """Which engine replicas are likely to have a prompt's beginning in their prefix cache: those that
-this gateway has sent prompts with the same beginning to.
+gateways have sent prompts with the same beginning to. What other gateways have sent, the replicas
+tell.
 
 A gateway does not know a prompt's tokens, and need not: where the texts are the same, so are the
 tokens. It remembers beginnings by their digests, a piece at a time, and forgets the oldest. A guess
@@ -21,7 +22,7 @@ from engine.request import BYTES_PER_TOKEN, ChatPrompt, Request
 PIECE_BYTES = 256
 MAX_BYTES = 512 * PIECE_BYTES  # of a prompt; what follows them is not looked at
 MAX_ITEMS = 1024  # of a list in a prompt; what follows them is not looked at
-MAX_REMEMBERED = 65_536  # beginnings, in some 20 MB
+MAX_REMEMBERED = 262_144  # beginnings, in some 60 MB
 MAX_REPLICAS = 8  # that are remembered for a beginning
 DIGEST_BYTES = 8
 ADAPTER_PIECES = 4  # as many as an adapter counts for, which a replica that had it need not read
@@ -90,7 +91,7 @@ def _shortened(value: Any, depth: int = 4) -> Any:
 
 
 class Prefixes:
-    """One gateway's memory of what it has sent where."""
+    """One gateway's memory of what was sent where."""
 
     def __init__(self) -> None:
         self._replicas: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()  # by beginning; the last used at the end
@@ -117,3 +118,8 @@ class Prefixes:
             self._replicas.move_to_end(beginning)
         while len(self._replicas) > MAX_REMEMBERED:
             self._replicas.popitem(last=False)
+
+    def hear(self, beginnings: bytes, replica: str) -> None:
+        """Other gateways have sent prompts with these, one after the other, to the replica."""
+        ends = range(DIGEST_BYTES, len(beginnings) + 1, DIGEST_BYTES)
+        self.remember([beginnings[end - DIGEST_BYTES : end] for end in ends], replica)

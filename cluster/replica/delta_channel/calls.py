@@ -1,10 +1,11 @@
 """Calls over the delta channel: a gateway sends a request to the engine replica at the other end of
 a connection. A call through Serve's router does the same for ten times the processor time.
 
-A frame to a replica holds the call's number and the request, or the number alone: the gateway does
-not want the rest. The answer, `messages.Answer`, comes behind the request's last delta. Requests
-are pickled, because they hold JSON of any kind. What reads them makes plain values and instances of
-CLASSES, so that no frame can have code run.
+A frame to a replica holds the call's number, the request, and what the gateway remembers its
+prompt's beginnings by, which the replica tells its other gateways. Without a request, the gateway
+does not want the rest. The answer, `messages.Answer`, comes behind the request's last delta.
+Requests are pickled, because they hold JSON of any kind. What reads them makes plain values and
+instances of CLASSES, so that no frame can have code run.
 """
 
 import asyncio
@@ -37,6 +38,8 @@ class OpenCalls:
         self._connection = connection
         self._writer = writer
         self.num_begun = 0
+        self._num_reported = 0
+        self._num_gateways = 1
         self._open: dict[int, asyncio.Future[Refusal | str]] = {}
 
     def __len__(self) -> int:
@@ -47,10 +50,25 @@ class OpenCalls:
         """Whether as much waits to be sent as may: the replica reads nothing."""
         return self._writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES
 
-    def begin(self, request: Request) -> "ChannelCall | None":
-        """Send the request; None if it is larger than a frame."""
+    @property
+    def num_unreported(self) -> int:
+        """Requests that the replica has probably got since it told how many it has: those of this
+        gateway, and as many of each other one, which choose by the same report. Without them, all
+        would go on filling the replica that was the least busy.
+        """
+        return min(len(self._open), self.num_begun - self._num_reported) * self._num_gateways
+
+    def reported(self, num_gateways: int) -> None:
+        """The replica has told how many requests it has, and how many gateways."""
+        self._num_reported = self.num_begun
+        self._num_gateways = num_gateways
+
+    def begin(self, request: Request, beginnings: bytes = b"") -> "ChannelCall | None":
+        """Send the request; None if it is larger than a frame. `beginnings`: see
+        `cluster.gateway.engines.prefixes`.
+        """
         number = self.num_begun
-        payload = pickle.dumps((number, request), pickle.HIGHEST_PROTOCOL)
+        payload = pickle.dumps((number, request, beginnings), pickle.HIGHEST_PROTOCOL)
         if len(payload) > MAX_FRAME_BYTES:
             return None
         self.num_begun += 1
@@ -74,7 +92,7 @@ class OpenCalls:
     def _end(self, number: int, answer: asyncio.Future[Refusal | str]) -> None:
         del self._open[number]
         if answer.cancelled():
-            write_frame(self._writer, pickle.dumps((number, None), pickle.HIGHEST_PROTOCOL))
+            write_frame(self._writer, pickle.dumps((number, None, b""), pickle.HIGHEST_PROTOCOL))
         else:
             answer.exception()  # has been looked at: nobody may be waiting any more
 
@@ -92,15 +110,16 @@ class ChannelCall:
         self.answer.cancel()
 
 
-def read_call(payload: bytes) -> tuple[int, Request | None]:
+def read_call(payload: bytes) -> tuple[int, Request | None, bytes]:
     """Raises pickle.UnpicklingError for anything but a call."""
     try:
-        number, request = _Unpickler(io.BytesIO(payload)).load()
+        number, request, beginnings = _Unpickler(io.BytesIO(payload)).load()
     except (ValueError, TypeError, EOFError, AttributeError, IndexError, KeyError) as error:
         raise pickle.UnpicklingError(f"no call: {error}") from None
-    if type(number) is not int or not isinstance(request, Request | None):
-        raise pickle.UnpicklingError(f"no call: {type(number).__name__}, {type(request).__name__}")
-    return number, request
+    if type(number) is not int or not isinstance(request, Request | None) or type(beginnings) is not bytes:
+        kinds = ", ".join(type(each).__name__ for each in (number, request, beginnings))
+        raise pickle.UnpicklingError(f"no call: {kinds}")
+    return number, request, beginnings
 
 
 class _Unpickler(pickle.Unpickler):

@@ -25,6 +25,7 @@ from cluster.sockets import frame, set_tcp_options
 from engine.outputs import RequestOutput
 
 MAX_UNSENT_BYTES = 256 << 20  # for a gateway that stopped reading
+MAX_UNTOLD_BYTES = 32 << 10  # of beginnings between two reports; the oldest are dropped
 CLOSE_SECONDS = 1.0  # for calls to end
 
 
@@ -40,6 +41,7 @@ class DeltaClient:
         self._witness = Witness()
         self._encoder = msgspec.msgpack.Encoder()
         self._connections: dict[GatewayAddress, _Connection] = {}
+        self._recent = bytearray()  # beginnings, for gateways that connect later
         # One per address, while a task connects to it: a slow gateway delays only its own requests.
         self._connecting: WeakValueDictionary[GatewayAddress, asyncio.Lock] = WeakValueDictionary()
 
@@ -66,11 +68,24 @@ class DeltaClient:
                 connection.writer.transport.abort()
 
     def report(self, report: EngineReport) -> None:
-        """Send the report to every gateway."""
+        """Send the report to every gateway, with what others have asked for meanwhile."""
         self._witness.renew()
-        news = self._encoder.encode(News([], report))
+        num_gateways = len(self._connections)
+        news = self._encoder.encode(News([], report, num_gateways=num_gateways))
         for connection in self._connections.values():
-            write_frame(connection.writer, news)
+            if connection.untold:
+                told = News([], report, num_gateways=num_gateways, beginnings=bytes(connection.untold))
+                connection.untold.clear()
+                write_frame(connection.writer, self._encoder.encode(told))
+            else:
+                write_frame(connection.writer, news)
+
+    def _hear(self, source: GatewayAddress, beginnings: bytes) -> None:
+        """A gateway has sent a prompt with these."""
+        others = [connection for address, connection in self._connections.items() if address != source]
+        for kept in (self._recent, *(connection.untold for connection in others)):
+            kept += beginnings
+            del kept[:-MAX_UNTOLD_BYTES]
 
     async def close(self) -> None:
         """The calls have ended, or end now."""
@@ -104,9 +119,11 @@ class DeltaClient:
             raise TimeoutError(f"{where} did not answer within {HELLO_SECONDS:.0f} s") from None
         greeting = address.token + name + OF_A_WITNESS
         self._witness.vouch(address.host, address.port, greeting)
-        calls = TakenCalls(self._take, address, lambda answer: self._send(address, News([], answers=[answer])))
+        calls = TakenCalls(
+            self._take, address, lambda answer: self._send(address, News([], answers=[answer])), self._hear
+        )
         watch = asyncio.create_task(self._watch(address, greeting, calls, reader, writer))
-        return _Connection(name.hex(), writer, calls, watch)
+        return _Connection(name.hex(), writer, calls, watch, self._recent[:])
 
     async def _watch(
         self,
@@ -132,3 +149,4 @@ class _Connection:
     writer: asyncio.StreamWriter
     calls: TakenCalls
     watch: asyncio.Task[None]
+    untold: bytearray  # beginnings that have come from others

@@ -112,6 +112,8 @@ class News(msgspec.Struct, array_like=True):
     deltas: list[Delta]
     report: EngineReport | None = None
     answers: list[Answer] = []
+    num_gateways: int = 1  # that the replica is connected to; beside a report
+    beginnings: bytes = b""  # of prompts that came from other gateways (`calls`), one after the other
 
 
 def write_frame(writer: asyncio.StreamWriter, payload: bytes) -> None:

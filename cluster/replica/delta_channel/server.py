@@ -47,10 +47,13 @@ class DeltaServer:
         on_deltas: Callable[[list[Delta], str], None],
         on_lost: Callable[[str], None],
         on_silent: Callable[[EngineReport, float], None],
+        on_beginnings: Callable[[str, bytes], None] = lambda replica, beginnings: None,
     ) -> None:
+        """`on_beginnings` is given the replica's name: other gateways have sent it these."""
         self._on_deltas = on_deltas
         self._on_lost = on_lost
         self._on_silent = on_silent
+        self._on_beginnings = on_beginnings
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._decoder = msgspec.msgpack.Decoder(News)
         self._connections: dict[str, _Incoming] = {}
@@ -155,9 +158,13 @@ class DeltaServer:
                 while True:
                     news = self._decoder.decode(await read_frame(reader, MAX_FRAME_BYTES))
                     incoming.num_silent_turns = incoming.num_unwitnessed_turns = 0
-                    incoming.report = news.report or incoming.report
+                    if news.report is not None:
+                        incoming.report = news.report
+                        incoming.calls.reported(news.num_gateways)
                     if incoming.report is None or incoming.report.problem is None:
                         incoming.well = time.monotonic()
+                    if news.beginnings and incoming.report is not None:
+                        self._on_beginnings(incoming.report.replica, news.beginnings)
                     if news.deltas:
                         self._on_deltas(news.deltas, connection)
                     for answer in news.answers:

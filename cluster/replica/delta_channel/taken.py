@@ -27,11 +27,20 @@ async def take_none(request: Request, gateway: GatewayAddress) -> Refusal:
 class TakenCalls:
     """Over one connection."""
 
-    def __init__(self, take: Take, gateway: GatewayAddress, answer: Callable[[Answer], None]) -> None:
-        """`take`: see `Requests.take`; `answer` sends an answer."""
+    def __init__(
+        self,
+        take: Take,
+        gateway: GatewayAddress,
+        answer: Callable[[Answer], None],
+        hear: Callable[[GatewayAddress, bytes], None],
+    ) -> None:
+        """`take`: see `Requests.take`; `answer` sends an answer; `hear` is given a prompt's
+        beginnings.
+        """
         self._take = take
         self._gateway = gateway
         self._send_answer = answer
+        self._hear = hear
         self.running: dict[int, asyncio.Task[None]] = {}  # by number
 
     async def read(self, reader: asyncio.StreamReader) -> None:
@@ -39,7 +48,9 @@ class TakenCalls:
         try:
             with suppress(OSError, asyncio.IncompleteReadError):
                 while True:
-                    number, request = read_call(await read_frame(reader, MAX_FRAME_BYTES))
+                    number, request, beginnings = read_call(await read_frame(reader, MAX_FRAME_BYTES))
+                    if beginnings:
+                        self._hear(self._gateway, beginnings)
                     if request is not None:
                         self.running[number] = asyncio.create_task(self._answer(number, request))
                         self.running[number].add_done_callback(partial(self._forget, number))

@@ -4,12 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from cluster.gateway.engines.calling import MORE_REQUESTS
+from cluster.gateway.engines.calling import MANY, MORE_REQUESTS, NUM_DRAWN
 from cluster.gateway.engines.connections import Connections
 from cluster.gateway.engines.prefixes import Prefixes, beginnings_of
+from cluster.gateway.requests.journals import Journals
 from cluster.replica.delta_channel import calls
 from cluster.replica.delta_channel.client import DeltaClient
 from cluster.replica.delta_channel.messages import EngineReport, GatewayAddress
@@ -26,11 +28,18 @@ PROMPT_OF_64_KB = replace(REQUEST, prompt="a" * 65536)
 
 
 @pytest.fixture
-async def replicas(connections: Connections) -> AsyncIterator[Callable[..., Awaitable[list[str]]]]:
+def clients() -> list[DeltaClient]:
+    """Of `replicas`."""
+    return []
+
+
+@pytest.fixture
+async def replicas(
+    connections: Connections, clients: list[DeltaClient]
+) -> AsyncIterator[Callable[..., Awaitable[list[str]]]]:
     """Connect replicas with these reports, which take requests and never end them; whom they have
     come to, in order.
     """
-    clients = []
 
     async def connect(*reports: EngineReport) -> list[str]:
         called: list[str] = []
@@ -141,7 +150,7 @@ async def test_a_prompt_goes_where_its_beginning_went(
     assert called == called[:3] * 5 and len(set(called)) == 2
 
 
-@pytest.mark.parametrize(("num_bytes", "num_more"), [(1000, 0), (2048, 2), (65536, MORE_REQUESTS)])
+@pytest.mark.parametrize(("num_bytes", "num_more"), [(200, 0), (800, 3), (65536, MORE_REQUESTS)])
 async def test_a_replica_gets_no_more_requests_than_a_beginning_is_worth(
     connections: Connections, replicas: Callable[..., Awaitable[list[str]]], num_bytes: int, num_more: int
 ) -> None:
@@ -155,12 +164,68 @@ async def test_a_replica_gets_no_more_requests_than_a_beginning_is_worth(
 async def test_of_many_requests_a_beginning_is_worth_a_share(
     connections: Connections, replicas: Callable[..., Awaitable[list[str]]]
 ) -> None:
-    called = await replicas(busy("one", 40), busy("two", 50), busy("three", 51))
+    called = await replicas(busy("one", 40), busy("two", 60), busy("three", 61))
     for name in ("two", "three"):
-        connections.calling._prefixes.remember(beginnings_of(PROMPT_OF_64_KB), name)
+        connections.calling.prefixes.remember(beginnings_of(PROMPT_OF_64_KB), name)
     connections.calling.begin(PROMPT_OF_64_KB)
     await until(lambda: called == ["two"])
-    connections.calling._prefixes = Prefixes()
-    connections.calling._prefixes.remember(beginnings_of(PROMPT_OF_64_KB), "three")
+    connections.calling.prefixes = Prefixes()
+    connections.calling.prefixes.remember(beginnings_of(PROMPT_OF_64_KB), "three")
     connections.calling.begin(PROMPT_OF_64_KB)
     await until(lambda: called == ["two", "one"])
+
+
+async def test_what_a_replica_has_got_since_its_report_counts_once_for_every_gateway(
+    connections: Connections, replicas: Callable[..., Awaitable[list[str]]]
+) -> None:
+    """Others choose by the same reports: each must not fill the least busy one up by itself."""
+    called = await replicas(busy("one", 2), busy("two", 8))
+    ((_, calls), _) = connections._server.calls()
+    calls.reported(num_gateways=3)
+    for _ in range(3):
+        connections.calling.begin(REQUEST)
+    await until(lambda: called == ["one", "one", "two"])
+
+
+async def test_of_many_replicas_those_that_know_the_prompt_and_two_others_are_compared(
+    connections: Connections, replicas: Callable[..., Awaitable[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = await replicas(*(busy(f"replica {number}", 10 + number) for number in range(MANY + 2)))
+    drawn: list[int] = []
+
+    def sample(those: list[Any], count: int) -> list[Any]:
+        drawn.append(count)
+        return sorted(those, key=lambda one: one[0].replica)[-count:]
+
+    monkeypatch.setattr("cluster.gateway.engines.calling.random.sample", sample)
+    connections.calling.begin(REQUEST)
+    await until(lambda: called == [f"replica {MANY}"])
+    connections.calling.prefixes.remember(beginnings_of(PROMPT_OF_64_KB), "replica 3")
+    connections.calling.begin(PROMPT_OF_64_KB)
+    await until(lambda: called[1:] == ["replica 3"])
+    assert drawn == [NUM_DRAWN, NUM_DRAWN]
+
+
+async def test_gateways_learn_from_a_replica_what_others_have_sent_it(
+    connections: Connections,
+    engines: Replicas,
+    replicas: Callable[..., Awaitable[list[str]]],
+    clients: list[DeltaClient],
+) -> None:
+    """Those that are connected then, and those that connect later. A report brings it."""
+    called = await replicas(report("one"), report("two"))
+    beginnings = beginnings_of(PROMPT_OF_64_KB)
+    connections.calling.prefixes.remember(beginnings, "two")
+    others = [Connections(engines, Journals(), patience=0.0) for _ in range(2)]
+    for other in others:
+        await other.start("127.0.0.1", lambda: None)
+    await clients[1].connect(others[0].address)
+    connections.calling.begin(PROMPT_OF_64_KB)
+    await until(lambda: called == ["two"])
+    await clients[1].connect(others[1].address)
+    clients[1].report(report("two"))
+    for other in others:
+        await until(lambda other=other: len(other.reports()) == 1)
+        assert other.calling.prefixes.known(beginnings) == {"two": len(beginnings)}
+    for other in others:
+        await other.close()

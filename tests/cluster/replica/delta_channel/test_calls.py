@@ -286,9 +286,18 @@ class Evil:
     [
         *(
             pickle.dumps(call)
-            for call in (7, (7,), ("7", REQUEST), (7, "a request"), (7, Evil()), Evil(), (7, os.system))
+            for call in (
+                7,
+                (7,),
+                (7, REQUEST),
+                ("7", REQUEST, b""),
+                (7, "text", b""),
+                (7, REQUEST, "text"),
+                Evil(),
+            )
         ),
-        *(b"", b"nonsense", pickle.dumps((7, REQUEST))[:-9], b"\x80\x05cbuiltins\neval\n."),
+        *(pickle.dumps(call) for call in ((7, Evil(), b""), (7, os.system, b""), (7, REQUEST, Evil()))),
+        *(b"", b"nonsense", pickle.dumps((7, REQUEST, b""))[:-9], b"\x80\x05cbuiltins\neval\n."),
     ],
 )
 def test_what_is_no_call_is_not_read(sent: bytes) -> None:
@@ -297,7 +306,7 @@ def test_what_is_no_call_is_not_read(sent: bytes) -> None:
 
 
 async def test_a_gateway_that_sends_something_else_is_dropped(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
-    pair.calls._writer.write(frame(pickle.dumps((0, Evil()))))
+    pair.calls._writer.write(frame(pickle.dumps((0, Evil(), b""))))
     await soon(pair.lost.wait())
     assert "is no call, and its connection is closed: a call holds a" in caplog.text
     assert pair.taken == []
