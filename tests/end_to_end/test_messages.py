@@ -86,9 +86,11 @@ def shown(message: Message) -> Any:
 
 
 def test_a_lost_gateway_is_no_clean_end(server: Server) -> None:
+    """In the midst of an answer that is far from its end, however late the client reads it."""
     kinds = []
+    asked = TEXT | {"max_tokens": 1900}
     with client_of(server) as client, pytest.raises((anthropic.APIError, httpx2.TransportError)):
-        for event in client.messages.create(**TEXT, stream=True):
+        for event in client.messages.create(**asked, stream=True):
             kinds.append(event.type)
             if len(kinds) == 20:
                 os.kill(find(GATEWAY)[0], signal.SIGKILL)

@@ -106,7 +106,7 @@ class Gateway:
         self._chooser: Chooser = choosers[kind](self.connected) if kind in choosers else self._calling
         self.seconds = 0.0  # of decisions
         self.num_remembered = 0
-        self._tells = kind == "squadron"
+        self.tells = kind == "squadron"
 
     def choose(self, request: Request) -> tuple[int, int]:
         """The engine's index and the call's number there."""
@@ -121,7 +121,7 @@ class Gateway:
     def hear(self, index: int, engine: ScriptedEngine, num_gateways: int, beginnings: bytes) -> None:
         """A report of an engine, and what other gateways have sent it."""
         self.connected.report(index, engine, num_gateways)
-        if self._tells and beginnings:
+        if self.tells and beginnings:
             started = time.process_time()
             self._calling.prefixes.hear(beginnings, f"replica-{index}")
             self.seconds += time.process_time() - started

@@ -63,7 +63,8 @@ class Simulation:
         asked.gateway = self._draw.randrange(len(self.gateways))
         gateway = self.gateways[asked.gateway]
         asked.engine, asked.number = gateway.choose(request)
-        self._told[asked.engine].hear(gateway, asked.beginnings)
+        if gateway.tells:
+            self._told[asked.engine].hear(gateway, asked.beginnings)
         self.engines[asked.engine].add(asked)
         if not self.engines[asked.engine].is_busy:
             self._begin_step(now, asked.engine)
