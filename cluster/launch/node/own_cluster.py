@@ -8,6 +8,7 @@ from typing import Any
 
 from ray._private.worker import BaseContext
 
+from cluster.launch.node.children import Children
 from cluster.launch.node.logs import RAY, KeptLogs, RayFolder
 from cluster.launch.node.privacy import LOOPBACK_ONLY, starting_on_loopback, token_authentication
 from cluster.launch.node.ray_processes import RayProcesses
@@ -49,10 +50,11 @@ def started(**options: Any) -> Iterator[tuple[BaseContext, RayProcesses]]:
     """
     for attempt in range(1, ATTEMPTS + 1):
         with contextlib.ExitStack() as stack:
-            processes = RayProcesses()
+            children, processes = Children(), RayProcesses()
+            stack.callback(children.collect)
             stack.callback(processes.shutdown)
             try:
-                with processes.starting(), starting_on_loopback():
+                with children.remembered(), processes.starting(), starting_on_loopback():
                     context = start(**options)
             except RayletDied:
                 if attempt == ATTEMPTS:

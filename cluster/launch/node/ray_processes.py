@@ -7,14 +7,11 @@ import os
 import secrets
 import select
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import ray
-from ray._private import services
 
 from cluster.launch.node.within import do_within
 from cluster.workers.processes.process_state import read_stat
@@ -33,7 +30,6 @@ class RayProcesses:
 
     def __init__(self) -> None:
         self._mark = secrets.token_hex(8)
-        self._started: list[subprocess.Popen[Any]] = []  # as Ray holds them
         self._groups: set[int] = set()  # of processes
         self._vital: dict[int, tuple[str, int]] = {}  # by pidfd: the program, its process id
         self._stderr: int | None = None  # our stderr, kept while Ray's is silenced after the cluster was lost
@@ -48,8 +44,7 @@ class RayProcesses:
         os.register_at_fork(after_in_child=lambda: os.setpgid(0, 0) if is_open else None)
         os.environ[MARK] = self._mark
         try:
-            with self._remembering():
-                yield
+            yield
             self._vital = {os.pidfd_open(pid): (name, pid) for pid in self._find() if (name := _program(pid)) in _VITAL}
         finally:
             is_open = False
@@ -77,37 +72,11 @@ class RayProcesses:
             self._kill()
         do_within([ray.shutdown], _SHUTDOWN_SECONDS)
         self._kill()
-        self._collect()
         for pidfd in self._vital:
             os.close(pidfd)
         if self._stderr is not None:
             os.dup2(self._stderr, _STDERR)
             os.close(self._stderr)
-
-    @contextlib.contextmanager
-    def _remembering(self) -> Iterator[None]:
-        """Of what Ray starts."""
-        popen = services.ConsolePopen
-
-        def start(*args: Any, **options: Any) -> subprocess.Popen[Any]:
-            self._started.append(popen(*args, **options))
-            return self._started[-1]
-
-        services.ConsolePopen = start
-        try:
-            yield
-        finally:
-            services.ConsolePopen = popen
-
-    def _collect(self) -> None:
-        """Learn that they have ended. Ray does so only in an end in order; Python would warn of
-        the others whenever it finds them.
-        """
-        for process in self._started:
-            if process.stdin is not None:
-                process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_KILL_SECONDS)
 
     def _silence(self) -> None:
         """Otherwise Ray's library in this process would report every failed call on stderr."""

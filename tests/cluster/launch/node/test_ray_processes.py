@@ -1,6 +1,5 @@
 """That the death of a process of Ray's is noticed, and that nothing of its cluster is left."""
 
-import gc
 import os
 import signal
 import subprocess
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import ray
-from ray._private import services, worker
+from ray._private import services
 
 from cluster.launch.packages import ROOT
 from cluster.launch.ray_cluster import ray_cluster
@@ -46,26 +45,6 @@ def test_a_raylet_that_dies_while_it_starts_is_started_again() -> None:
     environment = os.environ | {"RAY_raylet_start_wait_time_s": "2"}  # of Ray's library, in one look
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_processes_of_a_cluster_that_did_not_end_in_order_are_collected() -> None:
-    code = f"from {__name__} import end_without_ray; end_without_ray()"
-    command = [sys.executable, "-W", "always::ResourceWarning", "-c", code]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, [line for line in done.stderr.splitlines() if "subprocess" in line]) == (0, [])
-
-
-def end_without_ray() -> None:
-    """Ray's library, which is too slow, does nothing."""
-    shutdown = ray.shutdown
-    with ray_cluster():
-        ray.shutdown = lambda: None
-        processes = worker._global_node.all_processes
-        assert processes
-    ray.shutdown = shutdown
-    worker._global_node = None
-    del processes
-    gc.collect()
 
 
 def start_again() -> None:

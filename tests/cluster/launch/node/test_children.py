@@ -1,0 +1,31 @@
+"""That no process of Ray's is left for Python to find."""
+
+import gc
+import subprocess
+import sys
+
+import ray
+from ray._private import worker
+
+from cluster.launch.packages import ROOT
+from cluster.launch.ray_cluster import ray_cluster
+
+
+def test_processes_of_a_cluster_that_did_not_end_in_order_are_collected() -> None:
+    code = f"from {__name__} import end_without_ray; end_without_ray()"
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "subprocess" in line]) == (0, [])
+
+
+def end_without_ray() -> None:
+    """Ray's library, which is too slow, does nothing."""
+    shutdown = ray.shutdown
+    with ray_cluster():
+        ray.shutdown = lambda: None
+        processes = worker._global_node.all_processes
+        assert processes
+    ray.shutdown = shutdown
+    worker._global_node = None
+    del processes
+    gc.collect()
