@@ -46,10 +46,13 @@ class AskedWeights:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a replica says of a change. `problem`: one line on why it has not been made here."""
+    """What a replica says of a change. `problem`: one line on why it has not been made here;
+    `is_late`: because a later one came first.
+    """
 
     replica: str
     problem: str | None = None
+    is_late: bool = False
 
 
 def check_objects(config: EngineConfig, tensors: ObjectTensors) -> str:

@@ -50,13 +50,18 @@ class WeightsRecord:
             value = internal_kv._internal_kv_get(self._prefix, namespace=NAMESPACE)
         return NONE if value is None else msgspec.json.decode(value, type=Change)
 
-    def write(self, number: int, weights: Weights | None) -> None:
-        """Every replica of these engines should have these, also one that is yet to start."""
+    def write(self, number: int, weights: Weights | None) -> bool:
+        """Every replica of these engines should have these, also one that is yet to start. False,
+        and nothing is written, if a later change has been.
+        """
+        if self.read().number > number:
+            return False
         are_objects = weights is not None and weights.folder is None
         version = None if weights is None else weights.version
         change = Change(number, None if are_objects else weights, version, are_elsewhere=are_objects)
         with _answering():
             internal_kv._internal_kv_put(self._prefix, msgspec.json.encode(change), True, namespace=NAMESPACE)
+        return True
 
     def claim(self, at_least: int) -> int:
         """A number for a change, higher than those before, that nobody else gets."""

@@ -17,11 +17,13 @@ logger = logging.getLogger("squadron.gateway")
 
 LOOK_SECONDS = 0.2  # between looks whether all replicas have changed
 RETRY_AFTER = 5.0  # seconds
+LATE = "Another change of weights, which was asked for later, has taken the place of this one"
 
 
 class Changes:
-    """One gateway's. It holds the last weights that it was given, and gives them to replicas that
-    start later.
+    """One gateway's. It holds the last weights, which it was given or learned of the replicas, and
+    gives them to replicas that start later. Another gateway may be asked for others meanwhile: then
+    the change of the higher number counts, everywhere.
     """
 
     def __init__(self, engines: Engines, reports: Callable[[], list[EngineReport]], patience: float) -> None:
@@ -43,7 +45,10 @@ class Changes:
             number = await self._claim()
             weights: Weights = await self.any.ask("change", "check", asked.named(str(number)))
             answers = await self._engines.change("change", "update", number, weights, mode)
-            refusals = [done.problem for done in answers if isinstance(done, Done) and done.problem is not None]
+            dones = [done for done in answers if isinstance(done, Done)]
+            if any(done.is_late for done in dones):  # all replicas get the later ones, or those from before
+                raise _unavailable(LATE)
+            refusals = [done.problem for done in dones if done.problem is not None]
             if refusals:
                 await self._change_back()
                 raise _unavailable(f"The weights have not been changed: {'; '.join(sorted(set(refusals)))}")
@@ -70,9 +75,11 @@ class Changes:
 
     def look(self, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         """To be called about once a second: replicas that have older weights than the last ones of
-        this gateway, because they have just started, are given these.
+        this gateway, because they have just started, are given these. Those that another gateway
+        was given are learned, since that one may end.
         """
-        if not self._turn.locked() and any(report.weights_number < self._number for report in self._reports()):
+        numbers = [report.weights_number for report in self._reports()]
+        if not self._turn.locked() and numbers and (min(numbers) < self._number or max(numbers) > self._number):
             spawn(self._catch_up())
 
     async def _catch_up(self) -> None:
@@ -80,9 +87,24 @@ class Changes:
             return
         async with self._turn:
             try:
+                if any(report.weights_number > self._number for report in self._reports()):
+                    await self._learn()
+                if not any(report.weights_number < self._number for report in self._reports()):
+                    return
                 await self._engines.change("change", "update", self._number, self._weights, "wait")
-            except Unavailable as error:
-                logger.warning("a replica has older weights than the others: %s", error)
+            except (NoRecord, Unavailable) as error:
+                logger.warning("a replica may have older weights than the others: %s", error)
+
+    async def _learn(self) -> None:
+        """The weights of the last change, of the replicas that have them. Raises NoRecord,
+        Unavailable.
+        """
+        last = await asyncio.to_thread(self._engines.record.read)
+        if last.number <= self._number:
+            return
+        weights = [weights for number, weights in await self._engines.ask("change", "current") if number == last.number]
+        if weights:
+            self._number, self._weights = last.number, weights[0]
 
     async def _claim(self) -> int:
         highest = max((report.weights_number for report in self._reports()), default=0)
@@ -92,11 +114,15 @@ class Changes:
             raise _unavailable(str(error)) from None
 
     async def _write(self, number: int, weights: Weights | None) -> None:
-        """From now on it is the change that every replica should have."""
+        """From now on it is the change that every replica should have. Raises Unavailable, also
+        where a later one is already.
+        """
         try:
-            await asyncio.to_thread(self._engines.record.write, number, weights)
+            is_last = await asyncio.to_thread(self._engines.record.write, number, weights)
         except NoRecord as error:
             raise _unavailable(str(error)) from None
+        if not is_last:
+            raise _unavailable(LATE)
         self._number, self._weights = number, weights
 
     async def _change_back(self) -> None:
@@ -105,6 +131,7 @@ class Changes:
             before = await asyncio.to_thread(self._engines.record.read)
             weights = before.weights
             if before.are_elsewhere:
+                await self._learn()  # of a replica that has refused
                 if before.number != self._number:
                     logger.error("the weights from before, of version %s, are not known here", before.version)
                     return
@@ -121,6 +148,8 @@ class Changes:
             async with asyncio.timeout(self._patience):
                 while True:
                     reports = self._reports()
+                    if any(report.weights_number > number for report in reports):
+                        raise _unavailable(LATE)
                     if any(report.weights_number < number for report in reports):
                         await self._engines.change("change", "update", number, weights, "wait")
                     elif reports and await self._engines.num_settled() == len(reports):

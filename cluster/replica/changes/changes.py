@@ -58,7 +58,8 @@ class Changes:
         """
         async with self._turn:
             if number < self._condition.weights_number:
-                return self._done(f"a later change of weights, number {self._condition.weights_number}, came first")
+                late = f"a later change of weights, number {self._condition.weights_number}, came first"
+                return Done(self._condition.name, late, is_late=True)
             if number == self._condition.weights_number:
                 return self._done(None)
             problem = await self._do(lambda: self._engine.controls.update_weights(weights, mode, self._tell))
@@ -66,6 +67,10 @@ class Changes:
                 self._condition.weights_number, self._condition.lack = number, None
             self._tell()
         return self._done(problem)
+
+    async def current(self) -> tuple[int, Weights | None]:
+        """What the engine has, and the number of the change that it is of."""
+        return self._condition.weights_number, self._engine.observer.weights
 
     async def control(self, what: str, *arguments: Any) -> Done:
         """A method of `engine.frontend.controls.Controls`."""

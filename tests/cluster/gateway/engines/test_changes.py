@@ -26,8 +26,12 @@ class Record:
     def read(self) -> Change:
         return self.change
 
-    def write(self, number: int, weights: Weights | None) -> None:
-        self.change = Change(number, weights, None if weights is None else weights.version)
+    def write(self, number: int, weights: Weights | None) -> bool:
+        if number < self.change.number:
+            return False
+        version, are_objects = None if weights is None else weights.version, weights is not None and not weights.folder
+        self.change = Change(number, None if are_objects else weights, version, are_elsewhere=are_objects)
+        return True
 
     def claim(self, at_least: int) -> int:
         self.last = max(self.last + 1, at_least)
@@ -35,18 +39,25 @@ class Record:
 
 
 class Engines:
-    """Replicas that take any weights but those of a version that one of them refuses."""
+    """Replicas that take any weights but those of a version that one of them refuses, and of those
+    the ones of the highest number.
+    """
 
     def __init__(self, *, refused: str = "", loses: int = 0) -> None:
         self.record: Any = Record()
         self.reports = [EngineReport(name, "node", 1, None, STATS) for name in ("one", "two")]
         self.given: dict[str, list[str | None]] = {"one": [], "two": []}
+        self.current: dict[str, Weights | None] = {}
         self.refused = refused
         self.loses = loses  # of the next changes, in each of which "two" is lost and replaced
 
     async def ask_any(self, question: str, what: str, asked: AskedWeights) -> Weights:
         assert (question, what) == ("change", "check")
-        return Weights(asked.version, "digest", folder=asked.path, sample="a")
+        return Weights(asked.version, "digest", folder=asked.path, sample="a", tensors=asked.refs)
+
+    async def ask(self, question: str, what: str) -> list[tuple[int, Weights | None]]:
+        assert (question, what) == ("change", "current")
+        return [(report.weights_number, self.current.get(report.replica)) for report in self.reports]
 
     async def change(self, question: str, what: str, number: int, weights: Weights | None, mode: str) -> list[Any]:
         assert (question, what) == ("change", "update")
@@ -61,13 +72,22 @@ class Engines:
             if report.replica == "two" and version == self.refused:
                 answers.append(Done("two", "it has no such folder"))
                 continue
+            if report.weights_number > number:
+                answers.append(Done(report.replica, "a later change came first", is_late=True))
+                continue
             self.given[report.replica].append(version)
+            self.current[report.replica] = weights
             self.reports[place] = replace(report, weights_number=number, weights_version=version)
             answers.append(Done(report.replica))
         return answers
 
     async def num_settled(self) -> int:
         return len(self.reports)
+
+    def replace_two(self) -> None:
+        """By one that has the model's own weights."""
+        self.reports[1] = replace(self.reports[1], weights_number=0, weights_version=None)
+        self.current["two"] = None
 
 
 def changes_of(engines: Engines) -> Changes:
@@ -109,7 +129,64 @@ async def test_a_replica_that_starts_later_gets_them() -> None:
     await changes.update(AskedWeights("new", "/new"), "wait")
     changes.look(spawned.append)
     assert spawned == []
-    engines.reports[1] = replace(engines.reports[1], weights_number=0)
+    engines.replace_two()
     changes.look(spawned.append)
     await spawned[0]
     assert engines.given["two"] == ["new", "new"]
+
+
+async def test_another_gateways_later_change_stays() -> None:
+    """Which this one does not take back, as it would if a replica could not have the weights."""
+    engines = Engines()
+    ours, theirs = changes_of(engines), changes_of(engines)
+    number = engines.record.claim(1)  # ours
+    engines.record.claim = lambda at_least: number
+    later = Weights("later", "digest", folder="/later", sample="a")
+    await engines.change("change", "update", 7, later, "wait")
+    with pytest.raises(Unavailable, match="asked for later"):
+        await ours.update(AskedWeights("new", "/new"), "wait")
+    assert engines.given == {"one": ["later"], "two": ["later"]}
+    assert await theirs._write(7, later) is None and engines.record.change.version == "later"
+
+
+async def test_a_change_that_was_overtaken_is_not_said_to_be_there() -> None:
+    class Overtaken(Engines):
+        async def num_settled(self) -> int:
+            await self.change("change", "update", 9, Weights("later", "digest", folder="/later"), "wait")
+            return 0  # one more starts
+
+    with pytest.raises(Unavailable, match="asked for later"):
+        await changes_of(Overtaken()).update(AskedWeights("new", "/new"), "wait")
+
+
+async def test_a_later_change_that_is_written_down_stays_so() -> None:
+    engines = Engines()
+    engines.record.change = Change(5, Weights("later", "digest", folder="/later"), "later")
+    with pytest.raises(Unavailable, match="asked for later"):
+        await changes_of(engines).update(AskedWeights("new", "/new"), "wait")
+    assert engines.record.change.version == "later"
+
+
+async def test_objects_are_learned_from_replicas_since_the_gateway_that_was_asked_may_end() -> None:
+    engines = Engines()
+    objects: Any = {"a": "an ObjectRef"}
+    await changes_of(engines).update(AskedWeights("objects", refs=objects), "wait")
+    other, spawned = changes_of(engines), []
+    other.look(spawned.append)
+    await spawned.pop()
+    other.look(spawned.append)
+    assert spawned == [], "it knows them"
+    engines.replace_two()
+    other.look(spawned.append)
+    await spawned.pop()
+    assert engines.given["two"] == ["objects", "objects"]
+
+
+async def test_where_one_refuses_the_others_get_the_objects_that_another_gateway_gave_them() -> None:
+    engines = Engines(refused="new")
+    objects: Any = {"a": "an ObjectRef"}
+    await changes_of(engines).update(AskedWeights("objects", refs=objects), "wait")
+    with pytest.raises(Unavailable, match="have not been changed"):
+        await changes_of(engines).update(AskedWeights("new", "/new"), "wait")
+    assert [given[-1] for given in engines.given.values()] == ["objects", "objects"]
+    assert engines.record.change.version == "objects"

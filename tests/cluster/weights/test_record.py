@@ -1,0 +1,34 @@
+"""What is written down of changes, in a dictionary in place of Ray's store."""
+
+import pytest
+
+from cluster.weights import record
+from engine.executor import Weights
+
+
+class KeyValues(dict[bytes, bytes]):
+    """`ray.experimental.internal_kv`."""
+
+    def _internal_kv_put(self, key: bytes, value: bytes, overwrite: bool, *, namespace: bytes) -> bool:
+        exists = key in self
+        if overwrite or not exists:
+            self[key] = value
+        return exists
+
+    def _internal_kv_get(self, key: bytes, *, namespace: bytes) -> bytes | None:
+        return self.get(key)
+
+
+def test_the_change_of_the_highest_number_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "internal_kv", KeyValues())
+    kept = record.WeightsRecord("squadron", "engines", "token")
+    assert kept.read() == record.NONE
+    first, second = kept.claim(1), kept.claim(1)
+    assert (first, second) == (1, 2)
+    folder = Weights("new", "digest", folder="/new", sample="a")
+    assert kept.write(second, folder)
+    assert not kept.write(first, None), "which was slower"
+    assert kept.read() == record.Change(2, folder, "new")
+    assert kept.write(3, Weights("objects", "digest", tensors={}))
+    assert kept.read() == record.Change(3, None, "objects", are_elsewhere=True)
+    assert record.WeightsRecord("squadron", "engines", "of the next one").read() == record.NONE
