@@ -29,8 +29,12 @@ class ServeStatus:
 
     async def are_running(self) -> bool:
         """Whether any replica is."""
+        return bool(await self.num_running())
+
+    async def num_running(self) -> int | None:
+        """How many replicas are, whatever becomes of others; None without an answer."""
         status = await self._status()
-        return status is not None and bool(status.replica_states.get(ReplicaState.RUNNING, 0))
+        return None if status is None else status.replica_states.get(ReplicaState.RUNNING, 0)
 
     async def num_settled(self) -> int | None:
         """How many run; None while any starts, stops or is to be replaced, or without an answer."""

@@ -46,7 +46,7 @@ class Replica:
         self.engine.tokenizer.start()
         await asyncio.to_thread(self.engine.start)
         logger.info("fingerprint %s: %s", self.condition.fingerprint, self.engine.observer.arithmetic)
-        self.changes.begin()
+        await self.changes.begin()
 
     def hand_back(self) -> None:
         """See `Requests.hand_back`; no more are taken."""

@@ -143,7 +143,9 @@ class Changes:
             logger.error("not every replica has the weights from before: %s", error)
 
     async def _until_all_have(self, number: int, weights: Weights) -> list[EngineReport]:
-        """Also those that were started meanwhile. Raises Unavailable."""
+        """Also those that were started meanwhile. One that still starts looks for itself before it
+        runs; it may be one that has no place. Raises Unavailable.
+        """
         try:
             async with asyncio.timeout(self._patience):
                 while True:
@@ -152,7 +154,7 @@ class Changes:
                         raise _unavailable(LATE)
                     if any(report.weights_number < number for report in reports):
                         await self._engines.change("change", "update", number, weights, "wait")
-                    elif reports and await self._engines.num_settled() == len(reports):
+                    elif reports and await self._engines.num_running() == len(reports):
                         return reports
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:

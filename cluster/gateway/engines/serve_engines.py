@@ -63,6 +63,9 @@ class ServeEngines:
     async def are_running(self) -> bool:
         return await self._status.are_running()
 
+    async def num_running(self) -> int | None:
+        return await self._status.num_running()
+
     async def num_settled(self) -> int | None:
         return await self._status.num_settled()
 

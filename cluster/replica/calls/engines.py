@@ -44,10 +44,11 @@ class Engines(Protocol):
     async def are_running(self) -> bool:
         """Whether there are any, found out by another way than that which requests take."""
 
+    async def num_running(self) -> int | None:
+        """How many there are, found out in the same way; None where nobody tells."""
+
     async def num_settled(self) -> int | None:
-        """How many run, found out in the same way; None while any starts, stops or is to be
-        replaced, or where nobody tells.
-        """
+        """As `num_running`; None also while any starts, stops or is to be replaced."""
 
     async def leave(self) -> None:
         """End the gateway's process, which cannot reach replicas that run: another one in its place

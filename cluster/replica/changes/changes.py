@@ -31,14 +31,15 @@ class Changes:
         self._turn = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """The engine has started; follow the record."""
+    async def begin(self) -> None:
+        """The engine has started, which may have taken minutes; follow the record."""
         change, record = self._start.change, self._start.record
         if change.are_elsewhere:
             self._condition.lack = lacking(change)
         else:
             self._condition.weights_number = change.number
         if record is not None:
+            await self._look(record)
             self._looking = asyncio.create_task(self._keep_looking(record))
 
     def close(self) -> None:
@@ -81,7 +82,7 @@ class Changes:
         return {"is_paused": controls.is_paused, "is_sleeping": controls.is_sleeping}
 
     async def look(self, record: WeightsRecord) -> None:
-        """Catch up with a change that passed this replica by. Raises NoRecord."""
+        """Catch up with a change that has passed this replica by. Raises NoRecord."""
         change = await asyncio.to_thread(record.read)
         if change.number <= self._condition.weights_number:
             self._condition.lack = None
@@ -95,10 +96,13 @@ class Changes:
     async def _keep_looking(self, record: WeightsRecord) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self.look(record)
-            except NoRecord as error:
-                logger.warning("%s", error)
+            await self._look(record)
+
+    async def _look(self, record: WeightsRecord) -> None:
+        try:
+            await self.look(record)
+        except NoRecord as error:
+            logger.warning("%s", error)
 
     async def _do(self, work: Callable[[], Any]) -> str | None:
         """The problem, if there is one."""

@@ -1,5 +1,6 @@
 """All replicas change, or those that have changed get what they had."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -81,7 +82,7 @@ class Engines:
             answers.append(Done(report.replica))
         return answers
 
-    async def num_settled(self) -> int:
+    async def num_running(self) -> int:
         return len(self.reports)
 
     def replace_two(self) -> None:
@@ -123,6 +124,12 @@ async def test_a_replica_that_takes_a_lost_ones_place_gets_them_before_the_answe
     assert engines.given["two"] == ["new"]
 
 
+async def test_one_that_has_no_place_is_not_waited_for() -> None:
+    """Serve's deployment is not healthy then, and may never be."""
+    told = await asyncio.wait_for(changes_of(Engines()).update(AskedWeights("new", "/new"), "wait"), 10)
+    assert told["num_replicas"] == 2
+
+
 async def test_a_replica_that_starts_later_gets_them() -> None:
     engines = Engines()
     changes, spawned = changes_of(engines), []
@@ -151,9 +158,9 @@ async def test_another_gateways_later_change_stays() -> None:
 
 async def test_a_change_that_was_overtaken_is_not_said_to_be_there() -> None:
     class Overtaken(Engines):
-        async def num_settled(self) -> int:
+        async def num_running(self) -> int:
             await self.change("change", "update", 9, Weights("later", "digest", folder="/later"), "wait")
-            return 0  # one more starts
+            return 3  # one more, which has not reported yet
 
     with pytest.raises(Unavailable, match="asked for later"):
         await changes_of(Overtaken()).update(AskedWeights("new", "/new"), "wait")
