@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from http.client import HTTPException
 
 from engine.errors import InvalidConfig
 
@@ -19,13 +20,12 @@ _SAMPLE = re.compile(r"([\w:]+)(?:\{(.*)\})? (\S+)")
 
 
 def lines_of(url: str, api_key: str | None) -> Iterator[str]:
-    _, version = _get(url, "/version", api_key)
-    yield f"server    {url}, squadron {json.loads(version)['version']}"
+    status, version = _get(url, "/version", api_key)
+    yield f"server    {url}, {_version(version) if status == 200 else _message(version)}"
     status, health = _get(url, "/health/deep", api_key)
     yield f"health    {'ok' if status == 200 else _message(health)}"
     status, models = _get(url, "/v1/models", api_key)
-    names = [model["id"] for model in json.loads(models)["data"]] if status == 200 else [_message(models)]
-    yield f"models    {', '.join(names)}"
+    yield f"models    {_names(models) if status == 200 else _message(models)}"
     status, metrics = _get(url, "/metrics", api_key)
     yield from of_metrics(metrics) if status == 200 else [f"metrics   {_message(metrics)}"]
 
@@ -61,8 +61,23 @@ def _get(url: str, path: str, api_key: str | None) -> tuple[int, str]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode(errors="replace")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise InvalidConfig(f"{url} does not answer: {error}") from None
+
+
+def _version(body: str) -> str:
+    try:
+        return f"squadron {json.loads(body)['version']}"
+    except (ValueError, KeyError, TypeError):
+        return "which is not Squadron"
+
+
+def _names(body: str) -> str:
+    """Of models."""
+    try:
+        return ", ".join(str(model["id"]) for model in json.loads(body)["data"])
+    except (ValueError, KeyError, TypeError):
+        return _message(body)
 
 
 def _message(body: str) -> str:

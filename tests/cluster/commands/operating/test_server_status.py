@@ -1,9 +1,15 @@
 """Lines of a page of metrics, and of answers that are not what was asked for."""
 
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from cluster.cli import main
-from cluster.commands.operating.server_status import _message, of_metrics
+from cluster.commands.operating.server_status import _message, lines_of, of_metrics
+from engine.errors import InvalidConfig
 
 PAGE = """# HELP vllm:num_requests_running Requests that an engine is computing
 # TYPE vllm:num_requests_running gauge
@@ -40,3 +46,55 @@ def test_errors_in_one_line() -> None:
 def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--base-url", "http://127.0.0.1:1"]) == 2
     assert capsys.readouterr().err.startswith("squadron status: http://127.0.0.1:1 does not answer: ")
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """The URL of a server that gives every client that answer."""
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def http_answer(status: str, body: bytes) -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+def test_a_server_that_wants_a_key_says_so() -> None:
+    with answering(http_answer("401 Unauthorized", b'{"error": {"message": "An API key is needed"}}')) as url:
+        lines = list(lines_of(url, None))
+    assert lines == [
+        f"server    {url}, An API key is needed",
+        *(f"{name:<10}An API key is needed" for name in ("health", "models", "metrics")),
+    ]
+
+
+@pytest.mark.parametrize("body", [b"<html>hello</html>", b"[]", b'{"data": 1}', b""])
+def test_a_server_of_another_kind(body: bytes) -> None:
+    with answering(http_answer("200 OK", body)) as url:
+        assert next(lines_of(url, None)) == f"server    {url}, which is not Squadron"
+        assert len(list(lines_of(url, None))) == 5
+
+
+def test_a_server_that_speaks_no_http() -> None:
+    with (
+        answering(b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\n") as url,
+        pytest.raises(InvalidConfig, match="does not answer"),
+    ):
+        list(lines_of(url, None))
