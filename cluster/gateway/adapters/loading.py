@@ -20,6 +20,7 @@ from engine.request import Adapter
 logger = logging.getLogger("squadron.gateway")
 
 LOOK_SECONDS = 5.0  # between two looks at the store: a gateway may have missed what another one said
+BEGIN_SECONDS = 0.5  # between two first looks, while nobody answers
 RETRY_AFTER = 5.0  # seconds
 
 
@@ -82,6 +83,15 @@ class AdapterLoading:
         """Learn what was loaded and unloaded on other gateways. Raises Unavailable."""
         async with self._looking:
             self._adapters.change(await self._store.read())
+
+    async def begin(self) -> None:
+        """The first look, as soon as Ray's head answers."""
+        while True:
+            try:
+                return await self.look()
+            except Unavailable as error:
+                logger.warning("%s; the adapters of a model are not known yet", error)
+            await asyncio.sleep(BEGIN_SECONDS)
 
     async def keep_looking(self) -> None:
         """For as long as the gateway lives."""

@@ -66,5 +66,5 @@ class Served(NamedTuple):
         """Take requests from then on; engines send to `host`."""
         await self.gateway.start(host)
         if self.loading is not None:
-            await self.loading.look()
+            await self.loading.begin()
             self.gateway.spawn(self.loading.keep_looking())

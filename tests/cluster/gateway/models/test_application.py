@@ -7,6 +7,8 @@ import pytest
 
 from cluster.api.errors import Unavailable
 from cluster.api.models.model import Model
+from cluster.gateway.adapters import loading as adapter_loading
+from cluster.gateway.adapters.loading import AdapterLoading
 from cluster.gateway.gateway import Gateway
 from cluster.gateway.models.application import ServedApplication
 from cluster.gateway.models.served import Served
@@ -15,6 +17,7 @@ from cluster.gateway.monitoring.watch import Watcher
 from cluster.gateway.options import GatewayOptions, ModelOptions
 from cluster.metrics.ray_export import COLLECTS
 from cluster.replica.delta_channel.messages import GatewayAddress
+from engine.request import Adapter
 
 OPTIONS = GatewayOptions(
     models=(ModelOptions("first"), ModelOptions("second")),
@@ -36,11 +39,27 @@ class Engines:
         return []
 
 
-def served(name: str) -> Served:
+class Store:
+    """Of adapters, on a head that does not answer at first."""
+
+    def __init__(self) -> None:
+        self.fails = 2
+
+    async def read(self) -> dict[str, Adapter | None]:
+        if self.fails:
+            self.fails -= 1
+            raise Unavailable("Ray's head does not answer now", code="not_ready", retry_after=1)
+        return {"mine": Adapter("mine", "/adapters/mine", "00", 8)}
+
+
+def served(name: str, store: Store | None = None) -> Served:
     engines: Any = Engines()
     observers = Observers(Watcher(name))
     gateway = Gateway(engines, max_attempts=1, patience=1, observers=observers)
-    return Served(Model(name=name, max_model_len=64, vocab_size=8), gateway, observers, None)
+    model = Model(name=name, max_model_len=64, vocab_size=8)
+    unused: Any = None
+    loading = None if store is None else AdapterLoading(model.adapters, unused, store, unused, unused)  # type: ignore[arg-type]
+    return Served(model, gateway, observers, loading)
 
 
 async def test_a_model_joins_once_it_has_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +81,26 @@ async def test_a_model_joins_once_it_has_an_engine(monkeypatch: pytest.MonkeyPat
         await application.wait_for_all()
         assert [each.model.name for each in application.models] == ["first", "second"]
         assert application.models.find({}) is application.served[1].model
+    finally:
+        for each in application.served:
+            await each.gateway.close()
+
+
+async def test_a_model_joins_though_nobody_tells_its_adapters_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COLLECTS, "0")
+    monkeypatch.setattr(adapter_loading, "BEGIN_SECONDS", 0.0)
+
+    async def make() -> Served:
+        return served("second", Store())
+
+    application = ServedApplication([served("first", Store())], [asyncio.create_task(make())], OPTIONS)
+    await application.start()
+    try:
+        await asyncio.wait_for(application.wait_for_all(), 10)
+        assert {each.model.name: [one.name for one in each.model.adapters] for each in application.models} == {
+            "first": ["mine"],
+            "second": ["mine"],
+        }
     finally:
         for each in application.served:
             await each.gateway.close()
