@@ -5,7 +5,7 @@ import re
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cluster.api.edge.hosts import ANY, AllowedHosts, is_local
-from cluster.api.edge.origins import check_own_page
+from cluster.api.edge.origins import check_own_page, check_page
 from cluster.api.errors import ApiError, error_response
 from cluster.api.keys.key import Key
 from cluster.api.keys.key_ring import KeyRing
@@ -41,12 +41,14 @@ class Edge:
         *,
         api_keys: KeyRing,
         allowed_hosts: tuple[str, ...] = (ANY,),
+        allowed_origins: tuple[str, ...] = (),
         open_metrics: bool = False,
         limits: KeyLimits | None = None,
     ) -> None:
         """`limits`: of keys, whose requests others may count there, too."""
         self._app = app
         self._hosts = AllowedHosts(allowed_hosts)
+        self._origins = allowed_origins
         self._open_paths = OPEN_PATHS | ({METRICS_PATH} if open_metrics else set())
         self._keys = api_keys
         self._limits = limits or KeyLimits()
@@ -97,6 +99,7 @@ class Edge:
         if is_inner and not is_local(scope):
             message = "Without an API key, this is only for clients on the server's own machine"
             raise ApiError(403, message, code="key_or_loopback_needed")
+        check_page(scope, self._origins)
         return None
 
     def _check_host(self, values: list[bytes]) -> None:

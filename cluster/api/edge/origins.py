@@ -45,8 +45,29 @@ def check_own_page(scope: Scope) -> None:
     """Raises ApiError unless a page of this server sends it, in a browser on this machine: browsers
     say of every POST which page's it is, and let no page say anything else.
     """
-    origins = [value for name, value in scope["headers"] if name == b"origin"]
-    hosts = [value for name, value in scope["headers"] if name == b"host"]
-    is_own = len(origins) == len(hosts) == 1 and origins[0].partition(b"://")[2].lower() == hosts[0].lower()
-    if not is_own or not is_local(scope):
+    if not _is_own(scope) or not is_local(scope):
         raise ApiError(403, "Only this server's own page on this machine may do this", code="page_needed")
+
+
+def check_page(scope: Scope, origins: tuple[str, ...]) -> None:
+    """Raises ApiError for what a page of another origin has a browser send without having asked
+    whether it may: browsers ask before they send JSON, or a key.
+    """
+    sent = _values(scope, b"origin")
+    media_type = b"".join(_values(scope, b"content-type")[:1]).partition(b";")[0].strip().lower()
+    if not sent or scope["method"] != "POST" or media_type == b"application/json":
+        return
+    is_allowed = ANY in origins or all(each.decode("latin-1") in origins for each in sent)
+    if not is_allowed and not _is_own(scope):
+        message = "Pages of this origin may not do this; --allowed-origins says which may"
+        raise ApiError(403, message, code="origin_not_allowed")
+
+
+def _is_own(scope: Scope) -> bool:
+    """Whether a page of this server sends it."""
+    origins, hosts = _values(scope, b"origin"), _values(scope, b"host")
+    return len(origins) == len(hosts) == 1 and origins[0].partition(b"://")[2].lower() == hosts[0].lower()
+
+
+def _values(scope: Scope, header: bytes) -> list[bytes]:
+    return [value for name, value in scope["headers"] if name == header]

@@ -23,6 +23,7 @@ def guard(
     edge: dict[str, Any] = {
         "api_keys": options.api_keys,
         "allowed_hosts": options.allowed_hosts,
+        "allowed_origins": options.allowed_origins,
         "open_metrics": options.open_metrics,
         "limits": KeyLimits(options.num_gateways),
     }

@@ -72,6 +72,27 @@ def test_what_is_refused(path: str, status: int, param: str) -> None:
     assert (answer.status_code, answer.json()["error"]["param"], controller.told) == (status, param, [])
 
 
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:3000", "http://127.0.0.1.evil.example"]
+)
+def test_pages_of_others_may_not_have_a_browser_do_it(origin: str) -> None:
+    controller = Controller()
+    client = client_of(HttpOptions(enable_sleep_mode=True), controller)
+    for form in ({}, {"content-type": "text/plain"}, {"content-type": "application/x-www-form-urlencoded"}):
+        answer = client.post("/sleep?level=2", headers={"origin": origin} | form)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "origin_not_allowed")
+    assert controller.told == []
+    assert client.get("/is_paused", headers={"origin": origin}).status_code == 200, "which its page cannot read"
+
+
+@pytest.mark.parametrize("origin", ["http://127.0.0.1", "https://trainer.example.com"])
+def test_pages_that_are_named_and_the_servers_own_may(origin: str) -> None:
+    controller = Controller()
+    options = HttpOptions(enable_sleep_mode=True, allowed_origins=("https://trainer.example.com",))
+    assert client_of(options, controller).post("/resume", headers={"origin": origin}).status_code == 200
+    assert controller.told == [("resume",)]
+
+
 def test_the_routes_do_not_exist_by_default() -> None:
     controller = Controller()
     assert client_of(HttpOptions(), controller).post("/sleep").status_code == 404
