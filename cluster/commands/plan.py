@@ -4,6 +4,7 @@ import argparse
 
 from cluster.commands.options import add_model
 from cluster.commands.server.configure import configure
+from cluster.commands.server.models import check_names
 from cluster.download.models import planned
 from cluster.launch.machine import check_machine
 
@@ -15,11 +16,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     models, server = configure(options)
+    plans = [planned(model.config) for model in models]
+    check_names([model.with_config(config) for model, (config, _) in zip(models, plans, strict=True)], server.aliases)
     taken = 0
-    for model in models:
+    for model, (config, plan) in zip(models, plans, strict=True):
         if len(models) > 1:
             print(f"\n{model.config.model_name}" if taken else model.config.model_name)
-        config, plan = planned(model.config)
         print(plan, flush=True)
         is_here = server.ray_address is None
         need = check_machine(config, plan, model.own.most_engines, taken=taken) if is_here else None

@@ -40,17 +40,24 @@ def needs_of_serve_file(values: dict[str, object], path: str) -> list[Need]:
     needs = []
     for application in applications if isinstance(applications, list) else []:
         if isinstance(application, dict) and application.get("import_path") in BUILD_APP:
-            app = read_app_config(dict(application.get("args") or {}))
+            args = application.get("args") or {}
+            if not isinstance(args, dict):
+                raise InvalidConfig(f"{path}: args must map names of options to values, got a {type(args).__name__}")
+            app = read_app_config({str(name): value for name, value in args.items()})
             needs += [need_of(model.engine_config(), model.least_engines) for model in app.all_models()]
     if not needs:
         raise InvalidConfig(f"{path} has no application whose import_path is {BUILD_APP[0]}")
     return needs
 
 
-def http_port(values: dict[str, object]) -> int:
+def http_port(values: dict[str, object]) -> object:
     """Of a file of configs/serve."""
     options = values.get("http_options")
-    port = options.get("port", 8000) if isinstance(options, dict) else 8000
-    if not isinstance(port, int):
-        raise InvalidConfig(f"http_options.port={port!r} is not a number")
+    return options.get("port", 8000) if isinstance(options, dict) else 8000
+
+
+def checked_port(port: object) -> int:
+    """Raises InvalidConfig unless one can be listened on by this number."""
+    if not isinstance(port, int) or not 0 < port < 1 << 16:
+        raise InvalidConfig(f"port={port!r} is not a number from 1 to 65535")
     return port

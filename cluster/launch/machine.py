@@ -65,6 +65,8 @@ def check_port(host: str, port: int) -> None:
             raise InvalidConfig(
                 f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
             ) from None
+        except OverflowError:
+            raise InvalidConfig(f"port={port} is not a number from 0 to 65535") from None
 
 
 def free_port(host: str, first: int, last: int) -> int:

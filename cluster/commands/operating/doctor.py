@@ -6,9 +6,10 @@ from collections import Counter
 
 from cluster.commands.options import add_model, read_config_file
 from cluster.commands.server.configure import configure
+from cluster.commands.server.models import check_names
 from cluster.commands.server.server_options import add_server_options
 from cluster.doctor.diagnosis import diagnose
-from cluster.doctor.need import Need, http_port, need_of, needs_of_serve_file
+from cluster.doctor.need import Need, checked_port, http_port, need_of, needs_of_serve_file
 from cluster.launch.ray_cluster import ray_cluster
 
 OPTIONS = ("port", "num_engines", "ray_address")
@@ -45,8 +46,11 @@ def _wanted(options: argparse.Namespace) -> tuple[list[Need], int, str | None]:
     address = getattr(options, "ray_address", None)
     values = read_config_file(options.config) if options.config else {}
     if "applications" in values:
-        return needs_of_serve_file(values, options.config), getattr(options, "port", http_port(values)), address
+        port = checked_port(getattr(options, "port", http_port(values)))
+        return needs_of_serve_file(values, options.config), port, address
     if options.model is None and not values.keys() & {"model", "models"}:
-        return [], int(getattr(options, "port", values.get("port", 8000))), address or values.get("ray_address")
+        port = checked_port(getattr(options, "port", values.get("port", 8000)))
+        return [], port, address or values.get("ray_address")
     models, server = configure(options)
+    check_names(models, server.aliases)
     return [need_of(model.config, model.own.least_engines) for model in models], server.port, server.ray_address

@@ -100,10 +100,14 @@ class ModelConfig(BaseModel):
 
 
 def checked_aliases(given: dict[str, Target], models: Sequence[ModelOptions]) -> dict[str, Alias]:
-    """Raises InvalidConfig for these, and for a name that two models have or their adapters."""
+    """Raises InvalidConfig for these, and for a name that two models have or their adapters, or
+    that nobody could give or read.
+    """
     own = [model.name for model in models]
     names = own + [adapter.name for model in models for adapter in model.lora.given]
     for name in names:
+        if not name.strip() or not name.isprintable():
+            raise InvalidConfig(f"models: {name!r} is no name; served_model_name gives another")
         if names.count(name) > 1:
             raise InvalidConfig(f"models: two have the name {name!r}; served_model_name gives another")
     aliases = read_aliases(given, own)

@@ -36,6 +36,26 @@ def test_models_of_a_file_share_this_machines_memory(capsys: pytest.CaptureFixtu
     assert "two" in told.out.splitlines() and told.err.startswith("squadron plan: 1 rank(s) need")
 
 
+@pytest.mark.parametrize("command", ["plan", "doctor"])
+@pytest.mark.parametrize(
+    ("names", "aliases", "words"),
+    [
+        (("a", "a"), "{}", "models: two have the name 'a'"),
+        (("a", "b"), "{x: y, y: x}", "aliases: 'x' stands for 'y', and there are 'a', 'b'"),
+        (("a", "b"), "{x: {a: .nan}}", "aliases: 'x' has nan as the weight of 'a'"),
+        (("", "b"), "{}", "models: '' is no name"),
+    ],
+)
+def test_names_that_serve_would_refuse(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, names: tuple[str, ...], aliases: str, words: str
+) -> None:
+    file = tmp_path / "models.yaml"
+    each = [f"{{engine: {{model: {DEMO}, served_model_name: '{name}', device: cpu}}}}" for name in names]
+    file.write_text(f"models: [{', '.join(each)}]\naliases: {aliases}\n")
+    assert main([command, "--config", str(file)]) == 2
+    assert capsys.readouterr().err.startswith(f"squadron {command}: {words}")
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

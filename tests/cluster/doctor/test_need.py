@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from cluster.commands.options import read_config_file
-from cluster.doctor.need import http_port, needs_of_serve_file
+from cluster.doctor.need import checked_port, http_port, needs_of_serve_file
 from cluster.launch.packages import ROOT
 from engine.errors import InvalidConfig
 
@@ -34,5 +34,12 @@ def test_a_file_of_another_application() -> None:
     other = yaml.safe_load("applications: [{name: a, import_path: 'other:app'}]")
     with pytest.raises(InvalidConfig, match=r"other.yaml has no application whose import_path is cluster.launch:build"):
         needs_of_serve_file(other, "other.yaml")
-    with pytest.raises(InvalidConfig, match=r"http_options.port='x' is not a number"):
-        http_port({"http_options": {"port": "x"}})
+    values = {"applications": [{"import_path": "cluster.launch:build_app", "args": ["engine"]}]}
+    with pytest.raises(InvalidConfig, match=r"other.yaml: args must map names of options to values, got a list"):
+        needs_of_serve_file(values, "other.yaml")
+
+
+@pytest.mark.parametrize("port", ["x", "nine", 0, -1, 65536, 99999999, [1], 1.5])
+def test_no_port(port: object) -> None:
+    with pytest.raises(InvalidConfig, match=r"port=.* is not a number from 1 to 65535"):
+        checked_port(http_port({"http_options": {"port": port}}))

@@ -21,6 +21,12 @@ def test_a_port_is_free_or_not() -> None:
     check_port("127.0.0.1", port)
 
 
+@pytest.mark.parametrize("port", [-1, 65536, 99999999])
+def test_what_is_no_port(port: int) -> None:
+    with pytest.raises(InvalidConfig, match=f"port={port} is not a number from 0 to 65535"):
+        check_port("127.0.0.1", port)
+
+
 def test_the_first_free_port_is_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
