@@ -22,7 +22,11 @@ def connected(address: str, **options: Any) -> Iterator[BaseContext]:
     quickly if nothing listens there or it is not Ray: Ray itself would try for minutes.
     """
     server = address.removeprefix("ray://")
-    is_named = server.rpartition(":")[2].isdecimal()  # "auto" has no port
+    is_named = address != "auto"
+    if is_named and not _is_host_and_port(server):  # of some other words Ray makes a cluster of its own
+        raise InvalidConfig(
+            f"--ray-address {address!r} is neither HOST:PORT, with or without ray:// before it, nor auto"
+        )
     if is_named and not answers(server):
         raise InvalidConfig(
             f"nothing answers at --ray-address {address}; check that the cluster is up and the port that of `ray start`"
@@ -48,6 +52,11 @@ def connected(address: str, **options: Any) -> Iterator[BaseContext]:
         yield context
     finally:
         ray.shutdown()
+
+
+def _is_host_and_port(server: str) -> bool:
+    host, _, port = server.rpartition(":")
+    return bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16
 
 
 def _told(error: RuntimeError) -> str:

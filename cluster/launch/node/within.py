@@ -38,10 +38,10 @@ def do_within(steps: Sequence[Callable[[], object]], seconds: float, *, needed: 
 
 
 def answers(address: str) -> bool:
-    """Whether anything listens at host:port."""
+    """Whether anything listens at host:port. Of no host of a name that cannot be, as `a..b`."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
-    except OSError:
+    except (OSError, UnicodeError):
         return False
     return True

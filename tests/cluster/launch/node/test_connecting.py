@@ -31,6 +31,23 @@ def test_a_ray_address_where_nobody_is(capsys: pytest.CaptureFixture[str]) -> No
     )
 
 
+NOT = ["", "local", "nonsense", "ray://", "127.0.0.1:", ":6379", "a:0", "a:99999999", "a:-1"]
+
+
+@pytest.mark.parametrize("address", NOT)
+@pytest.mark.parametrize("command", ["status", "collect-env"])
+def test_what_is_no_ray_address(capsys: pytest.CaptureFixture[str], command: str, address: str) -> None:
+    """Of some of them Ray would start a cluster of its own."""
+    assert main([command, "--ray-address", address]) == 2
+    said = f"squadron {command}: --ray-address {address!r} is neither HOST:PORT, nor ray://HOST:PORT, nor auto"
+    assert capsys.readouterr().err == said + "\n"
+
+
+def test_a_ray_address_of_a_name_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--ray-address", "a..b:6379"]) == 2
+    assert "nothing answers at --ray-address a..b:6379" in capsys.readouterr().err
+
+
 def test_a_ray_address_where_something_else_listens(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
