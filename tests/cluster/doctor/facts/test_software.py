@@ -28,6 +28,11 @@ def test_secrets_are_not_shown() -> None:
         "SQUADRON_API_KEY": "s3cret",
         "HF_TOKEN": "s3cret",
         "RAY_REDIS_PASSWORD": "s3cret",
+        "RAY_redis_password": "s3cret",
+        "RAY_JOB_CONFIG_JSON_ENV_VAR": '{"runtime_env": {"env_vars": {"HF_TOKEN": "s3cret"}}}',
+        "HF_ENDPOINT": "https://mirror.example.com/?X-Amz-Signature=s3cret",
+        "SQUADRON_CREDENTIALS": "s3cret",
+        "RAY_AUTH_MODE": "token",
         "RAY_REDIS_ADDRESS": "redis://user:s3cret@host:6379",
         "RAY_AUTH_TOKEN_PATH": "/run/token",
         "NCCL_DEBUG": "INFO",
@@ -36,4 +41,5 @@ def test_secrets_are_not_shown() -> None:
     shown = shown_environment(given)
     assert "s3cret" not in str(shown)
     assert shown["RAY_AUTH_TOKEN_PATH"] == "/run/token"
+    assert shown["RAY_AUTH_MODE"] == "token"
     assert shown["NCCL_DEBUG"] == "INFO" and "HOME" not in shown
