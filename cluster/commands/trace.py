@@ -63,12 +63,15 @@ def _download(options: argparse.Namespace, path: str, target: Path) -> int:
     """Write the trace to a file, as it comes; returns its number of steps."""
     num_steps = 0
     unfinished = target.with_name(f"{target.name}.part")
-    with unfinished.open("wb") as file, progress(desc=path, unit="B", unit_scale=True) as bar:
-        for line in _lines(options, path):  # an event each
-            num_steps += b'"name":"schedule ' in line
-            file.write(line)
-            bar.update(len(line))
-    unfinished.replace(target)
+    try:
+        with unfinished.open("wb") as file, progress(desc=path, unit="B", unit_scale=True) as bar:
+            for line in _lines(options, path):  # an event each
+                num_steps += b'"name":"schedule ' in line
+                file.write(line)
+                bar.update(len(line))
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
     return num_steps
 
 

@@ -28,6 +28,13 @@ def test_the_trace_is_written_as_it_comes(server, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_a_trace_that_is_not_given_leaves_no_file(server, tmp_path, capsys):
+    server.service.problems.append("not every replica answered")
+    assert main(["trace", "--base-url", server.url, "--output", str(tmp_path / "trace.json")]) == 2
+    assert "answers 503" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_every_engine_says_how_it_is(server):
     answer = httpx.get(f"{server.url}/debug/engines").json()
     assert answer == {"engines": [{"replica": "one", "problem": None}]}
