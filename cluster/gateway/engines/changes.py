@@ -17,6 +17,7 @@ logger = logging.getLogger("squadron.gateway")
 
 LOOK_SECONDS = 0.2  # between looks whether all replicas have changed
 RETRY_AFTER = 5.0  # seconds
+NOBODY = "No engine replica is there"
 LATE = "Another change of weights, which was asked for later, has taken the place of this one"
 
 
@@ -45,6 +46,8 @@ class Changes:
             number = await self._claim()
             weights: Weights = await self.any.ask("change", "check", asked.named(str(number)))
             answers = await self._engines.change("change", "update", number, weights, mode)
+            if not answers:
+                raise _unavailable(NOBODY)
             dones = [done for done in answers if isinstance(done, Done)]
             if any(done.is_late for done in dones):  # all replicas get the later ones, or those from before
                 raise _unavailable(LATE)
@@ -62,8 +65,12 @@ class Changes:
             }
 
     async def control(self, what: str, *arguments: Any) -> None:
-        """All replicas that there are. Raises Unavailable if one could not do it."""
+        """All replicas that there are. Raises Unavailable if one could not do it, or if there is
+        none that could pause or sleep. One that is yet to start is awake.
+        """
         answers = await self._engines.change("change", "control", what, *arguments)
+        if not answers and what in ("pause", "sleep"):
+            raise _unavailable(NOBODY)
         problems = [done if isinstance(done, str) else done.problem for done in answers]
         if any(problems):
             raise _unavailable(f"Not every engine replica did this: {'; '.join(filter(None, problems))}")

@@ -36,15 +36,13 @@ async def ask_all(replicas: DeploymentHandle[Any], method: str, *args: Any) -> l
 
 
 async def change_all(replicas: DeploymentHandle[Any], method: str, *args: Any) -> list[Any]:
-    """Each replica's answer, however long it takes; a line of text from one that has none. Raises
-    Unavailable if there is no replica.
+    """Each replica's answer, however long it takes; a line of text from one that has none. Empty if
+    there is no replica.
     """
     try:
         answers = await replicas.broadcast(method, *args).results_async(return_exceptions=True)
     except RayServeException:
-        answers = []
-    if not answers:
-        raise Unavailable("No engine replica is there", code="not_ready", retry_after=RETRY_AFTER)
+        return []
     return [f"a replica was lost: {reason_of(one)}" if isinstance(one, Exception) else one for one in answers]
 
 

@@ -80,5 +80,5 @@ class Engines(Protocol):
 
     async def change(self, question: str, *args: Any) -> list[Any]:
         """As `ask`, for as long as it takes; a line of text for a replica that was lost meanwhile.
-        Raises Unavailable if there is none.
+        Empty if there is none.
         """

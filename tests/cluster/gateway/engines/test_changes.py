@@ -197,3 +197,20 @@ async def test_where_one_refuses_the_others_get_the_objects_that_another_gateway
         await changes_of(engines).update(AskedWeights("new", "/new"), "wait")
     assert [given[-1] for given in engines.given.values()] == ["objects", "objects"]
     assert engines.record.change.version == "objects"
+
+
+class Nobody:
+    """A model that was scaled to no engine, while it slept or not."""
+
+    async def change(self, question: str, what: str, *arguments: Any) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize(("what", "is_done"), [("wake_up", True), ("resume", True), ("sleep", False), ("pause", False)])
+async def test_the_next_engine_of_a_model_without_any_is_awake(what: str, is_done: bool) -> None:
+    told: Any = Nobody()
+    changes = Changes(told, list, patience=30.0)
+    if is_done:
+        return await changes.control(what)
+    with pytest.raises(Unavailable, match="No engine replica is there"):
+        await changes.control(what)
