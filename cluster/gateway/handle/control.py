@@ -58,7 +58,8 @@ async def update_weights(models: Models, request: Any) -> dict[str, Any]:
 async def _update_weights(models: Models, request: Any) -> dict[str, Any]:
     try:
         changes = _changes(models, "update_weights", request)
-        told = await changes.update(_asked(request), request.get("mode", "wait"))
+        fields = request or {}
+        told = await changes.update(_asked(fields), fields.get("mode", "wait"))
     except (SquadronError, ApiError) as error:
         return {"weights_version": None, "system_fingerprint": None, "num_replicas": 0, "error": _told(error)}
     return told | {"error": None}
@@ -92,7 +93,10 @@ def _changes(models: Models, method: str, request: Any) -> Changes:
             )
     check_mode(fields.get("mode", "wait"))
     check_level(fields.get("level", 1))
-    check_tags(fields.get("tags"))
+    tags = fields.get("tags")
+    if tags is not None and not isinstance(tags, (list, tuple)):
+        raise InvalidRequest(f"tags is a list, got {type(tags).__name__}", param="tags", code="invalid_type")
+    check_tags(tags)
     controller = models[find_model(fields, models).name].controller
     assert isinstance(controller, Changes)
     return controller
