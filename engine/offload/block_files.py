@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import logging
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ MAGIC = b"SQDRKV01"
 DIGEST_BYTES = 32
 HEADER_BYTES = len(MAGIC) + DIGEST_BYTES
 _TEMPORARY = ".tmp"
+_NAME = re.compile(r"fp_[0-9a-f]+-tp\d+pp\d+/[0-9a-f]{2}/[0-9a-f]{32}\.\d+(\.[^/]+\.tmp)?")  # of any layout
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # by scheme: what brings its package
 _counter = itertools.count()
 
@@ -95,10 +97,13 @@ class Folder:
             return
 
     def files(self) -> Iterator[StoredFile]:
+        """Those of blocks, of any layout and rank: whatever else is there belongs to somebody
+        else.
+        """
         self._fs.invalidate_cache()
         for path, entry in self._fs.find(self._path, detail=True).items():
             name = str(path)[len(self._path) + 1 :]
-            if name:
+            if _NAME.fullmatch(name):
                 yield StoredFile(name, int(entry.get("size") or 0), _time(entry))
 
 

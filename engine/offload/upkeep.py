@@ -15,8 +15,8 @@ ABANDONED_SECONDS = 3600.0  # after which a file that is being written never wil
 
 
 class Upkeep:
-    """The bound is on all of the folder, other layouts included: what was used the longest ago
-    goes first, whoever wrote it.
+    """The bound is on the blocks of all layouts: what was used the longest ago goes first,
+    whichever engine wrote it. Other files are neither counted nor removed.
     """
 
     def __init__(self, folder: Folder, layout: str, num_ranks: int, most_bytes: int) -> None:

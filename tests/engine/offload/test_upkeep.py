@@ -51,13 +51,39 @@ def test_what_was_used_the_longest_ago_goes_first_whoever_wrote_it(tmp_path: Pat
 
 def test_files_that_nobody_will_finish_are_removed(tmp_path: Path) -> None:
     filled(tmp_path, LAYOUT, 1, 1e9)
-    new, old = (tmp_path / LAYOUT / f"{name}.tmp" for name in ("new", "old"))
+    block = tmp_path / file_name(LAYOUT, contents(1)[0], 0)
+    new, old = (block.with_name(f"{block.name}.{node}.17.1.tmp") for node in ("new", "old"))
     new.write_text("")
     old.write_text("")
     long_ago = new.stat().st_mtime - ABANDONED_SECONDS - 100
     os.utime(old, (long_ago, long_ago))
     make_upkeep(tmp_path).look()
     assert new.exists() and not old.exists()
+
+
+def test_files_that_are_no_blocks_are_not_touched(tmp_path: Path) -> None:
+    """Somebody may have named a folder that has more in it."""
+    filled(tmp_path, LAYOUT, 3, 2e6)
+    others = [
+        tmp_path / name
+        for name in (
+            "model.safetensors",
+            "notes.tmp",
+            f"{LAYOUT}/README",
+            f"{LAYOUT}/00/{'0' * 32}.0.bak",
+            f"{LAYOUT}/00/{'0' * 32}.0/x",
+            f"backup/{file_name(LAYOUT, contents(1)[0], 0)}",
+        )
+    ]
+    (tmp_path / file_name(LAYOUT, contents(1)[0], 0)).unlink()
+    for other in others:
+        other.parent.mkdir(parents=True, exist_ok=True)
+        other.write_bytes(bytes(100 * SIZE))
+        os.utime(other, (1e6, 1e6))
+    upkeep = make_upkeep(tmp_path, most_bytes=2 * (SIZE + 40))
+    upkeep.look()
+    assert [other for other in others if not other.exists()] == []
+    assert upkeep.known.contents == set(contents(3)[1:]), "nor do they count"
 
 
 def test_distrusted_blocks_are_removed(tmp_path: Path) -> None:
