@@ -53,10 +53,10 @@ class Upkeep:
 
     def _remove_distrusted(self) -> None:
         while self.known.to_remove:
-            content = self.known.to_remove[-1]
+            content = self.known.to_remove[0]  # the engine's thread adds behind it
             for rank in range(self._num_ranks):
                 self._folder.remove(file_name(self._layout, content, rank))
-            self.known.to_remove.pop()
+            del self.known.to_remove[0]
 
     def _bounded(self, files: list[StoredFile]) -> list[StoredFile]:
         """Those that stay, of files in the order of their last use."""

@@ -98,6 +98,26 @@ def test_distrusted_blocks_are_removed(tmp_path: Path) -> None:
     assert not (tmp_path / file_name(LAYOUT, contents(1)[0], 0)).exists()
 
 
+def test_a_block_that_is_distrusted_while_another_is_removed_is_removed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path, LAYOUT, 3, 1e6)
+    upkeep = make_upkeep(tmp_path)
+    upkeep.look()
+    first, second, third = contents(3)
+    remove = Folder.remove
+
+    def distrust_and_remove(self: Folder, name: str) -> None:
+        upkeep.known.distrust(second)
+        remove(self, name)
+
+    monkeypatch.setattr(Folder, "remove", distrust_and_remove)
+    upkeep.known.distrust(first)
+    upkeep.look()
+    assert upkeep.known.contents == {third} and upkeep.known.to_remove == []
+    assert not (tmp_path / file_name(LAYOUT, second, 0)).exists()
+
+
 def test_a_folder_that_cannot_be_listed_is_believed_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
