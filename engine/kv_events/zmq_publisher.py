@@ -84,6 +84,7 @@ class ZmqPublisher:
                 if config.replay_endpoint is not None:
                     self._replay = self._context.socket(zmq.ROUTER)
                     self._replay.linger = LINGER_MS
+                    self._replay.set_hwm(config.buffer_steps + 1)  # a whole answer: what exceeds it would be dropped
                     self._replay.bind(_shifted(config.replay_endpoint, offset))
             except (zmq.ZMQError, ValueError) as error:
                 for socket in (self._messages, self._replay):

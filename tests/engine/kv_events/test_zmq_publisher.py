@@ -186,6 +186,40 @@ def test_engines_of_a_machine_take_neighbouring_ports() -> None:
             assert second.keeping._publisher._rank >= 1
 
 
+def test_all_that_is_kept_is_sent_again_to_one_who_reads_late() -> None:
+    number = 5000  # of messages that no buffer of the system has room for
+    config = KVEventsConfig(
+        enable_kv_cache_events=True, endpoint=ANYWHERE, replay_endpoint=ANYWHERE, buffer_steps=number
+    )
+    publisher, context = publishers.ZmqPublisher(config), zmq.Context()
+    late, other = context.socket(zmq.DEALER), context.socket(zmq.DEALER)
+    late.set_hwm(1)
+    try:
+        for each in (late, other):
+            each.connect(publisher.endpoints[1])
+        for _ in range(number):
+            publisher.publish([told.BlockRemoved([1 << 63] * 500, "GPU")])
+        last = None
+        while last != number - 1:  # the sockets' thread has all
+            other.send_multipart((b"", (number - 1).to_bytes(8, "big")))
+            last = None if (found := other.recv_multipart())[1] == publishers.END else int.from_bytes(found[1], "big")
+            while found[1] != publishers.END:
+                found = other.recv_multipart()
+        late.send_multipart((b"", bytes(8)))
+        assert late.poll(1000 * SECONDS)
+        other.send_multipart((b"", publishers.END))
+        assert other.recv_multipart()[1] == publishers.END, "asked later: the other answer is complete"
+        numbers = []
+        while late.poll(1000 * SECONDS) and (frames := late.recv_multipart())[1] != publishers.END:
+            numbers.append(int.from_bytes(frames[1], "big"))
+        assert numbers == list(range(number))
+    finally:
+        late.close(linger=0)
+        other.close(linger=0)
+        context.term()
+        publisher.close()
+
+
 def test_what_cannot_be_listened_on_is_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"kv_events_config\.endpoint=nowhere"):
         publishers.ZmqPublisher(KVEventsConfig(enable_kv_cache_events=True, endpoint="nowhere"))
