@@ -84,7 +84,8 @@ class Scheduler:
             return
         plan.awaits_fetches = is_idle and shelf.num_fetching > 0
         if not plan.is_empty or shelf.has_unstored or shelf.has_new_fetches:
-            plan.blocks_to_store, plan.blocks_to_fetch = shelf.take_transfers()
+            written = {slot for _, slot in plan.blocks_to_swap_out}
+            plan.blocks_to_store, plan.blocks_to_fetch = shelf.take_transfers(written)
 
     def _schedule_running(self, plan: SchedulerOutputs) -> None:
         blocks, budget = self.queues.blocks, self.budget

@@ -6,6 +6,7 @@ that was read counts as found once all ranks have it; if one of them has not, it
 """
 
 from collections import deque
+from collections.abc import Collection
 
 from engine.offload.known import Known
 from engine.scheduling.block_pool import BlockPool
@@ -52,15 +53,19 @@ class Shelf:
         if content not in self._known.contents:
             self._saved[-1].append((slot, content))
 
-    def take_transfers(self) -> tuple[Transfers, Transfers]:
-        """What the step being planned stores and fetches, before it moves any blocks."""
+    def take_transfers(self, written: Collection[int] = ()) -> tuple[Transfers, Transfers]:
+        """What the step being planned stores and fetches, before it moves any blocks; `written`:
+        the host blocks that it moves to.
+        """
         stored: Transfers = []
         while len(self._saved) > STEPS_BEFORE_STORE and len(stored) < STORES_A_STEP:
             if not self._saved[0]:
                 self._saved.popleft()
                 continue
             slot, content = self._saved[0].pop(0)
-            if self._host.content_of(slot) == content and content not in self._known.contents:
+            if slot in written:  # until then it may hold another's
+                self._saved[-1].append((slot, content))
+            elif self._host.content_of(slot) == content and content not in self._known.contents:
                 stored.append((slot, content))
                 self._known.contents.add(content)
         self._saved.append([])

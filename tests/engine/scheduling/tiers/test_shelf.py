@@ -38,6 +38,19 @@ def test_what_the_host_has_evicted_is_not_stored_and_the_rest_a_few_at_a_time() 
     for number in range(30):
         keep(host, shelf, bytes([number]) * 16)
     taken = [host.allocate() for _ in range(15)]  # ten of them were blank
+def test_a_block_is_not_stored_by_the_step_that_brings_it_to_its_slot_again() -> None:
+    """Stores come first in a step: the slot still holds what took the block's place."""
+    host, shelf, known = make_shelf(1)
+    slot = keep(host, shelf, A)
+    for _ in range(STEPS_BEFORE_STORE):
+        shelf.take_transfers()
+    keep(host, shelf, B)
+    keep(host, shelf, A)
+    assert shelf.take_transfers(written={slot}) == ([], []) and A not in known.contents
+    stored = [shelf.take_transfers()[0] for _ in range(STEPS_BEFORE_STORE + 1)]
+    assert [each for each in stored if each] == [[(slot, A)]]
+
+
     stored = []
     for _ in range(6):
         some, _ = shelf.take_transfers()
