@@ -68,6 +68,7 @@ class BlockManager:
         """
         assert not seq.block_table and seq.row is None and seq.num_computed_tokens == 0
         seq.row = self._free_rows.pop()
+        seq.num_sought_blocks = 0
         if salt is None:
             return
         cached = self.cached_blocks(seq, salt)
@@ -89,22 +90,36 @@ class BlockManager:
 
     def fetch(self, seq: Sequence, salt: bytes | None) -> bool:
         """Have what the third tier has of a waiting sequence brought to the host; False if there is
-        nothing to wait for.
+        nothing to wait for. Of a sequence longer than the host only as much comes as that holds,
+        and nothing comes twice: what is brought may take the place of what was.
         """
-        is_fetching = False
         if self.shelf is None or salt is None:
             return False
+        is_fetching, num_on_host = False, 0
         for index in range((len(seq.token_ids) - 1) // self.block_size):
             content = self._hash(seq, index, salt)
             slot = self.host.lookup(content)
+            if slot is None and self.device.lookup(content) is not None:
+                continue
+            num_on_host += 1
             if slot is not None:  # what will be loaded with it must not take its place
                 self.host.share(slot)
                 self.host.release(slot)
-            elif self.device.lookup(content) is None:
-                if not self.shelf.fetch(content):
-                    break
+            elif num_on_host > self.host.num_usable or not self._seek(seq, index, content):
+                break
+            else:
                 is_fetching = True
         return is_fetching
+
+    def _seek(self, seq: Sequence, index: int, content: bytes) -> bool:
+        """Whether the third tier's block is on its way to the host."""
+        assert self.shelf is not None
+        if index < seq.num_sought_blocks:
+            return self.shelf.is_fetching(content)
+        if not self.shelf.fetch(content):
+            return False
+        seq.num_sought_blocks = index + 1
+        return True
 
     def load(self, seq: Sequence, salt: bytes | None, lora_name: str | None = None) -> None:
         """Bring what was found on the host to the device, as many blocks as the step being planned

@@ -314,6 +314,9 @@ class Scheduler:
         for lane in requeued:
             self.queues.requeue(lane)
         self.queues.blocks = blocks
+        for group in self._fetching:
+            for seq in group.seqs:
+                seq.num_sought_blocks = 0
         self._bring_back_fetching()
         return list(dict.fromkeys(lane.group for lane in requeued))
 

@@ -50,6 +50,7 @@ class Sequence:
         "num_indexed_blocks",
         "num_pending",
         "num_prompt_tokens",
+        "num_sought_blocks",
         "pooled",
         "row",
         "sampled_row",
@@ -72,6 +73,7 @@ class Sequence:
         ] = []  # while swapped; while running, what is found there and still to be loaded
         self.block_hashes: list[bytes] = []  # of the full blocks, as far as they were needed
         self.num_indexed_blocks = 0  # of block_table, offered to the prefix index
+        self.num_sought_blocks = 0  # of the third tier, while waiting: each is asked for once
         self.may_share_tail = False  # forked, and not written to since
         self.has_found_blocks = False  # in the prefix index: others may have computed them
         self.first_valid_step = 0  # tokens sampled for it by earlier steps are ignored

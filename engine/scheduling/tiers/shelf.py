@@ -73,6 +73,9 @@ class Shelf:
         fetched, self._new_fetches = self._new_fetches, []
         return stored, fetched
 
+    def is_fetching(self, content: bytes) -> bool:
+        return content in self._fetching
+
     def fetch(self, content: bytes) -> bool:
         """Have a block read that the host has not; False if there is none, or no room for it."""
         if content in self._fetching:

@@ -1,8 +1,12 @@
 """What is stored in files and fetched from them, and when it counts."""
 
+import pytest
+
 from engine.offload.known import Known
+from engine.sampling_params import SamplingParams
 from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.tiers.shelf import STEPS_BEFORE_STORE, STORES_A_STEP, Shelf
+from tests.engine.support.workloads import VOCAB, Knobs, Request, make_engine, run
 
 A, B = bytes(16), bytes([1]) * 16
 
@@ -33,11 +37,6 @@ def test_a_block_is_stored_some_steps_after_it_was_saved_and_once() -> None:
     assert not shelf.has_unstored, "it is there"
 
 
-def test_what_the_host_has_evicted_is_not_stored_and_the_rest_a_few_at_a_time() -> None:
-    host, shelf, _ = make_shelf(40)
-    for number in range(30):
-        keep(host, shelf, bytes([number]) * 16)
-    taken = [host.allocate() for _ in range(15)]  # ten of them were blank
 def test_a_block_is_not_stored_by_the_step_that_brings_it_to_its_slot_again() -> None:
     """Stores come first in a step: the slot still holds what took the block's place."""
     host, shelf, known = make_shelf(1)
@@ -51,6 +50,11 @@ def test_a_block_is_not_stored_by_the_step_that_brings_it_to_its_slot_again() ->
     assert [each for each in stored if each] == [[(slot, A)]]
 
 
+def test_what_the_host_has_evicted_is_not_stored_and_the_rest_a_few_at_a_time() -> None:
+    host, shelf, _ = make_shelf(40)
+    for number in range(30):
+        keep(host, shelf, bytes([number]) * 16)
+    taken = [host.allocate() for _ in range(15)]  # ten of them were blank
     stored = []
     for _ in range(6):
         some, _ = shelf.take_transfers()
@@ -93,3 +97,21 @@ def test_what_is_distrusted_while_it_is_fetched_does_not_count() -> None:
     shelf.distrust(A)
     shelf.answered([[shelf.held()[0], 1]], num_ranks=1)
     assert host.lookup(A) is None and known.to_remove == [A]
+
+
+@pytest.mark.parametrize("num_cpu_blocks", [4, 12, 23, 24, 200])
+def test_a_conversation_longer_than_the_host_comes_back_as_far_as_that_holds_it(num_cpu_blocks: int) -> None:
+    prompt = [number * 7 % VOCAB for number in range(24 * 16 + 5)]
+    params = SamplingParams(max_tokens=20, ignore_eos=True, temperature=0.0)
+    answers = []
+    files: dict[bytes, object] = {}
+    known: set[bytes] = set()
+    for size in (200, num_cpu_blocks):  # the second engine finds what the first has stored
+        engine = make_engine(Knobs(num_blocks=60, num_cpu_blocks=size, third_tier="whole"))
+        engine.executor.files.update(files)
+        engine.keeping.known.contents |= known
+        answers.append(run(engine, [Request("r", prompt, params, 0, None)])["r"])
+        files, known = engine.executor.files, engine.keeping.known.contents
+    assert answers[0].outputs == answers[1].outputs
+    assert answers[1].num_cached_tokens >= min(num_cpu_blocks // 2, 24) * 16
+    assert engine.scheduler.blocks.shelf.num_fetched <= 24, "each is read once"
