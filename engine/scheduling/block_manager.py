@@ -123,15 +123,14 @@ class BlockManager:
 
     def load(self, seq: Sequence, salt: bytes | None, lora_name: str | None = None) -> None:
         """Bring what was found on the host to the device, as many blocks as the step being planned
-        still moves; the steps after it may read them.
+        still moves; the steps after it may read them. Without a salt nobody else finds them.
         """
-        assert salt is not None
         room = max(self.host_tier.moves_a_step - len(self._swap_in), 0)
         for slot in seq.host_block_table[:room]:
             index = seq.num_computed_tokens // self.block_size
             self._swap_in.append((slot, seq.block_table[index]))
             self._read.append(slot)
-            if self.device.register(seq.block_table[index], self._hash(seq, index, salt)):
+            if salt is not None and self.device.register(seq.block_table[index], self._hash(seq, index, salt)):
                 self._tell_stored(seq, index, salt, lora_name)
             seq.num_computed_tokens += self.block_size
         del seq.host_block_table[:room]

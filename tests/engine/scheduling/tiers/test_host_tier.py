@@ -2,6 +2,7 @@
 
 import random
 
+from engine.outputs import Accumulator
 from engine.sampling_params import SamplingParams
 from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.tiers.host_tier import HostTier
@@ -98,3 +99,33 @@ def test_a_host_without_blocks_keeps_nothing() -> None:
     device, _, tier = make_tier(num_host=0)
     write(device, tier, 8)
     assert tier.save() == tier.save() == [] and not tier.has_unsaved
+
+
+def test_a_choice_that_is_loaded_goes_on_where_another_one_starts_over() -> None:
+    """Blocks that the other one found were not finite, so the request finds no more of them."""
+    prompt = [number * 5 % VOCAB for number in range(70)]
+    params = SamplingParams(n=2, max_tokens=60, seed=1, ignore_eos=True)
+    outputs = [[number * step % 31 for number in range(50)] for step in (3, 7)]
+
+    def answer(poison: set[int]) -> tuple[object, list[int]]:
+        knobs = Knobs(num_blocks=40, num_cpu_blocks=200, overrides={"max_num_batched_tokens": 32})
+        engine, total = make_engine(knobs), Accumulator()
+        for number, tokens in enumerate((prompt + outputs[0], prompt + outputs[1], [1] * 500, [2] * 500)):
+            add_request(engine, f"before {number}", tokens, SamplingParams(max_tokens=8, ignore_eos=True))
+            finish(engine)
+        engine.scheduler.blocks.host_tier.moves_a_step = 1
+        engine.executor.poison = poison
+        add_request(engine, "r", prompt, params, output_ids=outputs, cumulative_logprobs=[0.0, 0.0])
+        lanes = engine.requests._groups["r"].lanes
+        loading: list[int] = []  # steps that sample the first choice while the other one is loaded
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                total.add(output)
+            last = engine.scheduler.step - 1
+            if len(lanes) == 2 and lanes[1].seqs[0].host_block_table and lanes[0].last_step == last:
+                loading.append(last)
+        return [(choice.finish_reason, choice.token_ids) for choice in total.choices.values()], loading
+
+    expected, loading = answer(set())
+    assert loading
+    assert answer({loading[0]})[0] == expected
