@@ -78,4 +78,5 @@ class Controls:
 
     def _resume(self, done: "Future[None]") -> None:
         self.intermissions.resume()
-        done.set_result(None)
+        if done.set_running_or_notify_cancel():
+            done.set_result(None)

@@ -1,6 +1,7 @@
 """Pauses, other weights and sleep, between the steps of an engine on the history executor."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -76,6 +77,17 @@ async def test_requests_that_are_aborted_end_with_what_they_have(engine: AsyncEn
     assert output.error is None
     await done(engine.controls.resume())
     assert (await collect(engine, "next", [1], PARAMS)).outputs[0].finish_reason == "length"
+
+
+async def test_whoever_no_longer_waits_for_a_resume_ends_nobody_elses_request(engine: AsyncEngine) -> None:
+    await done(engine.controls.pause("keep"))
+    is_blocking = threading.Event()
+    engine._thread.commands.post(is_blocking.wait)
+    resumed = engine.controls.resume()
+    assert resumed.cancel()
+    is_blocking.set()
+    assert (await collect(engine, "next", [1], PARAMS)).outputs[0].finish_reason == "length"
+    engine.check_health()
 
 
 async def test_a_request_that_is_held_can_be_aborted(engine: AsyncEngine) -> None:
