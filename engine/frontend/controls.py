@@ -44,6 +44,7 @@ class Controls:
         return self._ask(partial(self.intermissions.pause, mode))
 
     def resume(self) -> "Future[None]":
+        """Of all pauses so far, also of those that still wait for requests."""
         return self._ask(self._resume)
 
     def update_weights(

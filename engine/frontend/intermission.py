@@ -64,7 +64,12 @@ class Intermissions:
         self._add(_Intermission(mode, self._pause, done))
 
     def resume(self) -> None:
+        """Pauses that still wait for requests are over before they begin."""
         self.is_paused = False
+        for one in [one for one in self._waiting if one.work == self._pause]:
+            self._waiting.remove(one)
+            if one.done.set_running_or_notify_cancel():
+                one.done.set_result(None)
 
     def update(
         self, weights: Weights | None, mode: Mode, changed: Callable[[], None] | None, done: "Future[None]"

@@ -79,6 +79,18 @@ async def test_requests_that_are_aborted_end_with_what_they_have(engine: AsyncEn
     assert (await collect(engine, "next", [1], PARAMS)).outputs[0].finish_reason == "length"
 
 
+@pytest.mark.parametrize("mode", ["wait", "keep"])
+async def test_a_pause_that_still_waits_is_over_when_it_is_resumed(engine: AsyncEngine, mode: str) -> None:
+    task = await begun(engine, "running")
+    paused = engine.controls.pause(mode)
+    await done(engine.controls.resume())
+    await done(paused)
+    later = await asyncio.wait_for(collect(engine, "next", [1], PARAMS), SECONDS)
+    assert later.outputs[0].finish_reason == "length"
+    assert (await asyncio.wait_for(task, SECONDS)).outputs[0].finish_reason == "length"
+    assert not engine.controls.is_paused
+
+
 async def test_whoever_no_longer_waits_for_a_resume_ends_nobody_elses_request(engine: AsyncEngine) -> None:
     await done(engine.controls.pause("keep"))
     is_blocking = threading.Event()
