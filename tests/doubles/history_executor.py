@@ -228,7 +228,7 @@ class HistoryExecutor:
         guessed = np.zeros((len(lines), max((line.num_wanted for line in lines), default=0)), np.int32)
         for column in range(max(guessed.shape[1], len(lines) > 0)):
             self.num_steps += 1
-            tokens = self.execute(make_pass(request, lines, self.num_steps, self.vocab_size, before)).token_ids
+            tokens = self.execute(make_pass(request, lines, self.num_steps, before)).token_ids
             if self.errors is not None and self.errors.random() < 0.2:
                 tokens[:] = (tokens + 1) % self.vocab_size
             if len(tokens):

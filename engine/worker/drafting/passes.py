@@ -3,7 +3,7 @@ sequence, up to the token that was sampled last; each further one has the token 
 guessed.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -65,11 +65,10 @@ def next_lines(lines: list[Line]) -> list[Line]:
 
 
 def make_pass(
-    request: ExecuteModelRequest, lines: list[Line], number: int, vocab_size: int, before: list[Line] | None = None
+    request: ExecuteModelRequest, lines: list[Line], number: int, before: list[Line] | None = None
 ) -> ExecuteModelRequest:
     """The pass as a step of number `number`, in the blocks of `request`. `before`: the lines of the
-    pass before, whose guesses are its input. Ids from vocab_size on, which the draft model lacks,
-    are its last one.
+    pass before, whose guesses are its input.
     """
     counts = np.array([len(line.token_ids) for line in lines], np.int32)
     starts = np.array([line.start for line in lines], np.int32)
@@ -86,7 +85,7 @@ def make_pass(
     return ExecuteModelRequest(
         epoch=request.epoch,
         step=number,
-        input_ids=np.minimum(ids, vocab_size - 1),
+        input_ids=ids,
         positions=positions,
         slot_mapping=slots.astype(np.int32, copy=False),
         query_starts=query_starts,
@@ -101,6 +100,11 @@ def make_pass(
         blocks_to_swap_in=_NO_PAIRS,
         blocks_to_copy=_NO_PAIRS,
     )
+
+
+def with_known_ids(request: ExecuteModelRequest, vocab_size: int) -> ExecuteModelRequest:
+    """For the layers of a draft model: ids from vocab_size on, which it lacks, are its last one."""
+    return replace(request, input_ids=np.minimum(request.input_ids, vocab_size - 1))
 
 
 def _carried(lines: list[Line], before: list[Line]) -> np.ndarray:

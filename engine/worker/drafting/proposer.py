@@ -7,7 +7,7 @@ from engine.step import ExecuteModelRequest, none_follow
 from engine.worker.cache.kv_cache import KVCache
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
-from engine.worker.drafting.passes import Line, first_lines, make_pass, next_lines
+from engine.worker.drafting.passes import Line, first_lines, make_pass, next_lines, with_known_ids
 from engine.worker.graphs.layers import Layers
 from engine.worker.head.row_sampler import RowSampler
 from engine.worker.inputs import Inputs
@@ -54,7 +54,7 @@ class Proposer:
         guessed = torch.zeros((len(lines), most), dtype=torch.int32, device=self._model.device)
         before: list[Line] | None = None
         for column in range(max(most, 1)):
-            tokens = self._run(make_pass(request, lines, self._num_passes, self._model.config.vocab_size, before))
+            tokens = self._run(make_pass(request, lines, self._num_passes, before))
             places = [line.place for line in lines if line.num_wanted]
             if places:
                 rows = upload({"places": torch.tensor(places).numpy()}, guessed.device)["places"]
@@ -65,7 +65,9 @@ class Proposer:
     def _run(self, request: ExecuteModelRequest) -> Tensor:
         """The tokens of its sampled rows [R] int32."""
         self._num_passes += 1
-        residual = self._layers.run(request, self._inputs)
+        # Not in the history of tokens, which the sampler writes: it is the model's, too.
+        known = with_known_ids(request, self._model.config.vocab_size)
+        residual = self._layers.run(known, self._inputs)
         sampled = self._sampler.sample(request, residual, none_follow)
         self._inputs.keep(request.step, sampled.token_ids)
         return sampled.token_ids

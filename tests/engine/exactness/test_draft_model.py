@@ -75,8 +75,12 @@ def test_quantized_weights_of_either_model_change_no_answer(small):
 
 @pytest.mark.parametrize("vocab_size", [700, 832])
 def test_a_vocabulary_may_be_padded_differently(tmp_path, vocab_size):
-    """That of 700 lacks ids of the tokenizer, which starts refuse: no answer is wrong even so."""
+    """That of 700 lacks ids of the tokenizer, which starts refuse: no answer is wrong even so, also
+    where penalties count those ids.
+    """
     single = [(prompt, SamplingParams(seed=1, temperature=1.5, max_tokens=20)) for prompt in held_out_prompts(4)]
+    counted = SamplingParams(seed=1, temperature=2.0, max_tokens=20, repetition_penalty=2.0, ignore_eos=True)
+    single += [([*range(680, 768)], counted)]
     with demo_engine(**KERNELS) as engine:
         expected = [every_bit(output) for output in answers(engine, single)]
     with drafting_engine(truncated(tmp_path / "draft", vocab_size=vocab_size)) as engine:

@@ -5,10 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from engine.sampling_columns import SamplingColumns
-from engine.worker.drafting.passes import first_lines, make_pass, next_lines
+from engine.worker.drafting.passes import first_lines, make_pass, next_lines, with_known_ids
 from tests.engine.worker.steps import Part, floats, ints, make_step
-
-VOCAB = 100
 
 
 def a_step():
@@ -44,7 +42,7 @@ def a_step():
 def test_the_first_computes_what_is_lacking_up_to_the_token_after_right_drafts():
     lines = first_lines(a_step(), [40, 31, 50, 60])
     assert [line.token_ids for line in lines] == [[1, 2, 3], [11, 12, 40], [29, 30, 31, 50]]
-    first = make_pass(a_step(), lines, 3, VOCAB)
+    first = make_pass(a_step(), lines, 3)
     assert first.positions.tolist() == [0, 1, 2, 0, 1, 2, 15, 16, 17, 18]
     assert first.slot_mapping.tolist() == [16, 17, 18, 32, 33, 34, 63, 64, 65, 66]
     assert first.context_lens.tolist() == [3, 3, 19]
@@ -59,7 +57,7 @@ def test_all_drafts_may_be_right_or_none():
 
 
 def test_a_guess_is_drawn_as_its_token_will_be():
-    columns = make_pass(a_step(), first_lines(a_step(), [40, 31, 50, 60]), 0, VOCAB).sampling
+    columns = make_pass(a_step(), first_lines(a_step(), [40, 31, 50, 60]), 0).sampling
     assert (columns.temperature.tolist(), columns.seed.tolist()) == ([1, 2], [5, 6])
     assert columns.history_num_prompt.tolist() == [0, 9]
     assert columns.bias_starts.tolist() == [0, 0, 1]
@@ -72,14 +70,15 @@ def test_further_ones_carry_the_guess_of_the_one_before():
     step = a_step()
     lines = first_lines(step, [40, 31, 50, 60])
     after = next_lines(lines)
-    second = make_pass(step, after, 4, VOCAB, lines)
+    second = make_pass(step, after, 4, lines)
     assert (second.positions.tolist(), second.sampling.position.tolist()) == ([19], [20])
     assert (second.carried_step, second.carried_rows.tolist()) == (3, [[0, 1]])
-    third = make_pass(step, next_lines(after), 5, VOCAB, after)
+    third = make_pass(step, next_lines(after), 5, after)
     assert (third.positions.tolist(), third.carried_rows.tolist()) == ([20], [[0, 0]])
     assert next_lines(next_lines(after)) == []
 
 
 def test_ids_that_the_draft_model_lacks_are_its_last():
-    first = make_pass(a_step(), first_lines(a_step(), [40, 31, 50, 60]), 0, 45)
-    assert first.input_ids.tolist() == [1, 2, 3, 11, 12, 40, 29, 30, 31, 44]
+    first = make_pass(a_step(), first_lines(a_step(), [40, 31, 50, 60]), 0)
+    assert with_known_ids(first, 45).input_ids.tolist() == [1, 2, 3, 11, 12, 40, 29, 30, 31, 44]
+    assert first.input_ids.tolist() == [1, 2, 3, 11, 12, 40, 29, 30, 31, 50], "what penalties count"
