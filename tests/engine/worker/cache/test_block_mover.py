@@ -3,6 +3,7 @@ once.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -85,6 +86,17 @@ def test_a_swap_out_is_waited_for_by_who_writes_into_its_blocks() -> None:
     assert not side.waiting
     for (keys, _), kept in zip(late.cache.host, before, strict=True):
         assert torch.equal(keys[[5, 6]], kept)
+
+
+def test_a_swap_out_is_waited_for_by_guesses_that_come_into_its_blocks() -> None:
+    side = LateStream()
+    late = Moved(side)
+    late.step(make_step(1, [], blocks_to_swap_out=pairs((1, 5))))
+    decode = make_step(2, [Part([7] * 16, 15, [3, 1])])
+    late.step(decode)
+    assert len(side.waiting) == 1, "its own token is in block 3"
+    late.step(replace(decode, step=3, drafting=np.array([[0, 15, 1, 0, 1, 4]], np.int32)))
+    assert not side.waiting
 
 
 def test_a_copy_into_a_block_that_leaves_waits_too() -> None:
