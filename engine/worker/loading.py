@@ -24,6 +24,7 @@ def load(
     InvalidConfig.
     """
     device = pick_device(config.device)
+    config = config.model_copy(update={"device": device.torch_device.type})  # what "auto" has turned out to be
     cores = Cores(num_ranks_here, config.num_threads, binds=device.torch_device.type == "cpu")
     torch.set_num_threads(cores.num_threads)
     model_config = ModelConfig.load(config.model)
