@@ -8,6 +8,12 @@ class Known:
         self.contents: set[bytes] = set()  # content hashes
         self.to_remove: list[bytes] = []  # distrusted; their files are still to be removed
 
+    def listed(self, found: set[bytes], before: set[bytes]) -> None:
+        """The folder held `found`, at some time since `contents` was `before`; what was stored or
+        distrusted meanwhile is known better here.
+        """
+        self.contents = (found | (self.contents - before)).difference(self.to_remove)
+
     def forget(self, content: bytes) -> None:
         """It was not there, or damaged."""
         self.contents.discard(content)

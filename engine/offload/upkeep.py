@@ -38,6 +38,7 @@ class Upkeep:
 
     def look(self) -> None:
         """A failure is logged: the folder is then believed to be as it was."""
+        before = set(self.known.contents)
         try:
             self._remove_distrusted()
             files = self._bounded(sorted(self._folder.files(), key=lambda file: file.used))
@@ -45,7 +46,7 @@ class Upkeep:
             logger.warning("%s cannot be listed: %s", self._folder.uri, in_a_line(error))
             return
         found = (content_of(file.name, self._layout, 0) for file in files)
-        self.known.contents = {content for content in found if content is not None}
+        self.known.listed({content for content in found if content is not None}, before)
 
     def _run(self) -> None:
         while not self._stopping.wait(SECONDS):

@@ -1,11 +1,12 @@
 """The folder is bounded, and the driver knows what is in it."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from engine.offload.block_files import BlockFiles, Folder, file_name
+from engine.offload.block_files import BlockFiles, Folder, StoredFile, file_name
 from engine.offload.upkeep import ABANDONED_SECONDS, Upkeep
 
 LAYOUT, OLD = "fp_1-tp1pp1", "fp_0-tp1pp1"
@@ -116,6 +117,28 @@ def test_a_block_that_is_distrusted_while_another_is_removed_is_removed_too(
     upkeep.look()
     assert upkeep.known.contents == {third} and upkeep.known.to_remove == []
     assert not (tmp_path / file_name(LAYOUT, second, 0)).exists()
+
+
+def test_what_was_stored_or_distrusted_while_the_folder_was_listed_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path, LAYOUT, 3, 1e6)
+    upkeep = make_upkeep(tmp_path)
+    upkeep.look()
+    first, second, third, stored = contents(4)
+    files = Folder.files
+
+    def meanwhile(self: Folder) -> Iterator[StoredFile]:
+        yield from files(self)
+        upkeep.known.contents.add(stored)
+        upkeep.known.distrust(first)
+
+    monkeypatch.setattr(Folder, "files", meanwhile)
+    upkeep.look()
+    assert upkeep.known.contents == {second, third, stored} and upkeep.known.to_remove == [first]
+    monkeypatch.setattr(Folder, "files", files)
+    upkeep.look()
+    assert upkeep.known.contents == {second, third}, "nor was it written after all"
 
 
 def test_a_folder_that_cannot_be_listed_is_believed_as_it_was(
