@@ -13,6 +13,7 @@ from engine.errors import InvalidConfig
 from engine.sizes import Size
 
 DRAFT_MODEL_TOKENS = 4  # that it guesses at once, at most, unless it is told
+MOST_MESSAGES = (1 << 31) - 2  # ZeroMQ counts them in 32 bits, and one more ends a replay
 DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together, so that every sharding holds as many tokens
 
 _OF_DRAFT = ("model", "source", "revision", "quantization")  # keys of `SpeculativeConfig`
@@ -67,8 +68,8 @@ class KVEventsConfig(BaseModel):
     publisher: Literal["zmq", "null"] = "zmq"
     endpoint: str = "tcp://127.0.0.1:5557"  # of the first engine of a machine; the next ones take the next ports
     replay_endpoint: str | None = None  # where missed messages can be asked again
-    buffer_steps: int = Field(10_000, ge=1)  # messages that are kept for that
-    hwm: int = Field(100_000, ge=1)  # messages that wait for a slow subscriber, before it loses some
+    buffer_steps: int = Field(10_000, ge=1, le=MOST_MESSAGES)  # messages that are kept for that
+    hwm: int = Field(100_000, ge=1, le=MOST_MESSAGES)  # messages that wait for a slow subscriber, before it loses some
     max_queue_size: int = Field(100_000, ge=1)  # messages that wait to be sent, before some are dropped
     topic: str = ""
 
@@ -76,7 +77,7 @@ class KVEventsConfig(BaseModel):
 class EngineConfig(BaseModel):
     """Everything an engine is started with; names and defaults are those of the field."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: str  # a folder in Hugging Face layout; or a name, of the hub or an object store
     source: str | None = None  # what that name stood for when it was resolved, as NAME@REVISION; each node fetches it
@@ -159,15 +160,7 @@ class EngineConfig(BaseModel):
             raise InvalidConfig(
                 f"accelerator_type={config.accelerator_type} is a kind of GPU, and device=cpu uses none"
             )
-        if config.kv_offloading_path is not None and not config.enable_prefix_caching:
-            raise InvalidConfig(
-                f"kv_offloading_path={config.kv_offloading_path} needs enable_prefix_caching, which finds what is there"
-            )
-        if config.kv_offloading_path is not None and config.draft is not None:
-            raise InvalidConfig(
-                f"kv_offloading_path={config.kv_offloading_path} cannot be used with a draft model "
-                f"({config.draft.model}), whose blocks are not stored"
-            )
+        _check_tiers(config)
         if config.max_cpu_loras is not None and config.max_cpu_loras < config.max_loras:
             raise InvalidConfig(
                 f"max_cpu_loras={config.max_cpu_loras} is below max_loras={config.max_loras}: a step's adapters must "
@@ -234,6 +227,28 @@ class EngineConfig(BaseModel):
         if self.served_model_name is not None:
             return self.served_model_name
         return self.model if remote_name(self.model) is not None else Path(self.model).resolve().name
+
+
+def _check_tiers(config: EngineConfig) -> None:
+    """Raises InvalidConfig for keys of the cache's tiers of which one makes another useless."""
+    path, fields = config.kv_offloading_path, EngineConfig.model_fields
+    if path is None and config.kv_offloading_path_size != fields["kv_offloading_path_size"].default:
+        raise InvalidConfig(
+            f"kv_offloading_path_size={config.kv_offloading_path_size:g} bounds a folder, and kv_offloading_path "
+            "names none"
+        )
+    if config.kv_offloading_size is not None and config.swap_space != fields["swap_space"].default:
+        raise InvalidConfig(
+            f"kv_offloading_size={config.kv_offloading_size:g}, of all ranks, takes the place of "
+            f"swap_space={config.swap_space:g}, of each: set one of them"
+        )
+    if path is not None and not config.enable_prefix_caching:
+        raise InvalidConfig(f"kv_offloading_path={path} needs enable_prefix_caching, which finds what is there")
+    if path is not None and config.draft is not None:
+        raise InvalidConfig(
+            f"kv_offloading_path={path} cannot be used with a draft model ({config.draft.model}), whose blocks are "
+            "not stored"
+        )
 
 
 def remote_name(model: str) -> str | None:

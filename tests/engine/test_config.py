@@ -25,6 +25,12 @@ from tests.engine.support.workloads import DEMO
         ({"speculative_config": {"quantization": "int8"}}, "quantization=int8 is of no use with method=ngram"),
         ({"speculative_config": {"model": "x", "prompt_lookup_max": 4}}, "prompt_lookup_max=4 is of no use with"),
         ({"kv_offloading_path": "/kept", "speculative_config": {"model": "x"}}, "cannot be used with a draft model"),
+        ({"kv_offloading_path": "/kept", "enable_prefix_caching": False}, "needs enable_prefix_caching"),
+        ({"kv_offloading_path_size": 20}, "kv_offloading_path_size=20 bounds a folder, and kv_offloading_path names"),
+        ({"kv_offloading_size": 8, "swap_space": 1}, "kv_offloading_size=8, of all ranks, takes the place of swap_spa"),
+        ({"kv_offloading_path": "/kept", "kv_offloading_path_size": float("inf")}, "kv_offloading_path_size=inf"),
+        ({"kv_events_config": {"hwm": 1 << 31}}, "kv_events_config.hwm=2147483648"),
+        ({"kv_events_config": {"buffer_steps": 1 << 40}}, "kv_events_config.buffer_steps=1099511627776"),
         ({"speculative_config": "ngram"}, "speculative_config='ngram': Input should be a valid dict"),
     ],
 )
@@ -62,6 +68,11 @@ def test_a_draft_model_is_a_model_of_one_rank():
     elsewhere = config.with_draft(config.draft.model_copy(update={"model": "/other"}))
     assert elsewhere.draft == config.draft.model_copy(update={"model": "/other"})
     assert EngineConfig.create(**elsewhere.model_dump()) == elsewhere
+
+
+def test_host_memory_is_that_of_each_rank_or_a_share_of_all() -> None:
+    assert EngineConfig.create(model=DEMO, swap_space=0.5, tensor_parallel_size=4).host_cache_bytes == 1 << 29
+    assert EngineConfig.create(model=DEMO, kv_offloading_size=2, tensor_parallel_size=4).host_cache_bytes == 1 << 29
 
 
 @pytest.mark.parametrize("speculation", [None, {"method": "ngram"}, {}])
