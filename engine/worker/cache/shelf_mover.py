@@ -28,7 +28,8 @@ class ShelfMover:
         self._readers = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="offload reader")
         self._changed = threading.Condition()  # guards all below
         self._num_writing = 0
-        self._num_reading = 0
+        self._num_reading = 0  # of this epoch's blocks
+        self._num_filling = 0  # of any's
         self._fetched: list[tuple[int, bool]] = []
         self._epoch = 0
 
@@ -47,7 +48,7 @@ class ShelfMover:
         for slot, content in _transfers(request.blocks_to_fetch):
             with self._changed:
                 self._num_reading += 1
-            self._readers.submit(self._read, slot, content)
+            self._readers.submit(self._read, request.epoch, slot, content)
         if request.awaits_fetches:
             with self._changed:
                 self._changed.wait_for(lambda: not self._num_reading or self._fetched, AWAIT_SECONDS)
@@ -66,11 +67,14 @@ class ShelfMover:
             self._changed.wait_for(lambda: not self._num_writing)
 
     def _forget_epoch(self, epoch: int) -> None:
-        """Reads of the last epoch must not reach this one's blocks."""
+        """Reads of the last epoch must not reach this one's blocks. They are not waited for: who
+        knows how long a filesystem takes.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: not self._num_reading)
-            self._fetched.clear()
             self._epoch = epoch
+            self._changed.wait_for(lambda: not self._num_filling)
+            self._num_reading = 0
+            self._fetched.clear()
 
     def _write(self, content: bytes, data: bytes) -> None:
         try:
@@ -80,15 +84,20 @@ class ShelfMover:
                 self._num_writing -= 1
                 self._changed.notify_all()
 
-    def _read(self, slot: int, content: bytes) -> None:
+    def _read(self, epoch: int, slot: int, content: bytes) -> None:
+        data = self._files.read(content, self._cache.host_block_bytes)
+        with self._changed:
+            if epoch != self._epoch:
+                return
+            self._num_filling += 1
         is_there = False
         try:
-            data = self._files.read(content, self._cache.host_block_bytes)
             if data is not None:
                 self._cache.fill_host(slot, data)
                 is_there = True
         finally:
             with self._changed:
+                self._num_filling -= 1
                 self._num_reading -= 1
                 self._fetched.append((slot, is_there))
                 self._changed.notify_all()

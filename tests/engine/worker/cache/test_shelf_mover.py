@@ -1,5 +1,6 @@
 """A rank's host blocks go to files and come back, as they were."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,3 +69,27 @@ def test_what_another_epoch_fetched_is_not_told(tmp_path: Path) -> None:
     mover.take(awaiting(1, blocks_to_fetch=files_of(0, CONTENT)))
     mover.take(replace(make_step(0, []), epoch=1))
     assert not len(mover.take_fetched())
+
+
+def test_a_read_that_hangs_holds_up_no_other_epoch(tmp_path: Path) -> None:
+    class Hanging(BlockFiles):
+        def read(self, content: bytes, num_bytes: int) -> bytes:
+            if content == CONTENT:
+                is_reading.set()
+                may_end.wait()
+            return b"x" * num_bytes
+
+    is_reading, may_end = threading.Event(), threading.Event()
+    cache = make_cache(SHAPE, 2, 4, CpuDevice())
+    mover = ShelfMover(Hanging(Folder(str(tmp_path)), "layout", 0), cache, lambda: None)
+    mover.take(replace(make_step(1, []), blocks_to_fetch=files_of(0, CONTENT)))
+    is_reading.wait()
+    mover.take(replace(make_step(0, []), epoch=1, blocks_to_fetch=files_of(1, OTHER)))
+    found: list[list[int]] = []
+    while not found:
+        mover.take(awaiting(1, epoch=1))
+        found = mover.take_fetched().tolist()
+    may_end.set()
+    mover._readers.shutdown()
+    assert found == [[1, 1]] and not len(mover.take_fetched())
+    assert cache.host_token_ids.any(1).tolist() == [False, True, False, False], "its block is another's by now"
