@@ -49,7 +49,7 @@ class OutputProcessor:
             is_finite = rows.all_finite or rows.are_finite(slice(first_row, end), slice(first_pooled, pooled))
             is_wrong = not is_finite and not leave_nothing(entry.group, entry.seq)
             if is_wrong:
-                scheduler.blocks.distrust(entry.group)
+                scheduler.blocks.prefixes.distrust(entry.group)
             if entry.seq.finish_reason is not None or plan.step < entry.seq.first_valid_step:
                 self.num_discarded_rows += entry.num_samples
             elif is_wrong and entry.seq.has_found_blocks:

@@ -2,8 +2,6 @@
 next step.
 """
 
-import hashlib
-
 import numpy as np
 
 from engine.executor import Capacity
@@ -11,8 +9,9 @@ from engine.kv_events.changes import Changes
 from engine.kv_events.events import CPU, GPU
 from engine.offload.known import Known
 from engine.scheduling.block_pool import BlockPool
-from engine.scheduling.sequence import Sequence, SequenceGroup
+from engine.scheduling.sequence import Sequence
 from engine.scheduling.tiers.host_tier import HostTier
+from engine.scheduling.tiers.prefix_index import PrefixIndex
 from engine.scheduling.tiers.shelf import Shelf
 
 Moves = list[tuple[int, int]]  # (from, to)
@@ -42,9 +41,9 @@ class BlockManager:
         self.block_size = block_size
         self.device = BlockPool(capacity.num_gpu_blocks, 1, changes, GPU)
         self.host = BlockPool(capacity.num_cpu_blocks, 0, changes, CPU)
-        self._changes = changes
         self.shelf = None if known is None else Shelf(self.host, known)
         self.host_tier = HostTier(self.device, self.host, self.shelf)
+        self.prefixes = PrefixIndex(block_size, self.device, self.host, self.shelf, changes)
         # A row for each running sequence, padded with the null block, so that a step's tables are
         # one gather.
         self.tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), np.int32)
@@ -71,11 +70,11 @@ class BlockManager:
         seq.num_sought_blocks = 0
         if salt is None:
             return
-        cached = self.cached_blocks(seq, salt)
+        cached = self.prefixes.on_device(seq, salt)
         for block in cached:
             self.device.share(block)
             self._append(seq, block)
-        for slot in self._found_on_host(seq, salt):
+        for slot in self.prefixes.on_host(seq, salt, len(cached)):
             self.host.share(slot)
             seq.host_block_table.append(slot)
         for _ in seq.host_block_table:
@@ -88,39 +87,6 @@ class BlockManager:
         self.host_tier.num_queries += len(seq.token_ids) - seq.num_computed_tokens
         self.host_tier.num_hits += len(seq.host_block_table) * self.block_size
 
-    def fetch(self, seq: Sequence, salt: bytes | None) -> bool:
-        """Have what the third tier has of a waiting sequence brought to the host; False if there is
-        nothing to wait for. Of a sequence longer than the host only as much comes as that holds,
-        and nothing comes twice: what is brought may take the place of what was.
-        """
-        if self.shelf is None or salt is None:
-            return False
-        is_fetching, num_on_host = False, 0
-        for index in range((len(seq.token_ids) - 1) // self.block_size):
-            content = self._hash(seq, index, salt)
-            slot = self.host.lookup(content)
-            if slot is None and self.device.lookup(content) is not None:
-                continue
-            num_on_host += 1
-            if slot is not None:  # what will be loaded with it must not take its place
-                self.host.share(slot)
-                self.host.release(slot)
-            elif num_on_host > self.host.num_usable or not self._seek(seq, index, content):
-                break
-            else:
-                is_fetching = True
-        return is_fetching
-
-    def _seek(self, seq: Sequence, index: int, content: bytes) -> bool:
-        """Whether the third tier's block is on its way to the host."""
-        assert self.shelf is not None
-        if index < seq.num_sought_blocks:
-            return self.shelf.is_fetching(content)
-        if not self.shelf.fetch(content):
-            return False
-        seq.num_sought_blocks = index + 1
-        return True
-
     def load(self, seq: Sequence, salt: bytes | None, lora_name: str | None = None) -> None:
         """Bring what was found on the host to the device, as many blocks as the step being planned
         still moves; the steps after it may read them. Without a salt nobody else finds them.
@@ -130,29 +96,17 @@ class BlockManager:
             index = seq.num_computed_tokens // self.block_size
             self._swap_in.append((slot, seq.block_table[index]))
             self._read.append(slot)
-            if salt is not None and self.device.register(seq.block_table[index], self._hash(seq, index, salt)):
-                self._tell_stored(seq, index, salt, lora_name)
+            if salt is not None:
+                self.prefixes.enter(seq, index, salt, lora_name)
             seq.num_computed_tokens += self.block_size
         del seq.host_block_table[:room]
         seq.num_indexed_blocks = seq.num_computed_tokens // self.block_size
-
-    def cached_blocks(self, seq: Sequence, salt: bytes) -> list[int]:
-        """The blocks in the prefix index that hold the sequence's first tokens, all but the last at
-        most.
-        """
-        cached: list[int] = []
-        for index in range((len(seq.token_ids) - 1) // self.block_size):
-            block = self.device.lookup(self._hash(seq, index, salt))
-            if block is None:
-                break
-            cached.append(block)
-        return cached
 
     def num_blocks_to_admit(self, seq: Sequence, salt: bytes | None) -> int:
         """Free blocks that the whole sequence would take: those not cached, and cached ones that
         are free now.
         """
-        cached = [] if salt is None else self.cached_blocks(seq, salt)
+        cached = [] if salt is None else self.prefixes.on_device(seq, salt)
         return self.num_blocks(seq.num_tokens) - sum(not self.device.is_free(block) for block in cached)
 
     def reserve(self, seq: Sequence, num_tokens: int) -> bool:
@@ -186,22 +140,9 @@ class BlockManager:
         num_full = min(seq.num_computed_tokens, len(seq.token_ids)) // self.block_size
         if salt is not None:
             for index in range(seq.num_indexed_blocks, num_full):
-                content = self._hash(seq, index, salt)
-                if self.device.register(seq.block_table[index], content):
-                    self.host_tier.written(seq.block_table[index], content)
-                    self._tell_stored(seq, index, salt, lora_name)
+                if self.prefixes.enter(seq, index, salt, lora_name):
+                    self.host_tier.written(seq.block_table[index], seq.block_hashes[index])
         seq.num_indexed_blocks = num_full
-
-    def distrust(self, group: SequenceGroup) -> None:
-        """Remove what the group's sequences wrote or read from the prefix index, whoever holds it
-        now: the numbers are wrong.
-        """
-        for seq in group.seqs:
-            for content in seq.block_hashes:
-                self.device.forget(content)
-                self.host.forget(content)
-                if self.shelf is not None:
-                    self.shelf.distrust(content)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """The child shares all of the parent's blocks, on device or host; the first to write into
@@ -314,23 +255,6 @@ class BlockManager:
         self._swap_out, self._swap_in, self._copy, self._read = [], [], [], []
         return moves
 
-    def _tell_stored(self, seq: Sequence, index: int, salt: bytes, lora_name: str | None) -> None:
-        if self._changes is not None:
-            start = index * self.block_size
-            parent = seq.block_hashes[index - 1] if index else None
-            token_ids = seq.token_ids[start : start + self.block_size]
-            self._changes.stored(seq.block_hashes[index], parent, token_ids, salt, lora_name)
-
-    def _found_on_host(self, seq: Sequence, salt: bytes) -> list[int]:
-        """Host blocks that hold what follows the blocks that the sequence has."""
-        found: list[int] = []
-        for index in range(len(seq.block_table), (len(seq.token_ids) - 1) // self.block_size):
-            slot = self.host.lookup(self._hash(seq, index, salt))
-            if slot is None:
-                break
-            found.append(slot)
-        return found
-
     def _stop_loading(self, seq: Sequence) -> None:
         """Give up what is still on the host, and the blocks that it would have filled."""
         if not seq.host_block_table:
@@ -349,7 +273,7 @@ class BlockManager:
         as they are there.
         """
         num_full = seq.num_computed_tokens // self.block_size
-        return [] if salt is None else self.cached_blocks(seq, salt)[:num_full]
+        return [] if salt is None else self.prefixes.on_device(seq, salt)[:num_full]
 
     def _writes_shared(self, seq: Sequence) -> bool:
         """Whether the next write goes into a block that other sequences hold too. Cached blocks are
@@ -378,14 +302,3 @@ class BlockManager:
             seq.row = None
         seq.block_table.clear()
         seq.num_indexed_blocks = 0
-
-    def _hash(self, seq: Sequence, index: int, salt: bytes) -> bytes:
-        """Content hash of the sequence's block `index`, chained over all before it; block 0's
-        parent is the salt.
-        """
-        while len(seq.block_hashes) <= index:
-            start = len(seq.block_hashes) * self.block_size
-            parent = seq.block_hashes[-1] if seq.block_hashes else salt
-            tokens = np.array(seq.token_ids[start : start + self.block_size], np.int32).tobytes()
-            seq.block_hashes.append(hashlib.blake2b(tokens, digest_size=16, key=parent).digest())
-        return seq.block_hashes[index]

@@ -162,7 +162,7 @@ class Scheduler:
             needed = sum(self.blocks.num_blocks_to_admit(seq, _salt(lane.group, seq)) for seq in lane.seqs)
             if needed > self._num_admissible_blocks():
                 return
-            if any(self.blocks.fetch(seq, _salt(lane.group, seq)) for seq in lane.seqs):
+            if any(self.blocks.prefixes.fetch(seq, _salt(lane.group, seq)) for seq in lane.seqs):
                 self.queues.set_aside(lane)
                 self._fetching.append(lane.group)
                 continue

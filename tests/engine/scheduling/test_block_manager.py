@@ -127,9 +127,9 @@ def test_what_a_distrusted_group_wrote_is_found_no_more() -> None:
     (lane,) = engine.scheduler.queues.running
     blocks = engine.scheduler.blocks
     again = Sequence(0, TOKENS[:36], 36)
-    assert len(blocks.cached_blocks(again, b"")) == 2
-    blocks.distrust(lane.group)
-    assert blocks.cached_blocks(again, b"") == []
+    assert len(blocks.prefixes.on_device(again, b"")) == 2
+    blocks.prefixes.distrust(lane.group)
+    assert blocks.prefixes.on_device(again, b"") == []
     finish(engine)
 
 

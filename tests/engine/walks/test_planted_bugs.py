@@ -20,6 +20,7 @@ from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence
 from engine.scheduling.thinking import Thinking
 from engine.scheduling.tiers.host_tier import HostTier
+from engine.scheduling.tiers.prefix_index import PrefixIndex
 from engine.scheduling.tiers.shelf import Shelf
 from engine.scheduling.waiting.waiting_queue import WaitingQueue
 from tests.engine.support.workloads import (
@@ -55,7 +56,7 @@ def hash_one_block_alone(self, seq, index, salt):
 def take_all_tokens_as_cached(self, seq, salt):
     cached = []
     for index in range(len(seq.token_ids) // self.block_size):
-        block = self.device.lookup(self._hash(seq, index, salt))
+        block = self._device.lookup(self.hash_of(seq, index, salt))
         if block is None:
             break
         cached.append(block)
@@ -145,7 +146,7 @@ def share_without_leaving_the_free_list(self, block):
 def index_before_it_is_full(self, seq, salt, lora_name=None):
     for index in range(len(seq.token_ids) // self.block_size):
         if salt is not None and index < len(seq.block_table):
-            self.device.register(seq.block_table[index], self._hash(seq, index, salt))
+            self.prefixes.enter(seq, index, salt)
 
 
 def count_what_was_computed_of_wrong_drafts(self, entry, plan):
@@ -239,8 +240,8 @@ def jump_the_queue(self, lane):
 PLANTED = [
     (BlockManager, "fork", fork_without_references),
     (BlockManager, "_writes_shared", never_copy_on_write),
-    (BlockManager, "_hash", hash_one_block_alone),
-    (BlockManager, "cached_blocks", take_all_tokens_as_cached),
+    (PrefixIndex, "hash_of", hash_one_block_alone),
+    (PrefixIndex, "on_device", take_all_tokens_as_cached),
     (BlockManager, "swap_in", swap_in_one_block_late),
     (BlockManager, "swap_out", swap_out_one_block_late),
     (BlockManager, "load", load_one_block_late),
