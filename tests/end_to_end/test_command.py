@@ -23,6 +23,7 @@ from cluster.cli import main
 from cluster.launch.node.privacy import AUTHENTICATION
 from tests.adapters import demo_shapes, save_adapter
 from tests.corruptions import IN_WEIGHTS, TENSOR, WEIGHTS, copy_demo
+from tests.documents.snippets import snippet
 from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
 
 SQUADRON = [sys.executable, "-m", "cluster.cli"]
@@ -43,8 +44,13 @@ def test_generate_answers() -> None:
 def test_demo_once() -> None:
     done = run("demo", "--once", "--port", str(free_port()))
     assert done.returncode == 0, done.stderr
-    assert "Squadron makes three promises. It is exact" in done.stdout
+    shown = snippet("docs/serving.md", "make demo").output.partition("\nAsk more")[0]
+    assert without_times(done.stdout.strip()) == without_times(shown)
     assert done.stderr == ""
+
+
+def without_times(text: str) -> str:
+    return re.sub(r"\d+\.\d s", "", re.sub(r"^\[ *\d+\.\d s\]", "[]", text, flags=re.MULTILINE))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -9,7 +9,9 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -21,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ray import serve
 
 from cluster.launch.app import APP_NAME, build_app
+from tests.documents.snippets import snippet
 from tests.end_to_end.chaos.processes import GATEWAY, find
 from tests.end_to_end.conftest import LOOPBACK, Server
 from tests.end_to_end.test_replica_lost import DEADLINE_SECONDS, wait_until_healthy
@@ -126,3 +129,20 @@ def events(server: Server, last: bytes | None, more: Mapping[str, Any] = Mapping
 def plain(stream: bytes) -> bytes:
     """Without the request's id and time."""
     return re.sub(rb'cmpl-[0-9a-f]{32}|"created":[0-9]+', b"", stream)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_documents_command_resumes_a_stream(resumable: Server) -> None:
+    shown = snippet("docs/api.md", "Last-Event-ID").text
+    shown = shown.replace("http://127.0.0.1:8000", resumable.url) + " -sS -H 'authorization: Bearer key'"
+    (last_id,) = re.findall(r" *-H 'Last-Event-ID: (\S+)'", shown)
+    whole = printed(shown.replace(f"-H 'Last-Event-ID: {last_id}'", ""))
+    ids = re.findall(r"^id: (\S+)$", whole, re.MULTILINE)
+    number = last_id.rpartition(":")[2]
+    (there,) = (each for each in ids if each.endswith(f":{number}"))
+    rest = printed(shown.replace(last_id, there))
+    assert rest.startswith(f"id: {ids[ids.index(there) + 1]}\n") and whole.endswith(rest)
+
+
+def printed(command: str) -> str:
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=60).stdout

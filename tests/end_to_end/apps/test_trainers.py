@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -22,6 +23,7 @@ from cluster.launch.packages import ROOT
 from cluster.llm import LLM
 from engine.sampling_params import SamplingParams
 from tests.corruptions import DEMO
+from tests.documents.snippets import snippet
 from tests.end_to_end.chaos.app import App, app_args, running
 from tests.end_to_end.test_replica_lost import wait_until
 from tests.perturbed import save_perturbed
@@ -216,6 +218,21 @@ def test_sleep_over_http(app: App, expected: dict[str, list[int]]) -> None:
     refused = httpx.post(f"{app.url}/sleep", params={"level": 3}, timeout=SECONDS)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "level")
     assert httpx.post(f"{app.url}/pause", params={"model": "x"}, timeout=SECONDS).status_code == 404
+
+
+def test_what_the_documents_show(
+    app: App, expected: dict[str, list[int]], perturbed: tuple[Path, dict[str, Tensor]]
+) -> None:
+    """Each by itself: a folder of this machine is in place of the page's."""
+    folder, tensors = perturbed
+    weights = snippet("docs/trainers.md", "handle.update_weights.remote")
+    code = weights.text.replace("/checkpoints/step-7", str(folder))
+    names: dict[str, Any] = {"ray": ray, "serve": serve, "model": SimpleNamespace(state_dict=lambda: tensors)}
+    exec(compile(code, weights.page, "exec"), names)
+    assert names["told"]["error"] is None
+    exec(compile(snippet("docs/trainers.md", "handle.sleep.remote").text, weights.page, "exec"), names)
+    assert update(path=str(DEMO), version="own")["error"] is None
+    check(expected, "own")
 
 
 @pytest.mark.parametrize("example", ["rollout.py", "ray_data.py"])
