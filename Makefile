@@ -9,8 +9,10 @@ HASH := $(firstword $(shell cat pyproject.toml constraints.txt | sha256sum))
 STAMP := $(VENV)/installed-$(HASH)
 SERVING := $(VENV)/serving-$(HASH)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+MKDOCS := $(VENV)/mkdocs
+SITE := $(MKDOCS)/installed-$(firstword $(shell sha256sum docs/site/requirements.txt))
 
-.PHONY: demo test check bench test-gpu bench-gpu
+.PHONY: demo test check bench test-gpu bench-gpu docs mkdocs
 
 # It needs nothing of what tests and checks need.
 demo: $(or $(wildcard $(STAMP)),$(SERVING))
@@ -26,6 +28,13 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+# The documents as a site. It needs nothing of Squadron's, and has an environment of its own.
+docs: $(SITE)
+	@$(MKDOCS)/bin/mkdocs --quiet build --strict
+	@echo "build/site/index.html"
+
+mkdocs: $(SITE)
 
 test-gpu: $(STAMP) $(VENV)/has-triton
 	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || { echo "No CUDA device can be seen here"; exit 1; }
@@ -53,3 +62,10 @@ $(VENV)/has-triton: $(STAMP)
 	@$(BIN)/python -c 'import triton' 2>/dev/null || { echo "Installing triton $(TRITON), about half a minute ..."; \
 		$(PIP) triton==$(TRITON); }
 	@touch $@
+
+$(SITE):
+	@test -n "$(PYTHON)" || { echo "Squadron needs Python 3.11 or 3.12, and found neither"; exit 1; }
+	@echo "Installing mkdocs, a few seconds ..."
+	@test -x $(MKDOCS)/bin/python || $(PYTHON) -m venv $(MKDOCS)
+	@$(MKDOCS)/bin/python -m pip install -qq --disable-pip-version-check --requirement docs/site/requirements.txt
+	@rm -f $(MKDOCS)/installed-* && touch $@

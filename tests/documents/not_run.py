@@ -2,8 +2,11 @@
 
 AWS = "needs an account of the cloud"
 CLUSTER = "needs machines that ssh reaches; tests/end_to_end/ray_up makes some of namespaces, as root"
+DOCTOR = "starts Ray; tests/cluster/commands/operating/test_doctor.py runs it so"
 DOCKER = "needs a Docker daemon; tests/deployment/test_docker.py builds and runs the image where there is one"
 EDITOR = "opens an editor"
+GPU = "needs a GPU"
+HUB = "needs the hub; tests/end_to_end/apps/test_hub.py has one of its own"
 KUBERNETES = "needs a Kubernetes cluster; tests/deployment/test_kubernetes.py builds and checks what it would send"
 PICTURE = "a picture of processes"
 PROMETHEUS = "needs Prometheus, and its own port; tests/end_to_end/test_prometheus.py runs it at another"
@@ -21,6 +24,15 @@ NOT_RUN = {
     ("docs/deployment.md", "kubectl apply -k"): KUBERNETES,
     ("docs/deployment.md", "kubectl get rayservice"): KUBERNETES,
     ("docs/deployment.md", "kubectl port-forward"): KUBERNETES,
+    ("docs/one-gpu.md", "nvidia-smi"): GPU,
+    ("docs/one-gpu.md", "make test-gpu"): GPU,
+    ("docs/one-gpu.md", "make bench-gpu"): GPU,
+    ("docs/one-gpu.md", "squadron plan"): GPU,
+    ("docs/one-gpu.md", "squadron doctor"): GPU,
+    ("docs/one-gpu.md", "squadron serve"): GPU,
+    ("docs/one-gpu.md", "--device cuda --prompt"): GPU,
+    ("docs/one-gpu.md", "--device cpu --prompt"): HUB,
+    ("docs/one-node.md", "squadron doctor"): DOCTOR,
     ("configs/cluster/README.md", "ray get-auth-token"): CLUSTER,
     ("configs/cluster/README.md", "$EDITOR configs/cluster/on-premise.yaml"): EDITOR,
     ("configs/cluster/README.md", "ray up configs/cluster/on-premise.yaml"): CLUSTER,

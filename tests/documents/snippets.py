@@ -16,7 +16,7 @@ PAGES = sorted(
 )
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *PAGES]
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-LANGUAGES = ("bash", "console", "json", "python", "text", "yaml")
+LANGUAGES = ("bash", "console", "ini", "json", "python", "text", "yaml")
 
 
 class Snippet(NamedTuple):

@@ -2,6 +2,7 @@
 serve are taken up to the point where Ray would be started.
 """
 
+import configparser
 import re
 import shlex
 import shutil
@@ -31,6 +32,7 @@ ANOTHER_MODEL = re.compile(r"MODEL|\./[\w.-]+|Qwen/[\w.-]+")
     [
         snippet("docs/serving.md", "squadron plan configs/demo"),
         snippet("docs/serving.md", "squadron serve configs/demo -tp 3"),
+        snippet("docs/one-node.md", "squadron plan configs/demo"),
         snippet("docs/python.md", "squadron generate configs/demo"),
     ],
     ids=str,
@@ -54,6 +56,7 @@ def of_any_machine(printed: str) -> str:
     [
         snippet("README.md", "squadron serve Qwen/"),
         snippet("docs/serving.md", "squadron serve configs/demo --tensor-parallel-size 2"),
+        snippet("docs/one-node.md", "squadron serve configs/demo"),
         snippet("docs/adapters.md", "squadron serve ./qwen2.5-7b"),
         snippet("docs/cache-tiers.md", "--kv-offloading-path /var/cache"),
         snippet("docs/cache-tiers.md", "--kv-offloading-path s3:"),
@@ -78,6 +81,21 @@ def test_what_is_served_could_start(
     start = prepare(models, server)
     AppConfig(**application(server, start.models, start.api_keys)).check()
     assert (start.certificate is not None) == ("--ssl-certfile" in arguments)
+
+
+def test_the_service_of_systemd_could_start(tmp_path: Path) -> None:
+    """Its command, with the file that the page shows, whose folder is another."""
+    unit = configparser.ConfigParser(strict=False)
+    unit.read_string(snippet("docs/one-node.md", "[Unit]").text)
+    _, command, _, *arguments = shlex.split(unit["Service"]["ExecStart"])
+    (tmp_path / "keys.yaml").write_text("keys: [{name: chat, key: sk-a}]\n", encoding="utf-8")
+    make_authority().issue(tmp_path, "cert")
+    text = snippet("docs/one-node.md", "host: 0.0.0.0").text.replace("/etc/squadron", str(tmp_path))
+    (tmp_path / "serve.yaml").write_text(text, encoding="utf-8")
+    given = [each.replace("/etc/squadron", str(tmp_path)) for each in arguments]
+    options = _parser().parse_args([command, str(DEMO), *given, "--port", str(free_port()), "--device", "cpu"])
+    start = prepare(*configure(options))
+    assert (start.certificate is not None, start.models[0].num_ranks) == (True, 2)
 
 
 @pytest.mark.parametrize("shown", [each for each in all_snippets() if "squadron " in each.text], ids=str)

@@ -16,7 +16,7 @@ WORD = b"squadron doctor"
 LISTEN_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 ADDRESS = "give `ray start` an address of this node: --node-ip-address"
-OPEN = "let the cluster's own network pass all TCP ports between its nodes (docs/security.md lists who listens)"
+OPEN = "let the cluster's own network pass all TCP ports between its nodes (SECURITY.md lists who listens)"
 
 
 class Listener:
