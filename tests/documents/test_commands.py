@@ -98,7 +98,10 @@ def test_the_service_of_systemd_could_start(tmp_path: Path) -> None:
     assert (start.certificate is not None, start.models[0].num_ranks) == (True, 2)
 
 
-@pytest.mark.parametrize("shown", [each for each in all_snippets() if "squadron " in each.text], ids=str)
+SHELL = [each for each in all_snippets() if each.language in ("bash", "console")]
+
+
+@pytest.mark.parametrize("shown", [each for each in SHELL if "squadron " in each.text], ids=str)
 def test_every_command_is_understood(shown: Snippet) -> None:
     """Also those that are not run."""
     words = shlex.split(shown.text.replace("\\\n", ""), comments=True)
@@ -140,7 +143,7 @@ def test_findings_have_the_form_that_is_shown() -> None:
     """`squadron doctor` is run by tests/cluster/commands/operating/test_doctor.py; the page shows
     what it would print of a cluster.
     """
-    shown = snippet("docs/deployment.md", "squadron doctor --ray-address auto").output.splitlines()
+    shown = snippet("docs/deployment.md", "--config configs/serve/two-engines.yaml").output.splitlines()
     assert shown[-1] == "1 failure(s), 0 warning(s)"
     remedy = shown.pop(4).partition("-> ")[2]
     for line in (line for line in shown[:-1] if line != "..."):
