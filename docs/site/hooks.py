@@ -31,13 +31,15 @@ def on_files(files: Files, config: Any) -> Files:
             target = target_of(page, link)
             if target is not None and target.is_file() and target.suffix in SHOWN:
                 found[target.relative_to(ROOT).as_posix()] = None
-    theme = [file for file in files if file.generated_by is not None or not file.src_uri.endswith((".md", ".png"))]
     ours = [File(path, str(ROOT), config["site_dir"], config["use_directory_urls"]) for path in found]
-    return Files([file for file in theme if not file.src_uri.startswith("site/")] + ours)
+    of_theme = [file for file in files if file.src_dir != config["docs_dir"] or file.src_uri in config["extra_css"]]
+    return Files([*of_theme, *ours])
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Folders are no pages: a link to one leads to its README, or is none."""
+    """Folders are no pages: a link to one leads to its README, or is none. Boxes of lists are signs:
+    mkdocs knows none.
+    """
 
     def changed(link: re.Match[str]) -> str:
         target = target_of(page.file.src_uri, link[2])
@@ -47,7 +49,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return f"{link[1]}({link[2].rstrip('/')}/README.md)"
         return link[1][1:-1]
 
-    return LINK.sub(changed, markdown)
+    return LINK.sub(changed, markdown).replace("- [ ] ", "- ☐ ")
 
 
 def target_of(page: str, link: str) -> Path | None:
