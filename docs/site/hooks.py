@@ -37,8 +37,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Folders are no pages: a link to one leads to its README, or is none. Boxes of lists are signs:
-    mkdocs knows none.
+    """Folders are no pages: a link to one leads to its README, or is none. Boxes of lists are
+    signs, since mkdocs knows none.
     """
 
     def changed(link: re.Match[str]) -> str:

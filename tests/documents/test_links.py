@@ -2,6 +2,7 @@
 document.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,7 @@ import pytest
 from tests.documents.links import anchors, broken, links
 from tests.documents.snippets import ROOT
 
-NOT_OURS = {".git", ".venv", "build", "node_modules"}
-PAGES = sorted(path for path in ROOT.rglob("*.md") if not NOT_OURS & set(path.relative_to(ROOT).parts))
+PAGES = sorted(path for path in ROOT.rglob("*.md") if not re.search(r"^build/|(^|/)\.", str(path.relative_to(ROOT))))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
