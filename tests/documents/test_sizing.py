@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from cluster.checkpoint.size import Plan, size_up
+from cluster.doctor.checks.limits import LEAST_MEMORY, LEAST_SHM, LEAST_SHM_WITH_GPUS
+from cluster.memory import human
 from engine.config import EngineConfig
 from tests.documents.snippets import ROOT
 
@@ -72,5 +74,7 @@ def test_the_longest_request_and_two_gpus(model: Path) -> None:
     longest = of_one.max_model_len * of_one.cache_bytes_per_token / GIB
     told = f"With {of_one.max_model_len:,} tokens (`--max-model-len`) the longest request takes {longest:g} GiB"
     assert told in prose
+    least = f"{human(LEAST_MEMORY)} of memory before any weights, and for {human(LEAST_SHM)} of `/dev/shm`"
+    assert f"{least}, with GPUs {human(LEAST_SHM_WITH_GPUS)}." in prose
     sizes = f"{of_two.weight_bytes / GIB:.4g} GiB and {of_two.cache_bytes_per_token // 1024} KiB"
     assert f"a rank has half of the weights and of a token's cache: {sizes}" in prose
