@@ -237,6 +237,18 @@ def test_serve_refuses_damaged_weights_soon(tmp_path: Path, name: str) -> None:
     assert seconds <= REFUSAL_SECONDS
 
 
+def kind_of(line: str) -> str:
+    """Its first word, or what cores are divided by."""
+    return re.sub(r"^\d+ cores?:", "cores:", line).partition(" ")[0]
+
+
+# The lines that the documents show of a start.
+SERVING = [
+    kind_of(line)
+    for line in snippet("docs/serving.md", "squadron serve configs/demo --tensor-parallel-size 2").output.splitlines()
+]
+
+
 @pytest.mark.parametrize("to_all", [False, True], ids=["to our process group", "to every process"])
 def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
     """A signal to the group leaves Ray to us: what runs is finished. After one to everybody nothing
@@ -259,9 +271,11 @@ def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
     )
     try:
         assert process.stdout is not None
-        assert any(line.startswith(f"Ready: http://{LOOPBACK}:{port}/v1") for line in process.stdout)
+        started = [process.stdout.readline() for _ in SERVING]
+        assert [kind_of(line) for line in started] == SERVING
+        assert started[-2].startswith(f"Ready: http://{LOOPBACK}:{port}/v1")
         (token,) = map(Path, values_of("RAY_AUTH_TOKEN_PATH", mark))
-        assert process.stdout.readline().split()[-2:] == ["RAY_AUTH_MODE=token", f"RAY_AUTH_TOKEN_PATH={token}"]
+        assert started[-1].split()[-2:] == ["RAY_AUTH_MODE=token", f"RAY_AUTH_TOKEN_PATH={token}"]
         folder = token.parent
         assert [path.stat().st_mode & 0o777 for path in (token, folder)] == [0o600, 0o700]
         assert ray_folders(mark) == {folder / "ray"}
