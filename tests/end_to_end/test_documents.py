@@ -17,6 +17,7 @@ from tests.documents.snippets import Snippet, snippet
 from tests.end_to_end.conftest import Server
 from tests.end_to_end.test_command import ROOT, SQUADRON
 
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's, of its processes that still run
 BASE_URL = "http://127.0.0.1:8000"
 RAY_ADDRESS = "127.0.0.1:34827"
 SECONDS = 120
@@ -92,7 +93,7 @@ def test_the_openai_client(server: Server, capsys: pytest.CaptureFixture[str]) -
 def test_tools(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     shown = snippet("docs/api.md", "57 + 68")
     execute(server, shown)
-    assert capsys.readouterr().out.strip() == shown.text.rpartition("# ")[2] == "The sum is 125."
+    assert printed_by_us(capsys) == shown.text.rpartition("# ")[2] == "The sum is 125."
 
 
 def test_batches(
@@ -105,12 +106,18 @@ def test_batches(
     later = "batch = client.batches.retrieve(batch.id)\n"
     begin = shown.text.index(later)
     deadline = time.monotonic() + SECONDS
-    while not (printed := capsys.readouterr().out):
+    while not (printed := printed_by_us(capsys)):
         assert time.monotonic() < deadline and names["batch"].status in ("validating", "in_progress", "finalizing")
         exec(compile(shown.text[begin:], shown.page, "exec"), names)
     check_line(printed)
 
 
+def printed_by_us(capsys: pytest.CaptureFixture[str]) -> str:
+    """Without the lines of Ray's processes."""
+    return "\n".join(line for line in capsys.readouterr().out.splitlines() if "\x1b" not in line)
+
+
+@pytest.mark.long  # else: tests/end_to_end/test_run_batch.py
 def test_a_file_of_requests(server: Server, tmp_path: Path) -> None:
     asked = json.loads(snippet("docs/batch.md", '"method": "POST"').text)
     shown = snippet("docs/batch.md", "squadron run-batch")
@@ -141,7 +148,7 @@ def check_line(printed: str) -> None:
 
 def test_the_handle(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     execute(server, snippet("docs/python.md", "handle.post.remote"), handle=server.handle)
-    assert capsys.readouterr().out.startswith("4 {'prompt_tokens': ")
+    assert printed_by_us(capsys).startswith("4 {'prompt_tokens': ")
     shown = snippet("docs/python.md", "max_token'").text
     asked, _, expected = shown.removeprefix(">>> ").partition("\n")
     assert repr(eval(asked, {"handle": server.handle})) == expected
