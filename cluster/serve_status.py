@@ -34,7 +34,10 @@ class ServeStatus:
     async def num_running(self) -> int | None:
         """How many replicas are, whatever becomes of others; None without an answer."""
         status = await self._status()
-        return None if status is None else status.replica_states.get(ReplicaState.RUNNING, 0)
+        if status is None:
+            return None
+        num_running: int = status.replica_states.get(ReplicaState.RUNNING, 0)
+        return num_running
 
     async def num_settled(self) -> int | None:
         """How many run; None while any starts, stops or is to be replaced, or without an answer."""

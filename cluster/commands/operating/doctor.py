@@ -50,7 +50,7 @@ def _wanted(options: argparse.Namespace) -> tuple[list[Need], int, str | None]:
         return needs_of_serve_file(values, options.config), port, address
     if options.model is None and not values.keys() & {"model", "models"}:
         port = checked_port(getattr(options, "port", values.get("port", 8000)))
-        return [], port, address or values.get("ray_address")
+        return [], port, values.get("ray_address") if address is None else address
     models, server = configure(options)
     check_names(models, server.aliases)
     return [need_of(model.config, model.own.least_engines) for model in models], server.port, server.ray_address

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from cluster.checkpoint.size import Plan
 from cluster.doctor.facts.node import NodeFacts
-from cluster.doctor.finding import Finding, failure, ok
+from cluster.doctor.finding import Finding, failure, ok, warning
 from cluster.doctor.need import Need
 from cluster.memory import LEAST_WEIGHT_SHARE, human
 from cluster.workers.placement import Bundle, bundles_of, has_gpus
@@ -21,7 +21,14 @@ def check_gpus_seen(nodes: Sequence[NodeFacts], resources: dict[str, Bundle]) ->
     has_failed = False
     for node in nodes:
         counted = int(resources.get(node.node_id, {}).get("GPU", 0))
-        if counted != len(node.gpus):
+        if 0 < counted < len(node.gpus):
+            has_failed = True
+            yield warning(
+                "gpus",
+                f"Ray counts {counted} GPU(s) on {node.address}, of the {len(node.gpus)} that the driver shows",
+                "if others use the rest, nothing; otherwise CUDA_VISIBLE_DEVICES and --num-gpus of `ray start`",
+            )
+        elif counted != len(node.gpus):
             has_failed = True
             yield failure(
                 "gpus",
@@ -63,7 +70,10 @@ def check_fits(needs: Sequence[Need], nodes: Sequence[NodeFacts], *, is_serving:
 
 def _gpu_memory(need: Need, nodes: Sequence[NodeFacts]) -> Finding:
     name, config = need.config.model_name, need.config
-    smallest = min((gpu.total for node in nodes for gpu in node.gpus), default=0)
+    totals = [gpu.total for node in nodes for gpu in node.gpus]
+    if totals and not any(totals):
+        return ok("fits", f"{name}: not known, since these GPUs do not tell their memory")
+    smallest = min(filter(None, totals), default=0)
     usable = int(smallest * config.gpu_memory_utilization)
     needed = need.plan.weight_bytes + need.plan.adapter_bytes + _least_cache(config, need.plan)
     text = f"{name}: a rank needs {human(needed)} at least, and the smallest GPU offers {human(usable)}"

@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import dataclass
+from typing import Any
 
 from ray._private.thirdparty import pynvml
 
@@ -9,12 +10,13 @@ from ray._private.thirdparty import pynvml
 @dataclass(frozen=True, slots=True)
 class Gpu:
     name: str
-    total: int  # bytes
+    total: int  # bytes; 0: the driver does not tell, as of those that share the host's memory
     free: int
     driver: str
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.total >> 30} GiB, driver {self.driver}"
+        size = f"{self.total >> 30} GiB" if self.total else "memory not told"
+        return f"{self.name}, {size}, driver {self.driver}"
 
 
 def read_gpus() -> tuple[Gpu, ...]:
@@ -28,12 +30,20 @@ def read_gpus() -> tuple[Gpu, ...]:
         driver = _text(pynvml.nvmlSystemGetDriverVersion())
         for index in range(pynvml.nvmlDeviceGetCount()):
             device = pynvml.nvmlDeviceGetHandleByIndex(index)
-            memory = pynvml.nvmlDeviceGetMemoryInfo(device)
-            found.append(Gpu(_text(pynvml.nvmlDeviceGetName(device)), memory.total, memory.free, driver))
+            found.append(Gpu(_text(pynvml.nvmlDeviceGetName(device)), *_memory(device), driver))
     finally:
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
     return tuple(found)
+
+
+def _memory(device: Any) -> tuple[int, int]:
+    """In all, and free."""
+    try:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(device)
+    except pynvml.NVMLError:
+        return 0, 0
+    return int(memory.total), int(memory.free)
 
 
 def _text(value: str | bytes) -> str:

@@ -24,9 +24,7 @@ def connected(address: str, **options: Any) -> Iterator[BaseContext]:
     server = address.removeprefix("ray://")
     is_named = address != "auto"
     if is_named and not _is_host_and_port(server):  # of some other words Ray makes a cluster of its own
-        raise InvalidConfig(
-            f"--ray-address {address!r} is neither HOST:PORT, with or without ray:// before it, nor auto"
-        )
+        raise InvalidConfig(f"--ray-address {address!r} is neither HOST:PORT, nor ray://HOST:PORT, nor auto")
     if is_named and not answers(server):
         raise InvalidConfig(
             f"nothing answers at --ray-address {address}; check that the cluster is up and the port that of `ray start`"

@@ -18,6 +18,22 @@ def test_ray_and_the_driver_agree_or_not() -> None:
     assert "the CPUs compute" in only(list(check_gpus_seen([GOOD], {"a": {"CPU": 8.0}})), "ok").text
 
 
+def test_gpus_that_are_kept_from_ray_are_no_failure() -> None:
+    """As CUDA_VISIBLE_DEVICES does on a machine that is shared."""
+    found = only(list(check_gpus_seen([replace(GOOD, gpus=(H100, H100, H100))], TWO)), "warning")
+    assert found.text == "Ray counts 2 GPU(s) on 10.0.0.1, of the 3 that the driver shows"
+    none = {"a": {"CPU": 8.0}}
+    only(list(check_gpus_seen([replace(GOOD, gpus=(H100,))], none)), "failure")
+
+
+def test_gpus_that_do_not_tell_their_memory() -> None:
+    shared = replace(H100, total=0, free=0)
+    assert str(shared).startswith("NVIDIA H100, memory not told")
+    found = only(list(check_fits([need(device="cuda")], [replace(GOOD, gpus=(shared,))], is_serving=False)), "ok")
+    assert "do not tell their memory" in found.text
+    only(list(check_fits([need(device="cuda")], [replace(GOOD, gpus=(shared, H100))], is_serving=False)), "ok")
+
+
 def test_room_for_all_engines() -> None:
     assert "3 of 3 GPU(s)" in only(list(check_room([need(3, device="cuda")], TWO)), "ok").text
     found = only(list(check_room([need(2, device="cuda", tensor_parallel_size=2)], TWO)), "failure")

@@ -35,7 +35,7 @@ NOT = ["", "local", "nonsense", "ray://", "127.0.0.1:", ":6379", "a:0", "a:99999
 
 
 @pytest.mark.parametrize("address", NOT)
-@pytest.mark.parametrize("command", ["status", "collect-env"])
+@pytest.mark.parametrize("command", ["status", "collect-env", "doctor"])
 def test_what_is_no_ray_address(capsys: pytest.CaptureFixture[str], command: str, address: str) -> None:
     """Of some of them Ray would start a cluster of its own."""
     assert main([command, "--ray-address", address]) == 2
