@@ -1,6 +1,6 @@
 """What every backend of ops computes: names, shapes, dtypes."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -55,8 +55,21 @@ class AdapterPart:
 class Adapted:
     """Which rows of a step have adapters, and the adapters of one weight."""
 
-    runs: Tensor  # [N, 3] int32 on the host: rows first to end have the adapter in a slot; ascending, not overlapping
-    slots: Sequence[PreparedAdapter | None]  # not all None: leave the weight as it is
+    # [N, 3] int32 on the host: rows first to end have the adapter in a slot; ascending, not
+    # overlapping. Some at the end may be empty: first and end are the largest number.
+    runs: Tensor
+    slots: "Sequence[PreparedAdapter | None] | AdapterSlots"  # None: leave the weight as it is
+
+
+class AdapterSlots(Protocol):
+    """The adapters of one weight, for steps on a tape: what is in a slot may change between
+    replays.
+    """
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[PreparedAdapter | None]: ...
+    def __getitem__(self, slot: int, /) -> PreparedAdapter | None: ...
+    def __setitem__(self, slot: int, adapter: PreparedAdapter | None, /) -> None: ...
 
 
 class Ops(Protocol):
@@ -113,6 +126,9 @@ class Ops(Protocol):
         """Of a weight of prepare_linear, prepare_gate_up (gate's outputs first) or
         prepare_tree_linear.
         """
+
+    def make_adapter_slots(self, num_slots: int, max_rank: int, num_parts: int) -> AdapterSlots:
+        """Empty, for adapters of up to num_parts parts of up to max_rank each."""
 
     def adapted_linear(self, x: Tensor, weight: Prepared, bias: Tensor | None, adapted: Adapted) -> Tensor:
         """As linear; rows that have an adapter get up @ (scale * down @ x) added in float32, before

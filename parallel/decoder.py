@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ops.interface import AttentionMetadata, Ops
-from parallel.adapters.adapter import Factors, ShardAdapter, StepAdapters
+from parallel.adapters.adapter import Factors, RowAdapters, ShardAdapter
 from parallel.embedding import ParallelLMHead, VocabParallelEmbedding
 from parallel.errors import UnsupportedModel
 from parallel.groups.group import Group
@@ -98,7 +98,7 @@ class Decoder:
         positions: Tensor,
         kv_caches: list[tuple[Tensor, Tensor]],
         metadata: AttentionMetadata,
-        adapters: StepAdapters | None = None,
+        adapters: RowAdapters | None = None,
     ) -> Tensor:
         """The residual stream [T, D] dtype after this stage's layers.
 

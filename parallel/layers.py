@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from ops.interface import AttentionMetadata, Ops
-from parallel.adapters.adapter import Factors, ShardAdapter, StepAdapters
+from parallel.adapters.adapter import Factors, RowAdapters, ShardAdapter
 from parallel.attention import Attention, QKNorm
 from parallel.groups.group import Group
 from parallel.linear import QKVParallelLinear, RowParallelLinear
@@ -82,7 +82,7 @@ class DecoderLayer:
         cos_sin: Tensor,
         kv_cache: tuple[Tensor, Tensor],
         metadata: AttentionMetadata,
-        adapters: StepAdapters | None = None,
+        adapters: RowAdapters | None = None,
     ) -> Tensor:
         """update [T, D] float32 of the layer before, not yet in residual [T, D] dtype; returns this
         layer's.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ops.interface import Ops
 from ops.published import PublishedWeight, cat
-from parallel.adapters.adapter import Factors, ShardAdapter, StepAdapters, parts_of
+from parallel.adapters.adapter import Factors, RowAdapters, ShardAdapter, parts_of
 from parallel.errors import InvalidCheckpoint
 from parallel.groups.group import Group
 from parallel.weights import Weights
@@ -44,6 +44,7 @@ class ColumnParallelLinear:
     def __init__(self, parts: dict[str, slice], *, has_bias: bool, ops: Ops) -> None:
         """parts: the name of each linear, and the outputs of it that are this rank's."""
         self.parts = parts
+        self.num_parts = len(parts)
         self.has_bias = has_bias
         self.ops = ops
 
@@ -58,7 +59,7 @@ class ColumnParallelLinear:
         if parts := parts_of(factors, prefix, self.parts):
             adapter.add(self, self.ops.make_adapter(parts, self.weight))
 
-    def __call__(self, x: Tensor, adapters: StepAdapters | None = None) -> Tensor:
+    def __call__(self, x: Tensor, adapters: RowAdapters | None = None) -> Tensor:
         """x [T, in] dtype -> [T, this rank's outputs] dtype."""
         adapted = None if adapters is None else adapters.of(self)
         if adapted is None:
@@ -88,6 +89,8 @@ class MergedColumnParallelLinear:
     stay float32.
     """
 
+    num_parts = 2
+
     def __init__(self, intermediate_size: int, *, ops: Ops, group: Group) -> None:
         self.part = share(intermediate_size, group)
         self.ops = ops
@@ -101,7 +104,7 @@ class MergedColumnParallelLinear:
         if parts := parts_of(factors, prefix, {"gate_proj": self.part, "up_proj": self.part}):
             adapter.add(self, self.ops.make_adapter(parts, self.weight))
 
-    def __call__(self, x: Tensor, adapters: StepAdapters | None = None) -> Tensor:
+    def __call__(self, x: Tensor, adapters: RowAdapters | None = None) -> Tensor:
         """x [T, D] dtype -> silu(gate) * up, [T, this rank's share of I] dtype."""
         adapted = None if adapters is None else adapters.of(self)
         if adapted is None:
@@ -117,6 +120,8 @@ class RowParallelLinear:
     it has, `all_reduce` adds the rest. So the sum has the same bits on 1, 2, 4 ranks, if the
     backend's products have.
     """
+
+    num_parts = 1
 
     def __init__(self, num_in: int, *, num_leaves: int, ops: Ops, group: Group) -> None:
         assert num_leaves % group.size == 0, f"{num_leaves} leaves over {group.size} ranks"
@@ -135,7 +140,7 @@ class RowParallelLinear:
             part = found.part(slice(None), self.part, slice(0, found.up.shape[0]))
             adapter.add(self, self.ops.make_adapter([part], self.weight))
 
-    def __call__(self, x: Tensor, adapters: StepAdapters | None = None) -> Tensor:
+    def __call__(self, x: Tensor, adapters: RowAdapters | None = None) -> Tensor:
         """x [T, this rank's inputs] dtype -> [T, out] float32, the sum over all ranks."""
         adapted = None if adapters is None else adapters.of(self)
         if adapted is None:

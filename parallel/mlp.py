@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from ops.interface import Ops
-from parallel.adapters.adapter import Factors, ShardAdapter, StepAdapters
+from parallel.adapters.adapter import Factors, RowAdapters, ShardAdapter
 from parallel.groups.group import Group
 from parallel.linear import MergedColumnParallelLinear, RowParallelLinear
 from parallel.weights import Weights
@@ -29,6 +29,6 @@ class GatedMLP:
         self.gate_up.load_adapter(factors, prefix, adapter)
         self.down.load_adapter(factors, f"{prefix}.down_proj", adapter)
 
-    def __call__(self, x: Tensor, adapters: StepAdapters | None = None) -> Tensor:
+    def __call__(self, x: Tensor, adapters: RowAdapters | None = None) -> Tensor:
         """x [T, D] dtype -> [T, D] float32, the sum over all ranks."""
         return self.down(self.gate_up(x, adapters), adapters)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ops.interface import Ops
 from ops.published import PublishedWeight
-from parallel.adapters.adapter import Factors, ShardAdapter, StepAdapters
+from parallel.adapters.adapter import Factors, RowAdapters, ShardAdapter
 from parallel.groups.group import Group
 from parallel.linear import merged, share
 from parallel.mlp import GatedMLP
@@ -63,7 +63,7 @@ class MoE:
     def load_adapter(self, factors: Mapping[str, Factors], prefix: str, adapter: ShardAdapter) -> None:
         """Experts have no adapters: `parallel.spec.adapter` refuses those."""
 
-    def __call__(self, x: Tensor, adapters: StepAdapters | None = None) -> Tensor:
+    def __call__(self, x: Tensor, adapters: RowAdapters | None = None) -> Tensor:
         """x [T, D] dtype -> [T, D] float32, the sum over all ranks."""
         logits = self.ops.linear_float32(x, self.router)
         ids, probabilities = self.ops.route(logits, self.shape.num_chosen, self.shape.normalizes)

@@ -5,6 +5,7 @@ and come out as tokens.
 import time
 
 from engine.step import ExecuteModelRequest, LateMasks, none_follow
+from engine.worker.adapters.kept import NO_ADAPTERS, AdapterRoom
 from engine.worker.cache.kv_cache import KVCache, joined
 from engine.worker.cache.moves import Files, Moves
 from engine.worker.device.device import Capture, Device
@@ -27,12 +28,11 @@ class ModelRunner:
         *,
         device: Device,
         speaks: bool,
-        num_adapters: tuple[int, int] = (0, 0),
+        adapters: AdapterRoom = NO_ADAPTERS,
         files: Files | None = None,
         draft: tuple[Decoder, KVCache] | None = None,
     ) -> None:
-        """`num_adapters`: that are ready for a step at most, and kept in all; 0: no row may have
-        one. `files`: of the third tier, if there is one. `draft`: a draft model with its cache, of
+        """`files`: of the third tier, if there is one. `draft`: a draft model with its cache, of
         the rank that speaks.
         """
         self._model = model
@@ -41,7 +41,7 @@ class ModelRunner:
         self._speaks = speaks
         self.moves = Moves(cache if draft is None else joined(cache, draft[1]), model.ops, device, files)
         self._inputs = Inputs(model)
-        self._layers = Layers(model, cache, num_adapters)
+        self._layers = Layers(model, cache, adapters)
         self._sampler = RowSampler(model, cache.token_ids, self._inputs, speaks=speaks)
         self._proposer = None if draft is None else Proposer(*draft)
 
@@ -71,7 +71,7 @@ class ModelRunner:
 
     def drop_graphs(self) -> None:
         """Launch all of a step as it comes from now on."""
-        self._layers.graphs = None
+        self._layers.drop_graphs()
         self._sampler.graphs = None
 
     def launch(self, request: ExecuteModelRequest, late_masks: LateMasks = none_follow) -> PendingStep:

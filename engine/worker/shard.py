@@ -10,6 +10,7 @@ import ops
 from engine.checkpoint.fingerprint import fingerprint
 from engine.config import EngineConfig
 from engine.offload.block_files import BlockFiles, Folder, layout_name
+from engine.worker.adapters.kept import AdapterRoom
 from engine.worker.cache.kv_cache import CacheShape, make_cache, make_draft_cache
 from engine.worker.device.cores import Cores
 from engine.worker.device.device import Device
@@ -38,7 +39,9 @@ class Shard:
     def make_runner(self, num_gpu_blocks: int, num_cpu_blocks: int) -> ModelRunner:
         """With an empty cache of so many blocks. Raises torch.OutOfMemoryError."""
         cache = make_cache(self._cache_shape(self.model), num_gpu_blocks, num_cpu_blocks, self.device)
-        speaks, num_adapters = self.ranks.speaks, (self.config.num_device_adapters, self.config.num_kept_adapters)
+        adapters = AdapterRoom(
+            self.config.num_device_adapters, self.config.num_kept_adapters, self.config.max_lora_rank
+        )
         files = self._files() if num_cpu_blocks else None
         draft = None
         if self.draft is not None:
@@ -48,8 +51,8 @@ class Shard:
             self.model,
             cache,
             device=self.device,
-            speaks=speaks,
-            num_adapters=num_adapters,
+            speaks=self.ranks.speaks,
+            adapters=adapters,
             files=files,
             draft=draft,
         )

@@ -13,7 +13,13 @@ from ops.cpu.library import KernelsUnavailable, isa, unavailable_reason
 from ops.cpu.logits.mask import apply_mask
 from ops.cpu.logits.penalties import apply_penalties
 from ops.cpu.logits.sampling import sample, token_logprobs
-from ops.cpu.matmul.adapter import adapted_gate_up_silu, adapted_linear, adapted_linear_tree, make_adapter
+from ops.cpu.matmul.adapter import (
+    adapted_gate_up_silu,
+    adapted_linear,
+    adapted_linear_tree,
+    make_adapter,
+    make_adapter_slots,
+)
 from ops.cpu.matmul.linear import (
     embedding,
     gate_up_silu,
@@ -66,6 +72,7 @@ __all__ = [
     "linear_float32",
     "linear_tree",
     "make_adapter",
+    "make_adapter_slots",
     "paged_attention",
     "prepare_embedding",
     "prepare_experts",

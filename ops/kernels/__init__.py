@@ -26,6 +26,7 @@ from ops.kernels.matmul.moe import experts_tree, prepare_experts
 from ops.kernels.matmul.route import add_gated, route
 from ops.kernels.norm import add, add_rms_norm, qk_norm, rms_norm
 from ops.reference.logits.mask import apply_mask
+from ops.reference.matmul.adapter import make_adapter_slots
 
 NAME = "triton"
 EXACT = True
@@ -54,6 +55,7 @@ __all__ = [
     "linear_float32",
     "linear_tree",
     "make_adapter",
+    "make_adapter_slots",
     "paged_attention",
     "prepare_embedding",
     "prepare_experts",

@@ -13,7 +13,13 @@ from ops.reference.logits.logprobs import token_logprobs
 from ops.reference.logits.mask import apply_mask
 from ops.reference.logits.penalties import apply_penalties
 from ops.reference.logits.sampling import sample
-from ops.reference.matmul.adapter import adapted_gate_up_silu, adapted_linear, adapted_linear_tree, make_adapter
+from ops.reference.matmul.adapter import (
+    adapted_gate_up_silu,
+    adapted_linear,
+    adapted_linear_tree,
+    make_adapter,
+    make_adapter_slots,
+)
 from ops.reference.matmul.linear import (
     embedding,
     linear,
@@ -53,6 +59,7 @@ __all__ = [
     "linear_float32",
     "linear_tree",
     "make_adapter",
+    "make_adapter_slots",
     "paged_attention",
     "prepare_embedding",
     "prepare_experts",

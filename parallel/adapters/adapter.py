@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from ops.interface import Adapted, AdapterPart
+from ops.interface import Adapted, AdapterPart, Ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Factors:
         return AdapterPart(self.down[:, inputs].contiguous(), self.up[outputs].contiguous(), place, self.scale)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ShardAdapter:
     """An adapter, as a rank computes it: what each of its linears adds. It leaves the others as
     they are.
@@ -41,6 +41,22 @@ class ShardAdapter:
 
     def add(self, linear: object, prepared: Any) -> None:
         self.linears[id(linear)] = prepared
+
+
+class AdaptedLinear(Protocol):
+    """A linear, or several that are one weight, of which adapters may change some."""
+
+    ops: Ops
+
+    @property
+    def num_parts(self) -> int: ...
+
+
+class RowAdapters(Protocol):
+    """Which adapter each row has."""
+
+    def of(self, linear: AdaptedLinear) -> Adapted | None:
+        """None if no row's adapter changes this one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """What adapters cost: `python -m tests.benchmarks.bench_adapters`.
 
 Decode steps of Qwen2.5-0.5B's shape (random bf16 weights), with adapters of all linear layers for
-every row, for one row, and for none, by turns: the ratios of their processor times, and of their
-wall times, step by step. Also: how long a rank takes to read an adapter.
+every row, for one row, and for none, and without adapters enabled at all, by turns: the ratios of
+their processor times, and of their wall times, to the last, step by step. Also: how long a rank
+takes to read an adapter.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,7 +34,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--adapters", type=int, default=4)
     parser.add_argument("--rank", type=int, default=16)
-    parser.add_argument("--repeats", type=int, default=60)
+    parser.add_argument("--repeats", type=int, default=20, help="steps of each kind in a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, help="of a rank; all cores")
     parser.add_argument("--quantization", choices=["int8", "int4"])
     options = parser.parse_args()
     arguments = {"quantization": options.quantization} if options.quantization else {}
@@ -42,13 +46,13 @@ def main() -> None:
         device="cpu",
         swap_space=0,
         max_model_len=256,
+        num_threads=options.threads,
         enable_lora=True,
         max_loras=options.adapters,
         max_lora_rank=options.rank,
         **arguments,
     )
-    worker = Worker(config)
-    worker.initialize_cache(8 * options.rows, 0)
+    plain, worker = (started(each, options.rows) for each in (config.model_copy(update={"enable_lora": False}), config))
     with TemporaryDirectory() as folder:
         shapes = read(ModelConfig.load(config.model).hf_config).shapes()
         adapters = [
@@ -56,28 +60,48 @@ def main() -> None:
             for index in range(options.adapters)
         ]
         for number, adapter in enumerate(adapters):
-            seconds = timed(lambda one=adapter, step=number: worker.execute(with_adapters(step, 1, [one])))[1]
-            print(f"the first step with adapter {number}: {seconds * 1000:.0f} ms")
-        report(worker, adapters, options.rows, options.repeats)
+            step = with_adapters(number, 1, [adapter], num_adapted=1)
+            print(f"the first step with adapter {number}: {timed(worker, step)[1] * 1000:.0f} ms")
+        kinds = {
+            "adapters enabled, no row has one": (worker, partial(decode_step, num_seqs=options.rows)),
+            "one row has one": (
+                worker,
+                partial(with_adapters, num_rows=options.rows, adapters=adapters[:1], num_adapted=1),
+            ),
+            f"all rows have one of {options.adapters}": (
+                worker,
+                partial(with_adapters, num_rows=options.rows, adapters=adapters, num_adapted=options.rows),
+            ),
+        }
+        report(plain, kinds, options.rows, options.repeats, options.rounds)
 
 
-def report(worker: Worker, adapters: list[Adapter], num_rows: int, repeats: int) -> None:
-    rounds = []
-    for step in progress(iterable=range(repeats), desc="steps"):
-        requests = [
-            decode_step(3 * step, num_rows),
-            with_adapters(3 * step + 1, num_rows, adapters[:1], num_adapted=1),
-            with_adapters(3 * step + 2, num_rows, adapters, num_adapted=num_rows),
-        ]
-        rounds.append([timed(lambda one=request: worker.execute(one)) for request in requests])
-    rounds = rounds[repeats // 10 :]
-    for index, name in enumerate(("processor", "wall")):
-        plain = statistics.median(times[0][index] for times in rounds)
-        print(f"{num_rows} rows: {name} time of a step {plain * 1000:.1f} ms without adapters")
-        for kind, title in ((1, "one of them with one"), (2, f"all with one of {len(adapters)}")):
-            adapted = statistics.median(times[kind][index] for times in rounds)
-            ratio = statistics.median(times[kind][index] / times[0][index] for times in rounds)
-            print(f"  {adapted * 1000:.1f} ms {title}; median ratio {ratio:.2f}")
+def started(config: EngineConfig, num_rows: int) -> Worker:
+    worker = Worker(config)
+    worker.initialize_cache(8 * num_rows, 0)
+    return worker
+
+
+def report(
+    plain: Worker,
+    kinds: dict[str, tuple[Worker, Callable[[int], ExecuteModelRequest]]],
+    num_rows: int,
+    repeats: int,
+    num_rounds: int,
+) -> None:
+    """Of each round the median of what steps took beside the plain one before; of rounds, all."""
+    everything = {"adapters not enabled": (plain, partial(decode_step, num_seqs=num_rows)), **kinds}
+    times = [[timed(worker, make(0)) for worker, make in everything.values()]]  # which capture tapes
+    for number in progress(iterable=range(num_rounds * repeats), desc="steps"):
+        times.append([timed(worker, make(1 + number)) for worker, make in everything.values()])
+    rounds = [times[1 + start : 1 + start + repeats] for start in range(0, num_rounds * repeats, repeats)]
+    for index, clock in enumerate(("processor", "wall")):
+        plain_ms = statistics.median(step[0][index] for step in times[1:]) * 1000
+        print(f"{num_rows} rows: {clock} time of a step {plain_ms:.1f} ms without adapters enabled")
+        for kind, title in enumerate(kinds, start=1):
+            ratios = sorted(statistics.median(step[kind][index] / step[0][index] for step in one) for one in rounds)
+            spread = f"{ratios[0]:.3f} to {ratios[-1]:.3f}"
+            print(f"  {title}: {statistics.median(ratios):.3f} times that, in {num_rounds} rounds {spread}")
 
 
 def with_adapters(step: int, num_rows: int, adapters: list[Adapter], *, num_adapted: int) -> ExecuteModelRequest:
@@ -91,10 +115,10 @@ def with_adapters(step: int, num_rows: int, adapters: list[Adapter], *, num_adap
     )
 
 
-def timed(work: Callable[[], object]) -> tuple[float, float]:
+def timed(worker: Worker, request: ExecuteModelRequest) -> tuple[float, float]:
     """Seconds of this process' threads, and of the clock."""
     process, clock = time.process_time(), time.perf_counter()
-    work()
+    worker.execute(request)
     return time.process_time() - process, time.perf_counter() - clock
 
 

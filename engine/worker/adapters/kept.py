@@ -3,26 +3,42 @@ read, so that a process that replaces a lost one finds them by itself.
 """
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
 import torch
 
 from engine.step import ExecuteModelRequest
 from parallel.adapters.adapter import ShardAdapter, StepAdapters
 from parallel.adapters.files import read_factors
+from parallel.adapters.places import AdapterPlaces
 from parallel.decoder import Decoder
 
 _Kept = OrderedDict[str, ShardAdapter]  # by digest, the one used last at the end
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterRoom:
+    """How many adapters a rank has, and the highest rank of any."""
+
+    num_ready: int = 0  # for the next step
+    num_kept: int = 0  # in all
+    max_rank: int = 0
+
+
+NO_ADAPTERS = AdapterRoom()
+
+
 class Adapters:
-    """Keeps those that were used last: `num_ready` for the next step, and `num_kept` in all. If
-    these are more, the model's device has memory of its own, and copies wait in the host's.
+    """Keeps those that were used last. If more are kept than ready, the model's device has memory
+    of its own, and copies wait in the host's.
     """
 
-    def __init__(self, model: Decoder, num_ready: int, num_kept: int) -> None:
+    def __init__(self, model: Decoder, room: AdapterRoom, *, max_taped_rows: int) -> None:
+        """max_taped_rows: of a step on a tape, whose adapters are in `places`."""
         self._model = model
-        self._num_ready, self._num_kept = num_ready, num_kept
-        self._ready: _Kept = OrderedDict()
+        self._num_ready, self._num_kept = room.num_ready, room.num_kept
+        self.places = AdapterPlaces(room.num_ready, room.max_rank, max_taped_rows)
+        self._ready: _Kept = OrderedDict()  # each in a place
         self._copies: _Kept = OrderedDict()  # of all that are ready too
 
     def of(self, request: ExecuteModelRequest) -> StepAdapters | None:
@@ -43,7 +59,9 @@ class Adapters:
         adapter = self._ready.get(digest)
         if adapter is None:
             adapter = self._copy(digest) or self._read(digest, folder)
-            _add(self._ready, digest, adapter, self._num_ready)
+            for dropped in _add(self._ready, digest, adapter, self._num_ready):
+                self.places.remove(dropped)
+            self.places.put(adapter)
         return adapter
 
     def _copy(self, digest: str) -> ShardAdapter | None:
@@ -59,7 +77,10 @@ class Adapters:
         return adapter
 
 
-def _add(kept: _Kept, digest: str, adapter: ShardAdapter, most: int) -> None:
+def _add(kept: _Kept, digest: str, adapter: ShardAdapter, most: int) -> list[ShardAdapter]:
+    """Returns those that were dropped for it."""
+    dropped = []
     while len(kept) >= most:
-        kept.popitem(last=False)
+        dropped.append(kept.popitem(last=False)[1])
     kept[digest] = adapter
+    return dropped

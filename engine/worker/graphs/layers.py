@@ -1,29 +1,33 @@
 """A stage's layers over one step: launched one by one, or replayed from a graph or tape."""
 
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
-from engine.worker.adapters.kept import Adapters
+from engine.worker.adapters.kept import AdapterRoom, Adapters
 from engine.worker.cache.kv_cache import KVCache
 from engine.worker.device.device import Capture
-from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs
+from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs, Forward
 from engine.worker.graphs.graphs import batch_sizes, context_limits
 from engine.worker.inputs import Inputs
 from engine.worker.step_tensors import StepTensors
+from parallel.adapters.places import AdapterPlaces
 from parallel.decoder import Decoder
 
 
 class Layers:
     """Of one rank, on one cache."""
 
-    def __init__(self, model: Decoder, cache: KVCache, num_adapters: tuple[int, int]) -> None:
+    def __init__(self, model: Decoder, cache: KVCache, adapters: AdapterRoom) -> None:
         self._model = model
         self._cache = cache
-        self._adapters = Adapters(model, *num_adapters)
+        self._has_adapters = adapters.num_ready > 0
+        self._adapters = Adapters(model, adapters, max_taped_rows=TAPE_SIZES[-1])
         self._hidden_size = model.config.layer.hidden_size
         self.graphs: DecodeGraphs | None = None
+        self.adapted_graphs: DecodeGraphs | None = None  # of steps in which rows have adapters
 
     def use_graphs(self, capture: Capture, *, max_num_seqs: int, max_model_len: int) -> None:
         """Run decode steps by what `capture` makes of them from now on: CUDA graphs."""
@@ -43,8 +47,14 @@ class Layers:
 
         Embeddings are computed before: they take functions of torch, which cannot be on a tape.
         """
-        self.graphs = DecodeGraphs(
-            partial(_forward, self._model, self._cache),
+        self.graphs = self._tapes(partial(_forward, self._model, self._cache), capture, max_model_len)
+        if self._has_adapters:
+            forward = partial(_adapted_forward, self._model, self._cache, self._adapters.places)
+            self.adapted_graphs = self._tapes(forward, capture, max_model_len)
+
+    def _tapes(self, forward: Forward, capture: Capture, max_model_len: int) -> DecodeGraphs:
+        return DecodeGraphs(
+            forward,
             capture,
             sizes=TAPE_SIZES,
             context_limits=[max_model_len],
@@ -54,15 +64,22 @@ class Layers:
             is_warmed_up=False,
         )
 
+    def drop_graphs(self) -> None:
+        """Launch steps one by one from now on."""
+        self.graphs = self.adapted_graphs = None
+
     def run(self, request: ExecuteModelRequest, inputs: Inputs) -> Tensor:
-        """The residual stream [T, D] after this stage, which the next one has been sent. A step
-        with adapters is launched one by one. Raises InvalidAdapter.
+        """The residual stream [T, D] after this stage, which the next one has been sent. Raises
+        InvalidAdapter.
         """
         stage, dtype = self._model.stage, self._model.dtype
         adapters = self._adapters.of(request)
         received = None if stage.is_first else stage.recv(len(request.input_ids), self._hidden_size, dtype)
-        if adapters is None and self.graphs is not None and self.graphs.takes(request):
-            residual = self.graphs.run(request, lambda input_ids: inputs.fill_carried(request, input_ids), received)
+        graphs = self.graphs if adapters is None else self.adapted_graphs
+        if graphs is not None and graphs.takes(request):
+            if adapters is not None:
+                self._adapters.places.assign(adapters)
+            residual = graphs.run(request, lambda input_ids: inputs.fill_carried(request, input_ids), received)
             if not stage.is_last:
                 residual = residual.clone()  # the next step may begin before it has been sent
         else:
@@ -76,3 +93,7 @@ def _forward(model: Decoder, cache: KVCache, tensors: StepTensors) -> Tensor:
     return model.forward(
         tensors.input_ids, tensors.residual, tensors.positions, cache.device, tensors.metadata, tensors.adapters
     )
+
+
+def _adapted_forward(model: Decoder, cache: KVCache, places: AdapterPlaces, tensors: StepTensors) -> Tensor:
+    return _forward(model, cache, replace(tensors, adapters=places))

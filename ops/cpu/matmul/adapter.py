@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,8 +13,10 @@ from ops.cpu.checks import sizes
 from ops.cpu.library import dtype_number, library
 from ops.cpu.matmul.int8 import PRODUCT8
 from ops.cpu.matmul.linear import SAME_DTYPE, SILU_MUL, SUM_FLOAT32, multiply, pad_leaves
-from ops.cpu.matmul.packed import Description, PackedWeight
+from ops.cpu.matmul.packed import PackedWeight
 from ops.interface import Adapted, AdapterPart, check_shape
+
+_LONGEST_STEP = 2  # STEP of src/tile.h: a part's inner columns are whole steps
 
 
 class _Columns(ctypes.Structure):
@@ -26,23 +29,14 @@ class _Adapter(ctypes.Structure):
     """Adapter of src/adapter.h."""
 
     _fields_ = (
-        ("down", Description),
+        ("down", ctypes.c_void_p),
+        ("width", ctypes.c_int64),
+        ("in_features", ctypes.c_int64),
+        ("leaves", ctypes.c_int64),
         ("scales", ctypes.c_void_p),
         ("up", ctypes.c_void_p),
         ("columns", ctypes.c_void_p),
         ("num_columns", ctypes.c_int64),
-    )
-
-
-class _AdaptedRows(ctypes.Structure):
-    """AdaptedRows of src/adapter.h."""
-
-    _fields_ = (
-        ("slots", ctypes.c_void_p),
-        ("runs", ctypes.c_void_p),
-        ("num_runs", ctypes.c_int64),
-        ("inner", ctypes.c_void_p),
-        ("width", ctypes.c_int64),
     )
 
 
@@ -55,6 +49,37 @@ class PackedAdapter:
     tensors: tuple[Tensor, ...]  # own the memory
     address: int  # of `description`
     description: _Adapter
+
+
+class AdapterSlots(Sequence[PackedAdapter | None]):
+    """The adapters of one weight. Kernels read their addresses anew each time, also on a tape."""
+
+    def __init__(self, num_slots: int, width: int) -> None:
+        """Empty ones. width: inner columns of any adapter at most."""
+        self.width = width
+        self._adapters: list[PackedAdapter | None] = [None] * num_slots
+        self._addresses = (ctypes.c_void_p * num_slots)()
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self._addresses)
+
+    def __len__(self) -> int:
+        return len(self._adapters)
+
+    def __getitem__(self, slot: Any) -> Any:
+        return self._adapters[slot]
+
+    def __setitem__(self, slot: int, adapter: PackedAdapter | None) -> None:
+        if adapter is not None and adapter.width > self.width:
+            raise ValueError(f"the adapter has {adapter.width} inner columns, and {self.width} is the most")
+        self._addresses[slot] = _address(adapter)
+        self._adapters[slot] = adapter
+
+
+def make_adapter_slots(num_slots: int, max_rank: int, num_parts: int) -> AdapterSlots:
+    """Empty ones."""
+    return AdapterSlots(num_slots, num_parts * (max_rank + max_rank % _LONGEST_STEP))
 
 
 def make_adapter(parts: Sequence[AdapterPart], weight: PackedWeight) -> PackedAdapter:
@@ -71,9 +96,19 @@ def make_adapter(parts: Sequence[AdapterPart], weight: PackedWeight) -> PackedAd
     for part, first in zip(parts, firsts, strict=True):
         down[first : first + part.down.shape[0]] = part.down
         scales[first : first + part.down.shape[0]] = part.scale
-    fields, packed = _pack_down(_padded(down, weight), weight.num_leaves)
+    padded = _padded(down, weight)
+    packed = _pack_down(padded, weight.num_leaves)
     up, columns = _pack_up(parts, firsts, widths, weight)
-    description = _Adapter(fields, scales.data_ptr(), up.data_ptr(), columns.data_ptr(), len(columns))
+    description = _Adapter(
+        packed.data_ptr(),
+        len(down),
+        padded.shape[1],
+        weight.num_leaves,
+        scales.data_ptr(),
+        up.data_ptr(),
+        columns.data_ptr(),
+        len(columns),
+    )
     tensors = (packed, scales, up, columns)
     num_bytes = sum(tensor.nbytes for tensor in tensors)
     return PackedAdapter(sum(widths), num_bytes, tensors, ctypes.addressof(description), description)
@@ -102,15 +137,22 @@ def _multiply(
     num_rows, _ = sizes("x", x, 2)
     check_shape("x", x, (num_rows, weight.in_features), weight.dtype)
     check_shape("runs", adapted.runs, (None, 3), torch.int32)
-    adapters = adapted.slots
-    width = max(adapter.width for adapter in adapters if adapter is not None)
+    slots = adapted.slots
+    if isinstance(slots, AdapterSlots):
+        address, width = slots.address, slots.width
+    else:
+        # By torch, since nobody keeps it: it cannot be on a tape.
+        table = torch.tensor([_address(adapter) or 0 for adapter in slots], dtype=torch.int64)
+        address, width = table.data_ptr(), max(adapter.width for adapter in slots if adapter is not None)
     inner = torch.empty((num_rows, weight.num_leaves, width), dtype=weight.dtype)
-    slots = (ctypes.c_void_p * len(adapters))(*(None if each is None else each.address for each in adapters))
-    rows = _AdaptedRows(ctypes.addressof(slots), adapted.runs.data_ptr(), len(adapted.runs), inner.data_ptr(), width)
-    address = ctypes.addressof(rows)
+    rows = (address, adapted.runs.data_ptr(), len(adapted.runs), inner.data_ptr(), width)
     read = _padded(x, weight)
-    library().squadron_adapter_down(address, read.data_ptr(), dtype_number(x), torch.get_num_threads())
-    return multiply(x, weight, bias, output, dtype, address)
+    library().squadron_adapter_down(*rows, read.data_ptr(), dtype_number(x), torch.get_num_threads())
+    return multiply(x, weight, bias, output, dtype, rows)
+
+
+def _address(adapter: PackedAdapter | None) -> int | None:
+    return None if adapter is None else adapter.address
 
 
 def _padded(x: Tensor, weight: PackedWeight) -> Tensor:
@@ -119,16 +161,15 @@ def _padded(x: Tensor, weight: PackedWeight) -> Tensor:
     return pad_leaves(x, weight.num_leaves, padding) if padding else x
 
 
-def _pack_down(weight: Tensor, num_leaves: int) -> tuple[Description, Tensor]:
-    """A [r, in] in memory of its own: what describes it, and its data."""
-    fields = Description(
-        out_features=weight.shape[0], in_features=weight.shape[1], leaves=num_leaves, dtype=dtype_number(weight)
+def _pack_down(weight: Tensor, num_leaves: int) -> Tensor:
+    """A [r, in] as the kernels read it: [halves, leaves, steps, lanes, step]."""
+    lanes, step = library().squadron_lanes(), 4 // weight.dtype.itemsize
+    whole = torch.nn.functional.pad(weight, (0, 0, 0, -len(weight) % lanes))
+    return (
+        whole.view(-1, lanes, num_leaves, weight.shape[1] // num_leaves // step, step)
+        .permute(0, 2, 3, 1, 4)
+        .contiguous()
     )
-    address = ctypes.addressof(fields)
-    data = torch.empty(library().squadron_packed_bytes(address), dtype=torch.uint8)
-    fields.data = data.data_ptr()
-    library().squadron_pack(address, weight.data_ptr(), torch.get_num_threads())
-    return fields, data
 
 
 def _pack_up(

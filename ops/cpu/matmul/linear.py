@@ -20,6 +20,9 @@ _CODES = {None: 0, "int8": 1, "int4": 2}  # Codes of src/quantized.h
 _COMPACT = 4  # as there
 _QUAD = 4  # as there
 SAME_DTYPE, SUM_FLOAT32, SILU_MUL = range(3)
+# Slots, runs and their number, inner and its width, as squadron_adapter_down was given them.
+AdaptedRows = tuple[int | None, int | None, int, int | None, int]
+NONE: AdaptedRows = (None, None, 0, None, 0)
 
 
 def prepare_linear(weight: Weight, quantization: Quantization | None = None) -> PackedWeight:
@@ -89,11 +92,9 @@ def embedding(ids: Tensor, weight: PackedWeight) -> Tensor:
 
 
 def multiply(
-    x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int, dtype: torch.dtype, adapted: int | None = None
+    x: Tensor, weight: PackedWeight, bias: Tensor | None, output: int, dtype: torch.dtype, adapted: AdaptedRows = NONE
 ) -> Tensor:
-    """x [T, in] dtype -> [T, out], of the kernel's kind of output. adapted: the address of a step's
-    AdaptedRows.
-    """
+    """x [T, in] dtype -> [T, out], of the kernel's kind of output."""
     if (output == SILU_MUL) != bool(weight.description.gated):
         raise ValueError("a weight of prepare_gate_up is for gate_up_silu, and no other is")
     num_rows, _ = sizes("x", x, 2)
@@ -112,7 +113,7 @@ def multiply(
         result.data_ptr(),
         output,
         torch.get_num_threads(),
-        adapted,
+        *adapted,
     )
     return result
 

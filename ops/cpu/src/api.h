@@ -8,7 +8,8 @@
 #define SQUADRON_API extern "C" __attribute__((visibility("default")))
 
 namespace squadron {
-struct AdaptedRows;
+struct Adapter;
+struct AdapterRun;
 struct PackedWeight;
 struct TapeCall;
 class SharedMemory;
@@ -43,17 +44,21 @@ SQUADRON_API void squadron_gather(const void* x, const int32_t* order, void* out
 // --- linear.cpp --------------------------------------------------------------------------------------------------------
 
 // x [rows, in_features] dtype; bias [out_features] dtype or null. output 0: out [rows, out_features] dtype;
-// 1: float32; 2: silu(gate) * up of a gated weight, dtype. adapted: null, or what squadron_adapter_down was given.
+// 1: float32; 2: silu(gate) * up of a gated weight, dtype. From `slots` on: null, or what squadron_adapter_down was given.
 SQUADRON_API void squadron_linear(const squadron::PackedWeight* weight, const void* x, int64_t rows, const void* bias,
-                                  void* out, int32_t output, int32_t threads, const squadron::AdaptedRows* adapted = nullptr);
+                                  void* out, int32_t output, int32_t threads, const squadron::Adapter* const* slots = nullptr,
+                                  const squadron::AdapterRun* runs = nullptr, int64_t num_runs = 0, void* inner = nullptr,
+                                  int64_t width = 0);
 
 // --- adapter.cpp -------------------------------------------------------------------------------------------------------
 
 // Columns of a vector: so many outputs lie together in an adapter's B.
 SQUADRON_API int32_t squadron_lanes();
 
-// adapted.inner <- scale * A x of the rows that have an adapter; x [rows, in_features] dtype of the linear.
-SQUADRON_API void squadron_adapter_down(const squadron::AdaptedRows* adapted, const void* x, int32_t dtype, int32_t threads);
+// inner [rows, leaves, width] <- scale * A x of the rows that have an adapter; x [rows, in_features] dtype of the linear. slots
+// and the first of runs [num_runs] are read again by each call; runs at the end may be empty: first = end, the largest number.
+SQUADRON_API void squadron_adapter_down(const squadron::Adapter* const* slots, const squadron::AdapterRun* runs, int64_t num_runs,
+                                        void* inner, int64_t width, const void* x, int32_t dtype, int32_t threads);
 
 // --- int8_linear.cpp ---------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ struct Linear {
     const T* x;
     int64_t rows;
     Result<T> result;
-    const AdaptedRows* adapted;  // or null
+    AdaptedRows adapted;
 
     const char* panel_data(int64_t panel) const { return (const char*)weight.data + panel * weight.panel_bytes(); }
     // Of a leaf: what one step over k takes is tile.h's, or a pair of codes.
@@ -108,11 +108,14 @@ void Linear<T>::sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_un
     alignas(64) float sums[MAX_TREE_DEPTH][std::max(TILE_ROWS<T>, QUANTIZED_ROWS) * TILE_COLUMNS];
     const int64_t length = weight.leaf_length(), tile_rows = tile.end - tile.begin;
     const int64_t unpacked_bytes = unpacked != nullptr ? unpacked_leaf_bytes() : 0;
+    static_assert(std::max(TILE_ROWS<T>, QUANTIZED_ROWS) <= TileAdapters::MOST);
+    const TileAdapters adapters(adapted, tile.begin, tile.end);
+    adapters.fetch<T>(panel);
     int depth = 0;
     for (int64_t leaf = 0; leaf < weight.leaves; leaf++, unpacked += unpacked_bytes, ahead.data += steps() * ahead.step_bytes) {
         const T* a = x + tile.begin * weight.in_features + leaf * length;
         multiply(a, tile_rows, leaf, panel_data(panel) + weight.leaf_offset(leaf), unpacked, is_unpacked, sums[depth], ahead);
-        if (adapted != nullptr) add_adapters<T>(*adapted, weight.leaves, leaf, panel, tile.begin, tile.end, sums[depth]);
+        if (adapters.count > 0) add_adapters<T>(adapted, adapters, weight.leaves, leaf, panel, tile.begin, sums[depth]);
         close_subtrees(sums, leaf, tile_rows, depth);
     }
     if (piece.may_write()) result.finish(weight, sums[0], panel, tile);
@@ -155,8 +158,11 @@ void run(const Linear<T>& linear, int threads) {
 using namespace squadron;
 
 SQUADRON_API void squadron_linear(const PackedWeight* weight, const void* x, int64_t rows, const void* bias, void* out,
-                                  int32_t output, int32_t threads, const AdaptedRows* adapted) {
+                                  int32_t output, int32_t threads, const Adapter* const* slots, const AdapterRun* runs,
+                                  int64_t num_runs, void* inner, int64_t width) {
     if (rows == 0) return;
+    AdaptedRows adapted{slots, runs, num_runs, inner, width};
+    if (!adapted.are_any()) adapted.slots = nullptr;
     with_dtype(weight->dtype, [&](auto type) {
         using T = decltype(type);
         run(Linear<T>{*weight, (const T*)x, rows, {(const T*)bias, out, (Output)output}, adapted}, threads);

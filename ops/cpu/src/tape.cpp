@@ -48,6 +48,7 @@ struct Kernel {
 // Those that a forward pass is made of.
 constexpr Kernel KERNELS[] = {
     KERNEL(squadron_linear, 0, true),
+    KERNEL(squadron_adapter_down, 0, true),
     KERNEL(squadron_gather, 0, true),
     KERNEL(squadron_encode_rows, 0, true),
     KERNEL(squadron_int8_linear, 0, true),

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ops.checks import adapter_sizes
-from ops.interface import Adapted, AdapterPart, check_shape
+from ops.interface import Adapted, AdapterPart, AdapterSlots, check_shape
 from ops.reference.matmul.linear import Prepared, TreeWeight, linear_float32
 from ops.tree import add_tree
 
@@ -30,6 +30,11 @@ def make_adapter(parts: Sequence[AdapterPart], weight: Prepared | TreeWeight) ->
     num_outputs, length = leaves[0].shape
     adapter_sizes(parts, num_outputs, length * len(leaves), parts[0].down.dtype if parts else torch.float32)
     return Adapter(tuple(parts), num_outputs)
+
+
+def make_adapter_slots(num_slots: int, max_rank: int, num_parts: int) -> AdapterSlots:
+    slots: list[Adapter | None] = [None] * num_slots
+    return slots
 
 
 def adapted_linear(x: Tensor, weight: Prepared, bias: Tensor | None, adapted: Adapted) -> Tensor:

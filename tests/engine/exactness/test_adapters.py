@@ -122,6 +122,7 @@ def test_bits_do_not_depend_on_what_is_beside_them(
         assert_same_bits(run(prompts, adapters, **config, **sharding)[1], expected)
     chunked = {"max_num_batched_tokens": 16, "long_prefill_token_threshold": 7}
     assert_same_bits(run(prompts, adapters, **config, **chunked)[1], expected)
+    assert_same_bits(run(prompts, adapters, **config, enforce_eager=True)[1], expected)  # without tapes
 
 
 def test_what_is_cached_is_of_one_adapter(adapters: list[Adapter | None]) -> None:

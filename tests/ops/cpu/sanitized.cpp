@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "adapter.h"
 #include "api.h"
 #include "dtype.h"
 #include "linear.h"
@@ -105,6 +106,59 @@ void run_linear(int32_t dtype, Codes codes) {
         ids[rows - 1] = (int32_t)out;
         check(squadron_unpack_rows(&weight, ids.get(), rows, unpacked.get(), 2) == rows - 1, "unpack_rows, no such row");
     }
+}
+
+// An adapter of a weight whose arrays are as long as they must be.
+template <class T>
+struct RandomAdapter {
+    int64_t width = 2 * (1 + below(20)), halves;
+    Array<T> down, up;
+    Array<float> scales = random_array<float>(width);
+    Array<AdapterColumns> columns;
+    Adapter adapter;
+
+    explicit RandomAdapter(const PackedWeight& weight) : halves((weight.out_features + LANES - 1) / LANES) {
+        down = random_array<T>((width + LANES - 1) / LANES * LANES * weight.in_features);
+        up = random_array<T>(halves * LANES * width);
+        columns.reset(new AdapterColumns[halves]);
+        for (int64_t half = 0; half < halves; half++) columns[half] = {half * LANES * width, 0, width / STEP<T>};
+        adapter = {down.get(), width, weight.in_features, weight.leaves, scales.get(), up.get(), columns.get(), halves};
+    }
+};
+
+template <class T>
+void run_adapters(int32_t dtype) {
+    const int64_t leaves = 1 << below(3), in = leaves * 2 * (1 + below(40)), out = 1 + below(90), rows = 1 + below(40);
+    PackedWeight weight{nullptr, out, in, leaves, dtype, 0, PLAIN};
+    const auto source = random_array<T>(out * in), x = random_array<T>(rows * in);
+    Array<char> data(new char[squadron_packed_bytes(&weight)]);
+    weight.data = data.get();
+    squadron_pack(&weight, source.get(), 2);
+    const RandomAdapter<T> first(weight), second(weight);
+    const Adapter* slots[] = {&first.adapter, nullptr, &second.adapter};
+    std::vector<AdapterRun> runs;
+    for (int32_t row = 0; row < rows;) {
+        const int32_t end = std::min<int32_t>((int32_t)rows, row + 1 + below(3));
+        if (below(4)) runs.push_back({row, end, below(3)});
+        row = end;
+    }
+    runs.push_back({INT32_MAX, INT32_MAX, 0});
+    const int64_t width = std::max(first.width, second.width) + 2 * below(3);
+    const auto multiply = [&](const T* x, int64_t rows, const AdapterRun* runs, int64_t num_runs, int threads) {
+        auto inner = poisoned_array<T>(rows * leaves * width);
+        auto result = poisoned_array<float>(rows * out);
+        squadron_adapter_down(slots, runs, num_runs, inner.get(), width, x, dtype, threads);
+        squadron_linear(&weight, x, rows, nullptr, result.get(), 1, threads, slots, runs, num_runs, inner.get(), width);
+        check_written(result, rows * out, "adapters");
+        return result;
+    };
+    const auto whole = multiply(x.get(), rows, runs.data(), (int64_t)runs.size(), 2);
+    const int64_t row = below((int)rows);
+    AdapterRun own{0, 0, 0};
+    for (const AdapterRun& run : runs)
+        if (run.first <= row && row < run.end) own = {0, 1, run.slot};
+    const auto alone = multiply(x.get() + row * in, 1, &own, 1, 1);
+    check(std::memcmp(alone.get(), whole.get() + row * out, out * sizeof(float)) == 0, "adapters, one row");
 }
 
 template <class T>
@@ -356,6 +410,8 @@ int main() {
             run_linear<bfloat16>(BFLOAT16, codes);
         }
         if (CAN_COMPACT) run_linear<bfloat16>(BFLOAT16, COMPACT);
+        run_adapters<float>(FLOAT32);
+        run_adapters<bfloat16>(BFLOAT16);
         run_elementwise<float>(FLOAT32);
         run_elementwise<bfloat16>(BFLOAT16);
         run_experts<float>(FLOAT32);

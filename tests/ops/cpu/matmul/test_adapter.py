@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ops import cpu
+from ops.cpu.tape import NotOnTape, Tapes
 from ops.interface import Adapted, AdapterPart, Quantization
 from ops.tree import add_tree
 from tests.ops.cpu.test_exact import same_bits
@@ -63,3 +64,40 @@ def test_shards_are_those_of_the_whole(dtype: torch.dtype) -> None:
         own = AdapterPart(factors.down, factors.up[outputs].contiguous(), slice(0, len(weight[outputs])), factors.scale)
         got = cpu.adapted_linear(x, prepared, None, Adapted(step, [cpu.make_adapter([own], prepared)]))
         assert same_bits(got, expected[:, outputs])
+
+
+def test_a_tape_reads_adapters_and_rows_anew() -> None:
+    """Others in their places, other rows, another number of runs, none at all."""
+    dtype, longest = torch.bfloat16, torch.iinfo(torch.int32).max
+    x, prepared = torch.randn(8, HIDDEN).to(dtype), cpu.prepare_tree_linear(torch.randn(OUT, HIDDEN).to(dtype), 4)
+    a, b, c = (cpu.make_adapter([part(rank, dtype, rank)], prepared) for rank in (3, 16, 5))
+    kept, slots = torch.zeros((8, 3), dtype=torch.int32), cpu.make_adapter_slots(2, 16, 1)
+    replay = Tapes().capture(lambda: cpu.adapted_linear_tree(x, prepared, Adapted(kept, slots)))
+    for adapters, rows in (
+        ([a, b], [(1, 3, 0), (3, 4, 1), (6, 8, 0)]),
+        ([c, b], [(0, 8, 0)]),
+        ([c, b], [(row, row + 1, row % 2) for row in range(8)]),
+        ([None, a], [(0, 1, 0), (2, 5, 1)]),
+        ([None, None], [(0, 8, 0)]),
+        ([b, None], []),
+    ):
+        for slot, adapter in enumerate(adapters):
+            slots[slot] = adapter
+        kept[:] = torch.tensor(rows + [(longest, longest, 0)] * (8 - len(rows)))
+        expected = cpu.linear_tree(x, prepared)
+        for first, end, slot in rows:
+            if adapters[slot] is not None:
+                one = Adapted(torch.tensor([(0, end - first, 0)], dtype=torch.int32), [adapters[slot]])
+                expected[first:end] = cpu.adapted_linear_tree(x[first:end].contiguous(), prepared, one)
+        assert same_bits(replay(), expected), (adapters, rows)
+
+
+def test_a_tape_holds_only_slots_that_stay() -> None:
+    x, prepared = torch.randn(2, HIDDEN), cpu.prepare_linear(torch.randn(OUT, HIDDEN))
+    adapter, rows = cpu.make_adapter([part(5, torch.float32, 0)], prepared), runs([0, 0])
+    with pytest.raises(NotOnTape, match="torch computes aten::lift_fresh"):
+        Tapes().capture(lambda: cpu.adapted_linear(x, prepared, None, Adapted(rows, [adapter])))
+    slots = cpu.make_adapter_slots(1, 4, 1)
+    with pytest.raises(ValueError, match="the adapter has 5 inner columns, and 4 is the most"):
+        slots[0] = adapter
+    assert slots[0] is None
