@@ -11,7 +11,6 @@ from engine.step import ExecuteModelRequest
 from engine.worker.device.transfer import upload
 from engine.worker.step_tensors import StepTensors, block_tables
 from ops.interface import AttentionMetadata
-from parallel.adapters.adapter import StepAdapters
 from parallel.decoder import Decoder
 
 # Number of steps whose tokens are kept for later ones: more than are ever in flight.
@@ -30,10 +29,8 @@ class Inputs:
         """The tokens [R] int32 of a step's rows, which later steps may carry."""
         self._tokens.append((step, token_ids))
 
-    def step_tensors(
-        self, request: ExecuteModelRequest, received: Tensor | None, adapters: StepAdapters | None = None
-    ) -> StepTensors:
-        """`received`: from the stage before; `adapters`: those of the step's rows."""
+    def step_tensors(self, request: ExecuteModelRequest, received: Tensor | None) -> StepTensors:
+        """`received`: from the stage before."""
         names = ("positions", "query_starts", "context_lens", "slot_mapping")
         arrays = {name: getattr(request, name) for name in names} | {"block_tables": block_tables(request)}
         if self._stage.is_first:
@@ -48,7 +45,7 @@ class Inputs:
             max_query_len=int(np.diff(request.query_starts).max()),
             max_context_len=int(request.context_lens.max()),
         )
-        return StepTensors(input_ids, received, positions, metadata, adapters)
+        return StepTensors(input_ids, received, positions, metadata)
 
     def fill_carried(self, request: ExecuteModelRequest, input_ids: Tensor) -> None:
         """Write the tokens that the driver does not know yet into input_ids [T] int32."""

@@ -5,7 +5,6 @@ and come out as tokens.
 import time
 
 from engine.step import ExecuteModelRequest, LateMasks, none_follow
-from engine.worker.adapters.kept import NO_ADAPTERS, AdapterRoom
 from engine.worker.cache.kv_cache import KVCache, joined
 from engine.worker.cache.moves import Files, Moves
 from engine.worker.device.device import Capture, Device
@@ -28,12 +27,13 @@ class ModelRunner:
         *,
         device: Device,
         speaks: bool,
-        adapters: AdapterRoom = NO_ADAPTERS,
+        adapters: tuple[int, int, int] = (0, 0, 0),
         files: Files | None = None,
         draft: tuple[Decoder, KVCache] | None = None,
     ) -> None:
-        """`files`: of the third tier, if there is one. `draft`: a draft model with its cache, of
-        the rank that speaks.
+        """`adapters`: how many are ready for a step at most, and kept in all, and their highest
+        rank; 0: no row may have one. `files`: of the third tier, if there is one. `draft`: a draft
+        model with its cache, of the rank that speaks.
         """
         self._model = model
         self._device = device

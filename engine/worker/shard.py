@@ -10,7 +10,6 @@ import ops
 from engine.checkpoint.fingerprint import fingerprint
 from engine.config import EngineConfig
 from engine.offload.block_files import BlockFiles, Folder, layout_name
-from engine.worker.adapters.kept import AdapterRoom
 from engine.worker.cache.kv_cache import CacheShape, make_cache, make_draft_cache
 from engine.worker.device.cores import Cores
 from engine.worker.device.device import Device
@@ -39,9 +38,7 @@ class Shard:
     def make_runner(self, num_gpu_blocks: int, num_cpu_blocks: int) -> ModelRunner:
         """With an empty cache of so many blocks. Raises torch.OutOfMemoryError."""
         cache = make_cache(self._cache_shape(self.model), num_gpu_blocks, num_cpu_blocks, self.device)
-        adapters = AdapterRoom(
-            self.config.num_device_adapters, self.config.num_kept_adapters, self.config.max_lora_rank
-        )
+        adapters = self.config.num_device_adapters, self.config.num_kept_adapters, self.config.max_lora_rank
         files = self._files() if num_cpu_blocks else None
         draft = None
         if self.draft is not None:

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from engine.step import ExecuteModelRequest
 from ops.interface import AttentionMetadata
-from parallel.adapters.adapter import RowAdapters
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,6 @@ class StepTensors:
     residual: Tensor | None  # [T, D] dtype of the stage before, elsewhere; is written to
     positions: Tensor  # [T] int32
     metadata: AttentionMetadata
-    adapters: RowAdapters | None = None  # if any row has one
 
 
 def block_tables(request: ExecuteModelRequest, num_rows: int | None = None) -> np.ndarray:

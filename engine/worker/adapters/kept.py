@@ -3,7 +3,6 @@ read, so that a process that replaces a lost one finds them by itself.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
 
 import torch
 
@@ -16,28 +15,18 @@ from parallel.decoder import Decoder
 _Kept = OrderedDict[str, ShardAdapter]  # by digest, the one used last at the end
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterRoom:
-    """How many adapters a rank has, and the highest rank of any."""
-
-    num_ready: int = 0  # for the next step
-    num_kept: int = 0  # in all
-    max_rank: int = 0
-
-
-NO_ADAPTERS = AdapterRoom()
-
-
 class Adapters:
-    """Keeps those that were used last. If more are kept than ready, the model's device has memory
-    of its own, and copies wait in the host's.
+    """Keeps those that were used last: `num_ready` for the next step, and `num_kept` in all. If
+    these are more, the model's device has memory of its own, and copies wait in the host's.
     """
 
-    def __init__(self, model: Decoder, room: AdapterRoom, *, max_taped_rows: int) -> None:
-        """max_taped_rows: of a step on a tape, whose adapters are in `places`."""
+    def __init__(
+        self, model: Decoder, num_ready: int, num_kept: int, max_rank: int = 0, max_taped_rows: int = 0
+    ) -> None:
+        """max_rank: of any; max_taped_rows: of a step on a tape, whose adapters are in `places`."""
         self._model = model
-        self._num_ready, self._num_kept = room.num_ready, room.num_kept
-        self.places = AdapterPlaces(room.num_ready, room.max_rank, max_taped_rows)
+        self._num_ready, self._num_kept = num_ready, num_kept
+        self.places = AdapterPlaces(num_ready, max_rank, max_taped_rows)
         self._ready: _Kept = OrderedDict()  # each in a place
         self._copies: _Kept = OrderedDict()  # of all that are ready too
 

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest, none_follow
-from engine.worker.adapters.kept import NO_ADAPTERS
 from engine.worker.cache.kv_cache import KVCache
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
@@ -26,7 +25,7 @@ class Proposer:
     def __init__(self, model: Decoder, cache: KVCache) -> None:
         """`cache`: of the draft model, with the token ids of the model's."""
         self._model = model
-        self._layers = Layers(model, cache, NO_ADAPTERS)
+        self._layers = Layers(model, cache, (0, 0, 0))
         self._inputs = Inputs(model)
         self._sampler = RowSampler(model, cache.token_ids, self._inputs, speaks=False)
         self._num_passes = 0

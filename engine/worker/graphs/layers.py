@@ -1,30 +1,30 @@
 """A stage's layers over one step: launched one by one, or replayed from a graph or tape."""
 
-from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
 
 from engine.step import ExecuteModelRequest
-from engine.worker.adapters.kept import AdapterRoom, Adapters
+from engine.worker.adapters.kept import Adapters
 from engine.worker.cache.kv_cache import KVCache
 from engine.worker.device.device import Capture
 from engine.worker.graphs.decode_graphs import TAPE_SIZES, DecodeGraphs, Forward
 from engine.worker.graphs.graphs import batch_sizes, context_limits
 from engine.worker.inputs import Inputs
 from engine.worker.step_tensors import StepTensors
-from parallel.adapters.places import AdapterPlaces
+from parallel.adapters.adapter import RowAdapters
 from parallel.decoder import Decoder
 
 
 class Layers:
     """Of one rank, on one cache."""
 
-    def __init__(self, model: Decoder, cache: KVCache, adapters: AdapterRoom) -> None:
+    def __init__(self, model: Decoder, cache: KVCache, adapters: tuple[int, int, int]) -> None:
+        """adapters: see `ModelRunner`."""
         self._model = model
         self._cache = cache
-        self._has_adapters = adapters.num_ready > 0
-        self._adapters = Adapters(model, adapters, max_taped_rows=TAPE_SIZES[-1])
+        self._has_adapters = adapters[0] > 0
+        self._adapters = Adapters(model, *adapters, max_taped_rows=TAPE_SIZES[-1])
         self._hidden_size = model.config.layer.hidden_size
         self.graphs: DecodeGraphs | None = None
         self.adapted_graphs: DecodeGraphs | None = None  # of steps in which rows have adapters
@@ -33,7 +33,7 @@ class Layers:
         """Run decode steps by what `capture` makes of them from now on: CUDA graphs."""
         received = None if self._model.stage.is_first else (self._hidden_size, self._model.dtype)
         self.graphs = DecodeGraphs(
-            partial(_forward, self._model, self._cache),
+            partial(_forward, self._model, self._cache, None),
             capture,
             sizes=batch_sizes(max_num_seqs),
             context_limits=context_limits(max_model_len),
@@ -47,9 +47,9 @@ class Layers:
 
         Embeddings are computed before: they take functions of torch, which cannot be on a tape.
         """
-        self.graphs = self._tapes(partial(_forward, self._model, self._cache), capture, max_model_len)
+        self.graphs = self._tapes(partial(_forward, self._model, self._cache, None), capture, max_model_len)
         if self._has_adapters:
-            forward = partial(_adapted_forward, self._model, self._cache, self._adapters.places)
+            forward = partial(_forward, self._model, self._cache, self._adapters.places)
             self.adapted_graphs = self._tapes(forward, capture, max_model_len)
 
     def _tapes(self, forward: Forward, capture: Capture, max_model_len: int) -> DecodeGraphs:
@@ -83,17 +83,13 @@ class Layers:
             if not stage.is_last:
                 residual = residual.clone()  # the next step may begin before it has been sent
         else:
-            residual = _forward(self._model, self._cache, inputs.step_tensors(request, received, adapters))
+            residual = _forward(self._model, self._cache, adapters, inputs.step_tensors(request, received))
         if not stage.is_last:
             stage.send(residual)
         return residual
 
 
-def _forward(model: Decoder, cache: KVCache, tensors: StepTensors) -> Tensor:
+def _forward(model: Decoder, cache: KVCache, adapters: RowAdapters | None, tensors: StepTensors) -> Tensor:
     return model.forward(
-        tensors.input_ids, tensors.residual, tensors.positions, cache.device, tensors.metadata, tensors.adapters
+        tensors.input_ids, tensors.residual, tensors.positions, cache.device, tensors.metadata, adapters
     )
-
-
-def _adapted_forward(model: Decoder, cache: KVCache, places: AdapterPlaces, tensors: StepTensors) -> Tensor:
-    return _forward(model, cache, replace(tensors, adapters=places))

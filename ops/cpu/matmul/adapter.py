@@ -1,9 +1,8 @@
 """Linears whose rows have low-rank adapters, different ones in one batch: `src/adapter.h`."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,7 +50,7 @@ class PackedAdapter:
     description: _Adapter
 
 
-class AdapterSlots(Sequence[PackedAdapter | None]):
+class AdapterSlots:
     """The adapters of one weight. Kernels read their addresses anew each time, also on a tape."""
 
     def __init__(self, num_slots: int, width: int) -> None:
@@ -67,7 +66,10 @@ class AdapterSlots(Sequence[PackedAdapter | None]):
     def __len__(self) -> int:
         return len(self._adapters)
 
-    def __getitem__(self, slot: Any) -> Any:
+    def __iter__(self) -> Iterator[PackedAdapter | None]:
+        return iter(self._adapters)
+
+    def __getitem__(self, slot: int) -> PackedAdapter | None:
         return self._adapters[slot]
 
     def __setitem__(self, slot: int, adapter: PackedAdapter | None) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from engine.request import Adapter
 from engine.step import ExecuteModelRequest
-from engine.worker.adapters.kept import AdapterRoom, Adapters
+from engine.worker.adapters.kept import Adapters
 from ops import kernels
 from parallel.decoder import Decoder
 from parallel.groups.group import SingleGroup
@@ -59,7 +59,7 @@ def step(number: int, *adapters: Adapter | None) -> ExecuteModelRequest:
 def test_rows_of_a_step_have_their_own_and_the_bits_they_have_alone(model: Decoder, tmp_path: Path) -> None:
     shapes = model.config.shapes()
     a, b, c = (save_adapter(tmp_path / name, shapes, seed=seed, rank=3 + seed) for seed, name in enumerate("abc"))
-    kept = Adapters(model, AdapterRoom(num_ready=2, num_kept=3, max_rank=8), max_taped_rows=0)
+    kept = Adapters(model, num_ready=2, num_kept=3)
 
     def logits(*adapters: Adapter | None) -> list[torch.Tensor]:
         rows = {index: (0, [5, 6, 7]) for index in range(len(adapters))}
