@@ -28,9 +28,9 @@ def block_sums(masses, CHUNK: tl.constexpr):
 
 
 @triton.jit
-def largest_kernel(logits, chunk_largest, chunk_ids, VOCAB: tl.constexpr, CHUNK: tl.constexpr):
+def largest_kernel(logits, chunk_largest, chunk_ids, block_largest, VOCAB: tl.constexpr, CHUNK: tl.constexpr):
     """Grid (R, chunks): a chunk's largest logit and the lowest id that has it (VOCAB if none has:
-    all NaN).
+    all NaN); each block's largest, too, unless block_largest is None.
     """
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     ids = chunk * CHUNK + tl.arange(0, CHUNK)
@@ -39,6 +39,11 @@ def largest_kernel(logits, chunk_largest, chunk_ids, VOCAB: tl.constexpr, CHUNK:
     slot = row * tl.num_programs(1) + chunk
     tl.store(chunk_largest + slot, largest)
     tl.store(chunk_ids + slot, tl.min(tl.where(values == largest, ids, VOCAB), 0))
+    if block_largest is not None:
+        blocks = tl.arange(0, CHUNK // BLOCK)
+        tl.store(
+            block_largest + slot * (CHUNK // BLOCK) + blocks, tl.max(tl.reshape(values, [CHUNK // BLOCK, BLOCK]), 1)
+        )
 
 
 @triton.jit
@@ -47,6 +52,15 @@ def row_largest(chunk_largest, row, NUM_CHUNKS: tl.constexpr, CHUNKS: tl.constex
     chunks = tl.arange(0, CHUNKS)
     parts = tl.load(chunk_largest + row * NUM_CHUNKS + chunks, mask=chunks < NUM_CHUNKS, other=float("-inf"))
     return parts, tl.max(parts, 0)
+
+
+@triton.jit
+def running_sums(sums, row, NUM_BLOCKS: tl.constexpr, BLOCKS: tl.constexpr):
+    """The mass up to the end of each block, [BLOCKS] float64, and the whole."""
+    blocks = tl.arange(0, BLOCKS)
+    parts = tl.load(sums + row * NUM_BLOCKS + blocks, mask=blocks < NUM_BLOCKS, other=0.0).to(tl.float64)
+    filled = tl.cumsum(parts, 0)
+    return filled, tl.max(filled, 0)
 
 
 def chunk_size(vocab_size: int) -> int:

@@ -1,10 +1,8 @@
 """A token for each row of logits, as the reference defines it, in six kernels that never wait for
 the host.
 
-Thresholds (the k-th largest logit; the mass down to which top_p is filled) are found digit by digit
-in an order-preserving integer: each pass over the row counts, or adds up, what lies above three
-candidates and so settles two bits. Tokens can differ from the reference's only where e^x rounds
-differently.
+What top_k and top_p keep is decided by `thresholds`. Tokens can differ from the reference's only
+where e^x rounds differently.
 """
 
 import torch
@@ -13,39 +11,16 @@ import triton.language as tl
 from torch import Tensor
 
 from ops.checks import sample_sizes
-from ops.kernels.logits.rows import BLOCK, block_sums, chunk_size, largest_kernel, ordered, row_largest
-
-LOWEST = tl.constexpr(-(1 << 31))
-
-
-@triton.jit
-def top_k_kernel(logits, top_k, thresholds, VOCAB: tl.constexpr, CHUNK: tl.constexpr):
-    """Grid (R,): the k-th largest logit as `ordered`; the lowest number there is where all are
-    kept.
-    """
-    row = tl.program_id(0).to(tl.int64)
-    count = tl.load(top_k + row)
-    if (count <= 0) | (count >= VOCAB):
-        tl.store(thresholds + row, LOWEST)
-        return
-    found = tl.full([], LOWEST, tl.int64)
-    for digit in range(16):
-        step = tl.full([], 1, tl.int64) << (30 - 2 * digit)
-        first = (found + step).to(tl.int32)
-        second = (found + 2 * step).to(tl.int32)
-        third = (found + 3 * step).to(tl.int32)
-        num_first = tl.full([], 0, tl.int32)
-        num_second = tl.full([], 0, tl.int32)
-        num_third = tl.full([], 0, tl.int32)
-        for start in range(0, VOCAB, CHUNK):
-            ids = start + tl.arange(0, CHUNK)
-            keys = ordered(tl.load(logits + row * VOCAB + ids, mask=ids < VOCAB, other=float("-inf")))
-            num_first += tl.sum(((keys >= first) & (ids < VOCAB)).to(tl.int32), 0)
-            num_second += tl.sum(((keys >= second) & (ids < VOCAB)).to(tl.int32), 0)
-            num_third += tl.sum(((keys >= third) & (ids < VOCAB)).to(tl.int32), 0)
-        passed = (num_first >= count).to(tl.int64) + (num_second >= count) + (num_third >= count)
-        found += passed * step
-    tl.store(thresholds + row, found.to(tl.int32))
+from ops.kernels.logits.rows import (
+    BLOCK,
+    block_sums,
+    chunk_size,
+    largest_kernel,
+    ordered,
+    row_largest,
+    running_sums,
+)
+from ops.kernels.logits.thresholds import top_k_kernel, top_p_kernel
 
 
 @triton.jit
@@ -76,62 +51,6 @@ def mass_kernel(
     tl.store(masses + row * (NUM_CHUNKS * CHUNK) + ids, mass)
     blocks = chunk * (CHUNK // BLOCK) + tl.arange(0, CHUNK // BLOCK)
     tl.store(sums + row * (NUM_CHUNKS * CHUNK // BLOCK) + blocks, block_sums(mass, CHUNK))
-
-
-@triton.jit
-def top_p_kernel(
-    masses,
-    sums,
-    temperature,
-    top_p,
-    smallest,  # [R] float32
-    last_ids,  # [R] int32
-    CHUNK: tl.constexpr,
-    NUM_CHUNKS: tl.constexpr,
-    BLOCKS: tl.constexpr,
-):
-    """Grid (R,): the smallest mass that is kept, and of the tokens with that very mass the last one
-    that is.
-    """
-    row = tl.program_id(0).to(tl.int64)
-    share = tl.load(top_p + row)
-    if (share >= 1.0) | (tl.load(temperature + row) == 0.0):
-        return
-    _, total = _running_sums(sums, row, NUM_CHUNKS * CHUNK // BLOCK, BLOCKS)
-    target = share.to(tl.float64) * total
-    row_masses = masses + row * (NUM_CHUNKS * CHUNK)
-    found = tl.full([], 0, tl.int32)
-    for digit in range(15):  # masses are at most 1, whose bits are 30
-        step = tl.full([], 1, tl.int32) << (28 - 2 * digit)
-        sum_first = tl.full([], 0.0, tl.float64)
-        sum_second = tl.full([], 0.0, tl.float64)
-        sum_third = tl.full([], 0.0, tl.float64)
-        for start in range(0, NUM_CHUNKS * CHUNK, CHUNK):
-            mass = tl.load(row_masses + start + tl.arange(0, CHUNK))
-            bits = mass.to(tl.int32, bitcast=True)
-            wide = mass.to(tl.float64)
-            sum_first += tl.sum(tl.where(bits >= found + step, wide, 0.0), 0)
-            sum_second += tl.sum(tl.where(bits >= found + 2 * step, wide, 0.0), 0)
-            sum_third += tl.sum(tl.where(bits >= found + 3 * step, wide, 0.0), 0)
-        passed = (sum_first >= target).to(tl.int32) + (sum_second >= target) + (sum_third >= target)
-        found += passed * step
-    above = tl.full([], 0.0, tl.float64)
-    for start in range(0, NUM_CHUNKS * CHUNK, CHUNK):
-        mass = tl.load(row_masses + start + tl.arange(0, CHUNK))
-        above += tl.sum(tl.where(mass.to(tl.int32, bitcast=True) > found, mass.to(tl.float64), 0.0), 0)
-    threshold = found.to(tl.float32, bitcast=True)
-    num_ties = tl.maximum(tl.ceil((target - above) / tl.maximum(threshold, 1e-45).to(tl.float64)), 1.0)
-    last = tl.full([], NUM_CHUNKS * CHUNK, tl.int32)
-    num_before = tl.full([], 0, tl.int32)
-    for start in range(0, NUM_CHUNKS * CHUNK, CHUNK):
-        ids = start + tl.arange(0, CHUNK)
-        ties = (tl.load(row_masses + ids).to(tl.int32, bitcast=True) == found).to(tl.int32)
-        ranks = num_before + tl.cumsum(ties, 0)
-        is_last = (ties == 1) & (ranks.to(tl.float64) == num_ties)
-        last = tl.minimum(last, tl.min(tl.where(is_last, ids, NUM_CHUNKS * CHUNK), 0))
-        num_before += tl.sum(ties, 0)
-    tl.store(smallest + row, threshold)
-    tl.store(last_ids + row, last)
 
 
 @triton.jit
@@ -198,7 +117,7 @@ def draw_kernel(
     counter = tl.load(position + row)
     word, _, _, _ = tl.philox(tl.load(seed + row), counter, tl.load(choice + row), counter * 0, counter * 0)
     number = word.to(tl.uint32).to(tl.float64) * 2.3283064365386963e-10  # 2**-32
-    filled, total = _running_sums(sums, row, NUM_CHUNKS * CHUNK // BLOCK, BLOCKS)
+    filled, total = running_sums(sums, row, NUM_CHUNKS * CHUNK // BLOCK, BLOCKS)
     target = number * total
     blocks = tl.arange(0, BLOCKS)
     has_mass = (
@@ -216,15 +135,6 @@ def draw_kernel(
     following = tl.min(tl.where((mass > 0) & (offsets > after), offsets, BLOCK), 0)
     offset = tl.where(following < BLOCK, following, tl.maximum(after, 0))
     tl.store(tokens + row, tl.minimum(block * BLOCK + offset, VOCAB - 1))
-
-
-@triton.jit
-def _running_sums(sums, row, NUM_BLOCKS: tl.constexpr, BLOCKS: tl.constexpr):
-    """The mass up to the end of each block, [BLOCKS] float64, and the whole."""
-    blocks = tl.arange(0, BLOCKS)
-    parts = tl.load(sums + row * NUM_BLOCKS + blocks, mask=blocks < NUM_BLOCKS, other=0.0).to(tl.float64)
-    filled = tl.cumsum(parts, 0)
-    return filled, tl.max(filled, 0)
 
 
 def sample(
@@ -255,13 +165,20 @@ def sample(
     chunk_ids = torch.empty_like(chunk_largest, dtype=torch.int32)
     masses = logits.new_empty(num_rows, num_chunks * chunk)
     sums = logits.new_empty(num_rows, num_chunks * (chunk // BLOCK.value))
+    block_largest, kept = torch.empty_like(sums), torch.empty_like(sums, dtype=torch.int32)
 
-    largest_kernel[(num_rows, num_chunks)](logits, chunk_largest, chunk_ids, VOCAB=vocab_size, CHUNK=chunk)
-    top_k_kernel[(num_rows,)](logits, top_k, thresholds, VOCAB=vocab_size, CHUNK=chunk, num_warps=8)
+    largest_kernel[(num_rows, num_chunks)](
+        logits, chunk_largest, chunk_ids, block_largest, VOCAB=vocab_size, CHUNK=chunk
+    )
+    top_k_kernel[(num_rows,)](
+        logits, top_k, block_largest, kept, thresholds, VOCAB=vocab_size, BLOCKS=blocks, **sizes, num_warps=8
+    )
     mass_kernel[(num_rows, num_chunks)](
         logits, temperature, thresholds, chunk_largest, masses, sums, VOCAB=vocab_size, CHUNKS=chunks, **sizes
     )
-    top_p_kernel[(num_rows,)](masses, sums, temperature, top_p, smallest, last_ids, BLOCKS=blocks, **sizes, num_warps=8)
+    top_p_kernel[(num_rows,)](
+        masses, sums, temperature, top_p, kept, smallest, last_ids, BLOCKS=blocks, **sizes, num_warps=8
+    )
     keep_kernel[(num_rows, num_chunks)](masses, sums, temperature, top_p, min_p, smallest, last_ids, **sizes)
     draw_kernel[(num_rows,)](
         masses, sums, temperature, seed, choice, position, chunk_largest, chunk_ids, tokens,

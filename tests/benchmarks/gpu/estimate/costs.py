@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ops.kernels.logits.rows import BLOCK
 from tests.benchmarks.gpu.estimate.gpus import Gpu
 from tests.benchmarks.gpu.estimate.launches import Launch
 
@@ -20,6 +21,7 @@ RAMP = 2 * LATENCY  # an address is read, then what lies there; the last results
 PASS = 0.75e-6  # of one program over a chunk of a row, with sums over all its threads
 ASKED = 8 << 10  # bytes that a program of a simple kernel has on their way
 SIMPLE_RESIDENT = 8  # of its programs, on a processor
+KEPT_BLOCKS = 64  # of 64 tokens, in which the threshold of top_k or top_p can be: as if k were 20 to 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,15 @@ def _attention(launch: Launch, step: Step, gpu: Gpu) -> Cost:
 
 
 def _threshold(launch: Launch, step: Step) -> Cost:
-    """A program a row that goes over it again and again; rows that ask for nothing end at once."""
+    """A program a row that goes over its likeliest blocks again and again; rows that ask for
+    nothing end at once.
+    """
     if not step.draws or launch.kernel == "keep_kernel":
         return Cost(0.0, programs=launch.programs)
     sizes: dict[str, Any] = launch.values
-    chunks = sizes["NUM_CHUNKS"] if "NUM_CHUNKS" in sizes else math.ceil(sizes["VOCAB"] / sizes["CHUNK"])
-    return Cost(0.0, programs=launch.programs, passes=(17 if launch.kernel == "top_p_kernel" else 16) * chunks)
+    chunks = math.ceil(min(KEPT_BLOCKS, sizes["BLOCKS"]) / (sizes["CHUNK"] // BLOCK.value))
+    passes = 2 + 17 * chunks if launch.kernel == "top_p_kernel" else 9 + 16 * chunks
+    return Cost(0.0, programs=launch.programs, passes=passes)
 
 
 def _num_bytes(tensors: list[Tensor]) -> float:
