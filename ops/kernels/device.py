@@ -11,6 +11,7 @@ NUM_INTERPRETED_PROGRAMS = 3
 HOPPER = 9  # H100 and H200, by the first number of their capability
 RTX_50 = 12  # Blackwell without tensor memory: what its products read and write is in registers
 INTERPRETED_CAPABILITY = (HOPPER, 0)
+SHARED_KIB = {(8, 0): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227}  # that a program may have; others have 99
 
 
 @cache
@@ -25,6 +26,11 @@ def num_processors(device: torch.device) -> int:
 def capability(device: torch.device) -> tuple[int, int]:
     """CUDA's compute capability: 8.0 is an A100, 9.0 an H100 or H200."""
     return INTERPRETED_CAPABILITY if device.type == "cpu" else torch.cuda.get_device_capability(device)
+
+
+def shared_bytes(compute: tuple[int, int]) -> int:
+    """Shared memory that a program may have on a device of that capability."""
+    return SHARED_KIB.get(compute, 99) << 10
 
 
 def check_float8(device: torch.device) -> None:

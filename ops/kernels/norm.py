@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ops.checks import qk_norm_sizes
 from ops.interface import check_shape
+from ops.kernels.chain import begin, chained
 
 
 @triton.jit
@@ -19,8 +20,10 @@ def norm_kernel(
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
     ADDS: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (T,): a row a program. The norm is that of the residual as cast."""
+    begin(CHAINED)
     row = tl.program_id(0).to(tl.int64) * SIZE
     columns = tl.arange(0, BLOCK)
     exists = columns < SIZE
@@ -45,8 +48,10 @@ def qk_norm_kernel(
     QUERY_HEADS: tl.constexpr,
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (T, query and key heads): the arithmetic of norm_kernel on one head."""
+    begin(CHAINED)
     head = tl.program_id(1)
     columns = tl.arange(0, BLOCK)
     exists = columns < SIZE
@@ -58,7 +63,8 @@ def qk_norm_kernel(
 
 
 @triton.jit(do_not_specialize=["size"])
-def add_kernel(update, residual, size, BLOCK: tl.constexpr):
+def add_kernel(update, residual, size, BLOCK: tl.constexpr, CHAINED: tl.constexpr):
+    begin(CHAINED)
     cells = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = cells < size
     value = tl.load(residual + cells, mask=exists, other=0.0)
@@ -88,7 +94,9 @@ def add(update: Tensor, residual: Tensor) -> None:
     check_shape("residual", residual, (None, None))
     check_shape("update", update, tuple(residual.shape), torch.float32)
     if residual.numel():
-        add_kernel[(triton.cdiv(residual.numel(), 1024),)](update, residual, residual.numel(), BLOCK=1024)
+        add_kernel[(triton.cdiv(residual.numel(), 1024),)](
+            update, residual, residual.numel(), BLOCK=1024, **chained(residual.device)
+        )
 
 
 def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads: int, eps: float) -> None:
@@ -100,7 +108,7 @@ def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads:
         qk_norm_kernel[(num_rows, num_heads + num_kv_heads)](
             qkv, query_weight, key_weight, eps,
             HEADS=num_heads + 2 * num_kv_heads, QUERY_HEADS=num_heads, SIZE=head_dim,
-            BLOCK=triton.next_power_of_2(head_dim), num_warps=1,
+            BLOCK=triton.next_power_of_2(head_dim), num_warps=1, **chained(qkv.device),
         )  # fmt: skip
 
 
@@ -112,5 +120,6 @@ def _norm(update: Tensor | None, residual: Tensor, weight: Tensor, eps: float) -
         norm_kernel[(num_rows,)](
             update, residual, weight, output, eps,
             SIZE=size, BLOCK=block, ADDS=update is not None, num_warps=min(16, max(1, block // 512)),
+            **chained(residual.device),
         )  # fmt: skip
     return output

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from ops.kernels.attention.items import MOST_KEPT, find, query_lens
 from ops.kernels.attention.softmax import SPLIT, attend_split, combine
+from ops.kernels.chain import begin
 from ops.kernels.device import HOPPER, RTX_50
 
 TENSOR_CORE_ROWS = 64  # the width of Hopper's tensor cores
@@ -42,10 +43,12 @@ def decode_kernel(
     FLOAT8: tl.constexpr,
     TILE: tl.constexpr,
     STAGES: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """An item is a split of a sequence's keys, for one key-value head. A sequence of one split is
     finished here.
     """
+    begin(CHAINED)
     ends = _decode_ends(query_starts, context_lens, num_sequences, SEQUENCES)
     num_items = tl.max(ends, 0) * KV_HEADS
     rows = tl.arange(0, ROWS)
@@ -111,8 +114,10 @@ def fold_kernel(
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     ROWS: tl.constexpr,  # GROUP, rounded up to a power of two
+    CHAINED: tl.constexpr,
 ):
     """Grid (S, KV_HEADS): folds the splits of a decoded sequence in their order."""
+    begin(CHAINED)
     sequence = tl.program_id(0)
     token = tl.load(query_starts + sequence)
     length = tl.load(context_lens + sequence)

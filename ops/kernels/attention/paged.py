@@ -24,6 +24,7 @@ from ops.kernels.attention.decode import (
 from ops.kernels.attention.items import LEAST_SEQUENCES
 from ops.kernels.attention.prefill import prefill_kernel, prefill_options
 from ops.kernels.attention.softmax import SPLIT
+from ops.kernels.chain import chained
 from ops.kernels.device import capability, check_float8, num_processors
 
 HEAD_DIMS = (16, 32, 64, 128)
@@ -65,13 +66,14 @@ def paged_attention(
     splits = _split_buffers(query, num_sequences, max_splits)
     num_programs = num_processors(query.device) * programs_of_a_processor(head_dim)
     decode_kernel[(num_programs,)](
-        query, key_cache, value_cache, output, *splits, *tensors, *sizes, max_splits, log2_scale, **constants, **options
-    )
+        query, key_cache, value_cache, output, *splits, *tensors, *sizes, max_splits, log2_scale,
+        **constants, **options, **chained(query.device),
+    )  # fmt: skip
     if max_splits > 1:
         rows = triton.next_power_of_2(group)
         fold_kernel[(num_sequences, num_kv_heads)](
             *splits, output, *tensors[:2], max_splits, num_kv_heads, group, head_dim, rows,
-            num_warps=max(4, rows * head_dim // 1024),
+            num_warps=max(4, rows * head_dim // 1024), **chained(query.device),
         )  # fmt: skip
     return output
 

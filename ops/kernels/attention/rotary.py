@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ops.interface import check_shape
+from ops.kernels.chain import begin, chained
 from ops.kernels.device import check_float8
 
 HEADS_AT_ONCE = 8
@@ -29,8 +30,10 @@ def rotary_kernel(
     BLOCK_SIZE: tl.constexpr,
     AT_ONCE: tl.constexpr,
     FLOAT8: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (T, tiles of heads). Pairs are the two halves of a head (NeoX)."""
+    begin(CHAINED)
     row = tl.program_id(0).to(tl.int64)
     heads = tl.program_id(1) * AT_ONCE + tl.arange(0, AT_ONCE)
     dims = tl.arange(0, HALF)
@@ -104,6 +107,6 @@ def rotary_and_cache(
         rotary_kernel[(num_rows, triton.cdiv(num_heads + 2 * num_kv_heads, HEADS_AT_ONCE))](
             qkv, positions, cos_sin, slot_mapping, key_cache, value_cache, query,
             HEADS=num_heads, KV_HEADS=num_kv_heads, HALF=head_dim // 2, BLOCK_SIZE=block_size,
-            AT_ONCE=HEADS_AT_ONCE, FLOAT8=is_float8, num_warps=2,
+            AT_ONCE=HEADS_AT_ONCE, FLOAT8=is_float8, num_warps=2, **chained(qkv.device),
         )  # fmt: skip
     return query

@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ops.checks import logprobs_sizes
+from ops.kernels.chain import chained
 from ops.kernels.logits.rows import block_sums, chunk_size, largest_kernel, ordered, row_largest
 
 
@@ -90,7 +91,9 @@ def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Ten
     logprobs, ranks = logits.new_empty(num_rows), torch.empty_like(token_ids)
     if num_rows:
         grid = (num_rows, num_chunks)
-        largest_kernel[grid](logits, chunk_largest, chunk_counts, None, VOCAB=vocab_size, CHUNK=chunk)
+        largest_kernel[grid](
+            logits, chunk_largest, chunk_counts, None, VOCAB=vocab_size, CHUNK=chunk, **chained(logits.device)
+        )
         sizes = {"VOCAB": vocab_size, "NUM_CHUNKS": num_chunks, "CHUNKS": chunks}
         sums_kernel[grid](logits, token_ids, chunk_largest, chunk_sums, chunk_counts, CHUNK=chunk, **sizes)
         logprob_kernel[(num_rows,)](

@@ -5,6 +5,8 @@ of the specification.
 import triton
 import triton.language as tl
 
+from ops.kernels.chain import begin
+
 MAX_CHUNK = 4096  # logits a program takes at once
 BLOCK = tl.constexpr(64)  # masses whose sum is taken in halves
 
@@ -28,10 +30,19 @@ def block_sums(masses, CHUNK: tl.constexpr):
 
 
 @triton.jit
-def largest_kernel(logits, chunk_largest, chunk_ids, block_largest, VOCAB: tl.constexpr, CHUNK: tl.constexpr):
+def largest_kernel(
+    logits,
+    chunk_largest,
+    chunk_ids,
+    block_largest,
+    VOCAB: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
     """Grid (R, chunks): a chunk's largest logit and the lowest id that has it (VOCAB if none has:
     all NaN); each block's largest, too, unless block_largest is None.
     """
+    begin(CHAINED)
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     ids = chunk * CHUNK + tl.arange(0, CHUNK)
     values = tl.load(logits + row * VOCAB + ids, mask=ids < VOCAB, other=float("-inf"))

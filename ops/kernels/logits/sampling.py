@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ops.checks import sample_sizes
+from ops.kernels.chain import begin, chained
 from ops.kernels.logits.rows import (
     BLOCK,
     block_sums,
@@ -35,10 +36,12 @@ def mass_kernel(
     CHUNK: tl.constexpr,
     NUM_CHUNKS: tl.constexpr,
     CHUNKS: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (R, NUM_CHUNKS): e^((logit - largest) / temperature) of what top_k keeps, and the
     blocks' sums.
     """
+    begin(CHAINED)
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     divisor = tl.load(temperature + row)
     if divisor == 0.0:
@@ -64,10 +67,12 @@ def keep_kernel(
     last_ids,
     CHUNK: tl.constexpr,
     NUM_CHUNKS: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (R, NUM_CHUNKS): zeroes the masses that top_p and min_p drop, and takes the blocks' sums
     anew.
     """
+    begin(CHAINED)
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     has_top_p = tl.load(top_p + row) < 1.0
     least = tl.load(min_p + row)
@@ -102,10 +107,12 @@ def draw_kernel(
     NUM_CHUNKS: tl.constexpr,
     CHUNKS: tl.constexpr,
     BLOCKS: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (R,): the first token, in order of id, whose running mass exceeds u * total; the largest
     at temperature 0.
     """
+    begin(CHAINED)
     row = tl.program_id(0).to(tl.int64)
     if tl.load(temperature + row) == 0.0:
         parts, largest = row_largest(chunk_largest, row, NUM_CHUNKS, CHUNKS)
@@ -156,7 +163,8 @@ def sample(
         return tokens
     chunk = chunk_size(vocab_size)
     num_chunks = triton.cdiv(vocab_size, chunk)
-    sizes = {"CHUNK": chunk, "NUM_CHUNKS": num_chunks}
+    chain = chained(logits.device)
+    sizes = {"CHUNK": chunk, "NUM_CHUNKS": num_chunks, **chain}
     chunks = triton.next_power_of_2(num_chunks)
     blocks = triton.next_power_of_2(num_chunks * (chunk // BLOCK.value))
     thresholds, last_ids = torch.empty_like(tokens), torch.empty_like(tokens)
@@ -168,7 +176,7 @@ def sample(
     block_largest, kept = torch.empty_like(sums), torch.empty_like(sums, dtype=torch.int32)
 
     largest_kernel[(num_rows, num_chunks)](
-        logits, chunk_largest, chunk_ids, block_largest, VOCAB=vocab_size, CHUNK=chunk
+        logits, chunk_largest, chunk_ids, block_largest, VOCAB=vocab_size, CHUNK=chunk, **chain
     )
     top_k_kernel[(num_rows,)](
         logits, top_k, block_largest, kept, thresholds, VOCAB=vocab_size, BLOCKS=blocks, **sizes, num_warps=8

@@ -10,6 +10,7 @@ in registers.
 import triton
 import triton.language as tl
 
+from ops.kernels.chain import begin
 from ops.kernels.logits.rows import BLOCK, ordered, running_sums
 
 LOWEST = tl.constexpr(-(1 << 31))
@@ -26,6 +27,7 @@ def top_k_kernel(
     CHUNK: tl.constexpr,
     NUM_CHUNKS: tl.constexpr,
     BLOCKS: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (R,): the k-th largest logit as `ordered`; the lowest number there is where all are
     kept.
@@ -33,6 +35,7 @@ def top_k_kernel(
     If k blocks have a logit of some size, so have k logits: only blocks with one of at least the
     k-th largest block's are read. That one's upper half says it well enough.
     """
+    begin(CHAINED)
     row = tl.program_id(0).to(tl.int64)
     count = tl.load(top_k + row)
     if (count <= 0) | (count >= VOCAB):
@@ -79,6 +82,7 @@ def top_p_kernel(
     CHUNK: tl.constexpr,
     NUM_CHUNKS: tl.constexpr,
     BLOCKS: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (R,): the smallest mass that is kept, and of the tokens with that very mass the last one
     that is.
@@ -86,6 +90,7 @@ def top_p_kernel(
     Tokens of less than an even share of what may be dropped are dropped, all of them: blocks whose
     whole mass is less (than half of that, for the sums are rounded) are not read.
     """
+    begin(CHAINED)
     row = tl.program_id(0).to(tl.int64)
     share = tl.load(top_p + row)
     if (share >= 1.0) | (tl.load(temperature + row) == 0.0):

@@ -13,9 +13,16 @@ from torch import Tensor
 
 from ops.checks import check_gate_up, check_leaves, check_weight
 from ops.interface import Quantization, Weight, check_shape
-from ops.kernels.device import HOPPER, capability
+from ops.kernels.chain import begin, chained, fetch
+from ops.kernels.device import HOPPER, capability, num_processors, shared_bytes
 from ops.kernels.matmul.products import products
 from ops.kernels.matmul.stored import Stored, operands, rows_of, store
+
+FEW_ROWS = tl.constexpr(64)
+LINE = tl.constexpr(64)  # weights of 16 bits in a line of the cache
+FETCHED_LINES = tl.constexpr(4)  # as many as fit into the cache of all programs that run at once
+MOST_STAGES = 12  # tiles under way, which are what a processor can ask for at once
+OTHER_SHARED = 8 << 10  # bytes of a program beside its tiles, at most
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -39,6 +46,7 @@ def linear_kernel(
     ROWS: tl.constexpr,
     INPUTS: tl.constexpr,
     STAGES: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (tiles of outputs * tiles of rows, NUM_LEAVES): OUTS outputs of ROWS rows, over one leaf
     of the inputs.
@@ -56,6 +64,14 @@ def linear_kernel(
     # Outputs and rows that do not exist repeat the last one, and are not stored.
     existing_outs = tl.minimum(outs, NUM_OUT - 1)
     existing_rows = tl.minimum(rows, num_rows - 1).to(tl.int64)
+    if CHAINED and KIND == "plain" and ROWS <= FEW_ROWS:
+        # Weights depend on no kernel: the first lines of each output's are on their way meanwhile.
+        lines = tl.minimum(tl.arange(0, FETCHED_LINES) * LINE, LEAF - 1)[None, :]
+        cells = weight + existing_outs.to(tl.int64)[:, None] * (NUM_LEAVES * LEAF) + leaf * LEAF + lines
+        fetch(cells)
+        if GATED:
+            fetch(cells + NUM_OUT * NUM_LEAVES * LEAF)
+    begin(CHAINED)
     acc, up_acc = products(
         x, x_scales, weight, scales, zeros, leaf, existing_outs, existing_rows,
         NUM_OUT, NUM_LEAVES, LEAF, KIND, PIECE, GATED, OUTS, ROWS, INPUTS, STAGES,
@@ -71,10 +87,11 @@ def linear_kernel(
 
 
 @triton.jit(do_not_specialize=["size"])
-def add_leaves_kernel(leaves, output, size, NUM_LEAVES: tl.constexpr, BLOCK: tl.constexpr):
+def add_leaves_kernel(leaves, output, size, NUM_LEAVES: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr):
     """leaves [NUM_LEAVES, size] float32 -> [size]: neighbours first. A sum of two has only one
     order.
     """
+    begin(CHAINED)
     cells = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     leaf_ids = tl.arange(0, NUM_LEAVES)
     sums = tl.load(
@@ -158,7 +175,7 @@ def add_leaves(leaves: Tensor) -> Tensor:
     block = 1024 // num_leaves
     if output.numel():
         add_leaves_kernel[(triton.cdiv(output.numel(), block),)](
-            leaves, output, output.numel(), NUM_LEAVES=num_leaves, BLOCK=block
+            leaves, output, output.numel(), NUM_LEAVES=num_leaves, BLOCK=block, **chained(leaves.device)
         )
     return output
 
@@ -180,10 +197,13 @@ def multiply(
         given = operands(x, weight, num_leaves)
         options = linear_options(weight.dtype, given.kind, x.shape[0], is_gated, capability(x.device))
         num_tiles = triton.cdiv(num_out, options["OUTS"]) * triton.cdiv(x.shape[0], options["ROWS"])
+        is_plain = given.kind == "plain" and weight.dtype != torch.float32
+        if is_plain and 2 * num_tiles * num_leaves <= num_processors(x.device):
+            options["STAGES"] = deep_stages(options, given.leaf, x.shape[0], is_gated, capability(x.device))
         linear_kernel[(num_tiles, num_leaves)](
             given.x, given.x_scales, given.codes, given.scales, given.zeros, bias, output, x.shape[0],
             NUM_OUT=num_out, NUM_LEAVES=num_leaves, LEAF=given.leaf, KIND=given.kind, PIECE=given.piece,
-            GATED=is_gated, HAS_BIAS=bias is not None, **options,
+            GATED=is_gated, HAS_BIAS=bias is not None, **options, **chained(x.device),
         )  # fmt: skip
     return output
 
@@ -207,3 +227,16 @@ def linear_options(
         return {"OUTS": 64 if is_gated else 128, "ROWS": 128, "INPUTS": inputs, "STAGES": 3, "num_warps": 8}
     rows = max(16, triton.next_power_of_2(num_rows))
     return {"OUTS": 64, "ROWS": rows, "INPUTS": inputs, "STAGES": 4 if is_gated else 6, "num_warps": 4}
+
+
+def deep_stages(options: dict[str, int], leaf: int, num_rows: int, is_gated: bool, compute: tuple[int, int]) -> int:
+    """How many tiles are under way if most processors have no program, and none has two: for few
+    rows, as many as shared memory holds of 16-bit weights. The order of a sum is the same with any.
+
+    Of more rows there are more tiles, so that it would differ from step to step.
+    """
+    if num_rows > FEW_ROWS.value:
+        return options["STAGES"]
+    tile = (options["OUTS"] * (2 if is_gated else 1) + options["ROWS"]) * options["INPUTS"] * 2
+    room = (shared_bytes(compute) - OTHER_SHARED) // tile
+    return max(options["STAGES"], min(MOST_STAGES, room, triton.cdiv(leaf, options["INPUTS"])))

@@ -8,6 +8,7 @@ the architecture and not run. So the constants and types are those in use. Needs
 wheel brings ptxas and cuobjdump.
 """
 
+import math
 import re
 import subprocess
 import sys
@@ -29,11 +30,13 @@ from ops import kernels
 from ops.interface import Adapted, AdapterPart, AttentionMetadata, Quantization
 from ops.kernels.all_reduce import all_reduce
 from tests.ops.kernels.compiled_published import published_cases
+from tests.ops.kernels.machine_code import machine_code
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 MAX_SHARED = {80: 163 << 10, 90: 227 << 10}  # bytes a program may have
 SHARED = MAX_SHARED | {89: 99 << 10, 100: 227 << 10, 120: 99 << 10}  # the command compiles for all
 BF16, FP16, FP32, FP8 = torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn
+PROCESSORS = 132  # of an H200
 FLOAT8_KERNELS = {"encode_kernel"}  # for compute capability 8.9 and later
 SMALL, LARGE = (
     (14, 2, 64),
@@ -54,16 +57,20 @@ class Compiled:
     stack: int  # bytes
     shared: int  # bytes
     products: frozenset[str]  # the instructions of the tensor cores, without their width
+    is_chained: bool  # launched before the kernel before has ended
+    waits: bool  # for that one, before anything else
 
 
 def compile_all(arch: int, *, every: bool) -> Iterator[Compiled]:
     """arch: one of SHARED. One architecture a process: what is known of the device is kept."""
-    for case, kernel in compile_calls(arch, cases(arch, every=every)):
+    for case, kernel, _ in compile_calls(arch, cases(arch, every=every)):
         yield measure(case, kernel)
 
 
-def compile_calls(arch: int, calls: Iterator[str]) -> Iterator[tuple[str, Any]]:
-    """What `calls` launches, compiled and not run: its name for it, and Triton's kernel."""
+def compile_calls(arch: int, calls: Iterator[str]) -> Iterator[tuple[str, Any, int]]:
+    """What `calls` launches, compiled and not run: its name for it, Triton's kernel, and how many
+    programs it is launched with.
+    """
     driver.set_active(
         SimpleNamespace(
             get_current_device=lambda: 0,
@@ -72,17 +79,17 @@ def compile_calls(arch: int, calls: Iterator[str]) -> Iterator[tuple[str, Any]]:
         )
     )
     torch.cuda.get_device_capability = lambda device: divmod(arch, 10)
-    torch.cuda.get_device_properties = lambda device: SimpleNamespace(multi_processor_count=132)
-    launched: dict[Any, None] = {}
+    torch.cuda.get_device_properties = lambda device: SimpleNamespace(multi_processor_count=PROCESSORS)
+    launched: dict[Any, int] = {}
     run = jit.JITFunction.run
 
     def compile_only(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
-        launched[run(kernel, *arguments, grid=grid, warmup=True, **options)] = None
+        launched[run(kernel, *arguments, grid=grid, warmup=True, **options)] = math.prod(grid)
 
     jit.JITFunction.run = compile_only
     try:
         for case in calls:
-            yield from [(case, each) for each in launched]
+            yield from [(case, each, programs) for each, programs in launched.items()]
             launched.clear()
     finally:
         jit.JITFunction.run = run
@@ -257,6 +264,8 @@ def measure(case: str, kernel: Any) -> Compiled:
         stack=int(stack),
         shared=kernel.metadata.shared,
         products=frozenset(" ".join(filter(None, parts)) for parts in products),
+        is_chained=kernel.metadata.launch_pdl,
+        waits=machine_code(code).waits,
     )
 
 

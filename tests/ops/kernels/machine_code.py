@@ -9,6 +9,8 @@ SHARED = {80: 164 << 10, 89: 100 << 10, 90: 228 << 10, 100: 228 << 10, 120: 100 
 REGISTERS = 65536  # a processor has
 RESERVED = 1 << 10  # bytes of shared memory that the driver takes of each program
 BRANCH = re.compile(r"\bBRA(?:\.\w+)* `\((\.L_x_\d+)\)")
+# What no program may do before it has waited for the kernel before: read, write, end.
+ACTS = re.compile(r"\b(?:LD|LDG|LDGSTS|UBLKCP|UTMALDG|UTMASTG|ST|STG|ATOM|ATOMG|RED|REDG|EXIT)\b")
 TENSOR = re.compile(r"\b((?:HGMMA|QGMMA|IGMMA|HMMA|QMMA|IMMA|DMMA|UTC[A-Z]*MMA)[.\w]*)")
 
 
@@ -19,6 +21,7 @@ class MachineCode:
     asynchronous: dict[int, int]  # reads of device memory that go past the registers, by their bits
     products: frozenset[str]  # instructions of the tensor cores, with their widths
     barriers: int  # of a loop that multiplies and reads ahead, at most; 0 where there is none
+    waits: bool  # for the kernel before (programmatic dependent launch), before it does anything
 
 
 def machine_code(text: str) -> MachineCode:
@@ -29,6 +32,7 @@ def machine_code(text: str) -> MachineCode:
         asynchronous=dict(Counter(_bits(name) for name in re.findall(r"\bLDGSTS([.\w]*)", text))),
         products=frozenset(TENSOR.findall(text)),
         barriers=max((sum("BAR.SYNC" in line for line in part) for part in ahead), default=0),
+        waits=_waits(text),
     )
 
 
@@ -52,6 +56,14 @@ def _loops(lines: list[str]) -> list[tuple[int, int]]:
 
 def _is_within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _waits(text: str) -> bool:
+    """Whether it begins with ACQBULK, PTX's griddepcontrol.wait: before any other act, and before
+    any branch.
+    """
+    before, found, _ = text.partition("ACQBULK")
+    return bool(found) and not ACTS.search(before) and not re.search(r"\bBRA\b", before)
 
 
 def _reads_ahead(lines: list[str]) -> bool:

@@ -20,6 +20,22 @@ from tests.ops.kernels.compiled import FLOAT8_KERNELS, MAX_SHARED, Compiled, com
 SOURCES = Path(ops.kernels.__file__).parent.rglob("*.py")
 KERNELS = {name for source in SOURCES for name in re.findall(r"^def (\w+_kernel)\(", source.read_text(), re.MULTILINE)}
 KINDS = ("int8", "int4", "fp8", *(name for name, *_ in compiled_published.KINDS))  # how a linear is quantized
+CHAIN = {  # of a decode step and its sampling, on Hopper and later
+    "linear_kernel",
+    "add_leaves_kernel",
+    "norm_kernel",
+    "qk_norm_kernel",
+    "add_kernel",
+    "rotary_kernel",
+    "decode_kernel",
+    "fold_kernel",
+    "largest_kernel",
+    "top_k_kernel",
+    "mass_kernel",
+    "top_p_kernel",
+    "keep_kernel",
+    "draw_kernel",
+}
 CHILD = "import sys; from tests.ops.kernels.test_compiled import print_compiled; print_compiled(int(sys.argv[1]))"
 
 
@@ -49,6 +65,8 @@ def test_nothing_spills_and_each_row_meets_the_same_instruction(arch: int) -> No
     compiled = compiled_for(arch)
     assert {each.kernel for each in compiled} == (KERNELS if arch >= 89 else KERNELS - FLOAT8_KERNELS)
     for each in compiled:
+        # One that began and did not wait, or ended before, would let the next one read too early.
+        assert each.is_chained == each.waits == (arch >= 90 and each.kernel in CHAIN), each
         assert (each.spills, each.stack) == (0, 0), each
         assert each.shared <= MAX_SHARED[arch], each
     # A row's bits can be the same alone and among thousands only if both meet one kind of

@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("triton")
 from ops.kernels.attention.decode import programs_of_a_processor
+from ops.kernels.matmul.linear import MOST_STAGES
 from tests.ops.kernels import compiled
 from tests.ops.kernels.machine_code import machine_code, resident
 
@@ -41,6 +42,15 @@ def test_what_is_read_of_machine_code() -> None:
     assert code.barriers == 1, "of the inner loop"
 
 
+def test_a_kernel_that_waits_does_nothing_before() -> None:
+    wait = "/*0010*/ ACQBULK ;\n"
+    act, end, branch = "/*0020*/ LDG.E R0, desc[UR8][R2.64] ;\n", "/*0020*/ @!P0 EXIT ;\n", "/*0020*/ BRA `(.L_x_2) ;\n"
+    constants, fetch = "/*0000*/ LDC R1, c[0x0][0x28] ;\n", "/*0000*/ CCTL.E.PF2 [R6] ;\n"
+    assert machine_code(constants + fetch + wait + act + end).waits
+    assert not any(machine_code(before + wait + act).waits for before in (act, end, branch))
+    assert not machine_code(act + end).waits
+
+
 def test_how_many_programs_a_processor_runs() -> None:
     assert resident(90, registers=136, threads=128, shared=41 << 10) == 3
     assert resident(90, registers=128, threads=128, shared=41 << 10) == 4
@@ -59,7 +69,7 @@ def calls() -> Iterator[str]:
 
 
 def print_reports() -> None:
-    for case, kernel in compiled.compile_calls(ARCH, calls()):
+    for case, kernel, programs in compiled.compile_calls(ARCH, calls()):
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(kernel.asm["cubin"])
             file.flush()
@@ -71,6 +81,8 @@ def print_reports() -> None:
             "asynchronous": list(code.asynchronous.items()),
             "products": sorted(code.products),
             "barriers": code.barriers,
+            "stages": kernel.metadata.shared // (80 * 64 * 2) if kernel.name == "linear_kernel" else 0,
+            "programs": programs,
             "local": measured.spills + measured.stack,
             "resident": resident(
                 ARCH, registers=measured.registers, threads=32 * kernel.metadata.num_warps, shared=measured.shared
@@ -128,4 +140,12 @@ def test_as_many_programs_fit_as_are_launched(reports: list[dict[str, Any]]) -> 
         (each,) = of(reports, "decode_kernel", f"attention bf16 {head_dim} ")
         assert each["resident"] >= programs_of_a_processor(head_dim), each
     for each in of(reports, "linear_kernel"):
-        assert each["resident"] >= 2, each
+        assert each["resident"] >= min(2, -(-each["programs"] // compiled.PROCESSORS)), each
+
+
+def test_programs_that_have_a_processor_each_read_further_ahead(reports: list[dict[str, Any]]) -> None:
+    """A program of few rows asks for a tile in each stage; of 896 inputs there are 14 tiles."""
+    (few,) = of(reports, "linear_kernel", "linear bf16 896, 1 row")
+    (many,) = of(reports, "linear_kernel", "head bf16 896, 1 row")
+    assert few["programs"] <= compiled.PROCESSORS / 2 < compiled.PROCESSORS < many["programs"]
+    assert few["stages"] == MOST_STAGES > many["stages"]

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ops.kernels.logits.rows import BLOCK
+from ops.kernels.matmul.linear import FEW_ROWS
 from tests.benchmarks.gpu.estimate.gpus import Gpu
 from tests.benchmarks.gpu.estimate.launches import Launch
 
@@ -21,6 +22,9 @@ RAMP = 2 * LATENCY  # an address is read, then what lies there; the last results
 PASS = 0.75e-6  # of one program over a chunk of a row, with sums over all its threads
 ASKED = 8 << 10  # bytes that a program of a simple kernel has on their way
 SIMPLE_RESIDENT = 8  # of its programs, on a processor
+PROCESSOR_BYTES_PER_S = 1.1e11  # that one can read at most: 64 bytes a cycle
+CHAINED_GAP = 0.7e-6  # where the second has been started before, and waits: an assumption as GAP is
+FETCHED = 0.4e-6  # less, if the first weights are in the cache before the wait ends: an assumption
 KEPT_BLOCKS = 64  # of 64 tokens, in which the threshold of top_k or top_p can be: as if k were 20 to 50
 
 
@@ -48,11 +52,20 @@ def seconds(launch: Launch, step: Step, gpu: Gpu) -> float:
     cost = cost_of(launch, step, gpu)
     programs = max(cost.programs, 1)
     at_once = min(programs, gpu.processors * cost.resident)
-    moving = cost.num_bytes / min(gpu.bytes_per_s, at_once * cost.asked / LATENCY)
+    reading = min(programs, gpu.processors) * PROCESSOR_BYTES_PER_S
+    moving = cost.num_bytes / min(gpu.bytes_per_s, at_once * cost.asked / LATENCY, reading)
     waves = programs / (gpu.processors * cost.resident)
     filled = waves / math.ceil(waves) if waves > 1 else min(1.0, programs / gpu.processors)
     multiplying = cost.num_operations / (gpu.operations_per_s * filled)
-    return GAP + RAMP + max(moving, multiplying) + cost.passes * PASS
+    return _gap(launch) + RAMP + max(moving, multiplying) + cost.passes * PASS
+
+
+def _gap(launch: Launch) -> float:
+    values = launch.values
+    if not values.get("launch_pdl"):
+        return GAP
+    fetches = launch.kernel == "linear_kernel" and values["KIND"] == "plain" and values["ROWS"] <= FEW_ROWS.value
+    return CHAINED_GAP - (FETCHED if fetches else 0.0)
 
 
 def cost_of(launch: Launch, step: Step, gpu: Gpu) -> Cost:

@@ -48,7 +48,7 @@ def test_a_block_is_added_in_halves() -> None:
 def test_the_largest_of_each_chunk_is_the_first_that_is_as_large() -> None:
     logits = torch.tensor([[1.0, 5.0, 5.0, 2.0, -1.0, -torch.inf], [0.0, -2.0, 7.0, 7.0, 3.0, 3.0]], device=DEVICE)
     largest, ids = torch.empty(2, 2, device=DEVICE), torch.empty(2, 2, dtype=torch.int32, device=DEVICE)
-    largest_kernel[(2, 2)](logits, largest, ids, None, VOCAB=6, CHUNK=4)
+    largest_kernel[(2, 2)](logits, largest, ids, None, VOCAB=6, CHUNK=4, CHAINED=False)
     assert ids.tolist() == [[1, 4], [2, 4]]
     assert largest.tolist() == [[5.0, -1.0], [7.0, 3.0]]
 
@@ -61,6 +61,6 @@ def test_the_largest_of_each_block() -> None:
     logits = torch.randn(2, 200, device=DEVICE) - 3.0
     largest, ids = torch.empty(2, 2, device=DEVICE), torch.empty(2, 2, dtype=torch.int32, device=DEVICE)
     of_blocks = torch.empty(2, 4, device=DEVICE)
-    largest_kernel[(2, 2)](logits, largest, ids, of_blocks, VOCAB=200, CHUNK=128)
+    largest_kernel[(2, 2)](logits, largest, ids, of_blocks, VOCAB=200, CHUNK=128, CHAINED=False)
     padded = torch.nn.functional.pad(logits, (0, 56), value=-torch.inf)
     assert torch.equal(of_blocks, padded.view(2, 4, 64).amax(2))

@@ -10,7 +10,7 @@ from tests.ops.kernels.where import DEVICE, MARKS
 
 pytestmark = MARKS
 VOCAB = 300
-SIZES = {"CHUNK": 512, "NUM_CHUNKS": 1, "BLOCKS": 8}
+SIZES = {"CHUNK": 512, "NUM_CHUNKS": 1, "BLOCKS": 8, "CHAINED": False}
 LIKELY = [0, 3]  # blocks of 64
 
 
