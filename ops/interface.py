@@ -122,6 +122,11 @@ class Ops(Protocol):
         balanced binary tree.
         """
 
+    def linear_leaves(self, x: Tensor, weight: Prepared) -> Tensor:
+        """As linear_tree, or what its tree adds: [leaves, T, out] float32. For this backend's
+        add_rms_norm and add, which take either.
+        """
+
     def make_adapter(self, parts: Sequence[AdapterPart], weight: Prepared) -> PreparedAdapter:
         """Of a weight of prepare_linear, prepare_gate_up (gate's outputs first) or
         prepare_tree_linear.
@@ -183,11 +188,13 @@ class Ops(Protocol):
 
     def add_rms_norm(self, update: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
         """residual [T, D] dtype += update [T, D] float32, in place and cast once; returns its
-        rms_norm, [T, D] dtype.
+        rms_norm, [T, D] dtype. update: also what linear_leaves returns.
         """
 
     def add(self, update: Tensor, residual: Tensor) -> None:
-        """residual [T, D] dtype += update [T, D] float32, in place and cast once."""
+        """residual [T, D] dtype += update [T, D] float32, or what linear_leaves returns, in place
+        and cast once.
+        """
 
     def add_gated(self, gate: Tensor, x: Tensor, total: Tensor) -> None:
         """total [T, D] float32 += sigmoid(gate) * x, in place; gate [T, 1] float32, x [T, D]

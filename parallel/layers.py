@@ -30,7 +30,9 @@ class RMSNorm:
         return self.ops.rms_norm(x, self.weight, self.eps)
 
     def add(self, update: Tensor, residual: Tensor) -> Tensor:
-        """residual [T, D] dtype += update [T, D] float32, in place; returns the sum's norm."""
+        """residual [T, D] dtype += update, in place; returns the sum's norm. update: as
+        `RowParallelLinear.update`.
+        """
         return self.ops.add_rms_norm(update, residual, self.weight, self.eps)
 
 
@@ -84,12 +86,12 @@ class DecoderLayer:
         metadata: AttentionMetadata,
         adapters: RowAdapters | None = None,
     ) -> Tensor:
-        """update [T, D] float32 of the layer before, not yet in residual [T, D] dtype; returns this
-        layer's.
+        """update [T, D] float32 of the layer before (or leaves: `RowParallelLinear.update`), not
+        yet in residual [T, D] dtype; returns this layer's.
         """
         normed = self.input_norm(residual) if update is None else self.input_norm.add(update, residual)
         qkv = self.qkv(normed, adapters)
         if self.qk_norm is not None:
             qkv = self.qk_norm(qkv)
         attended = self.attention(qkv, positions, cos_sin, kv_cache, metadata)
-        return self.mlp(self.post_norm.add(self.output(attended, adapters), residual), adapters)
+        return self.mlp.update(self.post_norm.add(self.output.update(attended, adapters), residual), adapters)

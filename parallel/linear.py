@@ -146,3 +146,11 @@ class RowParallelLinear:
         if adapted is None:
             return self.group.all_reduce(self.ops.linear_tree(x, self.weight))
         return self.group.all_reduce(self.ops.adapted_linear_tree(x, self.weight, adapted))
+
+    def update(self, x: Tensor, adapters: RowAdapters | None = None) -> Tensor:
+        """For the backend's add_rms_norm or add: the same sum, or what it is the sum of. One rank
+        alone has all leaves, and need not add them before.
+        """
+        if self.group.size > 1 or (adapters is not None and adapters.of(self) is not None):
+            return self(x, adapters)
+        return self.ops.linear_leaves(x, self.weight)

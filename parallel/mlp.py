@@ -32,3 +32,7 @@ class GatedMLP:
     def __call__(self, x: Tensor, adapters: RowAdapters | None = None) -> Tensor:
         """x [T, D] dtype -> [T, D] float32, the sum over all ranks."""
         return self.down(self.gate_up(x, adapters), adapters)
+
+    def update(self, x: Tensor, adapters: RowAdapters | None = None) -> Tensor:
+        """As `RowParallelLinear.update`."""
+        return self.down.update(self.gate_up(x, adapters), adapters)

@@ -71,3 +71,7 @@ class MoE:
         if self.shared is not None:
             self.ops.add_gated(self.ops.linear_float32(x, self.shared_gate), self.shared(x), total)
         return total
+
+    def update(self, x: Tensor, adapters: RowAdapters | None = None) -> Tensor:
+        """As `GatedMLP.update`: the sum."""
+        return self(x, adapters)

@@ -74,6 +74,11 @@ def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
     return linear_float32(x, weight.weight)
 
 
+def linear_leaves(x: Tensor, weight: TreeWeight) -> Tensor:
+    """As linear_tree: there are no leaves."""
+    return linear_tree(x, weight)
+
+
 __all__ = [
     "EXACT",
     "HEAD_DIMS",
@@ -94,6 +99,7 @@ __all__ = [
     "gate_up_silu",
     "linear",
     "linear_float32",
+    "linear_leaves",
     "linear_tree",
     "make_adapter",
     "make_adapter_slots",

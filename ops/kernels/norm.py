@@ -9,17 +9,19 @@ from ops.checks import qk_norm_sizes
 from ops.interface import check_shape
 from ops.kernels.chain import begin, chained
 
+MOST_LEAVES = 4  # of an update, that are added here: more would not fit into registers
+
 
 @triton.jit
 def norm_kernel(
-    update,  # [T, SIZE] float32, if ADDS
-    residual,  # [T, SIZE], written if ADDS
+    update,  # [LEAVES, T, SIZE] float32, if LEAVES is not 0
+    residual,  # [T, SIZE], written if there is an update
     weight,
     output,
     eps,
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
-    ADDS: tl.constexpr,
+    LEAVES: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
     """Grid (T,): a row a program. The norm is that of the residual as cast."""
@@ -28,14 +30,27 @@ def norm_kernel(
     columns = tl.arange(0, BLOCK)
     exists = columns < SIZE
     value = tl.load(residual + row + columns, mask=exists, other=0.0)
-    if ADDS:
-        added = value.to(tl.float32) + tl.load(update + row + columns, mask=exists, other=0.0)
+    if LEAVES > 0:
+        leaf_size = tl.num_programs(0).to(tl.int64) * SIZE
+        added = value.to(tl.float32) + _sum(update + row + columns, exists, leaf_size, LEAVES)
         value = added.to(value.dtype)
         tl.store(residual + row + columns, value, mask=exists)
     value = value.to(tl.float32)
     scale = tl.rsqrt(tl.sum(value * value, 0) / SIZE + eps)
     scaled = value * scale * tl.load(weight + columns, mask=exists, other=0.0).to(tl.float32)
     tl.store(output + row + columns, scaled.to(output.dtype.element_ty), mask=exists)
+
+
+@triton.jit
+def _sum(cells, exists, leaf_size, LEAVES: tl.constexpr):
+    """Of 1, 2 or 4 leaves: neighbours first."""
+    total = tl.load(cells, mask=exists, other=0.0)
+    if LEAVES >= 2:
+        total += tl.load(cells + leaf_size, mask=exists, other=0.0)
+    if LEAVES == 4:
+        third = tl.load(cells + 2 * leaf_size, mask=exists, other=0.0)
+        total += third + tl.load(cells + 3 * leaf_size, mask=exists, other=0.0)
+    return total
 
 
 @triton.jit
@@ -63,12 +78,12 @@ def qk_norm_kernel(
 
 
 @triton.jit(do_not_specialize=["size"])
-def add_kernel(update, residual, size, BLOCK: tl.constexpr, CHAINED: tl.constexpr):
+def add_kernel(update, residual, size, LEAVES: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr):
     begin(CHAINED)
     cells = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = cells < size
     value = tl.load(residual + cells, mask=exists, other=0.0)
-    added = value.to(tl.float32) + tl.load(update + cells, mask=exists, other=0.0)
+    added = value.to(tl.float32) + _sum(update + cells, exists, size.to(tl.int64), LEAVES)
     tl.store(residual + cells, added.to(value.dtype), mask=exists)
 
 
@@ -80,22 +95,21 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def add_rms_norm(update: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """residual [T, D] dtype += update [T, D] float32, in place and cast once; returns its rms_norm,
-    [T, D] dtype.
+    """residual [T, D] dtype += update [T, D] or [leaves, T, D] float32, in place and cast once;
+    returns its rms_norm, [T, D] dtype. Leaves, 1, 2 or 4, are added as a tree first.
     """
     check_shape("residual", residual, (None, None))
-    check_shape("update", update, tuple(residual.shape), torch.float32)
     check_shape("weight", weight, (residual.shape[1],), residual.dtype)
     return _norm(update, residual, weight, eps)
 
 
 def add(update: Tensor, residual: Tensor) -> None:
-    """residual [T, D] dtype += update [T, D] float32, in place and cast once."""
+    """residual [T, D] dtype += update [T, D] or [leaves, T, D] float32, as add_rms_norm does."""
     check_shape("residual", residual, (None, None))
-    check_shape("update", update, tuple(residual.shape), torch.float32)
+    num_leaves = _num_leaves(update, residual)
     if residual.numel():
         add_kernel[(triton.cdiv(residual.numel(), 1024),)](
-            update, residual, residual.numel(), BLOCK=1024, **chained(residual.device)
+            update, residual, residual.numel(), LEAVES=num_leaves, BLOCK=1024, **chained(residual.device)
         )
 
 
@@ -115,11 +129,20 @@ def qk_norm(qkv: Tensor, query_weight: Tensor, key_weight: Tensor, num_kv_heads:
 def _norm(update: Tensor | None, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
     output = torch.empty_like(residual)
     num_rows, size = residual.shape
+    num_leaves = 0 if update is None else _num_leaves(update, residual)
     if num_rows:
         block = triton.next_power_of_2(size)
         norm_kernel[(num_rows,)](
             update, residual, weight, output, eps,
-            SIZE=size, BLOCK=block, ADDS=update is not None, num_warps=min(16, max(1, block // 512)),
+            SIZE=size, BLOCK=block, LEAVES=num_leaves, num_warps=min(16, max(1, block // 512)),
             **chained(residual.device),
         )  # fmt: skip
     return output
+
+
+def _num_leaves(update: Tensor, residual: Tensor) -> int:
+    num_leaves = update.shape[0] if update.ndim == 3 else 1
+    check_shape("update", update, (*update.shape[:-2], *residual.shape), torch.float32)
+    if num_leaves not in (1, 2, MOST_LEAVES):
+        raise ValueError(f"update has {num_leaves} leaves, not 1, 2 or {MOST_LEAVES}")
+    return num_leaves

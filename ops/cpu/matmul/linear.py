@@ -75,6 +75,11 @@ def linear_tree(x: Tensor, weight: PackedWeight) -> Tensor:
     return multiply(x, weight, None, SUM_FLOAT32, torch.float32)
 
 
+def linear_leaves(x: Tensor, weight: PackedWeight) -> Tensor:
+    """As linear_tree, which adds leaves as it goes."""
+    return linear_tree(x, weight)
+
+
 def embedding(ids: Tensor, weight: PackedWeight) -> Tensor:
     """Rows ids [T] int32 of a weight [rows, D] that prepare_embedding was given -> [T, D]
     float32.

@@ -17,6 +17,7 @@ from ops.kernels.chain import begin, chained, fetch
 from ops.kernels.device import HOPPER, capability, num_processors, shared_bytes
 from ops.kernels.matmul.products import products
 from ops.kernels.matmul.stored import Stored, operands, rows_of, store
+from ops.kernels.norm import MOST_LEAVES
 
 FEW_ROWS = tl.constexpr(64)
 LINE = tl.constexpr(64)  # weights of 16 bits in a line of the cache
@@ -164,6 +165,12 @@ def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
     binary tree.
     """
     return add_leaves(multiply(x, weight.weight, torch.float32, num_leaves=weight.num_leaves))
+
+
+def linear_leaves(x: Tensor, weight: TreeWeight) -> Tensor:
+    """[leaves, T, out] float32, whose sum is linear_tree's; [T, out] if there are many."""
+    leaves = multiply(x, weight.weight, torch.float32, num_leaves=weight.num_leaves)
+    return leaves if weight.num_leaves <= MOST_LEAVES else add_leaves(leaves)
 
 
 def add_leaves(leaves: Tensor) -> Tensor:

@@ -106,3 +106,7 @@ def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
     check_shape("x", x, (None, len(weight.leaves) * leaf))
     parts = zip(x.split(leaf, dim=1), weight.leaves, strict=True)
     return add_tree([linear_float32(part.contiguous(), each) for part, each in parts])
+
+
+def linear_leaves(x: Tensor, weight: TreeWeight) -> Tensor:
+    return linear_tree(x, weight)

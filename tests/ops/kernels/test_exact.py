@@ -99,6 +99,17 @@ def test_ranks_that_add_as_a_tree_agree_with_one(dtype: torch.dtype, size: int, 
     assert same_bits(add_tree(partials), whole)
 
 
+def test_only_so_many_leaves_are_left_to_the_norm() -> None:
+    x, residual, norm = random(3, 96), random(3, OUT), random(OUT)
+    for num_leaves, shape in ((1, (1, 3, OUT)), (4, (4, 3, OUT)), (8, (3, OUT))):
+        leaves = kernels.linear_leaves(x, kernels.prepare_tree_linear(random(OUT, 96), num_leaves))
+        assert leaves.shape == shape
+    with pytest.raises(ValueError, match="update has 3 leaves, not 1, 2 or 4"):
+        kernels.add_rms_norm(random(3, 3, OUT), residual, norm, 1e-6)
+    with pytest.raises(ValueError, match="update has shape"):
+        kernels.add(random(2, 4, OUT), residual)
+
+
 CASES = [(BF16, BF16, 4, 2, 16), (FP16, FP16, 7, 1, 64), (BF16, FP8, 4, 1, 16), (FP32, FP32, 2, 1, 16)]
 LENGTH = 1060  # more than two splits of keys
 

@@ -82,6 +82,8 @@ def cost_of(launch: Launch, step: Step, gpu: Gpu) -> Cost:
         return Cost(2 * _num_bytes(values["tensors"][-1:]), programs=gpu.processors)
     if launch.kernel.startswith("torch"):
         return Cost(_num_bytes(values["tensors"]), programs=SIMPLE_RESIDENT * gpu.processors)
+    if launch.kernel == "norm_kernel":
+        return _norm(launch)
     if launch.kernel == "rotary_kernel":
         return Cost(3 * _num_bytes([values["qkv"]]) if "qkv" in values else 0.0, programs=launch.programs)
     if launch.kernel == "fold_kernel":
@@ -124,6 +126,15 @@ def _attention(launch: Launch, step: Step, gpu: Gpu) -> Cost:
         return Cost(num_bytes, operations, min(items, launch.programs), asked, launch.programs // gpu.processors)
     pairs = step.rows * (step.context + 1) / 2
     return Cost(3 * _num_bytes([query]), 4.0 * pairs * query.shape[1] * head_dim, launch.programs, asked, 1)
+
+
+def _norm(launch: Launch) -> Cost:
+    """A program asks for all that it reads of its row, leaves and residual, before it adds."""
+    values = launch.values
+    residual = values["residual"]
+    asked = values["SIZE"] * (4 * values["LEAVES"] + residual.element_size())
+    tensors = [each for each in values.values() if isinstance(each, Tensor)]
+    return Cost(_num_bytes(tensors), programs=launch.programs, asked=asked)
 
 
 def _threshold(launch: Launch, step: Step) -> Cost:
