@@ -1,8 +1,11 @@
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
 from ops import reference
-from parallel.groups.group import SingleGroup
+from parallel.groups.group import Group, SingleGroup
 from parallel.linear import MergedColumnParallelLinear, QKVParallelLinear, RowParallelLinear
 from tests.parallel.alone import Alone, TensorWeights
 from tests.parallel.ranks import run_ranks
@@ -77,3 +80,23 @@ def test_row_parallel_sums_have_the_same_bits_on_any_number_of_ranks(dtype: torc
     for rank in range(8):
         one = RowParallelLinear(512, num_leaves=8, ops=reference, group=Alone(rank, 8))
         assert (one.part, one.num_leaves) == (slice(64 * rank, 64 * rank + 64), 1)
+
+
+def test_one_rank_alone_leaves_the_leaves_to_the_norm() -> None:
+    weights = TensorWeights({"down.weight": torch.randn(HIDDEN, 512)})
+    x = torch.randn(5, 512)
+    ops: Any = SimpleNamespace(
+        prepare_tree_linear=reference.prepare_tree_linear,
+        linear_tree=reference.linear_tree,
+        linear_leaves=lambda x, weight: reference.linear_tree(x, weight)[None],
+    )
+
+    def update(tp: Group, _: object) -> torch.Tensor:
+        layer = RowParallelLinear(512, num_leaves=8, ops=ops, group=tp)
+        layer.load(weights, "down")
+        return layer.update(x[:, layer.part].contiguous())
+
+    leaves = update(SingleGroup(), None)
+    assert leaves.shape == (1, 5, HIDDEN)
+    for got in run_ranks(2, update):
+        assert torch.equal(got, leaves[0])

@@ -246,4 +246,4 @@ def deep_stages(options: dict[str, int], leaf: int, num_rows: int, is_gated: boo
         return options["STAGES"]
     tile = (options["OUTS"] * (2 if is_gated else 1) + options["ROWS"]) * options["INPUTS"] * 2
     room = (shared_bytes(compute) - OTHER_SHARED) // tile
-    return max(options["STAGES"], min(MOST_STAGES, room, triton.cdiv(leaf, options["INPUTS"])))
+    return max(options["STAGES"], min(MOST_STAGES, room, -(-leaf // options["INPUTS"])))

@@ -29,6 +29,7 @@ from triton.runtime import driver, jit
 from ops import kernels
 from ops.interface import Adapted, AdapterPart, AttentionMetadata, Quantization
 from ops.kernels.all_reduce import all_reduce
+from ops.kernels.norm import MOST_LEAVES
 from tests.ops.kernels.compiled_published import published_cases
 from tests.ops.kernels.machine_code import machine_code
 
@@ -132,7 +133,7 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
         yield from linear_cases(FP16, NUM_TOKENS, hidden=896, width=4864, num_leaves=2, quantization="int4")
     yield from published_cases(arch, every=every)
     for hidden in (896, 3584):
-        rows, weight, update = meta(NUM_TOKENS, hidden), meta(hidden), meta(NUM_TOKENS, hidden, dtype=FP32)
+        rows, weight, update = meta(NUM_TOKENS, hidden), meta(hidden), meta(MOST_LEAVES, NUM_TOKENS, hidden, dtype=FP32)
         kernels.rms_norm(rows, weight, 1e-6)
         kernels.add_rms_norm(update, rows, weight, 1e-6)
         kernels.add(update, rows)
