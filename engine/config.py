@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from engine.errors import InvalidConfig
 from engine.sizes import Size
 
+STORES_A_STEP = 16  # blocks that a rank copies before a step; it writes them beside the steps
 DRAFT_MODEL_TOKENS = 4  # that it guesses at once, at most, unless it is told
 MOST_MESSAGES = (1 << 31) - 2  # ZeroMQ counts them in 32 bits, and one more ends a replay
 DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together, so that every sharding holds as many tokens
@@ -118,6 +119,8 @@ class EngineConfig(BaseModel):
     kv_offloading_size: float | None = Field(None, gt=0)  # GiB of host memory of all ranks; None: swap_space of each
     kv_offloading_path: str | None = None  # a folder, here or of an object store, of blocks that outlive the engine
     kv_offloading_path_size: float = Field(10.0, gt=0)  # GiB that the folder may take
+    # With this folder: a producer answers once a prompt's blocks are there, a consumer only reads.
+    kv_role: Literal["both", "producer", "consumer"] = "both"
     enable_prefix_caching: bool = True
     max_num_batched_tokens: Size = Field(2048, ge=1)
     max_num_seqs: int = Field(256, ge=1)
@@ -213,6 +216,15 @@ class EngineConfig(BaseModel):
         return int(self.kv_offloading_size * (1 << 30)) // self.world_size
 
     @property
+    def stores_a_step(self) -> int:
+        """Blocks that a rank copies to the folder beside a step: a producer, all that the step
+        computes.
+        """
+        if self.kv_role == "consumer":
+            return 0
+        return STORES_A_STEP if self.kv_role == "both" else self.max_num_batched_tokens // self.block_size + 1
+
+    @property
     def world_size(self) -> int:
         return self.tensor_parallel_size * self.pipeline_parallel_size
 
@@ -249,6 +261,8 @@ def _check_tiers(config: EngineConfig) -> None:
             f"kv_offloading_path={path} cannot be used with a draft model ({config.draft.model}), whose blocks are "
             "not stored"
         )
+    if config.kv_role != "both" and path is None:
+        raise InvalidConfig(f"kv_role={config.kv_role} is of no use without kv_offloading_path")
 
 
 def remote_name(model: str) -> str | None:

@@ -96,6 +96,7 @@ class Request:
     trace_headers: Mapping[str, str] | None = None  # W3C's traceparent and tracestate, of the span that this is part of
     resume: Resume = NEW
     max_prompt_tokens: int | None = None  # of a longer prompt only the last so many are read
+    is_prefilled: bool = False  # another engine has stored the prompt's blocks where this one finds them, or has tried
     add_special_tokens: bool | None = None  # those that the tokenizer puts around a text; None: not to a conversation
 
     @property

@@ -53,6 +53,7 @@ class ExecuteModelRequest:
     blocks_to_store: np.ndarray = field(default_factory=lambda: NO_FILES)  # [*, 5] int32
     blocks_to_fetch: np.ndarray = field(default_factory=lambda: NO_FILES)  # [*, 5] int32
     awaits_fetches: bool = False  # give them a moment: there is nothing else to do
+    awaits_stores: bool = False  # a worker's answer comes once what it stores is written
     # What the draft model does after sampling, for D of the sequences: (sequence, position of the
     # first token that it computes, how many of `draft_ids` it computes, the sequence's first
     # sampled row, how many of its rows are sampled, and how many tokens are guessed after these).

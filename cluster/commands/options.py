@@ -52,6 +52,7 @@ DESCRIPTIONS = {
     "kv_offloading_size": "GiB of host memory of all ranks for cached blocks, in place of swap_space for each",
     "kv_offloading_path": "folder, also s3://... or gs://..., of cached blocks that outlive the engine",
     "kv_offloading_path_size": "GiB that this folder may take",
+    "kv_role": "producer: answer once a prompt's blocks are in this folder; consumer: only read from it",
     "enable_prefix_caching": "share cache blocks of equal prefixes among requests",
     "max_num_batched_tokens": "most tokens per step",
     "max_num_seqs": "most sequences per step",

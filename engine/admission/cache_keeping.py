@@ -2,6 +2,7 @@
 routers what is cached.
 """
 
+from engine.admission.handing_over import HandingOver
 from engine.checkpoint.fingerprint import fingerprint
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
@@ -10,7 +11,8 @@ from engine.kv_events.changes import Changes
 from engine.kv_events.publisher import Publisher, make_publisher
 from engine.offload.block_files import Folder, layout_name
 from engine.offload.known import Known
-from engine.offload.upkeep import Upkeep
+from engine.offload.shared_folder import SharedFolder, is_shared
+from engine.offload.upkeep import SECONDS, SHARED_SECONDS, Upkeep
 
 MIN_HOST_BLOCKS = 4  # half of them may be held by what is being read
 
@@ -20,14 +22,24 @@ class CacheKeeping:
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
+        self._shared: SharedFolder | None = None
         self._upkeep: Upkeep | None = None
         self._publisher: Publisher | None = None
+        self.handing_over = HandingOver() if config.kv_role == "producer" else None
         self.known: Known | None = None
         self.changes: Changes | None = None
 
+    def hold(self) -> None:
+        """Have the folder stay, if it is in shared memory, before ranks use it. Raises
+        InvalidConfig.
+        """
+        path = self._config.kv_offloading_path
+        if path is not None and is_shared(path):
+            self._shared = SharedFolder.hold(path)
+
     def start(self, capacity: Capacity) -> None:
         """Look into the folder, and listen. Raises InvalidConfig."""
-        self._upkeep = _open_folder(self._config, capacity)
+        self._upkeep = _open_folder(self._config, capacity, self._shared)
         if self._upkeep is not None:
             self.known = self._upkeep.known
         self._publisher = make_publisher(self._config.kv_events_config)
@@ -50,11 +62,13 @@ class CacheKeeping:
         """Idempotent."""
         if self._upkeep is not None:
             self._upkeep.stop()
+        if self._shared is not None:
+            self._shared.leave()
         if self._publisher is not None:
             self._publisher.close()
 
 
-def _open_folder(config: EngineConfig, capacity: Capacity) -> Upkeep | None:
+def _open_folder(config: EngineConfig, capacity: Capacity, shared: SharedFolder | None) -> Upkeep | None:
     if config.kv_offloading_path is None:
         return None
     if capacity.num_cpu_blocks < MIN_HOST_BLOCKS:
@@ -64,6 +78,10 @@ def _open_folder(config: EngineConfig, capacity: Capacity) -> Upkeep | None:
         )
     layout = layout_name(fingerprint(capacity.arithmetic), config.tensor_parallel_size, config.pipeline_parallel_size)
     folder = Folder(config.kv_offloading_path)
-    upkeep = Upkeep(folder, layout, config.world_size, int(config.kv_offloading_path_size * (1 << 30)))
+    most_bytes = int(config.kv_offloading_path_size * (1 << 30))
+    if shared is not None:
+        most_bytes = shared.most_bytes(most_bytes)
+    seconds = SHARED_SECONDS if shared is not None and config.kv_role == "producer" else SECONDS
+    upkeep = Upkeep(folder, layout, config.world_size, most_bytes, seconds)
     upkeep.start()
     return upkeep

@@ -51,6 +51,7 @@ class CacheSize:
             max_model_len=self.max_model_len,
             max_num_seqs=self._config.max_num_seqs,
             known=self.keeping.known,
+            stores_a_step=self._config.stores_a_step,
             changes=self.keeping.changes,
         )
 

@@ -13,10 +13,9 @@ from engine.step import NO_FILES, NO_IDS, NO_RANGES, NO_RUNS, NOTHING_DRAFTED, E
 
 
 def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> ExecuteModelRequest:
-    """The step's arrays; see `ExecuteModelRequest` for shapes.
-
-    Also stores in each sequence which sampled row is its own (`Sequence.sampled_row`), for the next
-    step, which is built before this one's result is known.
+    """The step's arrays; see `ExecuteModelRequest` for shapes. Also stores in each sequence which
+    sampled row is its own (`Sequence.sampled_row`), for the next step, which is built before this
+    one's result is known.
     """
     scheduled = plan.scheduled
     num_tokens = np.array([entry.num_tokens for entry in scheduled], np.int32)
@@ -59,6 +58,7 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         blocks_to_store=_files(plan.blocks_to_store),
         blocks_to_fetch=_files(plan.blocks_to_fetch),
         awaits_fetches=plan.awaits_fetches,
+        awaits_stores=plan.awaits_stores,
         drafting=drafting,
         draft_ids=draft_ids,
     )

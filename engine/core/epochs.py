@@ -39,7 +39,12 @@ class Epochs:
     def start(self) -> Scheduler:
         """See `LLMEngine.start`."""
         parts = self._parts
-        capacity = parts.executor.start()
+        parts.cache_size.keeping.hold()
+        try:
+            capacity = parts.executor.start()
+        except BaseException:
+            parts.cache_size.keeping.close()
+            raise
         try:
             parts.cache_size.check_longest_sequence(capacity)
             parts.cache_size.keeping.start(capacity)

@@ -35,6 +35,7 @@ class LLMEngine:
         self.is_frozen = False  # begins no step: what runs stays as it is
         self._in_flight: deque[tuple[SchedulerOutputs, Future[SamplerOutput]]] = deque()
         self._masks = OwedMasks(parts.executor)
+        self._handing_over = self.keeping.handing_over
 
     def start(self) -> None:
         """Start the workers; raises WorkerLost, or InvalidConfig, also if the cache cannot hold a
@@ -66,6 +67,13 @@ class LLMEngine:
 
     def step(self) -> list[RequestOutput]:
         """Schedule, execute, process."""
+        outputs = self._step()
+        if self._handing_over is None:
+            return outputs
+        is_over = not (self._in_flight or self._moves_blocks)
+        return self._handing_over.hold(outputs, self.scheduler.blocks.host_tier, is_over=is_over)
+
+    def _step(self) -> list[RequestOutput]:
         self.requests.end_late()
         while not self.is_frozen and len(self._in_flight) < self.executor.depth and self._submit_next():
             pass
@@ -106,7 +114,8 @@ class LLMEngine:
         """
         self._in_flight.clear()
         self._masks.clear()
-        return self.requests.abandon(message)
+        held = [] if self._handing_over is None else self._handing_over.give_up()
+        return held + self.requests.abandon(message)
 
     def stats(self) -> EngineStats:
         return self.recorder.stats(self.scheduler, self.processor.num_discarded_rows)
@@ -135,6 +144,8 @@ class LLMEngine:
     def _process(self, plan: SchedulerOutputs, output: SamplerOutput, waited_since: float) -> list[RequestOutput]:
         assert output.step == plan.step, f"step {plan.step} was answered by step {output.step}"
         now = time.monotonic()
+        if self._handing_over is not None:
+            self._handing_over.stored(plan.num_stored)
         seconds = self.recorder.arrived(plan, output, now)
         self.scheduler.preemption.costs.measured(plan, seconds)
         if len(output.fetched):

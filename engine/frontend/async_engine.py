@@ -57,8 +57,8 @@ class AsyncEngine:
     def shutdown(self) -> None:
         """Stop the thread, end running requests with an error, stop the workers. Idempotent."""
         self._thread.stop()
-        self._engine.close()
         self._executor.shutdown()
+        self._engine.close()
 
     def add_request(
         self, request: Request, template_seconds: float | None = None, grammar_seconds: float | None = None

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import fsspec
 
 from engine.errors import InvalidConfig, in_a_line
+from engine.offload.shared_folder import is_shared
 
 logger = logging.getLogger("squadron.offload")
 
@@ -66,6 +67,8 @@ class Folder:
             self._fs.pipe_file(f"{self._path}/{name}", data)
             return
         path = Path(self._path, name)
+        if is_shared(self.uri) and not Path(self._path).is_dir():
+            raise FileNotFoundError(f"{self._path} is gone: its last engine has ended")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Threads, processes and machines each have a name of their own.
         temporary = path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}.{next(_counter)}{_TEMPORARY}")

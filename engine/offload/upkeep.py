@@ -11,6 +11,7 @@ from engine.offload.known import Known
 logger = logging.getLogger("squadron.offload")
 
 SECONDS = 30.0  # between two looks, by which blocks of other engines are found
+SHARED_SECONDS = 1.0  # of who fills shared memory
 ABANDONED_SECONDS = 3600.0  # after which a file that is being written never will be
 
 
@@ -19,8 +20,10 @@ class Upkeep:
     whichever engine wrote it. Other files are neither counted nor removed.
     """
 
-    def __init__(self, folder: Folder, layout: str, num_ranks: int, most_bytes: int) -> None:
+    def __init__(self, folder: Folder, layout: str, num_ranks: int, most_bytes: int, seconds: float = SECONDS) -> None:
+        """`seconds`: between two looks."""
         self.known = Known()
+        self._seconds = seconds
         self._folder, self._layout, self._num_ranks, self._most_bytes = folder, layout, num_ranks, most_bytes
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="offload upkeep", daemon=True)
@@ -49,7 +52,7 @@ class Upkeep:
         self.known.listed({content for content in found if content is not None}, before)
 
     def _run(self) -> None:
-        while not self._stopping.wait(SECONDS):
+        while not self._stopping.wait(self._seconds):
             self.look()
 
     def _remove_distrusted(self) -> None:

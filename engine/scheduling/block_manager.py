@@ -4,6 +4,7 @@ next step.
 
 import numpy as np
 
+from engine.config import STORES_A_STEP
 from engine.executor import Capacity
 from engine.kv_events.changes import Changes
 from engine.kv_events.events import CPU, GPU
@@ -33,16 +34,17 @@ class BlockManager:
         max_model_len: int,
         max_num_seqs: int,
         known: Known | None = None,
+        stores_a_step: int = STORES_A_STEP,
         changes: Changes | None = None,
     ) -> None:
-        """`known`: what the third tier's files are, if there is one; `changes`: gets those of the
-        prefix index, if anybody wants to know.
+        """`known`: what the third tier's files are, if there is one, and `stores_a_step` what it
+        gets, 0 for nothing; `changes`: gets those of the prefix index, if anybody wants to know.
         """
         self.block_size = block_size
         self.device = BlockPool(capacity.num_gpu_blocks, 1, changes, GPU)
         self.host = BlockPool(capacity.num_cpu_blocks, 0, changes, CPU)
-        self.shelf = None if known is None else Shelf(self.host, known)
-        self.host_tier = HostTier(self.device, self.host, self.shelf)
+        self.shelf = None if known is None else Shelf(self.host, known, stores_a_step)
+        self.host_tier = HostTier(self.device, self.host, self.shelf if stores_a_step else None, stores_a_step)
         self.prefixes = PrefixIndex(block_size, self.device, self.host, self.shelf, changes)
         # A row for each running sequence, padded with the null block, so that a step's tables are
         # one gather.

@@ -61,6 +61,8 @@ class SchedulerOutputs:
     blocks_to_store: list[tuple[int, bytes]] = field(default_factory=list)  # host block, content
     blocks_to_fetch: list[tuple[int, bytes]] = field(default_factory=list)
     awaits_fetches: bool = False  # there is nothing else to do
+    awaits_stores: bool = False  # another engine waits for them
+    num_stored: int = 0  # once it is answered: see `HostTier.num_done`
     admitted: list[SequenceGroup] = field(default_factory=list)  # from the waiting queue
     preempted: list[Lane] = field(default_factory=list)
     # Lanes that may be preempted: cost, order, lane; a heap, made for the first that needs room.

@@ -41,6 +41,7 @@ class Scheduler:
         self.preemption = Preemption(self.queues, PreemptionCosts(swap_seconds_per_block))
         self.watermark = config.watermark
         self._max_loras = config.max_loras
+        self._hands_over = config.kv_role == "producer"
         self._fetching: list[SequenceGroup] = []  # set aside until what the third tier has of them is here
         self.step = 0
         self._shares = waiting.shares
@@ -51,6 +52,8 @@ class Scheduler:
 
     def add(self, group: SequenceGroup) -> None:
         self._drafting.prepare(group)
+        if group.request.is_prefilled:
+            self.blocks.prefixes.expect(group.seqs[0], _salt(group, group.seqs[0]))
         for lane in group.lanes:
             self.queues.waiting.add(lane)
 
@@ -86,6 +89,8 @@ class Scheduler:
         if not plan.is_empty or shelf.has_unstored or shelf.has_new_fetches:
             written = {slot for _, slot in plan.blocks_to_swap_out}
             plan.blocks_to_store, plan.blocks_to_fetch = shelf.take_transfers(written)
+            plan.awaits_stores = self._hands_over and bool(plan.blocks_to_store)
+        plan.num_stored = self.blocks.host_tier.num_done
 
     def _schedule_running(self, plan: SchedulerOutputs) -> None:
         blocks, budget = self.queues.blocks, self.budget

@@ -24,6 +24,7 @@ from tests.engine.support.workloads import DEMO
         ({"speculative_config": {"method": "ngram", "model": "x"}}, "speculative_config.model=x is of no use with"),
         ({"speculative_config": {"quantization": "int8"}}, "quantization=int8 is of no use with method=ngram"),
         ({"speculative_config": {"model": "x", "prompt_lookup_max": 4}}, "prompt_lookup_max=4 is of no use with"),
+        ({"kv_role": "producer"}, "kv_role=producer is of no use without kv_offloading_path"),
         ({"kv_offloading_path": "/kept", "speculative_config": {"model": "x"}}, "cannot be used with a draft model"),
         ({"kv_offloading_path": "/kept", "enable_prefix_caching": False}, "needs enable_prefix_caching"),
         ({"kv_offloading_path_size": 20}, "kv_offloading_path_size=20 bounds a folder, and kv_offloading_path names"),

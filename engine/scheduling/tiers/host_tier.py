@@ -6,7 +6,7 @@ computed again when it is wanted.
 """
 
 from engine.scheduling.block_pool import BlockPool
-from engine.scheduling.tiers.shelf import Shelf
+from engine.scheduling.tiers.shelf import STEPS_BEFORE_STORE, Shelf
 
 MOVES_A_STEP = 64  # blocks each way, beside a step: what a bus carries in a few milliseconds
 
@@ -16,14 +16,18 @@ class HostTier:
     the oldest first; preempted requests swap into the same pool.
     """
 
-    def __init__(self, device: BlockPool, host: BlockPool, shelf: Shelf | None) -> None:
-        """`shelf`: the third tier, if there is one; what it is to have is on the host first."""
+    def __init__(self, device: BlockPool, host: BlockPool, shelf: Shelf | None, stores_a_step: int = 0) -> None:
+        """`shelf`: the third tier, if it gets anything; what it is to have is on the host first.
+        `stores_a_step`: what it takes.
+        """
         self._device = device
         self._host = host
         self._shelf = shelf
         self._waiting: dict[int, bytes] = {}  # device block -> content, the oldest first
         self._new: dict[int, bytes] = {}  # those that the step being planned writes
-        self.moves_a_step = MOVES_A_STEP
+        # What is copied must still be there when it is stored.
+        self.moves_a_step = max(MOVES_A_STEP, min(stores_a_step, host.num_usable // (STEPS_BEFORE_STORE + 2)))
+        self.num_written = 0  # contents so far
         self.num_queries = 0  # tokens that were not found on the device
         self.num_hits = 0  # tokens
 
@@ -32,6 +36,7 @@ class HostTier:
         self._waiting.pop(block, None)  # the same content may have been there before
         if self._host.num_usable:
             self._new[block] = content
+            self.num_written += 1
 
     def save(self) -> list[tuple[int, int]]:
         """Moves from device to host for the step being planned, to be done before it writes; its
@@ -51,7 +56,16 @@ class HostTier:
 
     @property
     def has_unsaved(self) -> bool:
-        return bool(self._waiting) and self._host.num_free > 0
+        """Of what the third tier is to have."""
+        return self._shelf is not None and bool(self._waiting) and self._host.num_free > 0
+
+    @property
+    def num_done(self) -> int:
+        """Of `num_written`, in their order: those that the third tier has been given, or will not
+        be.
+        """
+        num_unstored = 0 if self._shelf is None else self._shelf.num_unstored
+        return self.num_written - len(self._new) - len(self._waiting) - num_unstored
 
     def _keep(self, content: bytes) -> int:
         """A slot that is found by the content, and gives way when others are needed."""

@@ -42,6 +42,12 @@ class PrefixIndex:
             self._changes.stored(seq.block_hashes[index], parent, token_ids, salt, lora_name)
         return True
 
+    def expect(self, seq: Sequence, salt: bytes | None) -> None:
+        """Another engine has computed the prompt: the third tier may have all its full blocks."""
+        if self._shelf is not None and salt is not None:
+            num_full = (seq.num_prompt_tokens - 1) // self.block_size
+            self._shelf.expect(self.hash_of(seq, index, salt) for index in range(num_full))
+
     def fetch(self, seq: Sequence, salt: bytes | None) -> bool:
         """Have what the third tier has of a waiting sequence brought to the host; False if there is
         nothing to wait for. Of a sequence longer than the host only as much comes as that holds,

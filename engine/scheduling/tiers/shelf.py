@@ -6,12 +6,12 @@ that was read counts as found once all ranks have it; if one of them has not, it
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
+from engine.config import STORES_A_STEP
 from engine.offload.known import Known
 from engine.scheduling.block_pool import BlockPool
 
-STORES_A_STEP = 16  # blocks that a rank copies before a step; it writes them beside the steps
 FETCHES_IN_FLIGHT = 256  # blocks
 # A block is copied by a step and stored by one that comes so much later that nobody waits for it.
 STEPS_BEFORE_STORE = 2
@@ -24,9 +24,10 @@ class Shelf:
     there are.
     """
 
-    def __init__(self, host: BlockPool, known: Known) -> None:
+    def __init__(self, host: BlockPool, known: Known, stores_a_step: int = STORES_A_STEP) -> None:
         self._host = host
         self._known = known
+        self._stores_a_step = stores_a_step
         self._saved: deque[Transfers] = deque([[]])  # by step, the newest last
         self._fetching: dict[bytes, int] = {}  # content -> host block, which is held for it
         self._new_fetches: Transfers = []
@@ -48,6 +49,10 @@ class Shelf:
     def has_unstored(self) -> bool:
         return any(self._saved)
 
+    @property
+    def num_unstored(self) -> int:
+        return sum(map(len, self._saved))
+
     def saved(self, slot: int, content: bytes) -> None:
         """The step being planned copies this content to the host."""
         if content not in self._known.contents:
@@ -58,10 +63,12 @@ class Shelf:
         the host blocks that it moves to.
         """
         stored: Transfers = []
-        while len(self._saved) > STEPS_BEFORE_STORE and len(stored) < STORES_A_STEP:
+        while len(self._saved) > STEPS_BEFORE_STORE:
             if not self._saved[0]:
                 self._saved.popleft()
                 continue
+            if len(stored) == self._stores_a_step:
+                break
             slot, content = self._saved[0].pop(0)
             if slot in written:  # until then it may hold another's
                 self._saved[-1].append((slot, content))
@@ -75,6 +82,10 @@ class Shelf:
 
     def is_fetching(self, content: bytes) -> bool:
         return content in self._fetching
+
+    def expect(self, contents: Iterable[bytes]) -> None:
+        """Another engine is said to have stored these."""
+        self._known.contents.update(contents)
 
     def fetch(self, content: bytes) -> bool:
         """Have a block read that the host has not; False if there is none, or no room for it."""

@@ -11,7 +11,8 @@ from engine.outputs import NO_FETCHED
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import KVCache
 
-MAX_WRITES_WAITING = 256  # blocks copied and not written yet; more are dropped, where files are slow
+MAX_WRITES_WAITING = 256  # blocks copied and not written yet; more are dropped, where files are slow and nobody waits
+STORE_SECONDS = 5.0  # that a step waits for what is written
 NUM_READERS = 4
 AWAIT_SECONDS = 0.2  # of a step that has nothing else to do
 
@@ -28,6 +29,7 @@ class ShelfMover:
         self._readers = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="offload reader")
         self._changed = threading.Condition()  # guards all below
         self._num_writing = 0
+        self._are_awaited = False  # writes
         self._num_reading = 0  # of this epoch's blocks
         self._num_filling = 0  # of any's
         self._fetched: list[tuple[int, bool]] = []
@@ -41,10 +43,12 @@ class ShelfMover:
             self._settle()
         for slot, content in _transfers(request.blocks_to_store):
             with self._changed:
-                if self._num_writing == MAX_WRITES_WAITING:
+                if self._num_writing >= MAX_WRITES_WAITING and not request.awaits_stores:
                     break
                 self._num_writing += 1
             self._writer.submit(self._write, content, self._cache.host_bytes(slot))
+        with self._changed:
+            self._are_awaited |= request.awaits_stores
         for slot, content in _transfers(request.blocks_to_fetch):
             with self._changed:
                 self._num_reading += 1
@@ -54,8 +58,13 @@ class ShelfMover:
                 self._changed.wait_for(lambda: not self._num_reading or self._fetched, AWAIT_SECONDS)
 
     def take_fetched(self) -> np.ndarray:
-        """[*, 2] int32: see `SamplerOutput.fetched`; each once."""
+        """[*, 2] int32: see `SamplerOutput.fetched`; each once. Is called for each answer to a
+        step, which comes once what is awaited has been written.
+        """
         with self._changed:
+            if self._are_awaited:
+                self._changed.wait_for(lambda: not self._num_writing, STORE_SECONDS)
+                self._are_awaited = self._num_writing > 0
             if not self._fetched:
                 return NO_FETCHED
             fetched, self._fetched = self._fetched, []

@@ -2,10 +2,12 @@
 
 import random
 
+from engine.offload.known import Known
 from engine.outputs import Accumulator
 from engine.sampling_params import SamplingParams
 from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.tiers.host_tier import HostTier
+from engine.scheduling.tiers.shelf import STEPS_BEFORE_STORE, Shelf
 from tests.engine.support.arrivals import add_request
 from tests.engine.support.workloads import VOCAB, Knobs, finish, make_engine
 
@@ -129,3 +131,16 @@ def test_a_choice_that_is_loaded_goes_on_where_another_one_starts_over() -> None
     expected, loading = answer(set())
     assert loading
     assert answer({loading[0]})[0] == expected
+def test_what_is_done_is_counted_in_the_order_in_which_it_was_written() -> None:
+    device, host = BlockPool(9, first=1), BlockPool(16)
+    shelf = Shelf(host, Known(), stores_a_step=3)
+    tier = HostTier(device, host, shelf, 3)
+    counts = []
+    write(device, tier, 4)
+    for _ in range(STEPS_BEFORE_STORE + 4):
+        tier.save()
+        shelf.take_transfers()
+        counts.append((tier.num_written, tier.num_done))
+    assert counts[0] == (4, 0) and counts[-1] == (4, 4)
+    assert [done for _, done in counts] == sorted(done for _, done in counts) and (4, 3) in counts
+    assert not tier.has_unsaved and not shelf.has_unstored

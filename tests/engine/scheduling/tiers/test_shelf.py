@@ -2,10 +2,11 @@
 
 import pytest
 
+from engine.config import STORES_A_STEP
 from engine.offload.known import Known
 from engine.sampling_params import SamplingParams
 from engine.scheduling.block_pool import BlockPool
-from engine.scheduling.tiers.shelf import STEPS_BEFORE_STORE, STORES_A_STEP, Shelf
+from engine.scheduling.tiers.shelf import STEPS_BEFORE_STORE, Shelf
 from tests.engine.support.workloads import VOCAB, Knobs, Request, make_engine, run
 
 A, B = bytes(16), bytes([1]) * 16
@@ -115,3 +116,12 @@ def test_a_conversation_longer_than_the_host_comes_back_as_far_as_that_holds_it(
     assert answers[0].outputs == answers[1].outputs
     assert answers[1].num_cached_tokens >= min(num_cpu_blocks // 2, 24) * 16
     assert engine.scheduler.blocks.shelf.num_fetched <= 24, "each is read once"
+def test_who_stores_nothing_reads_what_it_is_told_of() -> None:
+    known = Known()
+    shelf = Shelf(BlockPool(8), known, stores_a_step=0)
+    for _ in range(10 * STEPS_BEFORE_STORE):
+        assert shelf.take_transfers() == ([], [])
+    assert len(shelf._saved) <= STEPS_BEFORE_STORE + 1, "what waits to be stored does not grow"
+    assert not shelf.fetch(A)
+    shelf.expect([A, B])
+    assert shelf.fetch(A) and shelf.fetch(B)

@@ -3,8 +3,10 @@
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from engine.offload.block_files import BlockFiles, Folder
@@ -93,3 +95,27 @@ def test_a_read_that_hangs_holds_up_no_other_epoch(tmp_path: Path) -> None:
     mover._readers.shutdown()
     assert found == [[1, 1]] and not len(mover.take_fetched())
     assert cache.host_token_ids.any(1).tolist() == [False, True, False, False], "its block is another's by now"
+def test_an_answer_comes_once_all_that_is_awaited_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much of it waits."""
+    monkeypatch.setattr("engine.worker.cache.shelf_mover.MAX_WRITES_WAITING", 1)
+    _, mover, _ = make_mover(tmp_path)
+    is_awaited, wait_for = threading.Event(), mover._changed.wait_for
+    written: list[bytes] = []
+
+    def wait(*args: Any) -> bool:
+        is_awaited.set()
+        return wait_for(*args)
+
+    def write(content: bytes, _: bytes) -> None:
+        is_awaited.wait()
+        written.append(content)
+
+    monkeypatch.setattr(mover._changed, "wait_for", wait)
+    monkeypatch.setattr(mover._files, "write", write)
+    stored = np.concatenate((files_of(2, CONTENT), files_of(1, OTHER)))
+    try:
+        mover.take(replace(make_step(1, []), blocks_to_store=stored, awaits_stores=True))
+        mover.take_fetched()
+        assert written == [CONTENT, OTHER]
+    finally:
+        is_awaited.set()

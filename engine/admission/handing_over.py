@@ -1,0 +1,42 @@
+"""An engine that computes prompts for others: a request's last output is told once the prompt's
+blocks are in the folder, or will not come there.
+"""
+
+from collections import deque
+
+from engine.outputs import RequestOutput
+from engine.scheduling.tiers.host_tier import HostTier
+
+
+class HandingOver:
+    """Of one engine; its thread's alone."""
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[int, RequestOutput]] = deque()  # `HostTier.num_written` when it ended; its last output
+        self._tier: HostTier | None = None  # of the epoch
+        self._num_stored = 0
+
+    def stored(self, num_stored: int) -> None:
+        """A step has been answered: see `SchedulerOutputs.num_stored`."""
+        self._num_stored = num_stored
+
+    def hold(self, outputs: list[RequestOutput], tier: HostTier, *, is_over: bool) -> list[RequestOutput]:
+        """Those that may be told now. `is_over`: nothing more is stored for those held so far."""
+        told = []
+        if tier is not self._tier:  # the blocks of the last epoch are gone
+            told = self.give_up()
+            self._tier, self._num_stored = tier, 0
+        for output in outputs:
+            if output.finished and output.error is None:
+                self._held.append((tier.num_written, output))
+            else:
+                told.append(output)
+        while self._held and (is_over or self._held[0][0] <= self._num_stored):
+            told.append(self._held.popleft()[1])
+        return told
+
+    def give_up(self) -> list[RequestOutput]:
+        """What is held."""
+        held = [output for _, output in self._held]
+        self._held.clear()
+        return held
