@@ -22,12 +22,18 @@ class GatewayDeployment:
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, engines: Sequence[DeploymentHandle[Any]], owner: Owner, options: GatewayOptions
+        self,
+        engines: Sequence[DeploymentHandle[Any]],
+        prefill_engines: Sequence[DeploymentHandle[Any] | None],
+        owner: Owner,
+        options: GatewayOptions,
     ) -> None:
-        """`engines`: of each model, in the order of `options.models`."""
+        """`engines`: of each model, in the order of `options.models`; so are those that compute
+        prompts for them, if there are any.
+        """
         self._stop_signal = StopSignal()
         self._owner = owner
-        self._parts = await start_parts(engines, owner, options)
+        self._parts = await start_parts(list(zip(engines, prefill_engines, strict=True)), owner, options)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return self._parts.make_app()

@@ -4,12 +4,12 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any
 
 from cluster.api.service import Shortcut
+from cluster.gateway.answering import Answering
 from cluster.gateway.door import Door
 from cluster.gateway.engines.replicas import Replicas
 from cluster.gateway.monitoring.observers import Observers
-from cluster.gateway.requests.attempts import AttemptLimits, Attempts
 from cluster.gateway.requests.journals import Journals
-from cluster.replica.calls.engines import Engines
+from cluster.replica.calls.engines import Engines, PrefillEngines
 from engine.admission.queue_limits import NOTHING, Load, Room
 from engine.outputs import RequestOutput, Tokens
 from engine.request import NO_KEY, Adapter, Request, Share
@@ -26,25 +26,31 @@ class Gateway:
         patience: float,
         max_queue_seconds: float = 0,
         observers: Observers | None = None,
+        prefill: PrefillEngines | None = None,
     ) -> None:
-        """`max_attempts`, `patience`: see `AttemptLimits`. `max_queue_seconds`: see `Door`."""
+        """`max_attempts`, `patience`: see `AttemptLimits`. `max_queue_seconds`: see `Door`.
+        `prefill`: engines that compute long prompts, if there are any.
+        """
         self._engines = engines
-        self._limits = AttemptLimits(max_attempts, patience)
         self._observers = observers or Observers()
         self._journals = Journals(self._observers.figures.ended)
         self._replicas = Replicas(engines, self._journals, patience)
         self._connections = self._replicas.connections
         self.changes = self._replicas.changes
-        self.monitoring = self._observers.monitoring(self._connections.reports, self._connections.all_reports)
+        limits = (max_attempts, patience)
+        self._answering = Answering(self._replicas, self._journals, self._observers, limits, prefill)
+        self.monitoring = self._observers.monitoring(*self._answering.reports())
         self._view = self._observers.view(engines, self._connections.reports)
         self._door = Door(self._journals, self._connections.reports, max_queue_seconds)
 
     async def start(self, host: str) -> None:
         """Take deltas and reports on a free port of `host`."""
         await self._connections.start(host, self._every_second)
+        await self._answering.start(host)
 
     async def close(self) -> None:
         await self._connections.close()
+        await self._answering.close()
 
     def _every_second(self) -> None:
         self._door.look()
@@ -72,20 +78,12 @@ class Gateway:
         """See `Service`."""
         return self._door.room(arriving)
 
-    async def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
+    def generate(self, request: Request, shortcut: Shortcut | None = None) -> AsyncGenerator[RequestOutput, None]:
         """See `Service`. Raises InvalidRequest, InputProcessingError, Overloaded, Unavailable while
         the gateway shuts down, or EngineDead, FingerprintChanged or RequestQuarantined once no
         attempt is left.
         """
-        self._journals.check_open()
-        with self._observers.watcher.watch(request) as watch, self._journals.open(watch.request, shortcut) as journal:
-            attempts = Attempts(journal, self._limits)
-            while not journal.is_told:
-                watch.attempt(journal)
-                async with attempts.one(), self._replicas.call(journal):
-                    async for delta in journal:
-                        attempts.gained()
-                        yield delta
+        return self._answering.generate(request, shortcut)
 
     async def tokenize(self, request: Request, *, with_texts: bool) -> Tokens:
         """See `Service`."""

@@ -15,6 +15,8 @@ class ModelOptions:
 
     name: str
     lora: Lora = NO_LORA
+    prefill_min_tokens: int | None = None  # see `Prefill`; None: there are no engines for that
+    prefill_is_shared: bool = True  # see `Prefill`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

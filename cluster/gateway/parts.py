@@ -2,15 +2,15 @@
 
 import gc
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fastapi import FastAPI
-from ray.serve.handle import DeploymentHandle
 
 from cluster.gateway.demonstration import DemoKiller
 from cluster.gateway.http import Http
 from cluster.gateway.models.application import ServedApplication
 from cluster.gateway.options import GatewayOptions
+from cluster.gateway.prefill.spare_engines import ModelEngines
 from cluster.gateway.stores import Stores
 from cluster.owner import Owner
 from cluster.replica.serve_process import enter_replica
@@ -45,7 +45,7 @@ class Parts(NamedTuple):
         return app
 
 
-async def start_parts(engines: Sequence[DeploymentHandle[Any]], owner: Owner, options: GatewayOptions) -> Parts:
+async def start_parts(engines: Sequence[ModelEngines], owner: Owner, options: GatewayOptions) -> Parts:
     """Wait for an engine (see `ServedApplication.make`), and accept requests from then on.
     `engines`: in the order of `options.models`. Raises as `Http.check`.
     """
@@ -53,7 +53,7 @@ async def start_parts(engines: Sequence[DeploymentHandle[Any]], owner: Owner, op
     http = Http(options.http, options.patience)
     await http.check()
     application = await ServedApplication.make(engines, owner, options, process)
-    stores = Stores.configured(options, engines[0].app_name)
+    stores = Stores.configured(options, engines[0][0].app_name)
     inner_app = http.make_inner_app(application.gateways, application.models, kept=stores.responses)
     await http.start()
     await application.start()

@@ -8,7 +8,8 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from cluster import owner
-from cluster.launch.app import APP_NAME, ENGINES
+from cluster.launch.app import APP_NAME
+from cluster.launch.config.engines import ENGINES, PREFILL_ENGINES
 from cluster.serve_status import deployments_of
 
 JOIN_SECONDS = 30.0  # for gateways to take requests of a model whose engine runs
@@ -23,11 +24,12 @@ class Replicas:
     """
 
     gateways: DeploymentHandle[Any]
-    engines: tuple[DeploymentHandle[Any], ...]  # of each model
+    engines: tuple[DeploymentHandle[Any], ...]  # of each model, and those that compute prompts
 
     @classmethod
     def of(cls, gateways: DeploymentHandle[Any]) -> Self:
-        return cls(gateways, tuple(deployments_of(APP_NAME, ENGINES)))
+        kinds = (ENGINES, PREFILL_ENGINES)
+        return cls(gateways, tuple(each for kind in kinds for each in deployments_of(APP_NAME, kind)))
 
     def join(self) -> None:
         """Wait until every gateway takes requests of every model, whose engines run."""

@@ -37,6 +37,7 @@ TOTALS_NOW = _of_kind(
     "gauge",
     {
         "squadron:engines": "Connected engine replicas",
+        "squadron:prefill_engines": "Connected replicas that compute prompts for these, if there are to be any",
         "squadron:build_info": ("Always 1; the label is the server's version", ("version",)),
     },
 )
@@ -63,6 +64,8 @@ COUNTERS = _of_kind(
         "squadron:swapped_bytes": ("Bytes of cache moved from (out) and to (in) devices", ("direction",)),
         "squadron:offloaded_bytes": ("Bytes of cache written to (out) and read from (in) the folder", ("direction",)),
         "squadron:offload_missed_blocks": "Blocks that the folder was believed to hold: damaged, or removed",
+        "squadron:prefills": ("Prompts given to prefill engines: computed, or failed there", ("outcome",)),
+        "squadron:prefill_tokens": "Prompt tokens that prefill engines have computed",
         "squadron:recoveries": "Lost workers replaced",
         "squadron:recovery_seconds": "Seconds from a failed step to the end of the next successful one",
         "squadron:failed_steps": "Steps that raised an exception",

@@ -77,6 +77,7 @@ class Condition:
             self.is_leaving and not self.is_stopping,
             self.weights_number,
             self.weights_version,
+            self._engine.config.kv_role == "producer",
         )
 
     def _problem(self, seconds: float) -> str | None:

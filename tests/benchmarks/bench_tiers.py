@@ -74,9 +74,8 @@ class Talk:
 
 @contextmanager
 def engine_on(folder: str, num_blocks: int, **options: Any):
-    config = EngineConfig.create(
-        model=folder, num_gpu_blocks_override=num_blocks, max_model_len=(num_blocks - 1) * BLOCK, **options
-    )
+    options = {"max_model_len": (num_blocks - 1) * BLOCK} | options
+    config = EngineConfig.create(model=folder, num_gpu_blocks_override=num_blocks, **options)
     executor = LocalExecutor(config)
     engine = LLMEngine(Parts(config, ModelConfig.load(folder), Tokenizer(folder), executor))
     engine.start()

@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from cluster.replica.deployment import EngineDeployment
+from cluster.launch.config.engines import ENGINES, PREFILL_ENGINES
 from cluster.serve_status import deployments_of
 from engine.records.recorder import Event
 
@@ -23,7 +23,7 @@ def told_events(app_name: str) -> Iterator[None]:
     """Within the context, each event of each engine replica of the application is printed to stderr
     within seconds.
     """
-    engines = deployments_of(app_name, EngineDeployment.__name__)
+    engines = [each for kind in (ENGINES, PREFILL_ENGINES) for each in deployments_of(app_name, kind)]
     has_ended = threading.Event()
     thread = threading.Thread(target=_tell, args=(engines, has_ended), name="console", daemon=True)
     thread.start()

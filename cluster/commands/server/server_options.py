@@ -55,6 +55,15 @@ class ServerOptions(BaseModel):
         "*: any (default: none)",
     )
     num_engines: int = Field(1, ge=1, description="number of engine replicas (default: 1)")
+    num_prefill_engines: int = Field(
+        0, ge=0, description="number of engines that compute long prompts for the others (default: 0)"
+    )
+    prefill_min_tokens: int = Field(
+        512, ge=1, description="tokens, about, of a prompt's new part that these compute (default: 512)"
+    )
+    prefill_memory: float = Field(
+        4.0, gt=0, description="GiB of shared memory for what they hand over, half of it at most (default: 4)"
+    )
     num_gateways: int = Field(1, ge=1, description="number of gateway replicas (default: 1)")
     max_gpus: int | None = Field(
         None,
@@ -156,6 +165,9 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "allowed_hosts": {"metavar": "HOST,..."},
     "allowed_origins": {"metavar": "ORIGIN,..."},
     "num_engines": {"type": int, "metavar": "N"},
+    "num_prefill_engines": {"type": int, "metavar": "N"},
+    "prefill_min_tokens": {"type": int, "metavar": "N"},
+    "prefill_memory": {"type": float, "metavar": "GiB"},
     "num_gateways": {"type": int, "metavar": "N"},
     "max_gpus": {"type": int, "metavar": "N"},
     "max_attempts": {"type": int, "metavar": "N"},

@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import ray
-from ray.serve.handle import DeploymentHandle
 
 from cluster.api.models.model import Models
 from cluster.gateway.models.peers import PeerGateways
 from cluster.gateway.models.served import Served
 from cluster.gateway.options import GatewayOptions
+from cluster.gateway.prefill.spare_engines import ModelEngines
 from cluster.owner import Owner
 
 SETTLE_SECONDS = 10.0  # after the first model's engine, in which those of the others may be there, too
@@ -36,14 +35,14 @@ class ServedApplication:
 
     @classmethod
     async def make(
-        cls, engines: Sequence[DeploymentHandle[Any]], owner: Owner, options: GatewayOptions, process: str
+        cls, engines: Sequence[ModelEngines], owner: Owner, options: GatewayOptions, process: str
     ) -> "ServedApplication":
         """Once there is an engine of one model, and had time to be of the others. `engines`: in the
         order of `options.models`; `process`: see `Observers.configured`.
         """
         makings = [
-            asyncio.create_task(Served.make(handle, owner, own, options, process))
-            for handle, own in zip(engines, options.models, strict=True)
+            asyncio.create_task(Served.make(handles, owner, own, options, process))
+            for handles, own in zip(engines, options.models, strict=True)
         ]
         _, later = await asyncio.wait(makings, return_when=asyncio.FIRST_COMPLETED)
         if later:

@@ -1,8 +1,6 @@
 """A model of the application, as one gateway serves it."""
 
-from typing import Any, NamedTuple
-
-from ray.serve.handle import DeploymentHandle
+from typing import NamedTuple
 
 from cluster.api.models.adapters import Adapters
 from cluster.api.models.model import Model, ServedModel
@@ -13,6 +11,7 @@ from cluster.gateway.gateway import Gateway
 from cluster.gateway.models.peers import look_for_adapters
 from cluster.gateway.monitoring.observers import Observers
 from cluster.gateway.options import GatewayOptions, ModelOptions
+from cluster.gateway.prefill.spare_engines import ModelEngines, prefill_engines
 from cluster.owner import Owner
 
 
@@ -25,13 +24,14 @@ class Served(NamedTuple):
     @classmethod
     async def make(
         cls,
-        engines: DeploymentHandle[Any],
+        handles: ModelEngines,
         owner: Owner,
         own: ModelOptions,
         options: GatewayOptions,
         process: str,
     ) -> "Served":
         """Once there is an engine. `own`: of this model; `process`: see `Observers.configured`."""
+        engines, others = handles
         replicas = ServeEngines(engines, owner.token)
         adapters = Adapters(own.lora.given)
         model = Model(name=own.name, adapters=adapters, **await replicas.model_info())
@@ -44,6 +44,7 @@ class Served(NamedTuple):
             patience=options.patience,
             max_queue_seconds=options.max_queue_seconds,
             observers=observers,
+            prefill=prefill_engines(others, owner.token, own),
         )
         loading = None
         if own.lora.loadable is not None:

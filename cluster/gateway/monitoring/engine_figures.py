@@ -18,6 +18,8 @@ def totals_of(report: EngineReport) -> Figures:
     """The replica's counts since its start."""
     stats, totals = report.stats, report.totals
     measured = totals.measured
+    if report.computes_prompts:
+        return _of_prompts(report)
     swapped_out, swapped_in = stats.num_blocks_swapped_out, stats.num_blocks_swapped_in
     figures: Figures = {
         ("vllm:prompt_tokens", ()): measured.num_prompt_tokens,
@@ -62,12 +64,25 @@ def totals_of(report: EngineReport) -> Figures:
     return figures
 
 
+def _of_prompts(report: EngineReport) -> Figures:
+    """What is not counted where they are answered."""
+    totals = report.totals
+    return {
+        ("squadron:prefill_tokens", ()): totals.measured.num_prompt_tokens - totals.measured.num_cached_tokens,
+        ("squadron:offloaded_bytes", ("out",)): report.stats.num_blocks_stored * totals.block_bytes,
+        ("squadron:engine_cpu_seconds", ()): totals.cpu_seconds,
+    }
+
+
 def gauges_of(reports: list[EngineReport]) -> Figures:
     """The current state of the running replicas. They are numbered in the order of their names, so
     that every gateway uses the same numbers.
     """
-    figures: Figures = {("squadron:engines", ()): len(reports)}
-    for number, report in enumerate(sorted(reports, key=lambda report: report.replica)):
+    answering = [report for report in reports if not report.computes_prompts]
+    figures: Figures = {("squadron:engines", ()): len(answering)}
+    if len(answering) < len(reports):
+        figures["squadron:prefill_engines", ()] = len(reports) - len(answering)
+    for number, report in enumerate(sorted(answering, key=lambda report: report.replica)):
         stats, labels = report.stats, (str(number),)
         figures["vllm:num_requests_running", labels] = stats.num_requests_running
         figures["vllm:num_requests_waiting", labels] = stats.num_requests_waiting

@@ -50,6 +50,10 @@ class RequestFigures:
         if error is None and journal.first_token_time is not None and not journal.began_elsewhere:
             self._observe(journal, journal.first_token_time, lengths)
 
+    def prefilled(self, outcome: str) -> None:
+        """A prompt has been computed by a prefill engine, or was to be."""
+        self.counters.count("squadron:prefills", outcome)
+
     def _observe(self, journal: Journal, first_token_time: float, lengths: list[int]) -> None:
         observe, now = self.counters.observe, time.monotonic()
         observe("vllm:time_to_first_token_seconds", first_token_time - journal.opened)

@@ -23,9 +23,12 @@ class AppConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    engine: dict[str, Any] | None = None  # of the only model, as in a `ModelConfig`; and so the next four
+    engine: dict[str, Any] | None = None  # of the only model, as in a `ModelConfig`; and so the next seven
     num_engines: int = Field(1, ge=1)
     autoscaling: Autoscaling | None = None
+    num_prefill_engines: int = Field(0, ge=0)
+    prefill_min_tokens: int = Field(512, ge=1)
+    prefill_memory: float = Field(4.0, gt=0)
     lora_modules: tuple[str, ...] = ()
     lora_roots: tuple[str, ...] = ()
     models: tuple[ModelConfig, ...] = ()  # instead of these; the first is for requests that name none

@@ -61,13 +61,17 @@ class ModelConfig(BaseModel):
     engine: dict[str, Any]  # of an EngineConfig; a relative `model` is looked for in the repository's folder
     num_engines: int = Field(1, ge=1)
     autoscaling: Autoscaling | None = None  # instead: as many as are needed
+    num_prefill_engines: int = Field(0, ge=0)  # that compute prompts for the others
+    prefill_min_tokens: int = Field(512, ge=1)  # of a prompt that these compute, about
+    prefill_memory: float = Field(4.0, gt=0)  # GiB of a node's shared memory for what they hand over
     lora_modules: tuple[str, ...] = ()  # NAME=FOLDER of adapters that requests may name as their model
     lora_roots: tuple[str, ...] = ()  # folders below which adapters may be loaded while the server runs
 
     @property
     def most_engines(self) -> int:
-        """At one time."""
-        return self.num_engines if self.autoscaling is None else self.autoscaling.max_engines
+        """At one time, those that compute prompts among them."""
+        answering = self.num_engines if self.autoscaling is None else self.autoscaling.max_engines
+        return answering + self.num_prefill_engines
 
     def replicas(self) -> dict[str, Any]:
         """Of the engines' deployment. Raises InvalidConfig."""
@@ -80,7 +84,8 @@ class ModelConfig(BaseModel):
     @property
     def least_engines(self) -> int:
         """That run at the same time when the model is not idle."""
-        return self.num_engines if self.autoscaling is None else max(1, self.autoscaling.min_engines)
+        answering = self.num_engines if self.autoscaling is None else max(1, self.autoscaling.min_engines)
+        return answering + self.num_prefill_engines
 
     def engine_config(self) -> EngineConfig:
         """Raises InvalidConfig."""
@@ -96,7 +101,9 @@ class ModelConfig(BaseModel):
 
     def options(self, engine: EngineConfig) -> ModelOptions:
         """For gateways. Raises InvalidConfig; see `read_lora`."""
-        return ModelOptions(engine.model_name, read_lora(self.lora_modules, self.lora_roots, engine))
+        least = self.prefill_min_tokens if self.num_prefill_engines else None
+        lora = read_lora(self.lora_modules, self.lora_roots, engine)
+        return ModelOptions(engine.model_name, lora, least, prefill_is_shared=engine.kv_offloading_path is None)
 
 
 def checked_aliases(given: dict[str, Target], models: Sequence[ModelOptions]) -> dict[str, Alias]:

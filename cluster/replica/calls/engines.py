@@ -1,6 +1,6 @@
 """What a gateway asks of engine replicas."""
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.refusals.refusal import Refusal
@@ -82,3 +82,11 @@ class Engines(Protocol):
         """As `ask`, for as long as it takes; a line of text for a replica that was lost meanwhile.
         Empty if there is none.
         """
+
+
+class PrefillEngines(NamedTuple):
+    """Engine replicas that compute prompts for those that answer."""
+
+    engines: Engines
+    min_tokens: int  # of a prompt's part that is new, about
+    is_shared: bool  # blocks reach only engines of the same node

@@ -49,6 +49,7 @@ class EngineReport:
     is_leaving: bool = False  # it is to end, and serves until the next one is ready
     weights_number: int = 0  # of the last change of its weights: the higher one is newer
     weights_version: str | None = None  # None: it has the model's own
+    computes_prompts: bool = False  # for other replicas, which answer
 
     def in_short(self) -> dict[str, Any]:
         """Without histograms and other totals."""

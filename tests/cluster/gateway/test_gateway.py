@@ -376,7 +376,7 @@ async def test_the_turn_for_a_last_attempt_is_not_waited_for_without_end(make_ga
             raise EngineLost("the actor died")
 
     gateway = await make_gateway(Dies(), Replica(), max_attempts=2, patience=0.3)
-    async with gateway._limits.last_turn:
+    async with gateway._answering._limits.last_turn:
         with pytest.raises(EngineDead, match="within 0 s: other requests are making their last attempt"):
             await asyncio.wait_for(tokens(gateway), SECONDS)
 

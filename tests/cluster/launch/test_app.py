@@ -6,6 +6,7 @@ from cluster.launch.app import ONE_LOOP, build_app
 from cluster.launch.packages import ROOT
 from cluster.telemetry.tracing import Telemetry
 from engine.errors import InvalidConfig
+from engine.offload.shared_folder import is_shared
 
 
 @pytest.mark.parametrize(
@@ -76,13 +77,26 @@ ONE, TWO = ({"engine": {"model": "configs/demo", "served_model_name": name}} for
 
 def test_each_model_has_engines_of_its_own() -> None:
     app = build_app({"models": [ONE | {"num_engines": 2}, TWO], "aliases": {"both": {"org/one": 1, "two": 3}}})
-    engines, _, options = app._bound_deployment.init_args
+    engines, _, _, options = app._bound_deployment.init_args
     deployments = [(engine._bound_deployment.name, engine._bound_deployment.num_replicas) for engine in engines]
     assert deployments == [("EngineDeployment-org-one", 2), ("EngineDeployment-two", 1)]
     assert [model.name for model in options.models] == ["org/one", "two"]
     (alone,), *_ = build_app({"models": [ONE]})._bound_deployment.init_args
     assert alone._bound_deployment.name == "EngineDeployment-org-one", "as beside others that come or go"
     assert options.aliases["both"].shares == (("org/one", 1), ("two", 3))
+
+
+def test_prefill_engines_are_a_deployment_beside_those_that_answer() -> None:
+    app = build_app({"models": [ONE | {"num_prefill_engines": 2, "prefill_memory": 0.5}, TWO]})
+    (answering, other), (computing, none), _, options = app._bound_deployment.init_args
+    assert none is None and other._bound_deployment.init_args[0].kv_offloading_path is None
+    deployment = computing._bound_deployment
+    assert (deployment.name, deployment.num_replicas) == ("EnginePrefillDeployment-org-one", 2)
+    configs = [each._bound_deployment.init_args[0] for each in (answering, computing)]
+    assert [config.kv_role for config in configs] == ["consumer", "producer"]
+    assert len({config.kv_offloading_path for config in configs}) == 1 and is_shared(configs[0].kv_offloading_path)
+    assert {config.kv_offloading_path_size for config in configs} == {0.5}
+    assert [model.prefill_min_tokens for model in options.models] == [512, None]
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def _room(model: dict[str, Any]) -> int:
     """
     engine = model["engine"]
     ranks = engine.get("tensor_parallel_size", 1) * engine.get("pipeline_parallel_size", 1)
-    return (model.get("num_engines", 1) + 1) * (int(ranks) + 1)
+    return (model.get("num_engines", 1) + model.get("num_prefill_engines", 0) + 1) * (int(ranks) + 1)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,1 @@
+"""Prompts that are computed by other engines than those that answer."""

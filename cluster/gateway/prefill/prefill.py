@@ -1,0 +1,73 @@
+"""Has a prefill engine compute a request's prompt before an engine answers it. Whatever goes wrong
+there costs time alone: the engine that answers computes what it does not find.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from cluster.gateway.engines.connections import Connections
+from cluster.gateway.prefill.prompts import Prompts, prefilled, to_compute
+from cluster.gateway.requests.journal import Journal
+from cluster.gateway.requests.journals import Journals
+from cluster.replica.calls.engines import PrefillEngines
+from cluster.replica.delta_channel.messages import EngineReport
+from cluster.replica.refusals.lost import EngineLost
+from cluster.replica.refusals.refusal import Refusal
+from engine.request import Request
+
+logger = logging.getLogger("squadron.gateway")
+
+SECONDS = 30.0  # for a prompt, in the queue and after it; what takes longer is computed where it is answered
+
+Count = Callable[[str], None]
+
+
+class Prefill:
+    """One gateway's, of one model. Lives in one event loop."""
+
+    def __init__(self, engines: PrefillEngines, patience: float) -> None:
+        """`patience`: see `Connections`."""
+        self._is_shared = engines.is_shared
+        self._journals = Journals()
+        self.connections = Connections(engines.engines, self._journals, patience)
+        self._prompts = Prompts(engines.min_tokens)
+
+    async def compute(self, journal: Journal, reports: list[EngineReport], count: Count) -> None:
+        """If the request's prompt is worth it, have it computed, and the request told so.
+        `reports`: of the engines that answer; `count` is given what became of it.
+        """
+        request = journal.request
+        if not self._can_reach(reports) or not self._prompts.are_worth_it(request):
+            return
+        try:
+            async with asyncio.timeout(min(SECONDS, journal.seconds_left)):
+                problem = await self._have_computed(request)
+        except EngineLost as lost:
+            problem = lost.reason
+        except TimeoutError:
+            problem = "it took too long"
+        count("computed" if problem is None else "failed")
+        if problem is None:
+            journal.request = prefilled(request)
+        else:
+            logger.info("a prompt is computed where it is answered: %s", problem)
+
+    async def _have_computed(self, request: Request) -> str | None:
+        """None, or why not. Raises EngineLost."""
+        with self._journals.open(to_compute(request)) as journal:
+            call = self.connections.calling.begin(journal.request)
+            if call is None:
+                return "no prefill engine can take it"
+            try:
+                result = await call.result()
+            finally:
+                call.cancel()
+        return result.message if isinstance(result, Refusal) else None
+
+    def _can_reach(self, reports: list[EngineReport]) -> bool:
+        """Whether what is computed there is found by any that may answer, and is right there."""
+        others = self.connections.reports()
+        if not others or {each.fingerprint for each in others} != {each.fingerprint for each in reports}:
+            return False
+        return not self._is_shared or len({each.node for each in [*reports, *others]}) == 1

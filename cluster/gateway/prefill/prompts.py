@@ -1,0 +1,43 @@
+"""Which prompts are worth an engine of their own, and how they are put to it."""
+
+from dataclasses import replace
+
+from cluster.gateway.engines.prefixes import PIECE_BYTES, Prefixes, beginnings_of
+from engine.request import BYTES_PER_TOKEN, NEW, Request
+from engine.sampling_params import SamplingParams
+
+_ONE_TOKEN = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
+_ENGINES = "those that answer"
+
+
+class Prompts:
+    """One gateway's memory of those that it has sent."""
+
+    def __init__(self, min_tokens: int) -> None:
+        """`min_tokens`: of a prompt's new part, about."""
+        self._min_tokens = min_tokens
+        self._prefixes = Prefixes()
+
+    def are_worth_it(self, request: Request) -> bool:
+        """Whether a long part of the prompt is new; and from now on it is not."""
+        if request.estimated_tokens < self._min_tokens or not _is_cacheable(request):
+            return False
+        beginnings = beginnings_of(request)
+        num_known = self._prefixes.known(beginnings).get(_ENGINES, 0)
+        self._prefixes.remember(beginnings, _ENGINES)
+        return (len(beginnings) - num_known) * PIECE_BYTES // BYTES_PER_TOKEN >= self._min_tokens
+
+
+def to_compute(request: Request) -> Request:
+    """The prompt alone, for one token that nobody sees."""
+    return replace(request, params=_ONE_TOKEN, resume=NEW, timeout=None, trace_headers=None)
+
+
+def prefilled(request: Request) -> Request:
+    """The same, whose prompt has been computed."""
+    return replace(request, is_prefilled=True)
+
+
+def _is_cacheable(request: Request) -> bool:
+    """Whether its answer may begin with blocks that others have computed."""
+    return request.pooling is None and request.params.prompt_logprobs is None and not any(request.resume.output_ids)

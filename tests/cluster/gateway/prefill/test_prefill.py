@@ -1,0 +1,162 @@
+"""Long prompts go to a prefill engine first, and to one that answers whatever becomes of them
+there.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from cluster.gateway.gateway import Gateway
+from cluster.replica.calls.engines import PrefillEngines
+from cluster.replica.delta_channel.messages import GatewayAddress
+from cluster.replica.refusals.refusal import Refusal
+from engine.errors import Overloaded
+from engine.pooling import Pooling
+from engine.request import ChatPrompt, Request, Resume
+from engine.sampling_params import SamplingParams
+from tests.cluster.gateway.test_gateway import REFERENCE, SECONDS, Replica, Replicas, report
+
+LEAST = 128  # tokens
+LONG = "What is said is said. " * 60
+PARAMS = SamplingParams(max_tokens=12)
+
+
+class Computes(Replica):
+    """A prefill engine, which can do something else in place of it."""
+
+    def __init__(self, refusal: Exception | None = None, *, dies: bool = False, hangs: bool = False) -> None:
+        super().__init__(dies_after=0 if dies else None)
+        self.refusal, self.hangs = refusal, hangs
+
+    async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
+        if self.refusal is not None or self.hangs:
+            self.requests.append(request)
+        if self.refusal is not None:
+            return Refusal.of(self.refusal)
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().answer(request, gateway)
+
+
+@asynccontextmanager
+async def gateway_with(answering: Replica, computing: Replica | None, **changes: object) -> AsyncIterator[Gateway]:
+    """`changes`: of the prefill engine's report."""
+    engines = PrefillEngines(Replicas(computing or Computes()), LEAST, is_shared=True)
+    gateway = Gateway(Replicas(answering), max_attempts=1, patience=SECONDS, prefill=engines)
+    prefill = gateway._answering._prefill
+    await gateway.start("127.0.0.1")
+    try:
+        await answering.client.connect(gateway._connections.address)
+        answering.client.report(report("answering"))
+        if computing is not None:
+            await computing.client.connect(prefill.connections.address)
+            computing.client.report(replace(report("computing"), computes_prompts=True, **changes))
+        async with asyncio.timeout(SECONDS):
+            while not gateway._connections.reports() or (computing and not prefill.connections.reports()):
+                await asyncio.sleep(0)
+        yield gateway
+    finally:
+        for replica in (answering, computing):
+            if replica is not None:
+                await replica.client.close()
+        await gateway.close()
+
+
+async def ask(gateway: Gateway, prompt: object = LONG, **changes: object) -> list[int]:
+    request = replace(Request("mine", prompt, PARAMS), **changes)
+    return [i async for news in gateway.generate(request) for output in news.outputs for i in output.token_ids]
+
+
+def counted(gateway: Gateway) -> Counter[str]:
+    figures = gateway._observers.figures.counters.figures()
+    return Counter({labels[0]: int(by) for (name, labels), by in figures.items() if name == "squadron:prefills"})
+
+
+async def test_a_long_prompt_is_computed_first_and_its_answer_knows() -> None:
+    answering, computing = Replica(), Computes()
+    async with gateway_with(answering, computing) as gateway:
+        assert await ask(gateway, cache_salt="team", params=replace(PARAMS, n=1, temperature=0.5)) == REFERENCE
+        assert counted(gateway) == {"computed": 1}
+        assert 'squadron:prefill_engines{model_name=""} 1.0' in gateway.monitoring.text().decode()
+    (first,), (second,) = computing.requests, answering.requests
+    assert (first.prompt, first.cache_salt, first.params.max_tokens) == (LONG, "team", 1)
+    assert first.id != second.id and not first.is_prefilled
+    assert second.is_prefilled and second.params.max_tokens == 12
+
+
+async def test_a_prompt_is_computed_there_once_and_its_sequel_if_it_is_long() -> None:
+    answering, computing = Replica(), Computes()
+    async with gateway_with(answering, computing) as gateway:
+        for prompt in (LONG, LONG, LONG + "And so on.", LONG + "Then it is not. " * 60):
+            assert await ask(gateway, prompt) == REFERENCE
+    assert [request.prompt[len(LONG) :][:4] for request in computing.requests] == ["", "Then"]
+    assert [request.is_prefilled for request in answering.requests] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"prompt": "short"},
+        {"prompt": list(range(LEAST - 1))},
+        {"prompt": ChatPrompt([{"role": "user", "content": "short"}])},
+        {"pooling": Pooling("last")},
+        {"params": replace(PARAMS, prompt_logprobs=1)},
+        {"resume": Resume(output_ids=[REFERENCE[:3]])},
+    ],
+    ids=str,
+)
+async def test_what_would_gain_nothing_is_not_sent(changes: dict[str, object]) -> None:
+    answering, computing = Replica(), Computes()
+    async with gateway_with(answering, computing) as gateway:
+        await ask(gateway, **changes)
+        assert counted(gateway) == {}
+    assert computing.requests == [] and not answering.requests[0].is_prefilled
+
+
+@pytest.mark.parametrize(
+    "fault", [{"refusal": Overloaded("many wait")}, {"dies": True}, {"hangs": True}], ids=["full", "dies", "hangs"]
+)
+async def test_what_fails_there_is_answered_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, fault: dict[str, object]
+) -> None:
+    computing = Computes(**fault)
+    if computing.hangs:
+        monkeypatch.setattr("cluster.gateway.prefill.prefill.SECONDS", 0.05)
+    answering = Replica()
+    async with gateway_with(answering, computing) as gateway:
+        assert await ask(gateway) == REFERENCE
+        assert counted(gateway) == {"failed": 1}
+    assert len(computing.requests) == 1 and not answering.requests[0].is_prefilled
+
+
+@pytest.mark.parametrize("changes", [{"fingerprint": "fp_other"}, {"node": "another"}, {"problem": "it restarts"}])
+async def test_a_replica_whose_blocks_nobody_would_find_is_not_asked(changes: dict[str, object]) -> None:
+    answering, computing = Replica(), Computes()
+    async with gateway_with(answering, computing, **changes) as gateway:
+        assert await ask(gateway) == REFERENCE
+    assert computing.requests == [] and not answering.requests[0].is_prefilled
+
+
+async def test_without_a_prefill_engine_that_runs_everything_is_as_ever() -> None:
+    answering = Replica()
+    async with gateway_with(answering, None) as gateway:
+        assert await ask(gateway) == REFERENCE
+        assert counted(gateway) == {} and await gateway.health() == []
+    assert not answering.requests[0].is_prefilled
+
+
+async def test_a_client_that_goes_away_meanwhile_ends_the_prefill() -> None:
+    answering, computing = Replica(), Computes(hangs=True)
+    async with gateway_with(answering, computing) as gateway:
+        asking = asyncio.create_task(ask(gateway))
+        async with asyncio.timeout(SECONDS):
+            while not computing.requests:
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        assert asking.cancelled() and answering.requests == []
+        assert not len(gateway._answering._prefill._journals)

@@ -1,0 +1,26 @@
+"""Which prompts are computed by engines of their own: see also `test_prefill`."""
+
+from cluster.gateway.prefill.prompts import Prompts, prefilled, to_compute
+from engine.request import Request, Resume
+from engine.sampling_params import SamplingParams
+
+LONG = list(range(1000))
+REQUEST = Request("r", LONG, SamplingParams(max_tokens=9, n=2, temperature=0.9), cache_salt="a", timeout=3.0)
+
+
+def test_a_prompt_is_worth_it_once_for_each_salt() -> None:
+    prompts = Prompts(500)
+    assert [prompts.are_worth_it(REQUEST) for _ in range(2)] == [True, False]
+    assert prompts.are_worth_it(Request("r", LONG, REQUEST.params, cache_salt="b"))
+    assert not prompts.are_worth_it(Request("r", LONG[:400], REQUEST.params, cache_salt="c"))
+    assert not prompts.are_worth_it(Request("r", [*LONG, *range(400)], REQUEST.params, cache_salt="a"))
+    assert prompts.are_worth_it(Request("r", [*LONG, *range(400), *range(600)], REQUEST.params, cache_salt="a"))
+
+
+def test_a_prompt_is_put_to_them_with_nothing_of_its_answer() -> None:
+    request = Request("r", LONG, REQUEST.params, cache_salt="a", timeout=3.0, resume=Resume(attempt=1))
+    asked = to_compute(request)
+    assert (asked.prompt, asked.cache_salt, asked.timeout, asked.resume) == (LONG, "a", None, Resume())
+    assert (asked.params.max_tokens, asked.params.n) == (1, 1)
+    assert prefilled(request).is_prefilled and not asked.is_prefilled
+    assert prefilled(request).params == request.params
