@@ -61,6 +61,7 @@ def of_any_machine(printed: str) -> str:
         snippet("docs/cache-tiers.md", "--kv-offloading-path /var/cache"),
         snippet("docs/cache-tiers.md", "--kv-offloading-path s3:"),
         snippet("docs/cache-tiers.md", "--kv-events-config"),
+        snippet("docs/prefill.md", "--num-prefill-engines"),
         snippet("docs/security.md", "--ssl-certfile"),
     ],
     ids=str,

@@ -2,6 +2,7 @@
 them.
 """
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,7 @@ publishers = pytest.importorskip("engine.kv_events.zmq_publisher")
 SECONDS = 60
 ANYWHERE = "tcp://127.0.0.1:0"
 PROMPT = list(range(8, 28)) * 2
+ENDS = itertools.count()
 
 
 # A subscriber's own types, as vLLM's example has them.
@@ -131,8 +133,9 @@ def test_blocks_are_told_with_their_tokens_and_parents() -> None:
 
 def so_far(engine: LLMEngine, router: Router) -> list[tuple[int, KVEventBatch]]:
     """Every message up to one that ends them: the engine does not wait for the sockets' thread."""
-    engine.keeping._publisher.publish([told.BlockRemoved([], "the end")])
-    while not (found := router.ask_again()) or found[-1][1].events[-1] != BlockRemoved([], "the end"):
+    end = f"end {next(ENDS)}"
+    engine.keeping._publisher.publish([told.BlockRemoved([], end)])
+    while not (found := router.ask_again()) or found[-1][1].events[-1] != BlockRemoved([], end):
         pass
     return found
 

@@ -131,6 +131,8 @@ def test_a_choice_that_is_loaded_goes_on_where_another_one_starts_over() -> None
     expected, loading = answer(set())
     assert loading
     assert answer({loading[0]})[0] == expected
+
+
 def test_what_is_done_is_counted_in_the_order_in_which_it_was_written() -> None:
     device, host = BlockPool(9, first=1), BlockPool(16)
     shelf = Shelf(host, Known(), stores_a_step=3)

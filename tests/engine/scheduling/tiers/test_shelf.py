@@ -116,6 +116,8 @@ def test_a_conversation_longer_than_the_host_comes_back_as_far_as_that_holds_it(
     assert answers[0].outputs == answers[1].outputs
     assert answers[1].num_cached_tokens >= min(num_cpu_blocks // 2, 24) * 16
     assert engine.scheduler.blocks.shelf.num_fetched <= 24, "each is read once"
+
+
 def test_who_stores_nothing_reads_what_it_is_told_of() -> None:
     known = Known()
     shelf = Shelf(BlockPool(8), known, stores_a_step=0)

@@ -95,6 +95,8 @@ def test_a_read_that_hangs_holds_up_no_other_epoch(tmp_path: Path) -> None:
     mover._readers.shutdown()
     assert found == [[1, 1]] and not len(mover.take_fetched())
     assert cache.host_token_ids.any(1).tolist() == [False, True, False, False], "its block is another's by now"
+
+
 def test_an_answer_comes_once_all_that_is_awaited_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much of it waits."""
     monkeypatch.setattr("engine.worker.cache.shelf_mover.MAX_WRITES_WAITING", 1)
