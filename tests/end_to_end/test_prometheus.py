@@ -28,6 +28,9 @@ NOT_WITHOUT_KEYS = {"squadron:key_requests", "squadron:key_tokens"}
 NOT_WITHOUT_DRAFTS = {
     name for name in CATALOG if name.startswith("vllm:spec_decode")
 }  # tests of those: test_speculation
+NOT_WITHOUT_PREFILL_ENGINES = {
+    name for name in CATALOG if name.startswith("squadron:prefill")
+}  # tests of those: test_prefill
 
 
 def find(name: str) -> str | None:
@@ -168,7 +171,7 @@ def test_every_rule_is_evaluated_and_looks_at_series_that_there_are(prometheus: 
 def test_every_metric_is_told_and_nothing_else(used: Server) -> None:
     answer = httpx.get(f"{used.url}/metrics", timeout=SECONDS)
     told = {family.name for family in text_string_to_metric_families(answer.text)}
-    assert told == CATALOG.keys() - NOT_WITHOUT_KEYS - NOT_WITHOUT_DRAFTS
+    assert told == CATALOG.keys() - NOT_WITHOUT_KEYS - NOT_WITHOUT_DRAFTS - NOT_WITHOUT_PREFILL_ENGINES
 
 
 def test_totals_are_those_of_the_engine_and_of_the_answers(used: Server) -> None:
