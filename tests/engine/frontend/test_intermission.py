@@ -62,10 +62,13 @@ async def test_requests_that_are_waited_for_end_before_newcomers_begin(engine: A
     updated = asyncio.wrap_future(engine.controls.update_weights(NEW, "wait"))
     later = asyncio.create_task(collect(engine, "later", [4], PARAMS))
     ended: list[str] = []
-    for name, each in (("first", task), ("update", updated), ("later", later)):
+    for name, each in (("update", updated), ("later", later)):
         each.add_done_callback(lambda _, name=name: ended.append(name))
-    await asyncio.wait_for(asyncio.gather(task, updated, later), SECONDS)
-    assert ended == ["first", "update", "later"]
+    await asyncio.wait_for(updated, SECONDS)
+    await engine.observer.steps_after(-1, 1)  # figures are those of the last turn
+    assert engine.observer.stats().num_steps >= LONG.max_tokens, "it has not waited"
+    await asyncio.wait_for(asyncio.gather(task, later), SECONDS)
+    assert ended == ["update", "later"]
     assert task.result().outputs[0].finish_reason == "length"
 
 
