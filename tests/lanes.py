@@ -73,6 +73,20 @@ class Lanes(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         return nodeid.partition("::")[0]
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """The test in which a process has crashed is not run again, nor what it had run before:
+        a file without tests would have the process that takes it wait for ever.
+        """
+        workload = self.assigned_work.pop(node)
+        crashed = next((test for tests in workload.values() for test, is_done in tests.items() if not is_done), None)
+        for file, tests in workload.items():
+            if left := {test: False for test, is_done in tests.items() if not is_done and test != crashed}:
+                self.workqueue[file] = left
+        if crashed is not None:
+            for other in self.assigned_work:
+                self._reschedule(other)
+        return crashed
+
     def _assign_work_unit(self, node: WorkerController) -> None:
         file = self._next(node.gateway.id)
         if file is None:

@@ -61,3 +61,29 @@ def test_every_file_is_taken_once_and_none_that_starts_ray_after_the_server(
 def test_files_that_are_named_are_there() -> None:
     for beginning in (*HERE, *LONG):
         assert any(file.startswith(beginning) for file in FILES), beginning
+
+
+def test_a_process_that_crashes_takes_one_test_along(pytestconfig: pytest.Config) -> None:
+    """And another process takes its place."""
+    processes: list[Any] = [Process(number) for number in range(4)]
+    config: Any = SimpleNamespace(option=SimpleNamespace(), getvalue={"tx": ["popen"] * 3}.get, hook=pytestconfig.hook)
+    lanes = Lanes(config)
+    for process in processes[:3]:
+        lanes.add_node(process)
+        lanes.add_node_collection(process, TESTS)
+    lanes.schedule()
+    done: list[str] = []
+    for turn in range(10 * len(TESTS)):
+        if turn == len(TESTS) // 10:
+            crashed = lanes.remove_node(processes.pop(1))
+            assert crashed is not None and crashed not in done
+            done.append(crashed)
+            lanes.add_node(processes[-1])
+            lanes.add_node_collection(processes[-1], TESTS)
+            lanes.schedule()
+        for process in processes[:3]:
+            if len(process.waiting) > 1 or (process.waiting and process.shutting_down):
+                done.append(TESTS[process.waiting[0]])
+                lanes.mark_test_complete(process, process.waiting.pop(0))
+    assert sorted(done) == sorted(TESTS)
+    assert all(process.shutting_down for process in processes)
