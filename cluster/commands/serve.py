@@ -44,9 +44,9 @@ def _run(options: argparse.Namespace) -> None:
             )
         )
         print(running.ingress.report, flush=True)
-        _say_ready(server, ray, "http" if start.certificate is None else "https")
         stack.enter_context(told_events(APP_NAME))
         stack.callback(print, "Stopping; running requests are finished first", flush=True)
+        _say_ready(server, ray, "http" if start.certificate is None else "https")
         ray.wait()
 
 
