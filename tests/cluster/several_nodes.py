@@ -12,6 +12,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from cluster.launch.node.ending import end_connection
 from cluster.launch.node.ray_processes import RayProcesses
 from cluster.launch.packages import ROOT
 
@@ -41,7 +42,7 @@ def several_nodes(nodes: Sequence[dict[str, Any]], **environment: str) -> Iterat
             head = nodes[0] | {"temp_dir": str(folder)} | SMALL
             cluster = Cluster(True, head_node_args=head, shutdown_at_exit=False)
         stack.callback(cluster.shutdown)
-        stack.callback(ray.shutdown)
+        stack.callback(end_connection)
         for node in nodes[1:]:
             cluster.add_node(**node, **SMALL)
         ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import grpc
-import ray
 from ray._private.grpc_utils import init_grpc_channel
 from ray._private.worker import BaseContext
 
+from cluster.launch.node.ending import end_connection
 from cluster.launch.node.starting import init
 from cluster.launch.node.within import answers
 from engine.errors import InvalidConfig
@@ -49,7 +49,7 @@ def connected(address: str, **options: Any) -> Iterator[BaseContext]:
     try:
         yield context
     finally:
-        ray.shutdown()
+        end_connection()
 
 
 def _is_host_and_port(server: str) -> bool:

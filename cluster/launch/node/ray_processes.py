@@ -11,8 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import ray
-
+from cluster.launch.node.ending import end_connection
 from cluster.launch.node.within import do_within
 from cluster.workers.processes.process_state import read_stat
 from engine.errors import ClusterLost
@@ -70,7 +69,7 @@ class RayProcesses:
         """End them all, in order if that is still possible; returns when they are gone."""
         if self._stderr is not None:  # lost: Ray's library in this process would wait for answers
             self._kill()
-        do_within([ray.shutdown], _SHUTDOWN_SECONDS)
+        do_within([end_connection], _SHUTDOWN_SECONDS)
         self._kill()
         for pidfd in self._vital:
             os.close(pidfd)

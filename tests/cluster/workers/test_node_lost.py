@@ -16,6 +16,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from cluster.launch.node.ending import end_connection
 from cluster.launch.node.ray_processes import RayProcesses
 from cluster.workers.ray_executor import RayExecutor
 from engine.checkpoint.model_config import ModelConfig
@@ -56,7 +57,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             head = {"num_cpus": 0, "temp_dir": str(folder), **NODE}
             cluster = Cluster(True, head_node_args=head, shutdown_at_exit=False)
         stack.callback(cluster.shutdown)
-        stack.callback(ray.shutdown)
+        stack.callback(end_connection)
         yield cluster
 
 

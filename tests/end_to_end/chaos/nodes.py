@@ -18,6 +18,7 @@ from ray.cluster_utils import Cluster
 
 from cluster.chaos.report import Fault, Report
 from cluster.launch.app import APP_NAME, build_app
+from cluster.launch.node.ending import end_connection
 from cluster.launch.node.environment import RAY_ENVIRONMENT
 from cluster.launch.node.own_cluster import OBJECT_STORE_BYTES
 from cluster.launch.packages import ROOT
@@ -94,7 +95,7 @@ def _three_nodes(args: dict[str, Any]) -> Iterator[tuple[_Nodes, str]]:
     finally:
         with contextlib.suppress(Exception):
             serve.shutdown()
-        ray.shutdown()
+        end_connection()
         cluster.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
 

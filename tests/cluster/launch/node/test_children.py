@@ -3,10 +3,11 @@
 import gc
 import subprocess
 import sys
+from unittest import mock
 
-import ray
 from ray._private import worker
 
+from cluster.launch.node import ray_processes
 from cluster.launch.packages import ROOT
 from cluster.launch.ray_cluster import ray_cluster
 
@@ -20,12 +21,9 @@ def test_processes_of_a_cluster_that_did_not_end_in_order_are_collected() -> Non
 
 def end_without_ray() -> None:
     """Ray's library, which is too slow, does nothing."""
-    shutdown = ray.shutdown
-    with ray_cluster():
-        ray.shutdown = lambda: None
+    with mock.patch.object(ray_processes, "end_connection"), ray_cluster():
         processes = worker._global_node.all_processes
         assert processes
-    ray.shutdown = shutdown
     worker._global_node = None
     del processes
     gc.collect()

@@ -1,0 +1,59 @@
+"""The end of a connection that other threads still use, each time in a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+USE_AND_END = """
+import sys
+import threading
+
+import ray
+
+from cluster.launch.node.own_cluster import own_cluster
+
+
+@ray.remote(num_cpus=0)
+class Answering:
+    def answer(self):
+        return 1
+
+
+def use(actor, begun):
+    while True:
+        try:
+            answer = actor.answer.remote()
+            if sys.argv[1] == "get":
+                ray.get(answer)
+            elif sys.argv[1] == "await":
+                answer._on_completed(lambda _: None)
+        except Exception:
+            if ended.is_set():
+                return
+        begun.set()
+
+
+ended = threading.Event()
+with own_cluster(1, None):
+    actor = Answering.remote()
+    threads = []
+    for _ in range(2):
+        begun = threading.Event()
+        threads.append(threading.Thread(target=use, args=(actor, begun)))
+        threads[-1].start()
+        begun.wait()
+ended.set()
+for thread in threads:
+    thread.join()
+print("the process goes on")
+"""
+
+
+@pytest.mark.parametrize("use", ["submit", "get", "await"])
+def test_a_process_goes_on_whoever_still_asks_ray(use: str) -> None:
+    """By itself, Ray has a process exit that asks for anything after its shutdown has begun."""
+    command = [sys.executable, "-c", USE_AND_END, use]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1:] == ["the process goes on"], result.stderr
+    assert result.returncode == 0
