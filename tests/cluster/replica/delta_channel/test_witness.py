@@ -120,14 +120,27 @@ async def test_a_witness_ends_with_its_replica(gateway: Gateway, replica) -> Non
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_witness_that_is_killed_or_stopped_is_replaced(
-    gateway: Gateway, client: DeltaClient, sent: signal.Signals
+    gateway: Gateway, client: DeltaClient, sent: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hear, heard = gateway.server._hear_witness, asyncio.Event()
+
+    async def hear_and_tell(connection: str, reader: asyncio.StreamReader) -> None:
+        heard.set()
+        await hear(connection, reader)
+
+    monkeypatch.setattr(gateway.server, "_hear_witness", hear_and_tell)
     await client.connect(gateway.address)
+    await asyncio.wait_for(heard.wait(), SECONDS)
+    heard.clear()
     witness = client._witness._process.pid
     os.kill(witness, sent)
     os.waitid(os.P_PID, witness, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
     client.report(REPORT)
     assert client._witness._process.pid != witness
+    async with asyncio.timeout(SECONDS):
+        while not heard.is_set():  # it starts
+            client.report(REPORT)
+            await gateway.turns(1)
     await gateway.turns(2 * SILENT_TURNS)  # in which the client says nothing
     assert (gateway.silent, len(gateway.server.reports())) == ([], 1)
 
