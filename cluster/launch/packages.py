@@ -7,6 +7,7 @@ from engine.errors import InvalidConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("engine", "parallel", "ops", "cluster")
+_STORES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "file")  # what pyarrow has a filesystem for
 
 
 def check_packages() -> None:
@@ -28,7 +29,13 @@ def check_batch_packages(wish: str) -> None:
 
 
 def check_files_path(place: str) -> None:
-    """Raises InvalidConfig unless the path is absolute or a URI, and all packages are installed."""
-    if not place.startswith("/") and "://" not in place:
+    """Raises InvalidConfig unless the path is absolute or a URI of a store that there is, and all
+    packages are installed.
+    """
+    scheme, is_uri, _ = place.partition("://")
+    if not place.startswith("/") and not is_uri:
         raise InvalidConfig(f"files_path={place!r} must begin with /, or be a URI such as s3://bucket/folder")
+    if is_uri and scheme not in _STORES:
+        there_are = ", ".join(f"{store}://" for store in _STORES)
+        raise InvalidConfig(f"files_path={place!r} is in no store that there is; there are {there_are}")
     check_batch_packages("files_path")

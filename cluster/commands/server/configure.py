@@ -11,6 +11,7 @@ from cluster.api.edge.hosts import default_hosts
 from cluster.commands.options import merged_options
 from cluster.commands.server.models import ModelStart, only_model, several_models
 from cluster.commands.server.server_options import ServerOptions
+from cluster.launch.config.app_config import read_app_config
 from engine.config import explain
 from engine.errors import InvalidConfig
 
@@ -64,6 +65,11 @@ def application(server: ServerOptions, models: Sequence[ModelStart], api_keys: t
         "allowed_hosts": default_hosts(server.host) if server.allowed_hosts is None else server.allowed_hosts,
         "allowed_origins": server.allowed_origins,
     }
+
+
+def check_application(server: ServerOptions, models: Sequence[ModelStart], api_keys: tuple[str, ...]) -> None:
+    """Raises InvalidConfig for what the application would refuse once Ray has started."""
+    read_app_config(application(server, models, api_keys)).check()
 
 
 def _absolute(place: str | None) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cluster.api.edge.hosts import check_open
 from cluster.api.keys.key_ring import API_KEY_VARIABLE, KeyRing, given_keys
 from cluster.certificate import CertificateFiles, given_files
+from cluster.commands.server.configure import check_application
 from cluster.commands.server.models import ModelStart, check_machines, check_names, leave_room
 from cluster.commands.server.server_options import ServerOptions
 from cluster.download.models import fetched, planned
@@ -42,6 +43,7 @@ def prepare(models: Sequence[ModelStart], server: ServerOptions) -> Start:
     certificate = given_files(server.ssl_certfile, server.ssl_keyfile)
     if certificate is not None:
         certificate.read()
+    check_application(server, models, api_keys)
     is_here = server.ray_address is None
     computes_on_cpu = is_here and check_machines(models, plans)
     os.environ.pop(API_KEY_VARIABLE, None)

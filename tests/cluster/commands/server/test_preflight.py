@@ -20,3 +20,20 @@ def test_a_certificate_that_cannot_be_served_is_named(capsys: pytest.CaptureFixt
         assert main(["serve", str(DEMO), "--ssl-certfile", certfile, "--ssl-keyfile", keyfile]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("squadron serve: ssl_") and reason in line
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("--allowed-origins", "ftp://host", "'ftp://host' is neither http(s)://HOST"),
+        ("--allowed-hosts", "a/b", "'a/b' is neither a name or address"),
+        ("--otlp-traces-endpoint", "nonsense", "is not a URL such as"),
+        ("--files-path", "s4://bucket/folder", "'s4://bucket/folder' is in no store"),
+    ],
+)
+def test_what_the_application_would_refuse_is_refused_before_ray_starts(
+    option: str, value: str, reason: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.commands.serve.ray_cluster", None)
+    assert main(["serve", str(DEMO), option, value]) == 2
+    assert reason in capsys.readouterr().err
