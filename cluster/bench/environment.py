@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 import shlex
 import sys
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import Any
 
 from cluster.version import VERSION
 
+_KEY = re.compile(r"(--api-k(?:e|ey)?[= ])('[^']*'|\S+)")  # of `--api-key`, also if that is shortened
 PACKAGES = ("torch", "numpy", "ray", "transformers")
 
 
@@ -19,7 +21,7 @@ def environment() -> dict[str, Any]:
     """Date, command, machine and versions."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(sys.orig_argv),
+        "command": _KEY.sub(r"\1...", shlex.join(sys.orig_argv)),
         "machine": _machine(),
         "versions": {"squadron": VERSION, "python": platform.python_version(), **_versions()},
     }

@@ -58,8 +58,7 @@ class Call:
         for it: those of the prompt, by estimate, and `max_tokens`.
         """
         if caller.turn is not None:
-            num_answer_tokens = (self.params.max_tokens or 0) * self.params.n
-            caller.turn.reserve(int(self.load.num_tokens) + num_answer_tokens * len(self.requests))
+            caller.turn.reserve(int(self.load.num_tokens) + self.max_answer_tokens)
         return replace(self, requests=tuple(map(caller.key.own, self.requests)), turn=caller.turn)
 
     def of_body(self, served_by: str, unknown: tuple[Unknown, ...], digest: bytes) -> "Call":
@@ -71,6 +70,11 @@ class Call:
         (request,) = self.requests
         call_id = f"{kind}_{uuid.uuid4().hex}"
         return replace(self, kind=kind, id=call_id, requests=(replace(request, id=call_id),), counts_events=True)
+
+    @property
+    def max_answer_tokens(self) -> int:
+        """Of all that is computed, also of what `best_of` and beams drop."""
+        return (self.params.max_tokens or 0) * self.params.num_samples * len(self.requests)
 
     @property
     def is_of_texts(self) -> bool:

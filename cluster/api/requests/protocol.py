@@ -7,7 +7,16 @@ fields are in `model_extra`.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 
 from cluster.api.requests.chat.template import Documents, TemplateVariables
 from cluster.api.requests.chat.tools import ToolCalls, ToolChoice, Tools
@@ -213,6 +222,17 @@ class Message(BaseModel):
     refusal: Annotated[Any, Inert("")] = None
     function_call: Annotated[Any, Inert()] = None
     content: _Content
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_have_thought_only(cls, value: Any) -> Any:
+        """As an assistant that was cut short."""
+        match value:
+            case {"role": "assistant", "content": str() | list()}:
+                return value
+            case {"role": "assistant", "reasoning_content": str()} | {"role": "assistant", "reasoning": str()}:
+                return {**value, "content": ""} if value.get("content") is None else value
+        return value
 
 
 class CallMessage(BaseModel):

@@ -46,8 +46,7 @@ class ChoiceParser:
                     function = CalledFunction(calls[-1].function.arguments + piece, calls[-1].function.name)
                     calls[-1] = ToolCall(calls[-1].id, function)
         thought: str | UnsetType = reasoning or UNSET
-        has_others = bool(calls or reasoning)
-        return ChatMessage(None if has_others and not content else content, calls or UNSET, thought, thought)
+        return ChatMessage(None if calls and not content else content, calls or UNSET, thought, thought)
 
     def finish_reason(self, reason: FinishReason | None) -> FinishReason | None:
         """The API's for a choice that ended with calls."""

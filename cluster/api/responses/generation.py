@@ -108,8 +108,13 @@ class Tally:
         self._completion_tokens += count
 
     def num_tokens(self) -> int:
-        """Of the prompts and the answer so far."""
-        return sum(self._prompt_tokens) + self._completion_tokens
+        """Of the prompts and of what was computed so far: all there may be, as long as some of it
+        is not told.
+        """
+        num_told, params = self._completion_tokens, self._call.params
+        if params.num_samples > params.n:
+            num_told = num_told * params.num_samples // params.n if self.is_whole else self._call.max_answer_tokens
+        return sum(self._prompt_tokens) + num_told
 
     @property
     def is_whole(self) -> bool:

@@ -59,8 +59,8 @@ class Incoming:
         caller = caller_of(request.scope)
         if caller is not None:
             call = call.sent_by(caller)
-        if is_new:
+        if is_new or not call.stream:  # nothing else can be resumed
             service = self._models[call.served_by].service
-            is_let_in_there = len(self._models) == 1  # of several, another may have had the room
+            is_let_in_there = is_new and len(self._models) == 1  # of several, another may have had the room
             service.check_room(call.load, call.timeout, call.requests[0].share, is_let_in=is_let_in_there)
         return call

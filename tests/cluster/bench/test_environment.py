@@ -5,8 +5,17 @@ import os
 import sys
 from datetime import UTC, datetime
 
+import pytest
+
 from cluster.bench.environment import environment
 from cluster.version import VERSION
+
+
+@pytest.mark.parametrize("given", [["--api-key", "sk-1 2"], ["--api-key=sk-1"], ["--api-k", "sk-1"]])
+def test_no_report_holds_a_key(given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["squadron", "bench", *given, "--api-key-file", "keys", "--output", "r.json"])
+    command = environment()["command"]
+    assert "sk-1" not in command and command.endswith("--output r.json")
 
 
 def test_the_report_names_the_command_the_machine_and_the_versions() -> None:

@@ -116,6 +116,19 @@ def test_reasoning_is_separated(tool_client: openai.OpenAI) -> None:
     assert "".join(deltas) == "Rain."
 
 
+def test_an_answer_that_was_cut_while_it_thought_can_be_sent_back(
+    tool_client: openai.OpenAI, tool_server: Running
+) -> None:
+    tool_server.service.scripts["cut"] = Script(["<think>", "Sun"], finish_reason="length")
+    message = ask(tool_client, "cut").choices[0].message
+    assert (message.content, message.reasoning) == ("", "Sun")
+    for answer in (message, {"role": "assistant", "content": None, "reasoning": "Sun"}):
+        messages = [{"role": "user", "content": "cut"}, answer, {"role": "user", "content": "Go on"}]
+        tool_client.chat.completions.create(model=MODEL, messages=messages)
+        sent = tool_server.service.generated[-1].prompt.messages[1]
+        assert (sent["content"], sent["reasoning_content"]) == ("", "Sun")
+
+
 def test_reasoning_is_left_out_or_left_in(tool_client: openai.OpenAI) -> None:
     message = ask(tool_client, "think", extra_body={"include_reasoning": False}).choices[0].message
     assert (message.content, message.model_extra) == ("Rain.", {})

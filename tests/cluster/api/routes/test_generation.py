@@ -37,8 +37,14 @@ def test_room_is_asked_for_all_prompts_of_a_request(server: Running, http: httpx
 
 def test_a_stream_that_broke_is_never_refused_for_a_full_queue(server: Running, http: httpx.Client) -> None:
     server.service.is_full = True
-    http.post(ROUTE, json=PROMPT, headers={"Last-Event-ID": "cmpl-1:2"})
+    http.post(ROUTE, json=PROMPT | {"stream": True}, headers={"Last-Event-ID": "cmpl-1:2"})
     assert server.service.asked_room == []
+
+
+def test_what_is_no_stream_did_not_break(server: Running, http: httpx.Client) -> None:
+    server.service.is_full = True
+    answer = http.post(ROUTE, json=PROMPT, headers={"Last-Event-ID": "cmpl-1:2"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_overloaded")
 
 
 def test_the_smaller_timeout_of_body_and_header_goes_to_the_engine(server: Running, http: httpx.Client) -> None:
