@@ -45,7 +45,7 @@ FROM base AS cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN pip install --constraint /opt/squadron/constraints.txt --extra-index-url ${TORCH_INDEX} torch
 RUN pip install --constraint /opt/squadron/constraints.txt \
-    "$(echo /opt/squadron/wheels/squadron_serve-*.whl)[batch,kv-events,otel,s3]"
+    "$(echo /opt/squadron/wheels/squadron_serve-*.whl)[batch,gcs,kv-events,otel,s3]"
 COPY --chown=squadron configs configs
 USER squadron
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \
@@ -55,11 +55,13 @@ CMD ["squadron", "demo"]
 # torch for CUDA brings CUDA's libraries as packages; the driver is the machine's own, which
 # nvidia-container-toolkit puts here.
 FROM base AS cuda
+# Triton compiles what launches a kernel, in C, when the kernel is first used.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 RUN pip install --constraint /opt/squadron/constraints.txt torch
 RUN pip install --constraint /opt/squadron/constraints.txt \
-    "$(echo /opt/squadron/wheels/squadron_serve-*.whl)[batch,gpu,kv-events,otel,s3]"
+    "$(echo /opt/squadron/wheels/squadron_serve-*.whl)[batch,gcs,gpu,kv-events,otel,s3]"
 COPY --chown=squadron configs configs
 USER squadron
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \

@@ -10,6 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import IO
 
 import msgspec
@@ -109,7 +110,7 @@ class Store:
         folder = self._batches(owner.folder)
         folder.make_folder()
         if sum(name.endswith(RECORD) for name in folder.names()) >= MAX_BATCHES:
-            raise ApiError(400, f"There are {MAX_BATCHES} batches already", code="too_many_batches")
+            self._forget_one(owner)
         now = int(time.time())
         made = Batch(
             id=f"batch_{uuid.uuid4().hex}",
@@ -152,10 +153,20 @@ class Store:
         return [msgspec.json.decode((folder / name).read(), type=Record) for name in names]
 
     def write(self, record: Record) -> None:
-        (self._batches(record.owner.folder) / f"{record.batch.id}{RECORD}").write(msgspec.json.encode(record))
+        self._place_of(record).write(msgspec.json.encode(record))
 
     def parts_of(self, record: Record) -> Place:
         return self._folder / record.owner.folder / "parts" / record.batch.id
+
+    def _forget_one(self, owner: Owner) -> None:
+        """The batch that was made first among those that have ended; its output stays."""
+        ended = [record for record in self.records(owner.folder) if record.batch.status in ENDED]
+        if not ended:
+            raise ApiError(429, f"{MAX_BATCHES} batches have not ended", code="too_many_batches")
+        oldest = min(ended, key=lambda record: record.batch.created_at)
+        for place in (self._cancel_of(oldest), self._place_of(oldest)):
+            with suppress(FileNotFoundError):  # it was not cancelled, or another gateway does the same
+                place.delete()
 
     def _as_told(self, record: Record) -> Batch:
         """As its owner sees it: it may have been cancelled a moment ago."""
@@ -171,6 +182,9 @@ class Store:
         if not _ID.fullmatch(batch_id) or not place.is_file:
             raise ApiError(404, f"There is no batch {batch_id[:64]!r}", code="batch_not_found", param="batch_id")
         return msgspec.json.decode(place.read(), type=Record)
+
+    def _place_of(self, record: Record) -> Place:
+        return self._batches(record.owner.folder) / f"{record.batch.id}{RECORD}"
 
     def _cancel_of(self, record: Record) -> Place:
         return self._batches(record.owner.folder) / f"{record.batch.id}{CANCEL}"

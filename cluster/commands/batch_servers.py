@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import importlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from cluster.commands.command_line import add_api_key, base_url
@@ -47,8 +48,9 @@ def door_to(options: argparse.Namespace) -> Iterator[Any]:
     """The server that the requests go to, and a Ray cluster that sends them."""
     doors: Any = importlib.import_module("cluster.batch.doors")
     if options.base_url is not None:
+        api_key = _api_key(options)
         with ray_cluster():
-            yield doors.HttpDoor(options.base_url, _api_key(options))
+            yield doors.HttpDoor(options.base_url, api_key)
     elif options.ray_address is not None:
         with ray_cluster(options.ray_address):
             yield doors.HandleDoor(APP_NAME)
@@ -63,8 +65,11 @@ def _api_key(options: argparse.Namespace) -> str | None:
     if options.api_key_file is None:
         given: str | None = options.api_key
         return given
-    with open(options.api_key_file, encoding="utf-8") as file:
-        lines = [line.strip() for line in file if line.strip() and not line.startswith("#")]
+    try:
+        text = Path(options.api_key_file).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InvalidConfig(f"{options.api_key_file} is not text in UTF-8") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     if len(lines) != 1:
         raise InvalidConfig(f"{options.api_key_file} holds {len(lines)} lines; it must hold one API key")
     return lines[0]

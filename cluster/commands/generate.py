@@ -33,4 +33,9 @@ def _run(options: argparse.Namespace) -> None:
             chats = [[{"role": "user", "content": prompt}] for prompt in options.prompt]
             outputs = llm.chat(chats, params, use_tqdm=sys.stderr.isatty())
     for output in outputs:
-        print(output.error or output.outputs[0].text)
+        if output.error is None:
+            print(output.outputs[0].text)
+        else:
+            print(f"squadron generate: {output.error}", file=sys.stderr)
+    if any(output.error is not None for output in outputs):
+        sys.exit(1)

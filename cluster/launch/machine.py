@@ -57,6 +57,8 @@ def num_gpus() -> int:
 
 def check_port(host: str, port: int) -> None:
     """Raises InvalidConfig unless host:port can be listened on."""
+    if not 0 < port < 1 << 16:
+        raise InvalidConfig(f"port={port} is not a number from 1 to 65535")
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -65,8 +67,6 @@ def check_port(host: str, port: int) -> None:
             raise InvalidConfig(
                 f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
             ) from None
-        except OverflowError:
-            raise InvalidConfig(f"port={port} is not a number from 0 to 65535") from None
 
 
 def free_port(host: str, first: int, last: int) -> int:

@@ -75,7 +75,8 @@ def check_open(host: str, *, has_keys: bool, insecure_no_key: bool) -> None:
     if not has_keys and not is_loopback(host) and not insecure_no_key:
         raise InvalidConfig(
             f"host={host!r} can be reached from other machines, and there is no API key: give keys by --api-key-file "
-            f"(api_key_file) or {API_KEY_VARIABLE}, or say --insecure-no-key (insecure_no_key) to let everybody in"
+            f"(api_key_file) or, to `squadron serve`, by {API_KEY_VARIABLE}; or say --insecure-no-key "
+            "(insecure_no_key) to let everybody in"
         )
 
 

@@ -24,7 +24,7 @@ class ServerOptions(BaseModel):
     """The options of `squadron serve` in addition to the engine's."""
 
     host: str = Field(LOOPBACK, description=f"the address to listen on (default: {LOOPBACK})")
-    port: int = Field(8000, ge=0, le=65535, description="the port to listen on (default: 8000)")
+    port: int = Field(8000, ge=1, le=65535, description="the port to listen on (default: 8000)")
     api_key: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
         (),
         description="key that clients must send; may be given several times. Other users of the machine can see it: "

@@ -39,7 +39,7 @@ def rehearse(output: Path, *arguments: str, **environment: str) -> tuple[int, di
     command = [sys.executable, "-m", "tests.benchmarks.gpu", "--device", "cpu", "--quick", "--output", str(output)]
     inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     child = subprocess.run(
-        [*command, *arguments], cwd=ROOT, env=inherited | environment, capture_output=True, text=True, timeout=300
+        [*command, *arguments], cwd=ROOT, env=inherited | environment, capture_output=True, text=True
     )
     return child.returncode, json.loads(output.read_text(encoding="utf-8")), child.stdout
 

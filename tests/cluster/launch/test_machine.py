@@ -21,9 +21,9 @@ def test_a_port_is_free_or_not() -> None:
     check_port("127.0.0.1", port)
 
 
-@pytest.mark.parametrize("port", [-1, 65536, 99999999])
+@pytest.mark.parametrize("port", [-1, 0, 65536, 99999999])
 def test_what_is_no_port(port: int) -> None:
-    with pytest.raises(InvalidConfig, match=f"port={port} is not a number from 0 to 65535"):
+    with pytest.raises(InvalidConfig, match=f"port={port} is not a number from 1 to 65535"):
         check_port("127.0.0.1", port)
 
 

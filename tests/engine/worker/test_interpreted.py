@@ -11,8 +11,11 @@ pytest.importorskip("triton")
 HERE = Path(__file__).parent
 
 
-def test_steps_interpreted() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", HERE / "kernels"]
+@pytest.mark.parametrize(
+    "which", ["not gpu and not long", pytest.param("long", marks=[pytest.mark.long, pytest.mark.timeout(7200)])]
+)
+def test_steps_interpreted(which: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, HERE / "kernels"]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    child = subprocess.run(command, env=environment, cwd=HERE.parents[2], capture_output=True, text=True, timeout=900)
+    child = subprocess.run(command, env=environment, cwd=HERE.parents[2], capture_output=True, text=True)
     assert child.returncode == 0, child.stdout[-10_000:] + child.stderr[-2_000:]

@@ -120,6 +120,8 @@ async def _limited(request: Request) -> AsyncGenerator[bytes, None]:
 
 def _file_of(form: FormData) -> UploadFile:
     file, purpose = form.get("file"), form.get("purpose")
+    for name in sorted(form.keys() - {"file", "purpose"}):
+        raise ApiError(400, f"{name[:64]!r} is not supported", code="unsupported_parameter", param=name[:64])
     if not isinstance(file, UploadFile):
         raise ApiError(400, "The form has no file", code="missing_required_parameter", param="file")
     if purpose is None:

@@ -86,6 +86,20 @@ def test_a_batch_that_has_ended(place: Place) -> None:
     assert b"".join(store.content(ada, ended.error_file_id)).splitlines() == [line(1, status=400)]
 
 
+def test_the_oldest_batch_that_has_ended_makes_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.batch.store.MAX_BATCHES", 2)
+    store, ada = Store(place), Owner("ada", "ada")
+    file_id = store.create_file(ada, "in.jsonl", io.BytesIO(LINE)).id
+    first, second = (store.create(ada, file_id, "/v1/completions", None).id for _ in range(2))
+    with pytest.raises(ApiError, match="2 batches have not ended"):
+        store.create(ada, file_id, "/v1/completions", None)
+    store.cancel(ada, second)
+    (record,) = (record for record in store.records(ada.folder) if record.batch.id == second)
+    finish(store, record, Parts(store.parts_of(record), "digest"), "cancelled")
+    third = store.create(ada, file_id, "/v1/completions", None).id
+    assert {batch.id for batch in store.batches(ada)} == {first, third}
+
+
 def test_answers_go_on_where_they_were(place: Place) -> None:
     first = Parts(place / "parts", "digest")
     first.add([line(0), line(1)])

@@ -18,9 +18,10 @@ from tests.ops.kernels.where import DEVICE, IS_INTERPRETED, MARKS
 
 pytestmark = MARKS
 PROMPTS = [[7 + 3 * k for k in range(19)], [5, 6, 7], [200], list(range(40, 56))]
+LONG = [pytest.mark.long] if IS_INTERPRETED else []  # minutes for the interpreter
 SHAPES = [
     Shape(64, torch.bfloat16, torch.bfloat16),
-    Shape(128, torch.bfloat16, torch.float8_e4m3fn, num_experts=4, quantization="int4"),
+    pytest.param(Shape(128, torch.bfloat16, torch.float8_e4m3fn, num_experts=4, quantization="int4"), marks=LONG),
 ]
 if not IS_INTERPRETED:
     SHAPES += [
@@ -50,9 +51,9 @@ def test_chunks_and_neighbours_and_graphs_change_no_bit(shape: Shape) -> None:
 
 
 OTHERS = [
-    Shape(64, torch.float16, torch.float16),
+    pytest.param(Shape(64, torch.float16, torch.float16), marks=LONG),
     Shape(64, torch.bfloat16, torch.bfloat16, quantization="int8"),
-    Shape(64, torch.bfloat16, torch.bfloat16, quantization="fp8"),
+    pytest.param(Shape(64, torch.bfloat16, torch.bfloat16, quantization="fp8"), marks=LONG),
 ]
 
 
