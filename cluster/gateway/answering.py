@@ -57,7 +57,8 @@ class Answering:
         with self._observers.watcher.watch(request) as watch, self._journals.open(watch.request, shortcut) as journal:
             if self._prefill is not None:
                 reports = self._replicas.connections.reports()
-                await self._prefill.compute(journal, reports, self._observers.figures.prefilled)
+                with self._journals.waiting.without(journal.request):
+                    await self._prefill.compute(journal, reports, self._observers.figures.prefilled)
             attempts = Attempts(journal, self._limits)
             while not journal.is_told:
                 watch.attempt(journal)

@@ -68,7 +68,10 @@ class SharedFolder:
             return
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(self.path, ignore_errors=True)
+            if _is_same(
+                self._lock, self.path / LOCK
+            ):  # not if somebody has removed it, and another engine made it anew
+                shutil.rmtree(self.path, ignore_errors=True)
         except BlockingIOError:
             pass  # another engine's, from now on
         finally:
@@ -104,10 +107,12 @@ def _remove_abandoned(own: Path) -> None:
             continue
         try:
             lock = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
+        except FileNotFoundError:
             with suppress(OSError):  # it is being made, or removed; or one who was killed had just begun
                 if time.time() - path.stat().st_mtime > BEGINNING_SECONDS:
                     shutil.rmtree(path, ignore_errors=True)
+            continue
+        except OSError:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,6 +12,7 @@ logger = logging.getLogger("squadron.offload")
 
 SECONDS = 30.0  # between two looks, by which blocks of other engines are found
 SHARED_SECONDS = 1.0  # of who fills shared memory
+PAUSE_PER_LOOK = 20.0  # of a folder of many files, so that the engine has the processor
 ABANDONED_SECONDS = 3600.0  # after which a file that is being written never will be
 
 
@@ -52,8 +53,11 @@ class Upkeep:
         self.known.listed({content for content in found if content is not None}, before)
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._seconds):
+        began = ended = 0.0
+        while not self._stopping.wait(max(self._seconds, PAUSE_PER_LOOK * (ended - began))):
+            began = time.monotonic()
             self.look()
+            ended = time.monotonic()
 
     def _remove_distrusted(self) -> None:
         while self.known.to_remove:

@@ -37,4 +37,5 @@ class Reach:
         self._blind_since = self._blind_since or now
         if now - self._blind_since > BLIND_SECONDS:
             logger.error("engine replicas run, and none could be reached from here for %.0f s", BLIND_SECONDS)
+            self._blind_since = None
             await self._engines.leave()

@@ -35,18 +35,24 @@ class Prefill:
 
     async def compute(self, journal: Journal, reports: list[EngineReport], count: Count) -> None:
         """If the request's prompt is worth it, have it computed, and the request told so.
-        `reports`: of the engines that answer; `count` is given what became of it.
+        `reports`: of the engines that answer; `count` is given what became of it. Ends early if
+        the request does.
         """
         request = journal.request
         if not self._can_reach(reports) or not self._prompts.are_worth_it(request):
             return
+        computing = asyncio.create_task(self._have_computed(request))
+        given_up = asyncio.create_task(journal.rest(min(SECONDS, journal.seconds_left)))
         try:
-            async with asyncio.timeout(min(SECONDS, journal.seconds_left)):
-                problem = await self._have_computed(request)
-        except EngineLost as lost:
-            problem = lost.reason
-        except TimeoutError:
-            problem = "it took too long"
+            await asyncio.wait((computing, given_up), return_when=asyncio.FIRST_COMPLETED)
+            if journal.is_over:
+                return
+            problem = computing.result() if computing.done() else "it took too long"
+        finally:
+            computing.cancel()
+            given_up.cancel()
+            await asyncio.wait((computing, given_up))
+            self._prompts.remember(request)
         count("computed" if problem is None else "failed")
         if problem is None:
             journal.request = prefilled(request)
@@ -54,16 +60,20 @@ class Prefill:
             logger.info("a prompt is computed where it is answered: %s", problem)
 
     async def _have_computed(self, request: Request) -> str | None:
-        """None, or why not. Raises EngineLost."""
+        """None, or why not."""
         with self._journals.open(to_compute(request)) as journal:
             call = self.connections.calling.begin(journal.request)
             if call is None:
                 return "no prefill engine can take it"
             try:
                 result = await call.result()
+            except EngineLost as lost:
+                return lost.reason
             finally:
                 call.cancel()
-        return result.message if isinstance(result, Refusal) else None
+            if isinstance(result, Refusal):
+                return result.message
+            return None if journal.last is None else journal.last.error  # the last delta came before
 
     def _can_reach(self, reports: list[EngineReport]) -> bool:
         """Whether what is computed there is found by any that may answer, and is right there."""

@@ -19,13 +19,15 @@ class Prompts:
         self._prefixes = Prefixes()
 
     def are_worth_it(self, request: Request) -> bool:
-        """Whether a long part of the prompt is new; and from now on it is not."""
+        """Whether a long part of the prompt is new. What lies behind all beginnings is."""
         if request.estimated_tokens < self._min_tokens or not _is_cacheable(request):
             return False
-        beginnings = beginnings_of(request)
-        num_known = self._prefixes.known(beginnings).get(_ENGINES, 0)
-        self._prefixes.remember(beginnings, _ENGINES)
-        return (len(beginnings) - num_known) * PIECE_BYTES // BYTES_PER_TOKEN >= self._min_tokens
+        num_known = self._prefixes.known(beginnings_of(request)).get(_ENGINES, 0)
+        return request.estimated_tokens - num_known * PIECE_BYTES // BYTES_PER_TOKEN >= self._min_tokens
+
+    def remember(self, request: Request) -> None:
+        """From now on no part of the prompt is new."""
+        self._prefixes.remember(beginnings_of(request), _ENGINES)
 
 
 def to_compute(request: Request) -> Request:

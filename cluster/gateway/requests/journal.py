@@ -208,6 +208,11 @@ class Journal:
             self.move_seconds += time.monotonic() - self._moves_since
             self._moves_since = None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing that is computed for it now will be read."""
+        return self._finished or self._failure is not None
+
     async def rest(self, seconds: float) -> None:
         """Wait between two attempts; an abort ends it."""
         with suppress(TimeoutError):

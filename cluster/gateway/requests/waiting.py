@@ -1,6 +1,8 @@
 """A gateway's requests without a token so far: how many wait, by API key."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from cluster.api.arrivals import arrived
 from engine.admission.queue_limits import NOTHING, Load
@@ -20,6 +22,17 @@ class Waiting:
         self._loads[request.id] = load = Load(1, request.estimated_tokens)
         self.load += load
         self.num_of[request.share.key] += 1
+
+    @contextmanager
+    def without(self, request: Request) -> Iterator[None]:
+        """Do not count a request that waits for other engines, while this context is open."""
+        was_counted = request.id in self._loads
+        self.remove(request)
+        try:
+            yield
+        finally:
+            if was_counted:
+                self.add(request)
 
     def remove(self, request: Request) -> None:
         """Stop counting the request; a second call has no effect."""

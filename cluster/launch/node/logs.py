@@ -13,7 +13,7 @@ from typing import Self
 
 from ray._private.ray_logging import stdout_deduplicator
 
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, in_a_line
 
 RAY = "ray"  # Ray's own folder, within ours
 SESSION_LOGS = Path(RAY) / "session_latest" / "logs"
@@ -76,6 +76,8 @@ class RayFolder:
         try:
             if self.kept is not None:
                 self.kept.take(self.path / SESSION_LOGS, has_failed=has_failed)
+        except OSError as error:  # no reason to hide why the context has ended
+            print(f"The logs could not be kept: {in_a_line(error)}", flush=True)
         finally:
             _remove_folder(self.path)
 

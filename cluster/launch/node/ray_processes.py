@@ -48,7 +48,10 @@ class RayProcesses:
         finally:
             is_open = False
             del os.environ[MARK]
-            self._groups = {os.getpgid(pid) for pid in self._find()} - {os.getpgrp()}
+            for pid in self._find():
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    self._groups.add(os.getpgid(pid))
+            self._groups.discard(os.getpgrp())
 
     def wait_for_loss(self) -> ClusterLost:
         """Wait until a process has died without which no other one can be replaced. Our processes

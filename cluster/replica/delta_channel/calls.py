@@ -17,6 +17,7 @@ from cluster.replica.delta_channel.messages import write_frame
 from cluster.replica.refusals.lost import EngineLost
 from cluster.replica.refusals.refusal import Refusal
 from cluster.sockets import MAX_FRAME_BYTES
+from engine.errors import InvalidRequest
 from engine.pooling import Pooling
 from engine.request import Adapter, ChatPrompt, Request, Resume, Share
 from engine.sampling_params import SamplingParams
@@ -65,10 +66,11 @@ class OpenCalls:
 
     def begin(self, request: Request, beginnings: bytes = b"") -> "ChannelCall | None":
         """Send the request; None if it is larger than a frame. `beginnings`: see
-        `cluster.gateway.engines.prefixes`.
+        `cluster.gateway.engines.prefixes`. Raises InvalidRequest for one that holds what no replica
+        would read, as a date that was passed by a handle.
         """
         number = self.num_begun
-        payload = pickle.dumps((number, request, beginnings), pickle.HIGHEST_PROTOCOL)
+        payload = _pickled((number, request, beginnings))
         if len(payload) > MAX_FRAME_BYTES:
             return None
         self.num_begun += 1
@@ -108,6 +110,20 @@ class ChannelCall:
 
     def cancel(self) -> None:
         self.answer.cancel()
+
+
+def _pickled(call: tuple[int, Request, bytes]) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(call)
+    return file.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        kind = value if isinstance(value, type) else type(value)
+        if (kind.__module__, kind.__qualname__) not in CLASSES:
+            raise InvalidRequest(f"the request holds a {kind.__module__}.{kind.__qualname__}, which JSON does not have")
+        return NotImplemented
 
 
 def read_call(payload: bytes) -> tuple[int, Request | None, bytes]:

@@ -25,7 +25,7 @@ from engine.admission.queue_limits import QueueLimits
 from engine.outputs import CompletionOutput, RequestOutput
 from engine.records.stats import EngineStats
 
-NAME_BYTES = 16  # of a connection's name, in hexadecimal
+NAME_BYTES = 16  # of a connection's name, which is written in hexadecimal
 HELLO_SECONDS = 5.0
 OF_A_WITNESS = b"w"  # after the token and the name
 WELCOME = b"\x01"

@@ -18,13 +18,14 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from socket import create_connection
+from socket import create_connection, socket
 
 from cluster.sockets import frame
 from cluster.workers.processes.process_state import is_stopped, read_start_time, read_stat
 
 WORD_SECONDS = 0.2
 CONNECT_SECONDS = 5.0
+CONNECT_TRIES = 5
 WORD = frame(b"")
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -48,12 +49,17 @@ class Witness:
         del self._gateways[greeting]
 
     def renew(self) -> None:
-        """Replace the process if it has ended or was stopped."""
-        if self._process is not None and _is_mute(self._process):
+        """Replace the process if it has ended or was stopped. Where no process can be started now,
+        the next call tries again.
+        """
+        with suppress(OSError):
+            if self._process is not None and not _is_mute(self._process):
+                return
             self.close()
-            self._process = _start()
-            for line in self._gateways.values():
-                _tell(self._process, line)
+            if self._gateways:
+                self._process = _start()
+                for line in self._gateways.values():
+                    _tell(self._process, line)
 
     def close(self) -> None:
         if self._process is not None:
@@ -100,12 +106,23 @@ def _speak(pid: int, start_time: int | None, host: str, port: int, greeting: byt
     """Vouch to one gateway; each has a thread, so that a stuck gateway does not delay the
     others.
     """
-    with suppress(OSError), create_connection((host, port), CONNECT_SECONDS) as gateway:
+    with suppress(OSError), _connection(host, port) as gateway:
         gateway.sendall(frame(greeting))
         while start_time is not None and read_start_time(pid) == start_time:
             if not is_stopped(pid, start_time):
                 gateway.sendall(WORD)
             time.sleep(WORD_SECONDS)
+
+
+def _connection(host: str, port: int) -> socket:
+    """Raises OSError once the gateway, to which the replica is connected, has failed to answer
+    CONNECT_TRIES times.
+    """
+    for _ in range(CONNECT_TRIES - 1):
+        with suppress(OSError):
+            return create_connection((host, port), CONNECT_SECONDS)
+        time.sleep(WORD_SECONDS)
+    return create_connection((host, port), CONNECT_SECONDS)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from cluster.gateway.gateway import Gateway
 from cluster.replica.calls.engines import PrefillEngines
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.replica.refusals.refusal import Refusal
+from engine.admission.queue_limits import NOTHING
 from engine.errors import Overloaded
+from engine.outputs import CompletionOutput, RequestOutput
 from engine.pooling import Pooling
 from engine.request import ChatPrompt, Request, Resume
 from engine.sampling_params import SamplingParams
@@ -28,9 +30,11 @@ PARAMS = SamplingParams(max_tokens=12)
 class Computes(Replica):
     """A prefill engine, which can do something else in place of it."""
 
-    def __init__(self, refusal: Exception | None = None, *, dies: bool = False, hangs: bool = False) -> None:
+    def __init__(
+        self, refusal: Exception | None = None, *, dies: bool = False, hangs: bool = False, fails: bool = False
+    ) -> None:
         super().__init__(dies_after=0 if dies else None)
-        self.refusal, self.hangs = refusal, hangs
+        self.refusal, self.hangs, self.fails = refusal, hangs, fails
 
     async def answer(self, request: Request, gateway: GatewayAddress) -> Refusal | str:
         if self.refusal is not None or self.hangs:
@@ -39,6 +43,11 @@ class Computes(Replica):
             return Refusal.of(self.refusal)
         if self.hangs:
             await asyncio.Event().wait()
+        if self.fails:
+            output = CompletionOutput(0, "", [], first_index=0, finish_reason="error")
+            failed = RequestOutput(request.id, request.resume.attempt, [1], [output], True, error="a step failed")
+            self.client.send(gateway, [failed])
+            return await self.client.connect(gateway)
         return await super().answer(request, gateway)
 
 
@@ -160,3 +169,25 @@ async def test_a_client_that_goes_away_meanwhile_ends_the_prefill() -> None:
             await asyncio.gather(asking, return_exceptions=True)
         assert asking.cancelled() and answering.requests == []
         assert not len(gateway._answering._prefill._journals)
+
+
+async def test_who_gives_up_does_not_wait_for_the_prompt() -> None:
+    answering, computing = Replica(), Computes(hangs=True)
+    async with gateway_with(answering, computing) as gateway:
+        asking = asyncio.create_task(ask(gateway))
+        async with asyncio.timeout(SECONDS):
+            while not computing.requests:
+                await asyncio.sleep(0)
+            assert gateway._journals.waiting.load == NOTHING, "the engines that answer have room"
+            (journal,) = gateway._journals
+            journal.abort()
+            assert await asking == []
+    assert not answering.requests and counted(gateway) == Counter()
+
+
+async def test_a_prompt_that_failed_there_is_not_counted_as_computed() -> None:
+    answering, computing = Replica(), Computes(fails=True)
+    async with gateway_with(answering, computing) as gateway:
+        assert await ask(gateway) == REFERENCE
+        assert counted(gateway) == {"failed": 1}
+    assert not answering.requests[0].is_prefilled

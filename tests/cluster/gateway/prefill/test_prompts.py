@@ -1,7 +1,8 @@
 """Which prompts are computed by engines of their own: see also `test_prefill`."""
 
+from cluster.gateway.engines.prefixes import MAX_BYTES
 from cluster.gateway.prefill.prompts import Prompts, prefilled, to_compute
-from engine.request import Request, Resume
+from engine.request import BYTES_PER_TOKEN, Request, Resume
 from engine.sampling_params import SamplingParams
 
 LONG = list(range(1000))
@@ -10,11 +11,21 @@ REQUEST = Request("r", LONG, SamplingParams(max_tokens=9, n=2, temperature=0.9),
 
 def test_a_prompt_is_worth_it_once_for_each_salt() -> None:
     prompts = Prompts(500)
-    assert [prompts.are_worth_it(REQUEST) for _ in range(2)] == [True, False]
+    assert [prompts.are_worth_it(REQUEST) for _ in range(2)] == [True, True], "until it has been computed"
+    prompts.remember(REQUEST)
+    assert not prompts.are_worth_it(REQUEST)
     assert prompts.are_worth_it(Request("r", LONG, REQUEST.params, cache_salt="b"))
     assert not prompts.are_worth_it(Request("r", LONG[:400], REQUEST.params, cache_salt="c"))
     assert not prompts.are_worth_it(Request("r", [*LONG, *range(400)], REQUEST.params, cache_salt="a"))
     assert prompts.are_worth_it(Request("r", [*LONG, *range(400), *range(600)], REQUEST.params, cache_salt="a"))
+
+
+def test_what_lies_behind_all_that_is_looked_at_is_new() -> None:
+    prompts = Prompts(500)
+    longest = Request("r", [7] * (MAX_BYTES // BYTES_PER_TOKEN), REQUEST.params)
+    prompts.remember(longest)
+    assert not prompts.are_worth_it(longest)
+    assert prompts.are_worth_it(Request("r", [*longest.prompt, *LONG], REQUEST.params))
 
 
 def test_a_prompt_is_put_to_them_with_nothing_of_its_answer() -> None:
