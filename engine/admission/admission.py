@@ -17,6 +17,7 @@ from engine.scheduling.sequence import Lane, Sequence, SequenceGroup
 # One level of priority is worth this many arrivals: at most that many later requests overtake one,
 # so that none starves.
 ARRIVALS_PER_PRIORITY = 1000
+_SALT = b"salt"  # sets the hashes of salts apart from those of blocks
 
 
 class Admission:
@@ -140,5 +141,5 @@ def _salt(request: Request) -> bytes:
     """Keys and values depend on the adapter."""
     salt, adapter = request.cache_salt or "", request.adapter
     if adapter is None:
-        return hashlib.blake2b(salt.encode(), digest_size=16).digest() if salt else b""
-    return hashlib.blake2b(salt.encode(), digest_size=16, key=bytes.fromhex(adapter.digest)).digest()
+        return hashlib.blake2b(salt.encode(), digest_size=16, person=_SALT).digest() if salt else b""
+    return hashlib.blake2b(salt.encode(), digest_size=16, key=bytes.fromhex(adapter.digest), person=_SALT).digest()

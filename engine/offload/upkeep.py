@@ -12,6 +12,7 @@ logger = logging.getLogger("squadron.offload")
 
 SECONDS = 30.0  # between two looks, by which blocks of other engines are found
 SHARED_SECONDS = 1.0  # of who fills shared memory
+STOP_SECONDS = 5.0
 PAUSE_PER_LOOK = 20.0  # of a folder of many files, so that the engine has the processor
 ABANDONED_SECONDS = 3600.0  # after which a file that is being written never will be
 
@@ -35,10 +36,10 @@ class Upkeep:
         self._thread.start()
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Idempotent. A look that a filesystem never ends is left behind."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(STOP_SECONDS)
 
     def look(self) -> None:
         """A failure is logged: the folder is then believed to be as it was."""

@@ -23,7 +23,7 @@ def banned_ids(group: SequenceGroup, seq: Sequence, position: int) -> set[int]:
     if group.bad_words:
         banned.update(group.bad_words.always())
         if position == len(seq.token_ids):
-            banned.update(group.bad_words.after(seq.output_ids))
+            banned.update(group.bad_words.after(_last(seq, group.bad_words.longest)))
     return banned
 
 
@@ -35,7 +35,12 @@ def banned_pairs(group: SequenceGroup, seq: Sequence, position: int) -> np.ndarr
     if num_unknown == 0 or not group.bad_words:
         return NO_PAIRS
     assert num_unknown == 1, f"{num_unknown} tokens are not known"
-    return group.bad_words.pairs_after(seq.output_ids)
+    return group.bad_words.pairs_after(_last(seq, group.bad_words.longest))
+
+
+def _last(seq: Sequence, count: int) -> list[int]:
+    """Of the answer's tokens, however many there are."""
+    return seq.token_ids[max(seq.num_prompt_tokens, len(seq.token_ids) - count) :]
 
 
 def leave_nothing(group: SequenceGroup, seq: Sequence, mask: np.ndarray | None = None) -> bool:

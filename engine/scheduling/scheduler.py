@@ -119,7 +119,7 @@ class Scheduler:
         """What the step checks beside the sequence's next token, if there is room."""
         drafts = self._drafting.draft(group, seq, plan)
         length = len(seq.token_ids)
-        return drafts if self._reserve_spare(seq, length, length + len(drafts)) else ()
+        return drafts if drafts and self._reserve_spare(seq, length, length + len(drafts)) else ()
 
     def _ask(self, entry: ScheduledSequence) -> None:
         """Have the draft model guess after the step, as far as there is room. A prompt takes no
@@ -143,13 +143,16 @@ class Scheduler:
 
     def _swap_in(self, plan: SchedulerOutputs) -> None:
         for lane in list(self.queues.swapped):
-            needed = self.blocks.num_blocks_to_swap_in(lane.seqs, lane.group.prefix_salt)
-            if needed > self._num_admissible_blocks() or not self._has_places(lane):
+            if not self._has_places(lane) or not self._has_room_to_swap_in(lane):
                 if not self.queues.running and not any(seq.num_pending for seq in lane.seqs):
                     plan.outgrown.append(lane)
                 return
             self.queues.swap_in(lane)
             self._schedule_newcomer(lane, plan)
+
+    def _has_room_to_swap_in(self, lane: Lane) -> bool:
+        needed = self.blocks.num_blocks_to_swap_in(lane.seqs, lane.group.prefix_salt)
+        return needed <= self._num_admissible_blocks()
 
     def _admit_waiting(self, plan: SchedulerOutputs) -> None:
         while (lane := self.queues.waiting.first()) is not None:
@@ -275,6 +278,11 @@ class Scheduler:
         if self.blocks.shelf is not None:
             self.blocks.shelf.answered(fetched, num_ranks)
             self._bring_back_fetching()
+
+    def num_fetching(self) -> tuple[int, int]:
+        """How many requests wait for blocks that are being read, and their prompts' tokens."""
+        groups = {group for group in self._fetching if group.aside}
+        return len(groups), sum(len(group.prompt_token_ids) for group in groups)
 
     def _bring_back_fetching(self) -> None:
         waiting, self._fetching = self._fetching, []

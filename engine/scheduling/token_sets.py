@@ -29,8 +29,10 @@ class BadWords:
         self._single: list[int] = []
         self._after_one: dict[int, list[list[int]]] = defaultdict(list)  # by the last token but one
         self._after_two: dict[int, list[list[int]]] = defaultdict(list)  # by the one before that
+        self.longest = 0  # tokens
         pairs = []
         for word in words:
+            self.longest = max(self.longest, len(word))
             if len(word) == 1:
                 self._single += word
                 continue
@@ -50,7 +52,9 @@ class BadWords:
         return self._single
 
     def after(self, output_ids: list[int]) -> list[int]:
-        """What would make a word of more tokens after these, all that there are so far."""
+        """What would make a word of more tokens after these: the last `longest` at least, as far as
+        there are so many.
+        """
         words = self._after_one.get(output_ids[-1], ()) if output_ids else ()
         return [word[-1] for word in words if _ends(output_ids, word[:-1])]
 

@@ -1,5 +1,5 @@
 """The relevance of a document to a query, from a model that answers "yes" or "no": Qwen3-Reranker's
-way. Prompt, instruction and score are those of its model card.
+way.
 
 Prompt, instruction and score are those of its model card.
 """

@@ -81,8 +81,11 @@ class Drafting:
         """How many tokens the draft model is to guess after the step's, for the next step to check;
         0 where that has no room for them.
         """
-        seq, drafter, num_running = entry.seq, entry.seq.drafter, self._num_running()
-        if not isinstance(drafter, ModelDrafter) or not entry.is_end or num_running >= self._max_rows:
+        seq, drafter = entry.seq, entry.seq.drafter
+        if not isinstance(drafter, ModelDrafter) or not entry.is_end:
+            return 0
+        num_running = self._num_running()
+        if num_running >= self._max_rows:
             return 0
         if entry.start + entry.num_tokens - len(entry.drafts) > len(seq.token_ids):
             return 0  # the step was built ahead: its tokens are not known

@@ -74,7 +74,7 @@ class Shelf:
                 self._saved[-1].append((slot, content))
             elif self._host.content_of(slot) == content and content not in self._known.contents:
                 stored.append((slot, content))
-                self._known.contents.add(content)
+                self._known.add(content)
         self._saved.append([])
         self.num_stored += len(stored)
         fetched, self._new_fetches = self._new_fetches, []
@@ -85,7 +85,7 @@ class Shelf:
 
     def expect(self, contents: Iterable[bytes]) -> None:
         """Another engine is said to have stored these."""
-        self._known.contents.update(contents)
+        self._known.add(*contents)
 
     def fetch(self, content: bytes) -> bool:
         """Have a block read that the host has not; False if there is none, or no room for it."""

@@ -1,10 +1,13 @@
 """Requests that a gateway sends over the connections of engine replicas, which bring their ends."""
 
 import asyncio
+import datetime
 import gc
 import os
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from cluster.replica.delta_channel.taken import Take
 from cluster.replica.refusals.lost import EngineLost
 from cluster.replica.refusals.refusal import Refusal
 from cluster.sockets import LOOPBACK, frame
+from engine.errors import InvalidRequest
 from engine.outputs import RequestOutput
 from engine.pooling import Pooling
 from engine.request import Adapter, ChatPrompt, Request, Resume, Share
@@ -91,6 +95,13 @@ async def pair() -> AsyncIterator[Pair]:
     yield pair
     await pair.client.close()
     await pair.server.close()
+
+
+@pytest.mark.parametrize("value", [datetime.date(2026, 1, 1), Decimal(1), object])
+def test_what_no_replica_would_read_is_refused_where_it_comes_from(value: object) -> None:
+    request = replace(REQUEST, prompt=ChatPrompt([], variables={"today": value}))
+    with pytest.raises(InvalidRequest, match="which JSON does not have"):
+        calls._pickled((0, request, b""))
 
 
 async def test_a_call_ends_behind_its_last_delta(pair: Pair) -> None:

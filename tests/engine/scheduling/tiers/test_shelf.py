@@ -7,7 +7,7 @@ from engine.offload.known import Known
 from engine.sampling_params import SamplingParams
 from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.tiers.shelf import STEPS_BEFORE_STORE, Shelf
-from tests.engine.support.workloads import VOCAB, Knobs, Request, make_engine, run
+from tests.engine.support.workloads import VOCAB, Knobs, Request, add_request, make_engine, run
 
 A, B = bytes(16), bytes([1]) * 16
 
@@ -116,6 +116,20 @@ def test_a_conversation_longer_than_the_host_comes_back_as_far_as_that_holds_it(
     assert answers[0].outputs == answers[1].outputs
     assert answers[1].num_cached_tokens >= min(num_cpu_blocks // 2, 24) * 16
     assert engine.scheduler.blocks.shelf.num_fetched <= 24, "each is read once"
+
+
+def test_who_waits_for_a_read_is_waiting() -> None:
+    prompt = [number * 7 % VOCAB for number in range(4 * 16 + 5)]
+    params = SamplingParams(max_tokens=2, ignore_eos=True, temperature=0.0)
+    first, second = (make_engine(Knobs(num_blocks=60, num_cpu_blocks=60, third_tier="whole")) for _ in range(2))
+    run(first, [Request("r", prompt, params, 0, None)])
+    second.keeping.known.contents |= first.keeping.known.contents
+    for number in range(3):
+        add_request(second, f"r{number}", prompt, params)
+    second.scheduler.schedule()
+    stats = second.stats()
+    assert (stats.num_requests_running, stats.num_requests_waiting) == (0, 3)
+    assert stats.num_waiting_tokens == 3 * len(prompt)
 
 
 def test_who_stores_nothing_reads_what_it_is_told_of() -> None:
