@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from tests.benchmarks.gpu.all_reduce import NUM_BYTES
@@ -44,6 +45,7 @@ def rehearse(output: Path, *arguments: str, **environment: str) -> tuple[int, di
     return child.returncode, json.loads(output.read_text(encoding="utf-8")), child.stdout
 
 
+@pytest.mark.long
 def test_a_rehearsal_measures_everything(tmp_path: Path) -> None:
     status, report, printed = rehearse(tmp_path / "gpu.json")
     assert (status, report["failed"]) == (0, {}), printed

@@ -109,6 +109,7 @@ def test_ranks_move_to_another_node_and_then_to_half_as_many(cluster: Any, monke
         executor.shutdown()
 
 
+@pytest.mark.long
 def test_with_half_the_ranks_and_half_the_cache_who_still_fits_goes_on(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
