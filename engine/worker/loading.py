@@ -10,7 +10,7 @@ from engine.config import EngineConfig
 from engine.executor import Weights
 from engine.worker.device.cores import Cores
 from engine.worker.device.pick import pick_device
-from engine.worker.drafting.loading import load_draft
+from engine.worker.drafting.loading import load_draft, read_draft
 from engine.worker.model import make_model
 from engine.worker.ranks import Store, make_ranks
 from engine.worker.shard import Shard
@@ -39,9 +39,11 @@ def load(
     return Shard(config, max_model_len, device, cores, ranks, model, digest_of(config, weights), draft)
 
 
-def reload(shard: Shard, weights: Weights | None) -> Shard:
+def reload(shard: Shard, weights: Weights | None, *, has_draft: bool) -> Shard:
     """The shard with those weights in place of what it had, also after a `reload` that failed.
-    Raises InvalidConfig.
+    `has_draft`: its draft model still has its weights. Raises InvalidConfig.
     """
     load_weights(shard.model, shard.config, shard.ranks, weights)
+    if shard.draft is not None and shard.config.draft is not None and not has_draft:
+        read_draft(shard.draft, shard.config.draft, shard.model)
     return shard.with_weights(digest_of(shard.config, weights))

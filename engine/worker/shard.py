@@ -35,6 +35,12 @@ class Shard:
         """The same, once its model has other weights."""
         return replace(self, weights_digest=digest)
 
+    def unload(self) -> None:
+        """Have no weights."""
+        self.model.unload()
+        if self.draft is not None:
+            self.draft.unload()
+
     def make_runner(self, num_gpu_blocks: int, num_cpu_blocks: int) -> ModelRunner:
         """With an empty cache of so many blocks. Raises torch.OutOfMemoryError."""
         cache = make_cache(self._cache_shape(self.model), num_gpu_blocks, num_cpu_blocks, self.device)

@@ -93,8 +93,8 @@ class Worker:
         """
         if self._has_weights and weights == self._weights:
             return
-        self._runner, self._has_weights = None, False
-        self._shard = reload(self._shard, weights)
+        had_weights, self._runner, self._has_weights = self._has_weights, None, False
+        self._shard = reload(self._shard, weights, has_draft=had_weights)
         self._weights, self._has_weights = weights, True
 
     def sleep(self, level: int) -> None:
@@ -104,7 +104,7 @@ class Worker:
         self._runner = None
         if level > 1:
             self._has_weights = False
-            self._shard.model.unload()
+            self._shard.unload()
         if (memory := self._shard.device.memory) is not None:
             memory.release()
 

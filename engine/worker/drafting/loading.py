@@ -1,9 +1,11 @@
 """Loads a draft model."""
 
+import torch
+
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.worker.model import make_model
-from engine.worker.ranks import LOOPBACK, make_ranks
+from engine.worker.ranks import LOOPBACK, Ranks, make_ranks
 from engine.worker.weights.reading import load_weights
 from parallel.decoder import Decoder
 from parallel.rotary import cos_sin_table
@@ -15,11 +17,22 @@ def load_draft(config: EngineConfig, target: Decoder, max_model_len: int) -> Dec
     """
     if (own := config.draft) is None:
         return None
-    alone = make_ranks(1, 1, 0, target.device)
-    alone.join(None, LOOPBACK)
-    model = make_model(own, ModelConfig.load(own.model), alone, target.device)
-    load_weights(model, own, alone, None)
-    model.head.num_logits = target.head.vocab_size
+    model = make_model(own, ModelConfig.load(own.model), _alone(target.device), target.device)
+    read_draft(model, own, target)
     if max_model_len > model.config.max_positions:
         model.cos_sin = cos_sin_table(model.config.rope, model.head_dim, max_model_len).to(target.device)
     return model
+
+
+def read_draft(model: Decoder, own: EngineConfig, target: Decoder) -> None:
+    """Give the draft model of `target`, which has none, the weights that `own` names. Raises
+    InvalidConfig.
+    """
+    load_weights(model, own, _alone(target.device), None)
+    model.head.num_logits = target.head.vocab_size
+
+
+def _alone(device: torch.device) -> Ranks:
+    alone = make_ranks(1, 1, 0, device)
+    alone.join(None, LOOPBACK)
+    return alone
