@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar, TypeVarTuple, Unpack
 
+from engine.errors import EngineDead
+
 Answer = TypeVar("Answer")
 Arguments = TypeVarTuple("Arguments")
 
@@ -18,19 +20,30 @@ class Commands:
     def __init__(self) -> None:
         self._commands: deque[Callable[[], None]] = deque()
         self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._commands)
 
     def post(self, command: Callable[[Unpack[Arguments]], None], *arguments: *Arguments) -> None:
-        self._commands.append(partial(command, *arguments))
+        """Raises EngineDead after `close`: nobody would execute it."""
+        with self._lock:
+            if self._is_closed:
+                raise EngineDead("the engine is shut down")
+            self._commands.append(partial(command, *arguments))
         self._wake.set()
 
     async def ask(self, question: Callable[[], Answer]) -> Answer:
-        """The answer of the thread that executes commands."""
+        """The answer of the thread that executes commands. Raises EngineDead."""
         future: Future[Answer] = Future()
         self.post(partial(_answer, future, question))
         return await asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """Take no more. Those that were taken are still to be done."""
+        with self._lock:
+            self._is_closed = True
 
     def do_all(self) -> None:
         while self._commands:

@@ -71,10 +71,9 @@ class Controls:
         done: Future[None] = Future()
         try:
             self._check_health()
+            self._post(begin, done)
         except EngineDead as error:
             done.set_exception(error)
-            return done
-        self._post(begin, done)
         return done
 
     def _resume(self, done: "Future[None]") -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from contextlib import suppress
 
 from engine.admission.queue_limits import Arriving, QueueLimits
 from engine.core.llm_engine import LLMEngine
@@ -64,14 +65,15 @@ class EngineThread:
             self._arriving.check(self.queue_limits, self.stats, request.estimated_tokens)
 
     def add(self, arrival: Arrival) -> None:
-        """Queue a checked request; raises Overloaded."""
+        """Queue a checked request; raises Overloaded, EngineDead."""
         limits = self.queue_limits if _may_be_refused(arrival.request) else None
         self._arriving.enter(limits, self.stats, len(arrival.prompt_token_ids))
         self.commands.post(self._add, arrival)
 
     def abort(self, request_id: str) -> None:
         """Unknown ids are ignored."""
-        self.commands.post(self._abort, request_id)
+        with suppress(EngineDead):  # it has ended
+            self.commands.post(self._abort, request_id)
 
     def check_health(self) -> None:
         """Raise EngineDead if no request can be answered any more."""
@@ -101,6 +103,7 @@ class EngineThread:
                 self.engine.dead = self.engine.dead or f"{type(error).__name__}: {error}"
                 self._deliver(self.engine.abandon(self.engine.dead))
         self.engine.dead = self.engine.dead or "the engine is shut down"
+        self.commands.close()
         self.commands.do_all()
         self._intermissions.proceed()
         self._deliver(self.engine.abandon(self.engine.dead))

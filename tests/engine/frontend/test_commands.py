@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from engine.errors import EngineDead
 from engine.frontend.commands import Commands
 
 
@@ -32,6 +33,19 @@ async def test_an_answer_comes_from_the_thread_that_does_the_commands() -> None:
         await commands.ask(lambda: {}["not known"])
     commands.post(end)
     await asyncio.to_thread(thread.join)
+
+
+async def test_after_the_end_nothing_is_taken_that_nobody_would_do() -> None:
+    commands = Commands()
+    done: list[str] = []
+    commands.post(lambda: done.append("before"))
+    commands.close()
+    with pytest.raises(EngineDead, match="shut down"):
+        commands.post(lambda: done.append("after"))
+    with pytest.raises(EngineDead, match="shut down"):
+        await asyncio.wait_for(commands.ask(lambda: "never"), 30)
+    commands.do_all()
+    assert done == ["before"]
 
 
 def test_whoever_waits_is_woken_without_a_command() -> None:
