@@ -45,7 +45,7 @@ FROM base AS cpu
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN pip install --constraint /opt/squadron/constraints.txt --extra-index-url ${TORCH_INDEX} torch
 RUN pip install --constraint /opt/squadron/constraints.txt \
-    "$(echo /opt/squadron/wheels/squadron_serve-*.whl)[batch,gcs,kv-events,otel,s3]"
+    "$(echo /opt/squadron/wheels/squadron_serve-*.whl)[batch,kv-events,otel,s3]"
 COPY --chown=squadron configs configs
 USER squadron
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \
@@ -61,7 +61,7 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 RUN pip install --constraint /opt/squadron/constraints.txt torch
 RUN pip install --constraint /opt/squadron/constraints.txt \
-    "$(echo /opt/squadron/wheels/squadron_serve-*.whl)[batch,gcs,gpu,kv-events,otel,s3]"
+    "$(echo /opt/squadron/wheels/squadron_serve-*.whl)[batch,gpu,kv-events,otel,s3]"
 COPY --chown=squadron configs configs
 USER squadron
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \

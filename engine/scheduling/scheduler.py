@@ -62,6 +62,8 @@ class Scheduler:
         plan = SchedulerOutputs(self.step, self.budget.max_tokens())
         if self._drafting.must_wait():
             return plan
+        if self.blocks.shelf is not None and self.blocks.shelf.is_late:
+            self._bring_back_fetching()
         self._schedule_running(plan)
         if not plan.preempted:
             self._swap_in(plan)
@@ -79,13 +81,15 @@ class Scheduler:
     def wants_steps(self) -> bool:
         """Whether some are wanted that only bring blocks to the third tier, or from it."""
         tier, shelf = self.blocks.host_tier, self.blocks.shelf
-        return shelf is not None and (tier.has_unsaved or shelf.has_unstored or shelf.num_fetching > 0)
+        if shelf is None:
+            return False
+        return tier.has_unsaved or shelf.has_unstored or (shelf.num_fetching > 0 and not shelf.is_late)
 
     def _use_shelf(self, plan: SchedulerOutputs, *, is_idle: bool) -> None:
         shelf = self.blocks.shelf
         if shelf is None:
             return
-        plan.awaits_fetches = is_idle and shelf.num_fetching > 0
+        plan.awaits_fetches = is_idle and shelf.num_fetching > 0 and not shelf.is_late
         if not plan.is_empty or shelf.has_unstored or shelf.has_new_fetches:
             written = {slot for _, slot in plan.blocks_to_swap_out}
             plan.blocks_to_store, plan.blocks_to_fetch = shelf.take_transfers(written)

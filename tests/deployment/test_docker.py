@@ -56,7 +56,7 @@ def test_all_that_is_installed_is_pinned(name: str) -> None:
     installing = [line for line in stage(name) if "pip install" in line]
     assert len(installing) == 2
     assert all("--constraint /opt/squadron/constraints.txt" in line for line in installing)
-    extras = re.search(r"\[([a-z0-9,]+)\]", installing[-1])
+    extras = re.search(r"\[([a-z0-9,-]+)\]", installing[-1])
     assert extras is not None
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(extras[1].split(",")) <= known.keys()

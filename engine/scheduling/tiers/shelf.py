@@ -5,6 +5,7 @@ Files are written and read beside the steps, by the ranks, each its own part of 
 that was read counts as found once all ranks have it; if one of them has not, it is computed.
 """
 
+import time
 from collections import deque
 from collections.abc import Collection, Iterable
 
@@ -13,6 +14,7 @@ from engine.offload.known import Known
 from engine.scheduling.block_pool import BlockPool
 
 FETCHES_IN_FLIGHT = 256  # blocks
+FETCH_SECONDS = 10.0  # without any answer, after which what is missing is computed
 # A block is copied by a step and stored by one that comes so much later that nobody waits for it.
 STEPS_BEFORE_STORE = 2
 
@@ -30,6 +32,7 @@ class Shelf:
         self._stores_a_step = stores_a_step
         self._saved: deque[Transfers] = deque([[]])  # by step, the newest last
         self._fetching: dict[bytes, int] = {}  # content -> host block, which is held for it
+        self._awaited_since = 0.0  # seconds of time.monotonic(): the last answer, or what was fetched first after it
         self._new_fetches: Transfers = []
         self._num_answers: dict[int, int] = {}  # host block -> ranks that have read it
         self._failed: set[int] = set()  # host blocks that some rank has not read
@@ -40,6 +43,13 @@ class Shelf:
     @property
     def num_fetching(self) -> int:
         return len(self._fetching)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether ranks read, and nothing has come for long, as from a filesystem that hangs. What
+        they read into stays held.
+        """
+        return bool(self._fetching) and time.monotonic() - self._awaited_since > FETCH_SECONDS
 
     @property
     def has_new_fetches(self) -> bool:
@@ -81,26 +91,34 @@ class Shelf:
         return stored, fetched
 
     def is_fetching(self, content: bytes) -> bool:
-        return content in self._fetching
+        """And there is hope."""
+        return content in self._fetching and not self.is_late
 
     def expect(self, contents: Iterable[bytes]) -> None:
         """Another engine is said to have stored these."""
         self._known.add(*contents)
 
     def fetch(self, content: bytes) -> bool:
-        """Have a block read that the host has not; False if there is none, or no room for it."""
+        """Have a block read that the host has not; False if there is none, no room for it, or no
+        hope.
+        """
+        if self.is_late:
+            return False
         if content in self._fetching:
             return True
         has_room = self._host.num_free > self._host.num_usable // 2 and len(self._fetching) < FETCHES_IN_FLIGHT
         if content not in self._known.contents or not has_room:
             return False
         slot = self._host.allocate()
+        if not self._fetching:
+            self._awaited_since = time.monotonic()
         self._fetching[content] = slot
         self._new_fetches.append((slot, content))
         return True
 
     def answered(self, fetched: list[list[int]], num_ranks: int) -> None:
         """Ranks have read these host blocks, or not: [block, whether it is there] each."""
+        self._awaited_since = time.monotonic()
         for slot, is_there in fetched:
             self._num_answers[slot] = self._num_answers.get(slot, 0) + 1
             if not is_there:

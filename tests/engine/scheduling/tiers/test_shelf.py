@@ -132,6 +132,27 @@ def test_who_waits_for_a_read_is_waiting() -> None:
     assert stats.num_waiting_tokens == 3 * len(prompt)
 
 
+def test_reads_that_never_end_hold_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = [number * 7 % VOCAB for number in range(4 * 16 + 5)]
+    params = SamplingParams(max_tokens=3, ignore_eos=True, temperature=0.0)
+    first, second = (make_engine(Knobs(num_blocks=60, num_cpu_blocks=60, third_tier="whole")) for _ in range(2))
+    expected = run(first, [Request("r", prompt, params, 0, None)])["r"].outputs
+    second.keeping.known.contents |= first.keeping.known.contents
+    monkeypatch.setattr(second.scheduler, "fetched", lambda *_: None)
+    shelf = second.scheduler.blocks.shelf
+    add_request(second, "r", prompt, params)
+    assert not any(second.step() for _ in range(20))
+    monkeypatch.setattr("engine.scheduling.tiers.shelf.FETCH_SECONDS", 0.0)
+    deltas = []
+    while second.has_unfinished_requests():
+        deltas += second.step()
+    assert [token_id for delta in deltas for token_id in delta.outputs[0].token_ids] == expected[0].token_ids
+    assert shelf.is_late and len(shelf.held()) == 4, "they may still be written to"
+    assert run(second, [Request("again", prompt, params, 0, None)])["again"].outputs == expected
+    shelf.answered([[slot, 1] for slot in shelf.held()], num_ranks=1)
+    assert not shelf.is_late and shelf.num_fetched == 4
+
+
 def test_who_stores_nothing_reads_what_it_is_told_of() -> None:
     known = Known()
     shelf = Shelf(BlockPool(8), known, stores_a_step=0)
