@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from contextlib import suppress
 
 from engine.admission.queue_limits import Arriving, QueueLimits
 from engine.core.llm_engine import LLMEngine
@@ -72,8 +71,10 @@ class EngineThread:
 
     def abort(self, request_id: str) -> None:
         """Unknown ids are ignored."""
-        with suppress(EngineDead):  # it has ended
+        try:
             self.commands.post(self._abort, request_id)
+        except EngineDead:
+            return  # with all requests
 
     def check_health(self) -> None:
         """Raise EngineDead if no request can be answered any more."""

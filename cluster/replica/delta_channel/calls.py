@@ -4,31 +4,19 @@ a connection. A call through Serve's router does the same for ten times the proc
 A frame to a replica holds the call's number, the request, and what the gateway remembers its
 prompt's beginnings by, which the replica tells its other gateways. Without a request, the gateway
 does not want the rest. The answer, `messages.Answer`, comes behind the request's last delta.
-Requests are pickled, because they hold JSON of any kind. What reads them makes plain values and
-instances of CLASSES, so that no frame can have code run.
+See `packed_calls` for the frame itself.
 """
 
 import asyncio
-import io
-import pickle
-from typing import Any
 
 from cluster.replica.delta_channel.messages import write_frame
+from cluster.replica.delta_channel.packed_calls import packed_call
 from cluster.replica.refusals.lost import EngineLost
 from cluster.replica.refusals.refusal import Refusal
 from cluster.sockets import MAX_FRAME_BYTES
-from engine.errors import InvalidRequest
-from engine.pooling import Pooling
-from engine.request import Adapter, ChatPrompt, Request, Resume, Share
-from engine.sampling_params import SamplingParams
-from engine.structured_outputs import StructuredOutputs
+from engine.request import Request
 
 MAX_UNSENT_BYTES = 64 << 20  # of requests to a replica that reads nothing
-
-CLASSES = {
-    (kind.__module__, kind.__qualname__): kind
-    for kind in (Request, Resume, Share, Adapter, Pooling, ChatPrompt, SamplingParams, StructuredOutputs)
-}
 
 
 class OpenCalls:
@@ -70,7 +58,7 @@ class OpenCalls:
         would read, as a date that was passed by a handle.
         """
         number = self.num_begun
-        payload = _pickled((number, request, beginnings))
+        payload = packed_call(number, request, beginnings)
         if len(payload) > MAX_FRAME_BYTES:
             return None
         self.num_begun += 1
@@ -94,7 +82,7 @@ class OpenCalls:
     def _end(self, number: int, answer: asyncio.Future[Refusal | str]) -> None:
         del self._open[number]
         if answer.cancelled():
-            write_frame(self._writer, pickle.dumps((number, None, b""), pickle.HIGHEST_PROTOCOL))
+            write_frame(self._writer, packed_call(number, None, b""))
         else:
             answer.exception()  # has been looked at: nobody may be waiting any more
 
@@ -110,37 +98,3 @@ class ChannelCall:
 
     def cancel(self) -> None:
         self.answer.cancel()
-
-
-def _pickled(call: tuple[int, Request, bytes]) -> bytes:
-    file = io.BytesIO()
-    _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(call)
-    return file.getvalue()
-
-
-class _Pickler(pickle.Pickler):
-    def reducer_override(self, value: Any) -> Any:
-        kind = value if isinstance(value, type) else type(value)
-        if (kind.__module__, kind.__qualname__) not in CLASSES:
-            raise InvalidRequest(f"the request holds a {kind.__module__}.{kind.__qualname__}, which JSON does not have")
-        return NotImplemented
-
-
-def read_call(payload: bytes) -> tuple[int, Request | None, bytes]:
-    """Raises pickle.UnpicklingError for anything but a call."""
-    try:
-        number, request, beginnings = _Unpickler(io.BytesIO(payload)).load()
-    except (ValueError, TypeError, EOFError, AttributeError, IndexError, KeyError) as error:
-        raise pickle.UnpicklingError(f"no call: {error}") from None
-    if type(number) is not int or not isinstance(request, Request | None) or type(beginnings) is not bytes:
-        kinds = ", ".join(type(each).__name__ for each in (number, request, beginnings))
-        raise pickle.UnpicklingError(f"no call: {kinds}")
-    return number, request, beginnings
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        found = CLASSES.get((module, name))
-        if found is None:
-            raise pickle.UnpicklingError(f"a call holds a {module}.{name}")
-        return found

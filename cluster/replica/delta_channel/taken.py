@@ -9,8 +9,8 @@ from functools import partial
 
 import msgspec
 
-from cluster.replica.delta_channel.calls import read_call
 from cluster.replica.delta_channel.messages import Answer, GatewayAddress, read_frame
+from cluster.replica.delta_channel.packed_calls import read_call
 from cluster.replica.refusals.refusal import Refusal
 from cluster.sockets import MAX_FRAME_BYTES
 from engine.request import Request

@@ -14,9 +14,10 @@ import pytest
 import uvloop
 
 from cluster.replica.delta_channel import calls
-from cluster.replica.delta_channel.calls import ChannelCall, OpenCalls, read_call
+from cluster.replica.delta_channel.calls import ChannelCall, OpenCalls
 from cluster.replica.delta_channel.client import DeltaClient
 from cluster.replica.delta_channel.messages import GatewayAddress
+from cluster.replica.delta_channel.packed_calls import packed_call, read_call
 from cluster.replica.delta_channel.server import DeltaServer
 from cluster.replica.delta_channel.taken import Take
 from cluster.replica.refusals.lost import EngineLost
@@ -101,7 +102,7 @@ async def pair() -> AsyncIterator[Pair]:
 def test_what_no_replica_would_read_is_refused_where_it_comes_from(value: object) -> None:
     request = replace(REQUEST, prompt=ChatPrompt([], variables={"today": value}))
     with pytest.raises(InvalidRequest, match="which JSON does not have"):
-        calls._pickled((0, request, b""))
+        packed_call(0, request, b"")
 
 
 async def test_a_call_ends_behind_its_last_delta(pair: Pair) -> None:
