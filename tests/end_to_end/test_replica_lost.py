@@ -77,6 +77,7 @@ def test_a_stream_outlives_its_engine_replica(server: Server, undisturbed: Any) 
     wait_until_healthy(server)
 
 
+@pytest.mark.long
 def test_sigterm_ends_an_engine_replica_at_once_where_no_second_one_has_room(server: Server) -> None:
     """Not once its streams have ended, for which new requests would wait: these are so long that
     they end later, on a fast machine too.

@@ -80,6 +80,7 @@ def test_a_cluster_that_lasts_can_be_served_on_again_and_elsewhere() -> None:
         assert f"{port} nothing" in done.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_the_proxies_of_a_cluster_that_others_started_are_set_up_too() -> None:
     """And an application that would let everybody in does not start, whoever deploys it."""
     command = [sys.executable, "-c", ELSEWHERE, str(free_port())]

@@ -36,6 +36,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@pytest.mark.long
 def test_all_checks_of_a_plan(cluster: Any, free_port: int) -> None:
     """All nodes are this machine; what is wrong is that two GPUs are only said to be there."""
     needs = [need(2, device="cpu", tensor_parallel_size=2, pipeline_parallel_size=2)]

@@ -90,6 +90,7 @@ def test_one_becomes_three_and_one_again() -> None:
         assert last.result() == expected[QUESTIONS[0]]
 
 
+@pytest.mark.long
 def test_none_until_somebody_asks() -> None:
     with running({"min_engines": 0, "max_engines": 1}) as url:
         expected = ask(url, QUESTIONS[0])

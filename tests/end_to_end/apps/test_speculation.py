@@ -34,7 +34,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(scope="module", params=["ngram", "draft model"])
+@pytest.fixture(scope="module", params=[pytest.param("ngram", marks=pytest.mark.long), "draft model"])
 def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     speculation: dict[str, Any] = {"num_speculative_tokens": 6, "prompt_lookup_min": 1}
     if request.param == "draft model":

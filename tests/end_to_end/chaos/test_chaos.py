@@ -47,6 +47,7 @@ def test_nothing_is_lost_doubled_or_changed(tmp_path: Path, scenario: str, num_f
     assert all(stream["sha256"] == stream["expected"] for stream in results["streams"])
 
 
+@pytest.mark.long
 def test_without_recovery_the_loss_is_seen(tmp_path: Path) -> None:
     status, results, printed = run(tmp_path, "T1", "--without-recovery", "--interval", "1", "--faults", "1")
     assert status == 1, printed

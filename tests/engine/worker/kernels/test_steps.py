@@ -52,7 +52,7 @@ def test_chunks_and_neighbours_and_graphs_change_no_bit(shape: Shape) -> None:
 
 OTHERS = [
     pytest.param(Shape(64, torch.float16, torch.float16), marks=LONG),
-    Shape(64, torch.bfloat16, torch.bfloat16, quantization="int8"),
+    pytest.param(Shape(64, torch.bfloat16, torch.bfloat16, quantization="int8"), marks=LONG),
     pytest.param(Shape(64, torch.bfloat16, torch.bfloat16, quantization="fp8"), marks=LONG),
 ]
 
