@@ -13,7 +13,7 @@ from typing import Any
 
 from cluster.version import VERSION
 
-_KEY = re.compile(r"(--api-k(?:e|ey)?[= ])('[^']*'|\S+)")  # of `--api-key`, also if that is shortened
+_KEY = re.compile(r"(--a(?:p|pi|pi-|pi-k|pi-ke|pi-key)?[= ])('[^']*'|\S+)")  # of `--api-key`, also shortened
 PACKAGES = ("torch", "numpy", "ray", "transformers")
 
 

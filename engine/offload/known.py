@@ -12,8 +12,8 @@ class Known:
         self.to_remove: list[bytes] = []  # distrusted; their files are still to be removed
 
     def listed(self, found: set[bytes], before: set[bytes]) -> None:
-        """The folder held `found`, at some time since `contents` was `before`; what was stored or
-        distrusted meanwhile is known better here.
+        """The folder held `found`, which is kept, at some time since `contents` was `before`; what
+        was stored or distrusted meanwhile is known better here.
         """
         with self._lock:
             found |= self.contents - before

@@ -48,6 +48,7 @@ SPECULATIVE = {
     "drafts, TP=2 × PP=2": SPECULATION | SHARDED["TP=2 × PP=2"],
 }
 ALL = VARIANTS | SHARDED | SPECULATIVE
+BETWEEN = ("TP=1 × PP=4", "TP=4 × PP=1", "TP=2 × PP=4", "TP=4 × PP=2")  # between those that are run always
 
 
 def requests():
@@ -66,7 +67,10 @@ def alone(request):
         yield backend, dtype, essence, [essence(answers(engine, [single])[0]) for single in requests()]
 
 
-@pytest.mark.parametrize("variant", ALL.values(), ids=ALL)
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(variant, id=name, marks=[pytest.mark.long] * (name in BETWEEN)) for name, variant in ALL.items()],
+)
 def test_the_answers_are_those_given_alone(alone, variant):
     backend, dtype, essence, expected = alone
     with demo_engine(ops_backend=backend, dtype=dtype, **variant) as engine:
