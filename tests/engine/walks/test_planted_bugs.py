@@ -34,7 +34,7 @@ from tests.engine.support.workloads import (
 )
 from tests.engine.walks.test_random_walks import undisturbed
 
-NUM_WORKLOADS = 120
+NUM_WORKLOADS = 160
 WORDS = 2  # of a mask
 
 
