@@ -54,10 +54,3 @@ def http_port(values: dict[str, object]) -> object:
     """Of a file of configs/serve."""
     options = values.get("http_options")
     return options.get("port", 8000) if isinstance(options, dict) else 8000
-
-
-def checked_port(port: object) -> int:
-    """Raises InvalidConfig unless one can be listened on by this number."""
-    if not isinstance(port, int) or not 0 < port < 1 << 16:
-        raise InvalidConfig(f"port={port!r} is not a number from 1 to 65535")
-    return port

@@ -55,10 +55,16 @@ def num_gpus() -> int:
     return found if visible is None else min(found, len(visible))
 
 
+def checked_port(port: object) -> int:
+    """Raises InvalidConfig unless one can be listened on by this number."""
+    if not isinstance(port, int) or not 0 < port < 1 << 16:
+        raise InvalidConfig(f"port={port!r} is not a number from 1 to 65535")
+    return port
+
+
 def check_port(host: str, port: int) -> None:
     """Raises InvalidConfig unless host:port can be listened on."""
-    if not 0 < port < 1 << 16:
-        raise InvalidConfig(f"port={port} is not a number from 1 to 65535")
+    checked_port(port)
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -149,7 +149,7 @@ class Recorder:
 
     def stats(self, scheduler: Scheduler, num_discarded_rows: int) -> EngineStats:
         blocks, queues, preemption = scheduler.blocks, scheduler.queues, scheduler.preemption
-        shelf, (num_fetching, num_fetching_tokens) = blocks.shelf, scheduler.num_fetching()
+        shelf, (num_fetching, num_fetching_tokens) = blocks.shelf, scheduler.fetching.counts()
         return EngineStats(
             num_requests_running=len({lane.group for lane in queues.running}),
             num_requests_waiting=queues.waiting.num_requests + num_fetching,

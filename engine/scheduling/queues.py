@@ -1,5 +1,7 @@
 """The queues of waiting, running and swapped lanes, and their blocks."""
 
+from collections.abc import Iterator
+
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
 from engine.scheduling.waiting.waiting_queue import WaitingQueue, insert, remove
@@ -74,6 +76,32 @@ class Queues:
     def _free(self, lane: Lane) -> None:
         for seq in lane.seqs:
             self.blocks.free(seq)
+
+
+class Fetching:
+    """Requests that are set aside until what the third tier has of their prompts has been read."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._groups: list[SequenceGroup] = []
+
+    def __iter__(self) -> Iterator[SequenceGroup]:
+        return iter(self._groups)
+
+    def set_aside(self, lane: Lane) -> None:
+        self._queues.set_aside(lane)
+        self._groups.append(lane.group)
+
+    def counts(self) -> tuple[int, int]:
+        """How many requests wait, and the tokens of their prompts."""
+        groups = {group for group in self._groups if group.aside}
+        return len(groups), sum(len(group.prompt_token_ids) for group in groups)
+
+    def bring_back(self) -> None:
+        """All of them may look again."""
+        groups, self._groups = self._groups, []
+        for group in groups:
+            self._queues.bring_back(group)
 
 
 def _forget_progress(seq: Sequence) -> None:

@@ -14,7 +14,7 @@ from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.drafts.drafting import Drafting
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.preemption import Preemption, PreemptionCosts
-from engine.scheduling.queues import Queues
+from engine.scheduling.queues import Fetching, Queues
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
 from engine.scheduling.token_budget import TokenBudget, step_limits
 from engine.scheduling.waiting.waiting_queue import WaitingQueue
@@ -42,7 +42,7 @@ class Scheduler:
         self.watermark = config.watermark
         self._max_loras = config.max_loras
         self._hands_over = config.kv_role == "producer"
-        self._fetching: list[SequenceGroup] = []  # set aside until what the third tier has of them is here
+        self.fetching = Fetching(self.queues)
         self.step = 0
         self._shares = waiting.shares
 
@@ -63,7 +63,7 @@ class Scheduler:
         if self._drafting.must_wait():
             return plan
         if self.blocks.shelf is not None and self.blocks.shelf.is_late:
-            self._bring_back_fetching()
+            self.fetching.bring_back()
         self._schedule_running(plan)
         if not plan.preempted:
             self._swap_in(plan)
@@ -175,8 +175,7 @@ class Scheduler:
             if needed > self._num_admissible_blocks():
                 return
             if any(self.blocks.prefixes.fetch(seq, _salt(lane.group, seq)) for seq in lane.seqs):
-                self.queues.set_aside(lane)
-                self._fetching.append(lane.group)
+                self.fetching.set_aside(lane)
                 continue
             self.queues.run(lane)
             plan.admitted.append(lane.group)
@@ -281,17 +280,7 @@ class Scheduler:
         """Ranks have read blocks of the third tier: who waited for any may look again."""
         if self.blocks.shelf is not None:
             self.blocks.shelf.answered(fetched, num_ranks)
-            self._bring_back_fetching()
-
-    def num_fetching(self) -> tuple[int, int]:
-        """How many requests wait for blocks that are being read, and their prompts' tokens."""
-        groups = {group for group in self._fetching if group.aside}
-        return len(groups), sum(len(group.prompt_token_ids) for group in groups)
-
-    def _bring_back_fetching(self) -> None:
-        waiting, self._fetching = self._fetching, []
-        for group in waiting:
-            self.queues.bring_back(group)
+            self.fetching.bring_back()
 
     def retire(self, group: SequenceGroup, seq: Sequence) -> None:
         """A choice has ended: free its blocks and its place, even if a step with it is in
@@ -331,10 +320,10 @@ class Scheduler:
         for lane in requeued:
             self.queues.requeue(lane)
         self.queues.blocks = blocks
-        for group in self._fetching:
+        for group in self.fetching:
             for seq in group.seqs:
                 seq.num_sought_blocks = 0
-        self._bring_back_fetching()
+        self.fetching.bring_back()
         return list(dict.fromkeys(lane.group for lane in requeued))
 
 

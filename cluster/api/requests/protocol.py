@@ -228,10 +228,9 @@ class Message(BaseModel):
     def _may_have_thought_only(cls, value: Any) -> Any:
         """As an assistant that was cut short."""
         match value:
-            case {"role": "assistant", "content": str() | list()}:
-                return value
             case {"role": "assistant", "reasoning_content": str()} | {"role": "assistant", "reasoning": str()}:
-                return {**value, "content": ""} if value.get("content") is None else value
+                if value.get("content") is None:
+                    return {**value, "content": ""}
         return value
 
 

@@ -9,7 +9,8 @@ from cluster.commands.server.configure import configure
 from cluster.commands.server.models import check_names
 from cluster.commands.server.server_options import add_server_options
 from cluster.doctor.diagnosis import diagnose
-from cluster.doctor.need import Need, checked_port, http_port, need_of, needs_of_serve_file
+from cluster.doctor.need import Need, http_port, need_of, needs_of_serve_file
+from cluster.launch.machine import checked_port
 from cluster.launch.ray_cluster import ray_cluster
 
 OPTIONS = ("port", "num_engines", "ray_address")

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from cluster.commands.options import read_config_file
-from cluster.doctor.need import checked_port, http_port, needs_of_serve_file
+from cluster.doctor.need import http_port, needs_of_serve_file
+from cluster.launch.machine import checked_port
 from cluster.launch.packages import ROOT
 from engine.errors import InvalidConfig
 

@@ -158,31 +158,34 @@ async def test_without_a_prefill_engine_that_runs_everything_is_as_ever() -> Non
     assert not answering.requests[0].is_prefilled
 
 
-async def test_a_client_that_goes_away_meanwhile_ends_the_prefill() -> None:
-    answering, computing = Replica(), Computes(hangs=True)
-    async with gateway_with(answering, computing) as gateway:
+@asynccontextmanager
+async def asking_while_it_hangs(answering: Replica) -> AsyncIterator[tuple[Gateway, asyncio.Task[list[int]]]]:
+    """The prefill engine has got the prompt."""
+    computing = Computes(hangs=True)
+    async with gateway_with(answering, computing) as gateway, asyncio.timeout(SECONDS):
         asking = asyncio.create_task(ask(gateway))
-        async with asyncio.timeout(SECONDS):
-            while not computing.requests:
-                await asyncio.sleep(0)
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+        while not computing.requests:
+            await asyncio.sleep(0)
+        yield gateway, asking
+
+
+async def test_a_client_that_goes_away_meanwhile_ends_the_prefill() -> None:
+    answering = Replica()
+    async with asking_while_it_hangs(answering) as (gateway, asking):
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
         assert asking.cancelled() and answering.requests == []
         assert not len(gateway._answering._prefill._journals)
 
 
 async def test_who_gives_up_does_not_wait_for_the_prompt() -> None:
-    answering, computing = Replica(), Computes(hangs=True)
-    async with gateway_with(answering, computing) as gateway:
-        asking = asyncio.create_task(ask(gateway))
-        async with asyncio.timeout(SECONDS):
-            while not computing.requests:
-                await asyncio.sleep(0)
-            assert gateway._journals.waiting.load == NOTHING, "the engines that answer have room"
-            (journal,) = gateway._journals
-            journal.abort()
-            assert await asking == []
-    assert not answering.requests and counted(gateway) == Counter()
+    answering = Replica()
+    async with asking_while_it_hangs(answering) as (gateway, asking):
+        assert gateway._journals.waiting.load == NOTHING, "the engines that answer have room"
+        (journal,) = gateway._journals
+        journal.abort()
+        assert await asking == []
+        assert not answering.requests and counted(gateway) == Counter()
 
 
 async def test_a_prompt_that_failed_there_is_not_counted_as_computed() -> None:
