@@ -17,7 +17,9 @@ DRAFT_MODEL_TOKENS = 4  # that it guesses at once, at most, unless it is told
 MOST_MESSAGES = (1 << 31) - 2  # ZeroMQ counts them in 32 bits, and one more ends a replay
 DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together, so that every sharding holds as many tokens
 
+_DEVICES = {"triton": "cuda", "cpu": "cpu"}  # of backends of `ops` that compute on one kind
 _OF_DRAFT = ("model", "source", "revision", "quantization")  # keys of `SpeculativeConfig`
+_ENDPOINT = r"^(tcp://.+:(\d+|\*)|ipc://.+|inproc://.+)$"
 HUB_SCHEME = "hf://"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
@@ -67,8 +69,9 @@ class KVEventsConfig(BaseModel):
 
     enable_kv_cache_events: bool = False
     publisher: Literal["zmq", "null"] = "zmq"
-    endpoint: str = "tcp://127.0.0.1:5557"  # of the first engine of a machine; the next ones take the next ports
-    replay_endpoint: str | None = None  # where missed messages can be asked again
+    # Of the first engine of a machine; the next ones take the next ports.
+    endpoint: str = Field("tcp://127.0.0.1:5557", pattern=_ENDPOINT)
+    replay_endpoint: str | None = Field(None, pattern=_ENDPOINT)  # where missed messages can be asked again
     buffer_steps: int = Field(10_000, ge=1, le=MOST_MESSAGES)  # messages that are kept for that
     hwm: int = Field(100_000, ge=1, le=MOST_MESSAGES)  # messages that wait for a slow subscriber, before it loses some
     max_queue_size: int = Field(100_000, ge=1)  # messages that wait to be sent, before some are dropped
@@ -159,10 +162,7 @@ class EngineConfig(BaseModel):
             )
         if config.speculative_config is not None:
             config.speculative_config.check()
-        if config.accelerator_type is not None and config.device == "cpu":
-            raise InvalidConfig(
-                f"accelerator_type={config.accelerator_type} is a kind of GPU, and device=cpu uses none"
-            )
+        _check_devices(config)
         _check_tiers(config)
         if config.max_cpu_loras is not None and config.max_cpu_loras < config.max_loras:
             raise InvalidConfig(
@@ -241,6 +241,28 @@ class EngineConfig(BaseModel):
         return self.model if remote_name(self.model) is not None else Path(self.model).resolve().name
 
 
+def _check_devices(config: EngineConfig) -> None:
+    """Raises InvalidConfig for what the configured device or executor excludes, whatever machine it
+    is.
+    """
+    if config.distributed_executor_backend == "local" and config.world_size > 1:
+        raise InvalidConfig(
+            f"distributed_executor_backend=local runs one rank, not tensor_parallel_size="
+            f"{config.tensor_parallel_size} × pipeline_parallel_size={config.pipeline_parallel_size}; use ray"
+        )
+    wanted = _DEVICES.get(config.ops_backend, config.device)
+    if config.device not in ("auto", wanted):
+        raise InvalidConfig(
+            f"ops_backend={config.ops_backend} is for {wanted} devices, and device={config.device}; auto would work"
+        )
+    if config.device != "cpu":
+        return
+    if config.accelerator_type is not None:
+        raise InvalidConfig(f"accelerator_type={config.accelerator_type} is a kind of GPU, and device=cpu uses none")
+    if config.kv_cache_dtype != "auto":
+        raise InvalidConfig(f"kv_cache_dtype={config.kv_cache_dtype} is for GPUs, and device=cpu uses none")
+
+
 def _check_tiers(config: EngineConfig) -> None:
     """Raises InvalidConfig for keys of the cache's tiers of which one makes another useless."""
     path, fields = config.kv_offloading_path, EngineConfig.model_fields
@@ -256,6 +278,11 @@ def _check_tiers(config: EngineConfig) -> None:
         )
     if path is not None and not config.enable_prefix_caching:
         raise InvalidConfig(f"kv_offloading_path={path} needs enable_prefix_caching, which finds what is there")
+    if path is not None and not config.host_cache_bytes:
+        raise InvalidConfig(
+            f"kv_offloading_path={path} needs host memory that blocks pass through; swap_space={config.swap_space:g} "
+            "leaves none"
+        )
     if path is not None and config.draft is not None:
         raise InvalidConfig(
             f"kv_offloading_path={path} cannot be used with a draft model ({config.draft.model}), whose blocks are "

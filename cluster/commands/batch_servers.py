@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.commands.command_line import add_api_key, base_url
-from cluster.commands.options import MODEL_HELP, fetched_config, merged_options
+from cluster.commands.options import MODEL_HELP, engine_arguments, fetched_config, merged_options
 from cluster.launch.app import APP_NAME, build_app
 from cluster.launch.ray_cluster import ray_cluster
 from cluster.launch.serving import serving_handles
@@ -37,10 +37,17 @@ def add_servers(parser: argparse.ArgumentParser) -> None:
 
 
 def check_servers(options: argparse.Namespace) -> None:
-    """Raises InvalidConfig unless one is given."""
+    """Raises InvalidConfig unless one is given, and for options of an engine if it has its own."""
     given = [name for name in ("model", "base_url", "ray_address") if getattr(options, name) is not None]
     if len(given) != 1 and not (options.config and not given):
         raise InvalidConfig("give one of --model, --base-url and --ray-address")
+    if given and given != ["model"]:
+        server = f"--{given[0].replace('_', '-')}"
+        if options.config:
+            raise InvalidConfig(f"config={options.config} is of no use with {server}, whose engine has started")
+        for name, value in engine_arguments(options).items():
+            if name != "model":
+                raise InvalidConfig(f"{name}={value} is of no use with {server}, whose engine has started")
 
 
 @contextlib.contextmanager

@@ -28,8 +28,8 @@ def listening(wish: Wish, host: str, certificate: CertificateFiles | None = None
     """
     tls = (certificate or NO_CERTIFICATE).environment
     reason = "" if wish == "proxy" else why_not_haproxy()
-    if wish == "haproxy" and reason:
-        raise InvalidConfig(f"ingress=haproxy cannot be had: {reason}")
+    if wish == "haproxy":
+        check_haproxy(reason)
     if wish == "proxy" or reason:
         yield Ingress("proxy", reason, host, {ENABLE: "0"} | tls)
         return
@@ -39,6 +39,12 @@ def listening(wish: Wish, host: str, certificate: CertificateFiles | None = None
         # Gateways listen where they are told to: there is no other node.
         environment = environment_of(Path(folder), port) | {HOST: host, NODE_ADDRESS: ""} | tls
         yield Ingress("haproxy", "", LOOPBACK, environment)
+
+
+def check_haproxy(reason: str) -> None:
+    """Raises InvalidConfig if there is a reason why it cannot be had."""
+    if reason:
+        raise InvalidConfig(f"ingress=haproxy cannot be had: {reason}")
 
 
 def why_not_haproxy() -> str:

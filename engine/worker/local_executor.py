@@ -32,12 +32,6 @@ class LocalExecutor:
         """weights: None: those that are configured. overlaps: launch a step while the one before is
         waited for; None: if the device runs beside the host.
         """
-        if config.world_size > 1:
-            raise InvalidConfig(
-                f"distributed_executor_backend=local runs one rank, not "
-                f"tensor_parallel_size={config.tensor_parallel_size} × "
-                f"pipeline_parallel_size={config.pipeline_parallel_size}; use ray"
-            )
         self._config = config
         self._weights = weights
         self._epoch = 0

@@ -30,6 +30,15 @@ from tests.engine.support.workloads import DEMO
         ({"kv_offloading_path_size": 20}, "kv_offloading_path_size=20 bounds a folder, and kv_offloading_path names"),
         ({"kv_offloading_size": 8, "swap_space": 1}, "kv_offloading_size=8, of all ranks, takes the place of swap_spa"),
         ({"kv_offloading_path": "/kept", "kv_offloading_path_size": float("inf")}, "kv_offloading_path_size=inf"),
+        ({"kv_offloading_path": "/kept", "swap_space": 0}, "needs host memory that blocks pass through; swap_space=0"),
+        ({"device": "cpu", "ops_backend": "triton"}, "ops_backend=triton is for cuda devices, and device=cpu"),
+        ({"device": "cuda", "ops_backend": "cpu"}, "ops_backend=cpu is for cpu devices, and device=cuda"),
+        ({"device": "cpu", "kv_cache_dtype": "fp8_e4m3"}, "kv_cache_dtype=fp8_e4m3 is for GPUs, and device=cpu"),
+        ({"device": "cpu", "accelerator_type": "H100"}, "accelerator_type=H100 is a kind of GPU, and device=cpu"),
+        (
+            {"distributed_executor_backend": "local", "pipeline_parallel_size": 2},
+            "local runs one rank, not tensor_parallel_size=1 × pipeline_parallel_size=2; use ray",
+        ),
         ({"kv_events_config": {"hwm": 1 << 31}}, "kv_events_config.hwm=2147483648"),
         ({"kv_events_config": {"buffer_steps": 1 << 40}}, "kv_events_config.buffer_steps=1099511627776"),
         ({"speculative_config": "ngram"}, "speculative_config='ngram': Input should be a valid dict"),
@@ -48,7 +57,7 @@ def test_a_model_is_required():
 
 @pytest.mark.parametrize(
     ("backend", "tensor_parallel_size", "expected"),
-    [("auto", 1, True), ("auto", 2, False), ("local", 1, True), ("local", 2, True), ("ray", 1, False)],
+    [("auto", 1, True), ("auto", 2, False), ("local", 1, True), ("ray", 1, False)],
 )
 def test_one_rank_runs_in_process_unless_ray_is_asked_for(
     backend: str, tensor_parallel_size: int, expected: bool

@@ -69,7 +69,9 @@ def application(server: ServerOptions, models: Sequence[ModelStart], api_keys: t
 
 def check_application(server: ServerOptions, models: Sequence[ModelStart], api_keys: tuple[str, ...]) -> None:
     """Raises InvalidConfig for what the application would refuse once Ray has started."""
-    read_app_config(application(server, models, api_keys)).check()
+    config = read_app_config(application(server, models, api_keys))
+    config.check()
+    config.deployment_names("", [model.config for model in models])
 
 
 def _absolute(place: str | None) -> str | None:

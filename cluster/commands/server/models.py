@@ -14,6 +14,7 @@ from cluster.launch.room import divide
 from engine.checkpoint.model_folder import resolve_model
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig
+from engine.offload.block_files import Folder
 
 
 class ModelStart(NamedTuple):
@@ -57,6 +58,13 @@ def several_models(
 def check_names(models: Sequence[ModelStart], aliases: Mapping[str, Target]) -> None:
     """Also reads their adapters. Raises InvalidConfig."""
     checked_aliases(dict(aliases), [model.own.options(model.config) for model in models])
+
+
+def check_folders(models: Sequence[ModelStart]) -> None:
+    """Raises InvalidConfig for a folder of cached blocks that this machine cannot use."""
+    for path in (model.config.kv_offloading_path for model in models):
+        if path is not None:
+            Folder(path)
 
 
 def check_machines(models: Sequence[ModelStart], plans: Sequence[Plan]) -> bool:

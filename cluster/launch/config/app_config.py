@@ -21,7 +21,7 @@ _OF_ONE_MODEL = frozenset(ModelConfig.model_fields)
 class AppConfig(BaseModel):
     """The `args` of a file in configs/serve."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     engine: dict[str, Any] | None = None  # of the only model, as in a `ModelConfig`; and so the next seven
     num_engines: int = Field(1, ge=1)
@@ -122,6 +122,8 @@ class AppConfig(BaseModel):
         if self.files_path is not None:
             check_files_path(self.files_path)
         check_endpoint(self.otlp_traces_endpoint)
+        if self.collect_detailed_traces is not None and self.otlp_traces_endpoint is None:
+            raise InvalidConfig("collect_detailed_traces=all is of no use without otlp_traces_endpoint")
         return api_keys
 
 

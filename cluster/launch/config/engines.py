@@ -12,7 +12,6 @@ from cluster.replica.delta_channel.server import BUSY_TURNS, TURN_SECONDS
 from cluster.replica.deployment import END_SECONDS, EngineDeployment
 from cluster.workers.placement import make_bundles
 from engine.config import EngineConfig
-from engine.errors import InvalidConfig
 from engine.offload.shared_folder import shared_folder
 
 ENGINES = EngineDeployment.__name__
@@ -37,15 +36,8 @@ def engines_of(
 def divided(engine: EngineConfig, memory: float, token: str) -> tuple[EngineConfig, EngineConfig]:
     """The configuration of those that answer, and of those that compute prompts. Blocks go by way
     of `kv_offloading_path`, which both then use as ever, or else `memory` GiB of the node's shared
-    memory; `token`: the application's own. Raises InvalidConfig.
+    memory; `token`: the application's own.
     """
-    if not engine.enable_prefix_caching:
-        raise InvalidConfig("num_prefill_engines needs enable_prefix_caching, which finds what they have computed")
-    if engine.draft is not None:
-        raise InvalidConfig(
-            f"num_prefill_engines cannot be used with a draft model ({engine.draft.model}), whose blocks are not "
-            "handed over"
-        )
     if engine.kv_offloading_path is not None:
         return engine, engine.model_copy(update={"kv_role": "producer"})
     path = shared_folder(f"{token}/{engine.model_name}")

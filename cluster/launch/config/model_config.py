@@ -22,7 +22,7 @@ Target = str | dict[str, float]  # of an alias: a model, or several with their w
 class Autoscaling(BaseModel):
     """In place of a model's `num_engines`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     min_engines: int = Field(1, ge=0)  # 0: none while there are no requests; the next one waits for its engine
     max_engines: int = Field(ge=1)
@@ -56,7 +56,7 @@ class Autoscaling(BaseModel):
 class ModelConfig(BaseModel):
     """One of the `models` of an `AppConfig`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     engine: dict[str, Any]  # of an EngineConfig; a relative `model` is looked for in the repository's folder
     num_engines: int = Field(1, ge=1)
@@ -99,8 +99,27 @@ class ModelConfig(BaseModel):
         """Of one of several deployments of a kind."""
         return f"{kind}-{re.sub('[^A-Za-z0-9._]+', '-', engine.model_name)}"
 
+    def _check_prefill(self, engine: EngineConfig) -> None:
+        if not self.num_prefill_engines:
+            for name in ("prefill_min_tokens", "prefill_memory"):
+                if (value := getattr(self, name)) != type(self).model_fields[name].default:
+                    raise InvalidConfig(f"{name}={value:g} is of no use without num_prefill_engines")
+        elif not engine.enable_prefix_caching:
+            raise InvalidConfig("num_prefill_engines needs enable_prefix_caching, which finds what they have computed")
+        elif not engine.host_cache_bytes:
+            raise InvalidConfig(
+                f"num_prefill_engines needs host memory that blocks pass through; swap_space={engine.swap_space:g} "
+                "leaves none"
+            )
+        elif engine.draft is not None:
+            raise InvalidConfig(
+                f"num_prefill_engines cannot be used with a draft model ({engine.draft.model}), whose blocks are not "
+                "handed over"
+            )
+
     def options(self, engine: EngineConfig) -> ModelOptions:
         """For gateways. Raises InvalidConfig; see `read_lora`."""
+        self._check_prefill(engine)
         least = self.prefill_min_tokens if self.num_prefill_engines else None
         lora = read_lora(self.lora_modules, self.lora_roots, engine)
         return ModelOptions(engine.model_name, lora, least, prefill_is_shared=engine.kv_offloading_path is None)

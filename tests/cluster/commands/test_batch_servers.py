@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from cluster.commands.batch_servers import _api_key, add_servers, check_servers
+from cluster.commands.options import add_engine_options
 from engine.errors import InvalidConfig
 
 
 def options(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     add_servers(parser)
+    add_engine_options(parser)
     return parser.parse_args(arguments)
 
 
@@ -26,6 +28,18 @@ def test_one_is_enough(arguments: list[str]) -> None:
 @pytest.mark.parametrize("arguments", [[], ["--model", "x", "--ray-address", "auto"]])
 def test_none_and_two_are_refused(arguments: list[str]) -> None:
     with pytest.raises(InvalidConfig, match="give one of --model, --base-url and --ray-address"):
+        check_servers(options(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--base-url", "http://127.0.0.1:8000", "-tp", "2"], "tensor_parallel_size=2 is of no use with --base-url"),
+        (["--ray-address", "auto", "--config", "x.yaml"], "config=x.yaml is of no use with --ray-address"),
+    ],
+)
+def test_options_of_an_engine_that_has_started_are_refused(arguments: list[str], said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
         check_servers(options(*arguments))
 
 

@@ -15,6 +15,7 @@ ENGINE = {"model": "configs/demo"}
     [
         ({}, "engine is required"),
         ({"engine": ENGINE, "num_engine": 2}, "unknown key 'num_engine'; did you mean 'num_engines'"),
+        ({"engine": ENGINE, "patience": float("inf")}, "patience=inf: Input should be a finite number"),
         ({"engine": ENGINE, "num_gateways": 0}, "num_gateways=0: Input should be greater than or equal to 1"),
     ],
 )
@@ -32,6 +33,7 @@ def test_a_relative_model_is_one_of_the_repository() -> None:
     [
         ({"api_keys": ["a"], "insecure_no_key": True}, "insecure_no_key"),
         ({"otlp_traces_endpoint": "localhost"}, "otlp_traces_endpoint is not a URL"),
+        ({"collect_detailed_traces": "all"}, "collect_detailed_traces=all is of no use without otlp_traces_endpoint"),
     ],
 )
 def test_what_contradicts_itself_is_refused(more: dict[str, object], sentence: str) -> None:

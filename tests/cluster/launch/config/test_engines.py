@@ -1,11 +1,8 @@
 """How a model's engines are told who computes prompts and who answers."""
 
-import pytest
-
 from cluster.launch.config.engines import divided
 from cluster.launch.packages import ROOT
 from engine.config import EngineConfig
-from engine.errors import InvalidConfig
 from engine.offload.shared_folder import is_shared
 
 MODEL = {"model": str(ROOT / "configs" / "demo")}
@@ -29,15 +26,3 @@ def test_a_folder_of_theirs_is_used_for_both() -> None:
     answering, computing = divided(engine, 0.5, "token")
     assert answering == engine
     assert computing == engine.model_copy(update={"kv_role": "producer"})
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"enable_prefix_caching": False}, "num_prefill_engines needs enable_prefix_caching"),
-        ({"speculative_config": {"model": "configs/demo"}}, "num_prefill_engines cannot be used with a draft model"),
-    ],
-)
-def test_refuses_what_could_not_use_their_blocks(options: dict[str, object], sentence: str) -> None:
-    with pytest.raises(InvalidConfig, match=sentence):
-        divided(EngineConfig.create(**MODEL, **options), 0.5, "token")

@@ -26,8 +26,25 @@ def test_in_place_of_a_number() -> None:
         ({"autoscaling": {}}, "autoscaling.max_engines"),
         ({"autoscaling": {"max_engines": 2, "target_load": 1.5}}, "autoscaling.target_load=1.5"),
         ({"autoscaling": {"max_engines": 2}, "num_engines": 2}, "num_engines=2 and autoscaling exclude each other"),
+        ({"autoscaling": {"max_engines": 2, "upscale_delay": float("inf")}}, "autoscaling.upscale_delay=inf"),
+        ({"prefill_min_tokens": 64}, "prefill_min_tokens=64 is of no use without num_prefill_engines"),
+        ({"prefill_memory": 0.5}, "prefill_memory=0.5 is of no use without num_prefill_engines"),
+        ({"num_prefill_engines": 1, "prefill_memory": float("inf")}, "prefill_memory=inf"),
     ],
 )
 def test_refuses(args: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidConfig, match=words):
         build_app({"engine": ENGINE} | args)
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ({"enable_prefix_caching": False}, "num_prefill_engines needs enable_prefix_caching"),
+        ({"swap_space": 0}, "num_prefill_engines needs host memory that blocks pass through; swap_space=0"),
+        ({"speculative_config": {"model": "configs/demo"}}, "num_prefill_engines cannot be used with a draft model"),
+    ],
+)
+def test_refuses_what_could_not_use_the_blocks_of_prefill_engines(engine: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidConfig, match=words):
+        build_app({"engine": ENGINE | engine, "num_prefill_engines": 1})
