@@ -8,7 +8,7 @@ from engine.core.llm_engine import LLMEngine
 from engine.errors import FINGERPRINT_CHANGED, EngineDead, SquadronError
 from engine.frontend.commands import Commands
 from engine.frontend.controls import Controls
-from engine.frontend.garbage import collect_as_before, collect_rarely
+from engine.frontend.garbage import COLLECTOR
 from engine.outputs import Sink, failed_request
 from engine.records.stats import EngineStats
 from engine.records.stats_log import StatsLog
@@ -32,7 +32,7 @@ class EngineThread:
         self.controls = Controls(engine, self.commands, self._enter, self.check_health)
         self._intermissions = self.controls.intermissions
         self._stopping = False
-        self._thresholds: tuple[int, int, int] | None = None  # of the garbage collector, while the thread runs
+        self._is_collecting_rarely = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -40,7 +40,8 @@ class EngineThread:
         self.engine.start()
         self.stats = self.engine.stats()
         self._log = StatsLog(self.stats)
-        self._thresholds = collect_rarely()
+        COLLECTOR.slow_down()
+        self._is_collecting_rarely = True
         self._thread.start()
 
     def stop(self) -> None:
@@ -49,9 +50,9 @@ class EngineThread:
         self.commands.wake()
         if self._thread.is_alive():
             self._thread.join()
-        if self._thresholds is not None:
-            collect_as_before(self._thresholds)
-            self._thresholds = None
+        if self._is_collecting_rarely:
+            self._is_collecting_rarely = False
+            COLLECTOR.set_back()
 
     @property
     def queue_limits(self) -> QueueLimits:

@@ -25,7 +25,7 @@ from engine.core.llm_engine import LLMEngine
 from engine.core.parts import Parts
 from engine.errors import WorkerLost
 from engine.executor import Capacity
-from engine.frontend.garbage import collect_as_before, collect_rarely
+from engine.frontend.garbage import COLLECTOR
 from engine.outputs import SamplerOutput
 from engine.sampling_params import SamplingParams
 from engine.step import ExecuteModelRequest
@@ -118,7 +118,7 @@ def measure(num_sequences: int, num_steps: int, longest: int = 0, num_allowed: i
     """Seconds a step, medians: whole, and by part as the engine's own clocks have it; and what it
     sends to a rank.
     """
-    usual = collect_rarely()  # as the engine's thread does
+    COLLECTOR.slow_down()  # as the engine's thread does
     engine = running_engine(num_sequences, num_steps, longest, num_allowed)
     before = engine.stats()
     times = []
@@ -127,7 +127,7 @@ def measure(num_sequences: int, num_steps: int, longest: int = 0, num_allowed: i
         outputs = engine.step()
         times.append(time.perf_counter() - started)
         assert len(outputs) == num_sequences
-    collect_as_before(usual)
+    COLLECTOR.set_back()
     after = engine.stats()
     parts = {
         name: (getattr(after, name) - getattr(before, name)) / num_steps
@@ -140,7 +140,7 @@ def measure_recovery(num_sequences: int, num_waiting: int) -> float:
     """Seconds from the loss of a worker to the next step's being handed over; the executor takes
     none of them.
     """
-    usual = collect_rarely()
+    COLLECTOR.slow_down()
     engine = running_engine(num_sequences, 64)
     for number in range(num_waiting):
         add_request(engine, f"waiting {number}", [50 + number % 300] * 100, SamplingParams(max_tokens=16))
@@ -152,7 +152,7 @@ def measure_recovery(num_sequences: int, num_waiting: int) -> float:
         engine.step()
     engine.step()
     seconds = time.perf_counter() - started
-    collect_as_before(usual)
+    COLLECTOR.set_back()
     return seconds
 
 

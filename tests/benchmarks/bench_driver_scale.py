@@ -18,7 +18,7 @@ from engine.config import EngineConfig
 from engine.core.llm_engine import LLMEngine
 from engine.core.parts import Parts
 from engine.executor import Capacity
-from engine.frontend.garbage import collect_as_before, collect_rarely
+from engine.frontend.garbage import COLLECTOR
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
 from tests.benchmarks.bench_driver import DEMO, NoOpExecutor
@@ -54,20 +54,20 @@ def decoding_engine(executor: NoOpExecutor, num_sequences: int) -> LLMEngine:
 
 def measure_steps(executor: NoOpExecutor, num_sequences: int, num_steps: int) -> float:
     """Microseconds of a token, collections of garbage included."""
-    usual = collect_rarely()  # as the engine's thread does
+    COLLECTOR.slow_down()  # as the engine's thread does
     engine = decoding_engine(executor, num_sequences)
     taken = []
     for _ in range(num_steps):
         started = time.thread_time()
         outputs = engine.step()
         taken.append((time.thread_time() - started) / max(len(outputs), 1))
-    collect_as_before(usual)
+    COLLECTOR.set_back()
     return 1e6 * float(np.mean(taken))
 
 
 def measure_preemption(num_sequences: int, num_steps: int, *, swaps: bool) -> dict[str, float]:
     """Microseconds that making room takes: a preemption, and a step with any."""
-    usual = collect_rarely()
+    COLLECTOR.slow_down()
     num_blocks = 7 * num_sequences  # a few more than the prompts take
     capacity = Capacity(num_blocks, num_blocks if swaps else 0, 0.0 if swaps else float("inf"))
     engine = running_engine(NoOpExecutor(capacity), num_sequences, tuple(range(64, 128)))
@@ -91,7 +91,7 @@ def measure_preemption(num_sequences: int, num_steps: int, *, swaps: bool) -> di
         steps_with_some += len(taken) > num_calls
     stats = engine.stats()
     num = stats.num_preemptions_swap + stats.num_preemptions_recompute
-    collect_as_before(usual)
+    COLLECTOR.set_back()
     return {"preemptions": num, "us": 1e6 * sum(taken) / num, "us a step": 1e6 * sum(taken) / steps_with_some}
 
 
