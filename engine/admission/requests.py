@@ -4,7 +4,7 @@ import time
 
 from engine.admission.admission import Admission
 from engine.admission.cache_size import outgrown_message
-from engine.admission.deadlines import Deadlines
+from engine.admission.deadlines import Deadlines, late_message
 from engine.errors import CACHE_TOO_SMALL, DEADLINE_EXCEEDED, InvalidRequest
 from engine.output.output_processor import OutputProcessor
 from engine.outputs import RequestOutput, Why
@@ -25,7 +25,7 @@ class Requests:
     def __init__(
         self, admission: Admission, processor: OutputProcessor, recorder: Recorder, suspects: Suspects
     ) -> None:
-        self.deadlines = Deadlines()
+        self.deadlines = Deadlines[SequenceGroup]()
         self._admission = admission
         self._processor = processor
         self._recorder = recorder
@@ -45,6 +45,11 @@ class Requests:
     def have_outputs(self) -> bool:
         """Whether there are outputs that were not taken."""
         return bool(self._outputs)
+
+    @property
+    def are_late(self) -> bool:
+        """Whether `end_late` has anything to do."""
+        return time.monotonic() >= self.deadlines.first
 
     def add(self, arrival: Arrival) -> None:
         """Queue it; raises InvalidRequest if it could never run."""
@@ -93,8 +98,7 @@ class Requests:
     def end_late(self) -> None:
         """End those whose timeout has passed."""
         for group in self.deadlines.passed(time.monotonic()):
-            message = f"its answer was not complete within its timeout ({group.request.timeout:g} s were left here)"
-            self.fail(group, message, DEADLINE_EXCEEDED)
+            self.fail(group, late_message(group.request), DEADLINE_EXCEEDED)
 
     def end_outgrown(self, lanes: list[Lane]) -> None:
         """The cache may be smaller after workers were replaced: lanes that need more than all of it

@@ -62,6 +62,7 @@ class LLMEngine:
         return bool(
             self._in_flight
             or self.requests.have_outputs
+            or self.requests.are_late
             or ((self.requests.are_unfinished or self._moves_blocks) and not self.is_frozen)
         )
 

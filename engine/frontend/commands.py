@@ -49,10 +49,10 @@ class Commands:
         while self._commands:
             self._commands.popleft()()
 
-    def wait(self) -> None:
-        """Wait for a command or for `wake`."""
+    def wait(self, seconds: float = threading.TIMEOUT_MAX) -> None:
+        """Wait for a command or for `wake`, so long at most."""
         if not self._commands:
-            self._wake.wait()
+            self._wake.wait(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
         self._wake.clear()
 
     def wake(self) -> None:

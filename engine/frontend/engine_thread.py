@@ -5,7 +5,7 @@ import threading
 
 from engine.admission.queue_limits import Arriving, QueueLimits
 from engine.core.llm_engine import LLMEngine
-from engine.errors import FINGERPRINT_CHANGED, EngineDead, SquadronError
+from engine.errors import DEADLINE_EXCEEDED, FINGERPRINT_CHANGED, EngineDead, SquadronError
 from engine.frontend.commands import Commands
 from engine.frontend.controls import Controls
 from engine.frontend.garbage import COLLECTOR
@@ -113,6 +113,9 @@ class EngineThread:
     def _turn(self) -> None:
         """Execute commands, run a step, and wait if there is nothing to do."""
         self.commands.do_all()
+        for arrival, message in self._intermissions.take_late():
+            self._arriving.queued(len(arrival.prompt_token_ids))
+            self._refuse(arrival, message, DEADLINE_EXCEEDED)
         if self.engine.has_work:
             self._deliver(self.engine.step())
         self._intermissions.proceed()
@@ -121,7 +124,7 @@ class EngineThread:
         if self.engine.config.log_stats:
             self._log.update(self.stats)
         if not self.engine.has_work:
-            self.commands.wait()
+            self.commands.wait(self._intermissions.seconds_left())
 
     def _abort(self, request_id: str) -> None:
         held = self._intermissions.drop(request_id)

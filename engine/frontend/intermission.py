@@ -4,6 +4,8 @@ sleep.
 Meanwhile newcomers are held, and begin behind it.
 """
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
+from engine.admission.deadlines import Deadlines, late_message
 from engine.core.llm_engine import LLMEngine
 from engine.errors import EngineDead, InvalidRequest
 from engine.executor import Weights
@@ -41,6 +44,7 @@ class Intermissions:
         self._release = release
         self._waiting: deque[_Intermission] = deque()
         self._held: deque[Arrival] = deque()
+        self._deadlines = Deadlines[str]()  # of those that are held, by id
 
     def holds(self, arrival: Arrival) -> bool:
         """Whether the request is kept for later. One that another engine has begun is let in as
@@ -49,6 +53,8 @@ class Intermissions:
         if not self._are_on or (not self._engine.is_frozen and any(arrival.request.resume.output_ids)):
             return False
         self._held.append(arrival)
+        if arrival.request.timeout is not None:
+            self._deadlines.add(arrival.request.id, arrival.time + arrival.request.timeout)
         return True
 
     def drop(self, request_id: str) -> Arrival | None:
@@ -56,8 +62,19 @@ class Intermissions:
         for arrival in self._held:
             if arrival.request.id == request_id:
                 self._held.remove(arrival)
+                self._deadlines.remove(request_id)
                 return arrival
         return None
+
+    def take_late(self) -> list[tuple[Arrival, str]]:
+        """Those that were held and whose timeout has passed, each with its error."""
+        dropped = [self.drop(request_id) for request_id in self._deadlines.passed(time.monotonic())]
+        return [(arrival, late_message(arrival.request)) for arrival in dropped if arrival is not None]
+
+    def seconds_left(self) -> float:
+        """Until a request has to end although no step is run: infinite if none has a timeout."""
+        first = min(self._deadlines.first, self._engine.requests.deadlines.first)
+        return max(first - time.monotonic(), 0.0) if first < math.inf else math.inf
 
     def pause(self, mode: Mode, done: "Future[None]") -> None:
         """Until `resume`."""
@@ -96,7 +113,9 @@ class Intermissions:
         if self._engine.dead is not None or not self._are_on:
             self._engine.is_frozen = False
             while self._held:
-                self._release(self._held.popleft())
+                arrival = self._held.popleft()
+                self._deadlines.remove(arrival.request.id)
+                self._release(arrival)
 
     @property
     def _are_on(self) -> bool:

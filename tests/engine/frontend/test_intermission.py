@@ -1,17 +1,19 @@
 """Pauses, other weights and sleep, between the steps of an engine on the history executor."""
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator
 
 import pytest
 
-from engine.errors import FINGERPRINT_CHANGED, EngineDead, InvalidConfig, InvalidRequest
+from engine.errors import DEADLINE_EXCEEDED, FINGERPRINT_CHANGED, EngineDead, InvalidConfig, InvalidRequest
 from engine.executor import Capacity, Weights
 from engine.frontend.async_engine import AsyncEngine
+from engine.outputs import RequestOutput
 from engine.request import Request, Resume
 from engine.sampling_params import SamplingParams
-from tests.engine.frontend.engines import PARAMS, collect, make
+from tests.engine.frontend.engines import PARAMS, collect, idle, make
 
 LONG = SamplingParams(max_tokens=400, seed=1, ignore_eos=True)
 NEW = Weights("new", "digest")
@@ -117,6 +119,35 @@ async def test_a_request_that_is_held_can_be_aborted(engine: AsyncEngine) -> Non
             await engine.observer.steps_after(-1, 1)
     await done(engine.controls.resume())
     assert (await collect(engine, "next", [1], PARAMS)).finished
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+async def test_a_timeout_that_passes_in_a_pause_ends_its_request(engine: AsyncEngine, *, is_held: bool) -> None:
+    """Of a request that is kept and of one that came later, though nobody asks the engine
+    anything.
+    """
+    has_begun = asyncio.Event()
+
+    async def last_output() -> RequestOutput:
+        async for output in engine.generate(Request("late", [1, 2, 3], LONG, timeout=0.3)):
+            has_begun.set()
+            last = output
+        return last
+
+    if is_held:
+        await done(engine.controls.pause("keep"))
+    task = asyncio.create_task(last_output())
+    if not is_held:
+        await asyncio.wait_for(has_begun.wait(), SECONDS)
+        await done(engine.controls.pause("keep"))
+    output = await asyncio.wait_for(task, SECONDS)
+    assert engine.controls.is_paused
+    assert output.error_code == DEADLINE_EXCEEDED
+    assert output.error == "its answer was not complete within its timeout (0.3 s were left here)"
+    await done(engine.controls.resume())
+    assert (await collect(engine, "next", [4], PARAMS)).outputs[0].finish_reason == "length"
+    await idle(engine)
+    assert engine.controls.intermissions.seconds_left() == math.inf
 
 
 async def test_cached_prefixes_of_other_weights_are_not_found(engine: AsyncEngine) -> None:
