@@ -1,6 +1,5 @@
 """Constructs a gateway's parts and connects them."""
 
-import gc
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from cluster.gateway.prefill.spare_engines import ModelEngines
 from cluster.gateway.stores import Stores
 from cluster.owner import Owner
 from cluster.replica.serve_process import enter_replica
+from engine.frontend.garbage import COLLECTOR
 
 
 class Parts(NamedTuple):
@@ -39,9 +39,8 @@ class Parts(NamedTuple):
             killer=self.killer,
         )
         # A collection that looks through all modules, too, holds every stream up for a tenth of a
-        # second.
-        gc.collect()
-        gc.freeze()
+        # second; one for every few requests costs them a tenth of their processor time.
+        COLLECTOR.slow_down()
         return app
 
 

@@ -60,6 +60,7 @@ MODULES: dict[str, tuple[str, list[str], list[str]]] = {
     "sharding": ("bench_sharding", [], ["--rounds", "1", "--model", str(DEMO)]),
 }
 ITEMS = (*MODULES, *COMPARISONS, *MIXED)
+LLAMA_CPP = {"int8": "Q8_0", "int4": "Q4_0"}  # what is beside a `--quantization`
 STEADY = 1.1  # between the same probe's figures before and after a work
 DEFAULT_ITEMS = tuple(item for item in ITEMS if item != "W4-0.5b")
 
@@ -88,7 +89,8 @@ def main() -> int:
                 peers["bfloat16"] = stack.enter_context(Apart(Squadron, folder))
             peers["transformers"] = stack.enter_context(Apart(Transformers, folder))
             if llama_cpp.is_installed():
-                peers["llama.cpp"] = stack.enter_context(Apart(llama_cpp.LlamaCpp, folder))
+                theirs = LLAMA_CPP.get(options.quantization)
+                peers["llama.cpp"] = stack.enter_context(Apart(llama_cpp.LlamaCpp, folder, theirs))
             for item, work in compared.items():
                 smaller = work.smaller() if options.quick else work
                 results[item] = compare(smaller, peers, folder, repeats, options.quantization)

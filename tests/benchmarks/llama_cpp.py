@@ -2,7 +2,8 @@
 which compiles it.
 
 It gets the same weights in bfloat16, as a GGUF file without a tokenizer, kept beside the checkpoint
-it was made from.
+it was made from, or what its own quantizer makes of that file: of all matrices, as the files that
+people have, or of all but embeddings and head, which published checkpoints leave as they are.
 """
 
 import importlib.util
@@ -35,6 +36,8 @@ NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+FILE_TYPES = {"Q4_0": 2, "Q8_0": 7}  # llama_ftype, in llama.h
+BFLOAT16 = 30  # ggml_type, in ggml.h
 MAX_BATCH_TOKENS, MAX_TOKENS_AT_ONCE = 2048, 512  # its own defaults: n_batch, n_ubatch
 
 
@@ -45,14 +48,12 @@ def is_installed() -> bool:
 class LlamaCpp(AbstractContextManager["LlamaCpp"]):
     """A context for all sequences of a run, made anew for each run, before its clock starts."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, quantization: str | None = None, *, layers_only: bool = False) -> None:
         self._library: Any = importlib.import_module("llama_cpp")
         self._quiet = self._library.llama_log_callback(lambda *_: None)  # kept, since it is called
         self._library.llama_log_set(self._quiet, None)
         self._library.llama_backend_init()
-        path = Path(folder) / "bfloat16.gguf"
-        if not path.exists():
-            write_gguf(folder, path)
+        path = self._gguf(Path(folder), quantization, layers_only=layers_only)
         self._model = self._library.llama_model_load_from_file(
             str(path).encode(), self._library.llama_model_default_params()
         )
@@ -82,6 +83,25 @@ class LlamaCpp(AbstractContextManager["LlamaCpp"]):
         last = time.perf_counter() - started
         self._library.llama_free(context)
         return Times(first, last)
+
+    def _gguf(self, folder: Path, quantization: str | None, *, layers_only: bool) -> Path:
+        """The checkpoint as one of its files; made once and kept."""
+        plain = folder / "bfloat16.gguf"
+        if not plain.exists():
+            write_gguf(str(folder), plain)
+        if quantization is None:
+            return plain
+        path = folder / f"{quantization}{'-layers' if layers_only else ''}.gguf"
+        if not path.exists():
+            params = self._library.llama_model_quantize_default_params()
+            params.ftype = FILE_TYPES[quantization]
+            if layers_only:
+                params.token_embedding_type = params.output_tensor_type = BFLOAT16
+            unfinished = path.with_suffix(".part")
+            failed = self._library.llama_model_quantize(str(plain).encode(), str(unfinished).encode(), params)
+            assert not failed, f"llama.cpp does not quantize {plain}"
+            os.replace(unfinished, path)
+        return path
 
     def _make_context(self, num_sequences: int, num_tokens: int) -> Any:
         params = self._library.llama_context_default_params()

@@ -3,8 +3,9 @@
 For each format: the largest difference of a logit to transformers' with the numbers that the codes
 stand for (a small random model, prompts of up to 100 tokens in float32, prefilled in chunks and
 decoded), whether bfloat16 logits have the same bits with TP 1, 2 and 4, and, for each TP of `--tp`,
-tokens a second of W1 to W3 (see `tests.benchmarks.works`) with their ratios to bf16 in turn. Rates
-need an idle machine, and `--works` without a name leaves them out.
+tokens a second of W1 to W3 (see `tests.benchmarks.works`), with their ratios to bf16 and, where it
+is installed, to llama.cpp's Q4_0 or Q8_0 of the same linears, whichever has as many bits, all in
+turn. Rates need an idle machine, and `--works` without a name leaves them out.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from operator import truediv
 from pathlib import Path
 from typing import Self
 
@@ -21,10 +23,11 @@ from torch import Tensor
 import ops as backends
 from cluster.bench.workload import Work
 from cluster.launch.ray_cluster import ray_cluster
+from tests.benchmarks import llama_cpp
 from tests.benchmarks.apart import Apart
 from tests.benchmarks.bench_published import published
 from tests.benchmarks.folders import SHAPE, cached_folder
-from tests.benchmarks.peers import Squadron, Times
+from tests.benchmarks.peers import Peer, Squadron, Times
 from tests.benchmarks.works import COMPARISONS, compare
 from tests.parallel.published.packers import FORMATS
 from tests.parallel.published.publish import make_plain, publish
@@ -32,6 +35,7 @@ from tests.parallel.ranks import CPU, run_ranks
 from tests.parallel.spec.saved import Saved, logits_in_steps, make, prompts
 
 RANKS = (1, 2, 4)
+FOUR_BITS = ("awq", "gptq 4", "gptq 4 act-order", "W4A16", "W4A16 zeros", "W4A16 act-order")
 
 
 class Ranks(AbstractContextManager["Ranks"]):
@@ -99,18 +103,23 @@ def same(logits: list[Tensor] | None, others: list[Tensor] | None) -> bool:
 
 
 def rates(name: str, tp: int, model: str, works: Sequence[str], rounds: int) -> Iterator[str]:
-    """Medians of tokens a second, and of the rounds' ratios to bf16."""
+    """Medians of tokens a second, and of the rounds' ratios to bf16 and to llama.cpp."""
     plain = cached_folder(model)
-    with (
-        Apart(*_engine(plain, tp)) as beside,
-        Apart(*_engine(str(published(Path(plain), name)), tp)) as engine,
-    ):
+    folder = str(published(Path(plain), name))
+    with ExitStack() as stack:
+        peers: dict[str, Peer] = {
+            "published": stack.enter_context(Apart(*_engine(folder, tp))),
+            "bf16": stack.enter_context(Apart(*_engine(plain, tp))),
+        }
+        if llama_cpp.is_installed():
+            quantization = "Q4_0" if name in FOUR_BITS else "Q8_0"
+            peers["llama.cpp"] = stack.enter_context(Apart(llama_cpp.LlamaCpp, plain, quantization, layers_only=True))
         for work in works:
             comparison = COMPARISONS[work].smaller() if model == "demo" else COMPARISONS[work]
-            peers = {"published": engine, "bf16": beside}
             told = compare(comparison, peers, plain, rounds, None)["tok_per_s"]
-            ratios = [ours / theirs for ours, theirs in zip(told["published"], told["bf16"], strict=True)]
-            yield f"{statistics.median(told['published']):.1f} ({statistics.median(ratios):.2f})"
+            ours = told.pop("published")
+            ratios = [statistics.median(map(truediv, ours, theirs)) for theirs in told.values()]
+            yield f"{statistics.median(ours):.1f} ({', '.join(f'{ratio:.2f}' for ratio in ratios)})"
 
 
 def _engine(folder: str, tp: int) -> tuple[object, ...]:

@@ -24,6 +24,7 @@ from cluster.api.models.model import Model, Models
 from cluster.gateway.gateway import Gateway
 from cluster.replica.delta_channel.messages import GatewayAddress
 from cluster.sockets import LOOPBACK, frame
+from engine.frontend.garbage import COLLECTOR
 from engine.request import Request
 from tests.benchmarks.gateway.engine import TEXT, Order
 
@@ -76,6 +77,7 @@ async def serve_gateway(engine_port: int) -> None:
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)
+    COLLECTOR.slow_down()
     print(json.dumps([server.servers[0].sockets[0].getsockname()[1]]), flush=True)
     await asyncio.to_thread(sys.stdin.read)  # until the benchmark closes it
     server.should_exit = True
