@@ -4,7 +4,6 @@ sleep.
 Meanwhile newcomers are held, and begin behind it.
 """
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -74,7 +73,7 @@ class Intermissions:
     def seconds_left(self) -> float:
         """Until a request has to end although no step is run: infinite if none has a timeout."""
         first = min(self._deadlines.first, self._engine.requests.deadlines.first)
-        return max(first - time.monotonic(), 0.0) if first < math.inf else math.inf
+        return max(first - time.monotonic(), 0.0)
 
     def pause(self, mode: Mode, done: "Future[None]") -> None:
         """Until `resume`."""

@@ -2,12 +2,14 @@
 index.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from itertools import islice
 
 from engine.errors import SquadronError
 from engine.kv_events.changes import Changes
 from engine.kv_events.events import CPU
+
+REMEMBERED = 4096  # contents that came into use: what was filled in some dozens of steps
 
 
 class OutOfBlocks(SquadronError):
@@ -34,6 +36,8 @@ class BlockPool:
         self._hash_of: list[bytes | None] = [None] * num_blocks
         self._index: dict[bytes, int] = {}
         self._num_cached = 0  # free blocks with an indexed content
+        self._taken_up: deque[bytes] = deque(maxlen=REMEMBERED)  # the last ones of `num_taken_up`
+        self.num_taken_up = 0  # contents that came into use: were entered, or shared where nobody held them
 
     @property
     def num_free(self) -> int:
@@ -70,7 +74,10 @@ class BlockPool:
         """Add a reference to a used block, or to a free one whose contents are reused."""
         if self._references[block] == 0:
             del self._free[block]
-            self._num_cached -= self._hash_of[block] is not None
+            content = self._hash_of[block]
+            if content is not None:
+                self._num_cached -= 1
+                self._take_up(content)
         self._references[block] += 1
 
     def release(self, block: int) -> None:
@@ -92,6 +99,7 @@ class BlockPool:
             return False
         self._hash_of[block] = content
         self._index[content] = block
+        self._take_up(content)
         if self._changes is not None and self._medium == CPU:  # on the device it is told with its tokens
             self._changes.stored_on_host(content)
         return True
@@ -107,6 +115,13 @@ class BlockPool:
             if self._changes is not None:
                 self._changes.removed(content, self._medium)
 
+    def taken_up_since(self, number: int) -> list[bytes] | None:
+        """The contents that came into use since `num_taken_up` was that; None if they are not
+        remembered.
+        """
+        count = self.num_taken_up - number
+        return None if count > REMEMBERED else list(islice(reversed(self._taken_up), count))
+
     def lookup(self, content: bytes) -> int | None:
         return self._index.get(content)
 
@@ -120,6 +135,10 @@ class BlockPool:
 
     def is_free(self, block: int) -> bool:
         return self._references[block] == 0
+
+    def _take_up(self, content: bytes) -> None:
+        self._taken_up.append(content)
+        self.num_taken_up += 1
 
     def check(self, users: dict[int, int]) -> None:
         """Assert that `users` (block -> how many tables name it) is all there is; for tests."""

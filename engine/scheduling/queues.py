@@ -1,9 +1,10 @@
 """The queues of waiting, running and swapped lanes, and their blocks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.sequence import Lane, Sequence, SequenceGroup, Status
+from engine.scheduling.waiting.lack import Lack
 from engine.scheduling.waiting.waiting_queue import WaitingQueue, insert, remove
 
 
@@ -17,6 +18,22 @@ class Queues:
         self.waiting = waiting
         self.running: list[Lane] = []
         self.swapped: list[Lane] = []
+        self._lacks: dict[Lane, Lack] = {}  # of those that were found not to fit
+
+    def fits(self, lane: Lane, num_free: int, num_needed: Callable[[Lane], int]) -> bool:
+        """Whether so many free blocks are as many as a lane without any needs. If not, they are
+        counted again only once they may be.
+        """
+        lack = self._lacks.get(lane)
+        if lack is not None and lack.holds(self.blocks.device, num_free):
+            return False
+        num_blocks = num_needed(lane)
+        # What a step in flight still brings may change what it needs, and what it may share.
+        is_settled = not any(seq.num_pending or lane.group.wants_prompt_logprobs(seq) for seq in lane.seqs)
+        if num_blocks > num_free and is_settled:
+            contents = {content for seq in lane.seqs for content in seq.block_hashes}
+            self._lacks[lane] = Lack(self.blocks.device, num_blocks, contents)
+        return num_blocks <= num_free
 
     def run(self, lane: Lane) -> None:
         """Move a waiting lane to the running queue; it has no blocks yet."""
@@ -63,6 +80,7 @@ class Queues:
             case Status.ASIDE:
                 lane.group.aside.remove(lane)
         lane.status = to
+        self._lacks.pop(lane, None)
         match to:
             case Status.WAITING:
                 self.waiting.add(lane)

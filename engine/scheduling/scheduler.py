@@ -147,16 +147,20 @@ class Scheduler:
 
     def _swap_in(self, plan: SchedulerOutputs) -> None:
         for lane in list(self.queues.swapped):
-            if not self._has_places(lane) or not self._has_room_to_swap_in(lane):
+            if not self._has_places(lane) or not self.queues.fits(
+                lane, self._num_admissible_blocks(), self._num_blocks_to_swap_in
+            ):
                 if not self.queues.running and not any(seq.num_pending for seq in lane.seqs):
                     plan.outgrown.append(lane)
                 return
             self.queues.swap_in(lane)
             self._schedule_newcomer(lane, plan)
 
-    def _has_room_to_swap_in(self, lane: Lane) -> bool:
-        needed = self.blocks.num_blocks_to_swap_in(lane.seqs, lane.group.prefix_salt)
-        return needed <= self._num_admissible_blocks()
+    def _num_blocks_to_swap_in(self, lane: Lane) -> int:
+        return self.blocks.num_blocks_to_swap_in(lane.seqs, lane.group.prefix_salt)
+
+    def _num_blocks_to_admit(self, lane: Lane) -> int:
+        return sum(self.blocks.num_blocks_to_admit(seq, _salt(lane.group, seq)) for seq in lane.seqs)
 
     def _admit_waiting(self, plan: SchedulerOutputs) -> None:
         while (lane := self.queues.waiting.first()) is not None:
@@ -171,8 +175,7 @@ class Scheduler:
             if sum(lengths) > self.blocks.device.num_usable or max(lengths) > self.blocks.max_blocks:
                 plan.outgrown.append(lane)
                 return
-            needed = sum(self.blocks.num_blocks_to_admit(seq, _salt(lane.group, seq)) for seq in lane.seqs)
-            if needed > self._num_admissible_blocks():
+            if not self.queues.fits(lane, self._num_admissible_blocks(), self._num_blocks_to_admit):
                 return
             if any(self.blocks.prefixes.fetch(seq, _salt(lane.group, seq)) for seq in lane.seqs):
                 self.fetching.set_aside(lane)
