@@ -24,6 +24,7 @@ def configure(options: argparse.Namespace) -> tuple[tuple[ModelStart, ...], Serv
         server = ServerOptions(**given)
     except ValidationError as error:
         raise InvalidConfig(explain(error, [])) from None
+    server.check()
     of_the_only = {
         "num_engines": server.num_engines,
         "num_prefill_engines": server.num_prefill_engines,

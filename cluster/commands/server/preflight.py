@@ -11,11 +11,8 @@ from cluster.commands.server.configure import check_application
 from cluster.commands.server.models import ModelStart, check_folders, check_machines, check_names, leave_room
 from cluster.commands.server.server_options import ServerOptions
 from cluster.download.models import fetched, planned
-from cluster.ingress.choice import check_haproxy
-from cluster.ingress.environment import why_not_here
 from cluster.launch.machine import check_port
 from engine.checkpoint.embedding import embedding_of
-from engine.errors import InvalidConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +45,8 @@ def prepare(models: Sequence[ModelStart], server: ServerOptions) -> Start:
         certificate.read()
     check_application(server, models, api_keys)
     is_here = server.ray_address is None
-    if server.log_dir is not None and not is_here:
-        raise InvalidConfig(f"log_dir={server.log_dir}: the logs of a cluster that ran before stay on its nodes")
     if is_here:
         check_folders(models)
-        if server.ingress == "haproxy":
-            check_haproxy(why_not_here())
     computes_on_cpu = is_here and check_machines(models, plans)
     os.environ.pop(API_KEY_VARIABLE, None)
     check_port(server.host, server.port)

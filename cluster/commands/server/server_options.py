@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, Field
 
 from cluster.api.keys.key_ring import API_KEY_VARIABLE
-from cluster.ingress.choice import DEFAULT_WISH, WISHES, Wish
+from cluster.ingress.choice import DEFAULT_WISH, WISHES, Wish, check_haproxy
+from cluster.ingress.environment import why_not_here
 from cluster.logs import LogFormat
 from cluster.sockets import LOOPBACK
+from engine.errors import InvalidConfig
 
 
 def _as_tuple(value: object) -> object:
@@ -151,6 +153,15 @@ class ServerOptions(BaseModel):
     # In a file only:
     models: tuple[dict[str, Any], ...] = ()  # in place of MODEL; see `cluster.launch.config.model_config`
     aliases: dict[str, str | dict[str, float]] = Field(default_factory=dict)  # other names of models
+
+    def check(self) -> None:
+        """Raises InvalidConfig for what `ray_address` excludes, and for a wish that this machine
+        cannot meet.
+        """
+        if self.ray_address is None and self.ingress == "haproxy":
+            check_haproxy(why_not_here())
+        if self.ray_address is not None and self.log_dir is not None:
+            raise InvalidConfig(f"log_dir={self.log_dir}: the logs of a cluster that ran before stay on its nodes")
 
 
 # What argparse is told of each option beside its name and description.
