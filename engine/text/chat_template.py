@@ -3,7 +3,7 @@ written for.
 """
 
 import json
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -11,10 +11,12 @@ from typing import Any, Literal
 import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension
+from jinja2.filters import do_items
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import InvalidConfig
+from engine.text.raw_arguments import RawArguments
 
 DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates; the latter, if it is there, for requests with tools
 NAMES = (DEFAULT, TOOL_USE)
@@ -50,6 +52,7 @@ def make_environment() -> ImmutableSandboxedEnvironment:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _to_json
+    environment.filters["items"] = _items
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment
@@ -123,7 +126,13 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """In place of Jinja's own filter, which escapes HTML."""
+    if isinstance(value, RawArguments):
+        return str(value)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    return iter(value.items()) if isinstance(value, RawArguments) else do_items(value)
 
 
 def _raise_exception(message: str) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 import jinja2
 
 from engine.text.chat_template import make_environment
+from engine.text.raw_arguments import mark_raw
 
 MAX_CPU_SECONDS = 3  # of processor time: a busy machine does not use it up
 MAX_MEMORY_BYTES = 2 << 30
@@ -74,6 +75,7 @@ def _answer_within(
     """Raises _ShareUsed."""
     _set_share(seconds)
     try:
+        mark_raw(messages)
         pieces, num_bytes = [RENDERED], 0
         for piece in template.generate(messages=messages, **variables):
             pieces.append(piece.encode(errors="surrogatepass"))

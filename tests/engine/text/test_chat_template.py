@@ -8,6 +8,7 @@ from transformers import AutoTokenizer
 from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.request import ChatPrompt
 from engine.text.tokenizer import Tokenizer
+from tests.engine.support.workloads import DEMO
 from tests.engine.text.tokenizers import MESSAGES, write_settings, write_tokenizer
 
 TEMPLATES = {
@@ -130,6 +131,34 @@ def test_tools_and_variables_render_as_in_transformers(folder: Path, mood: str |
     ours = Tokenizer(str(folder))
     assert ours.render_chat(ChatPrompt(messages, TOOLS, variables)) == expected
     assert ours.tool_format == "hermes"
+
+
+CUT = '{"city": "O\'Hare", "at": [1, 2, {"a": "unfinishe'
+BY_TYPE = """{% for m in messages %}{% for call in m.tool_calls or [] -%}
+{% if call.function.arguments is string %}{{ call.function.arguments }}
+{%- elif call.function.arguments is mapping %}{{ call.function.arguments | tojson }}{% endif %}
+{%- endfor %}{% endfor %}"""
+BY_PAIR = """{% for m in messages %}{% for call in m.tool_calls or [] -%}
+{% for name, value in call.function.arguments | items %}<{{ name }}>{{ value }}{% endfor %}
+{%- for name, value in call.function.arguments.items() %}[{{ name }}]{% endfor %}
+{%- endfor %}{% endfor %}"""
+
+
+@pytest.mark.parametrize(
+    ("template", "shown"),
+    [
+        (WITH_TOOLS, f"user: Hello\nassistant: f({CUT})\n"),
+        (BY_TYPE, CUT),
+        (BY_PAIR, "<city>O'Hare<at>[1, 2, {'a': 'unfinishe'}][city][at]"),
+        ((Path(DEMO) / "chat_template.jinja").read_text(), f'{{"name": "f", "arguments": {CUT}}}\n</tool_call>'),
+    ],
+    ids=["as JSON", "by type", "by pair", "demo"],
+)
+def test_arguments_that_were_cut_off_are_shown_as_they_are(folder: Path, template: str, shown: str) -> None:
+    (folder / "chat_template.jinja").write_text(template)
+    call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": CUT}}
+    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    assert shown in Tokenizer(str(folder)).render_chat(ChatPrompt(messages))
 
 
 @pytest.mark.parametrize("content", ["It is", " It is \n", "system"])

@@ -1,10 +1,6 @@
 """The content blocks of an answer, as a chat's deltas fill them."""
 
-import json
 from collections.abc import Iterator
-from typing import Any
-
-from pydantic_core import from_json
 
 from cluster.api.dialects.messages_api.answer import (
     Block,
@@ -20,6 +16,7 @@ from cluster.api.dialects.messages_api.answer import (
     ToolUseBlock,
 )
 from cluster.api.responses.protocol import ChatDelta, ToolCallDelta
+from engine.text.raw_arguments import as_far_as_read
 
 
 class Blocks:
@@ -91,20 +88,4 @@ def _whole(block: Block, text: str) -> Block:
         case ThinkingBlock():
             return ThinkingBlock(text)
         case ToolUseBlock():
-            return ToolUseBlock(block.id, block.name, _input(text))
-
-
-def _input(arguments: str) -> dict[str, Any]:
-    """The object that a call's arguments are: as much of it as there is, if the answer was cut off
-    in it; none if they are something else, which a model may write that was not forced to.
-    """
-    try:
-        value = json.loads(arguments)
-    except RecursionError:
-        return {}
-    except ValueError:
-        try:
-            value = from_json(arguments, allow_partial="trailing-strings")
-        except ValueError:
-            return {}
-    return value if isinstance(value, dict) else {}
+            return ToolUseBlock(block.id, block.name, as_far_as_read(text))

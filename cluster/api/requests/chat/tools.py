@@ -120,21 +120,36 @@ class PastFunction(BaseModel):
     model_config = _STRICT
 
     name: Annotated[str, Field(min_length=1)]
-    arguments: str  # JSON text of an object
+    arguments: str  # JSON text of an object, which may be cut off
 
     def as_value(self) -> dict[str, Any]:
-        """For chat templates, which want the arguments as an object."""
-        return {"name": self.name, "arguments": json.loads(self.arguments or "{}")}
+        """For chat templates, which want the arguments as an object, and show a text as it is."""
+        try:
+            return {"name": self.name, "arguments": parse_object(self.arguments.encode() or b"{}")}
+        except ApiError:
+            return {"name": self.name, "arguments": self.arguments}
 
 
 def _arguments(value: PastFunction) -> PastFunction:
+    """What a model wrote is taken, also if it was cut off or is no JSON: a client sends it back as
+    it came.
+    """
     if value.arguments.count(",") > MAX_ARGUMENTS:
         fail("invalid_value", f"arguments hold more than {MAX_ARGUMENTS} values")
     try:
         parse_object(value.arguments.encode() or b"{}")
     except ApiError as error:
-        fail("invalid_value", f"arguments hold no JSON object: {error.message}")
+        if _is_json(value.arguments):
+            fail("invalid_value", f"arguments hold no JSON object: {error.message}")
     return value
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 class PastCall(BaseModel):

@@ -70,11 +70,17 @@ def test_templates_get_a_calls_arguments_as_an_object() -> None:
     assert PastCall.model_validate(call("")).function.as_value()["arguments"] == {}
 
 
+@pytest.mark.parametrize("cut", ['{"x": ', '{"city": "Pa', "Oslo", '{"x": ' + "[" * 5000])
+def test_arguments_that_were_cut_off_are_taken_as_they_are(cut: str) -> None:
+    (made,) = CALLS.validate_python([call(cut)])
+    assert made.as_value()["function"] == {"name": "f", "arguments": cut}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ("[1]", "arguments hold no JSON object"),
-        ('{"x": ', "arguments hold no JSON object"),
+        ('{"x": 1, "x": 2}', "arguments hold no JSON object: An object in the body has a key twice"),
         ('{"x": [' + "1," * (MAX_ARGUMENTS + 1) + "1]}", f"arguments hold more than {MAX_ARGUMENTS} values"),
     ],
 )
