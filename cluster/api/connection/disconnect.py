@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 Result = TypeVar("Result")
 
@@ -35,3 +35,18 @@ async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, Result
         raise
     finally:
         watching.cancel()
+
+
+def or_as_gone(receive: Receive, is_gone: asyncio.Event) -> Receive:
+    """`receive`, which also tells that the client has disconnected once the event is set."""
+
+    async def received() -> Message:
+        receiving, going = asyncio.ensure_future(receive()), asyncio.ensure_future(is_gone.wait())
+        try:
+            await asyncio.wait((receiving, going), return_when=asyncio.FIRST_COMPLETED)
+            return {"type": "http.disconnect"} if going.done() else receiving.result()
+        finally:
+            receiving.cancel()
+            going.cancel()
+
+    return received

@@ -1,16 +1,18 @@
 """Server-sent events, and what happens when either end disconnects."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 
 import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cluster.api.connection.disconnect import unless_disconnected
+from cluster.api.connection.disconnect import or_as_gone, unless_disconnected
 from cluster.api.error_shapes import is_anthropic
 from cluster.api.errors import FORESEEN, as_api_error, error_body
+from cluster.api.responses.resuming.readers import taken_over
 
 DONE = b"data: [DONE]\n\n"
 # JSON may contain these unescaped, but clients that split lines by Unicode's rules would break
@@ -43,35 +45,53 @@ def escape_line_ends(data: bytes) -> bytes:
 class EventStream(Response):
     """Sends events as they come. Nothing is sent before the first one, so that earlier failures
     have their own status. A later failure is sent as an event, and the connection is aborted: a
-    clean end would look like success. The generator is closed when the client disconnects.
+    clean end would look like success. The generator is closed when the client disconnects, or when
+    another one has taken the stream over.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, events: AsyncGenerator[bytes, None], headers: Mapping[str, str], is_taken: asyncio.Event | None = None
+    ) -> None:
+        """`is_taken`: set once another client has taken the stream over; None: none can."""
         self.status_code = 200
         self.background = None
         self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no", **headers})
         self._events = events
+        self._is_taken = is_taken
+        self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with suppress(ClientDisconnect):
-            path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if self._is_taken is not None:
+            receive = or_as_gone(receive, self._is_taken)
+        try:
             await unless_disconnected(receive, self._send(send, path))
+        except ClientDisconnect:
+            if self._is_taken is None or not self._is_taken.is_set():
+                return
+            if not self._has_begun:
+                raise taken_over() from None
+            await self._fail(send, path, taken_over())
 
     async def _send(self, send: Send, path: str) -> None:
         async with aclosing(self._events) as events:
             data = await anext(events, b"")  # empty for a client that resumes after the last event
+            self._has_begun = True
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": data, "more_body": True})
             try:
                 async for data in events:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
             except Exception as error:
-                name = b"event: error\n" if is_anthropic(path) else b""
-                data = name + frame(error_body(as_api_error(error), path))
-                await send({"type": "http.response.body", "body": data, "more_body": True})
+                await self._fail(send, path, error)
                 if isinstance(error, FORESEEN):
                     return  # without the message that ends the body: the server closes the connection
                 raise  # closes it too, and logs the traceback
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _fail(self, send: Send, path: str, error: Exception) -> None:
+        name = b"event: error\n" if is_anthropic(path) else b""
+        data = name + frame(error_body(as_api_error(error), path))
+        await send({"type": "http.response.body", "body": data, "more_body": True})

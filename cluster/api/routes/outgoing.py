@@ -28,7 +28,8 @@ class Outgoing:
     async def answer(self, request: Request, call: Call, events: Events, result: Result) -> Response:
         """Raises ApiError, InvalidRequest, SquadronError."""
         if call.stream:
-            return EventStream(await self._streams.events(request, call, events), call.headers)
+            made, is_taken = await self._streams.events(request, call, events)
+            return EventStream(made, call.headers, is_taken)
         return await self.whole(request, call, result)
 
     async def whole(self, request: Request, call: Call, result: Result) -> Response:

@@ -6,8 +6,12 @@ as `Last-Event-ID`. It receives the events after it, byte for byte as they would
 are exact, and such a stream has one event per token, never two tokens joined because the client was
 slow. So only a few numbers and the tokens so far must be stored; tokens that the store did not get
 are computed again.
+
+Each gateway computes a stream for one client at a time, however many ask for it: the newest, since
+the connection of the one before may be broken without anybody having noticed.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
@@ -19,6 +23,7 @@ from cluster.api.requests.call import Call
 from cluster.api.responses.generation import Update, run
 from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.resuming.numbered_stream import NumberedStream
+from cluster.api.responses.resuming.readers import Readers
 from cluster.api.responses.resuming.recorded import as_recorded, has_one_choice, is_record_of, new_record, num_known
 from cluster.api.responses.resuming.streams import StreamRecord, StreamStore, parse_event_id, unknown_stream
 
@@ -33,10 +38,13 @@ class Resumable:
     def __init__(self, models: Models, store: StreamStore | None) -> None:
         self._models = models
         self._store = store
+        self._readers = Readers()
 
-    async def events(self, request: Request, call: Call, events: Events) -> AsyncGenerator[bytes, None]:
-        """The call's events, or those after the last one that the request names; raises
-        ApiError.
+    async def events(
+        self, request: Request, call: Call, events: Events
+    ) -> tuple[AsyncGenerator[bytes, None], asyncio.Event | None]:
+        """The call's events, or those after the last one that the request names, and what is set
+        once another client takes the stream over, if one can; raises ApiError.
         """
         last_event_id = request.headers.get("last-event-id")
         if self._store is None or not has_one_choice(call):
@@ -45,20 +53,26 @@ class Resumable:
                 raise unknown_stream(last_event_id, why)
             plain = PlainEvents(offered(request.scope))
             model, service, *_ = self._models[call.served_by]
-            return events(call, model, run(service, call, plain), plain)
+            return events(call, model, run(service, call, plain), plain), None
         key = "\n".join(request.headers.get(name, "") for name in KEY_HEADERS)
         if last_event_id is None:
             record = new_record(call, key)
             await self._store.open(call.id, record)
-            return self._numbered(as_recorded(call, call.id, record), events, record, 0)
+            return self._read(as_recorded(call, call.id, record), events, record, 0)
         request_id, number = parse_event_id(last_event_id)
         found = await self._store.find(request_id)
         if found is None or not is_record_of(found, call, key):
             raise unknown_stream(last_event_id)
-        return self._numbered(as_recorded(call, request_id, found), events, found, number)
+        return self._read(as_recorded(call, request_id, found), events, found, number)
+
+    def _read(
+        self, call: Call, events: Events, record: StreamRecord, last: int
+    ) -> tuple[AsyncGenerator[bytes, None], asyncio.Event]:
+        reader = self._readers.begin(call.id)
+        return self._numbered(call, events, record, last, reader), reader
 
     async def _numbered(
-        self, call: Call, events: Events, record: StreamRecord, last: int
+        self, call: Call, events: Events, record: StreamRecord, last: int, reader: asyncio.Event
     ) -> AsyncGenerator[bytes, None]:
         """The events after number `last`, with their ids."""
         assert self._store is not None
@@ -73,4 +87,5 @@ class Resumable:
             if last > stream.num_events:
                 raise unknown_stream(f"{call.id}:{last}", f"it has {stream.num_events} events")
         finally:
-            self._store.close(call.id)
+            if self._readers.end(call.id, reader):
+                self._store.close(call.id)

@@ -4,6 +4,8 @@ byte.
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import httpx
@@ -15,6 +17,7 @@ from cluster.gateway.streams.stream_records import Batch, StreamRecords
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, Running, Script, running
 
 SCRIPT = Script(["Hello", "", "", " wörld", "", "!", " Bye"])
+TIMEOUT = 60.0
 ROUTES = {"/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]}, "/v1/completions": {"prompt": "x"}}
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -148,6 +151,56 @@ def test_an_id_is_good_for_its_own_request_and_key_only(server: Running) -> None
         error = answer.json()["error"]
         assert (error["code"], error["param"]) == ("unknown_stream", "Last-Event-ID")
     assert ask(server, "/v1/completions", {"max_tokens": 9}, last, key="three").status_code == 401
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_whoever_resumes_a_stream_takes_it_over(server: Running, has_begun: bool) -> None:
+    """An event's id is good for one stream at a time, however many clients have it."""
+    fields = {"prompt": "long"}
+    server.service.scripts["long"] = SCRIPT
+    events = events_of(ask(server, "/v1/completions", fields))
+    last = id_of(events[0] if has_begun else events[-2])
+    with ThreadPoolExecutor() as pool, ExitStack() as stack:
+        stack.callback(server.service.scripts.pop, "long")
+        before: tuple[Script, Future[tuple[int, bytes]]] | None = None
+        for _ in range(3):
+            script = server.service.scripts["long"] = Script(SCRIPT.texts[:5], waits=True)
+            answer = pool.submit(read, server, fields, last)
+            assert script.waiting.wait(TIMEOUT)
+            if before is not None:
+                check_taken_over(*before, events[1:2] if has_begun else None)
+            before = script, answer
+        server.service.scripts["long"] = SCRIPT
+        rest = events_of(ask(server, "/v1/completions", fields, last))
+        assert rest == (events[1:] if has_begun else events[-1:])
+        assert before is not None
+        check_taken_over(*before, events[1:2] if has_begun else None)
+        assert events_of(ask(server, "/v1/completions", fields, last)) == rest, "it ended, and can be resumed again"
+
+
+def check_taken_over(script: Script, answer: "Future[tuple[int, bytes]]", told: list[bytes] | None) -> None:
+    """The engines no longer compute it; `told`: events that the client had before, None if it
+    waited for the first.
+    """
+    assert script.closed.wait(TIMEOUT)
+    status, received = answer.result(TIMEOUT)
+    *parts, error = received.removesuffix(b"\n\n").split(b"\n\n")
+    assert status == (409 if told is None else 200)
+    assert parts[: len(told or ())] == (told or [])
+    assert json.loads(error.removeprefix(b"data: "))["error"]["code"] == "stream_taken_over"
+
+
+def read(server: Running, fields: dict[str, Any], last: str) -> tuple[int, bytes]:
+    """Status and body, also of one that does not end as it should."""
+    body, headers = {"model": MODEL, "stream": True} | fields, {"authorization": "Bearer one", "Last-Event-ID": last}
+    received = b""
+    with (
+        suppress(httpx.RemoteProtocolError),
+        httpx.stream("POST", server.url + "/v1/completions", json=body, headers=headers, timeout=TIMEOUT) as answer,
+    ):
+        for data in answer.iter_raw():
+            received += data
+    return answer.status_code, received
 
 
 def test_the_header_is_described(server: Running) -> None:
