@@ -3,7 +3,7 @@ written for.
 """
 
 import json
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, ItemsView
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -11,12 +11,11 @@ from typing import Any, Literal
 import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension
-from jinja2.filters import do_items
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic_core import from_json
 
 from engine.errors import InvalidConfig
-from engine.text.raw_arguments import RawArguments
 
 DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates; the latter, if it is there, for requests with tools
 NAMES = (DEFAULT, TOOL_USE)
@@ -52,10 +51,50 @@ def make_environment() -> ImmutableSandboxedEnvironment:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _to_json
-    environment.filters["items"] = _items
+    plain_items = environment.filters["items"]
+    environment.filters["items"] = lambda value: plain_items(
+        as_far_as_read(value) if isinstance(value, RawArguments) else value
+    )
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment
+
+
+class RawArguments(str):
+    """Of a tool call, if they are no JSON, as those of an answer that was cut off in them.
+    Templates show other calls' arguments by `tojson`, as a text or pair by pair: this text is shown
+    as it is, and has the pairs that can be read of it.
+    """
+
+    def items(self) -> ItemsView[str, Any]:
+        return as_far_as_read(self).items()
+
+
+def as_far_as_read(arguments: str) -> dict[str, Any]:
+    """The object that a call's arguments are: as much of it as there is, if the answer was cut off
+    in it; none if they are something else, which a model may write that was not forced to.
+    """
+    try:
+        value = json.loads(arguments)
+    except RecursionError:
+        return {}
+    except ValueError:
+        try:
+            value = from_json(arguments, allow_partial="trailing-strings")
+        except ValueError:
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+def mark_raw(messages: list[dict[str, Any]]) -> None:
+    """In place: arguments that are a text."""
+    for message in messages:
+        match message:
+            case {"tool_calls": [*calls]}:
+                for call in calls:
+                    match call:
+                        case {"function": {"arguments": str() as text} as function}:
+                            function["arguments"] = RawArguments(text)
 
 
 class _Generation(Extension):
@@ -129,10 +168,6 @@ def _to_json(
     if isinstance(value, RawArguments):
         return str(value)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _items(value: Any) -> Iterator[tuple[Any, Any]]:
-    return iter(value.items()) if isinstance(value, RawArguments) else do_items(value)
 
 
 def _raise_exception(message: str) -> None:

@@ -25,8 +25,7 @@ from typing import Any
 
 import jinja2
 
-from engine.text.chat_template import make_environment
-from engine.text.raw_arguments import mark_raw
+from engine.text.chat_template import make_environment, mark_raw
 
 MAX_CPU_SECONDS = 3  # of processor time: a busy machine does not use it up
 MAX_MEMORY_BYTES = 2 << 30

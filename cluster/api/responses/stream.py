@@ -1,6 +1,5 @@
 """Server-sent events, and what happens when either end disconnects."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
@@ -12,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from cluster.api.connection.disconnect import or_as_gone, unless_disconnected
 from cluster.api.error_shapes import is_anthropic
 from cluster.api.errors import FORESEEN, as_api_error, error_body
-from cluster.api.responses.resuming.readers import taken_over
+from cluster.api.responses.resuming.readers import Reader, taken_over
 
 DONE = b"data: [DONE]\n\n"
 # JSON may contain these unescaped, but clients that split lines by Unicode's rules would break
@@ -52,24 +51,24 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, events: AsyncGenerator[bytes, None], headers: Mapping[str, str], is_taken: asyncio.Event | None = None
+        self, events: AsyncGenerator[bytes, None], headers: Mapping[str, str], reader: Reader | None = None
     ) -> None:
-        """`is_taken`: set once another client has taken the stream over; None: none can."""
+        """`reader`: None if no other client can take the stream over."""
         self.status_code = 200
         self.background = None
         self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no", **headers})
         self._events = events
-        self._is_taken = is_taken
+        self._reader = reader
         self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if self._is_taken is not None:
-            receive = or_as_gone(receive, self._is_taken)
+        if self._reader is not None:
+            receive = or_as_gone(receive, self._reader)
         try:
             await unless_disconnected(receive, self._send(send, path))
         except ClientDisconnect:
-            if self._is_taken is None or not self._is_taken.is_set():
+            if self._reader is None or not self._reader.is_set():
                 return
             if not self._has_begun:
                 raise taken_over() from None

@@ -28,8 +28,8 @@ class Outgoing:
     async def answer(self, request: Request, call: Call, events: Events, result: Result) -> Response:
         """Raises ApiError, InvalidRequest, SquadronError."""
         if call.stream:
-            made, is_taken = await self._streams.events(request, call, events)
-            return EventStream(made, call.headers, is_taken)
+            made, reader = await self._streams.events(request, call, events)
+            return EventStream(made, call.headers, reader)
         return await self.whole(request, call, result)
 
     async def whole(self, request: Request, call: Call, result: Result) -> Response:

@@ -16,7 +16,7 @@ from cluster.api.dialects.messages_api.answer import (
     ToolUseBlock,
 )
 from cluster.api.responses.protocol import ChatDelta, ToolCallDelta
-from engine.text.raw_arguments import as_far_as_read
+from engine.text.chat_template import as_far_as_read
 
 
 class Blocks:

@@ -4,21 +4,23 @@ import asyncio
 
 from cluster.api.errors import ApiError
 
+Reader = asyncio.Event  # set once another has taken the stream over
+
 
 class Readers:
     """Those of a gateway, whose event loop they live in."""
 
     def __init__(self) -> None:
-        self._newest: dict[str, asyncio.Event] = {}  # by the stream's request
+        self._newest: dict[str, Reader] = {}  # by the stream's request
 
-    def begin(self, request_id: str) -> asyncio.Event:
-        """The reader from now on, as an event: set once another takes the stream over."""
+    def begin(self, request_id: str) -> Reader:
+        """The reader from now on."""
         if (before := self._newest.get(request_id)) is not None:
             before.set()
-        reader = self._newest[request_id] = asyncio.Event()
+        reader = self._newest[request_id] = Reader()
         return reader
 
-    def end(self, request_id: str, reader: asyncio.Event) -> bool:
+    def end(self, request_id: str, reader: Reader) -> bool:
         """Whether nobody reads the stream any more."""
         if self._newest.get(request_id) is not reader:
             return False

@@ -11,7 +11,6 @@ Each gateway computes a stream for one client at a time, however many ask for it
 the connection of the one before may be broken without anybody having noticed.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
@@ -23,7 +22,7 @@ from cluster.api.requests.call import Call
 from cluster.api.responses.generation import Update, run
 from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.resuming.numbered_stream import NumberedStream
-from cluster.api.responses.resuming.readers import Readers
+from cluster.api.responses.resuming.readers import Reader, Readers
 from cluster.api.responses.resuming.recorded import as_recorded, has_one_choice, is_record_of, new_record, num_known
 from cluster.api.responses.resuming.streams import StreamRecord, StreamStore, parse_event_id, unknown_stream
 
@@ -42,9 +41,9 @@ class Resumable:
 
     async def events(
         self, request: Request, call: Call, events: Events
-    ) -> tuple[AsyncGenerator[bytes, None], asyncio.Event | None]:
-        """The call's events, or those after the last one that the request names, and what is set
-        once another client takes the stream over, if one can; raises ApiError.
+    ) -> tuple[AsyncGenerator[bytes, None], Reader | None]:
+        """The call's events, or those after the last one that the request names, and the stream's
+        reader, if another may take it over; raises ApiError.
         """
         last_event_id = request.headers.get("last-event-id")
         if self._store is None or not has_one_choice(call):
@@ -67,12 +66,12 @@ class Resumable:
 
     def _read(
         self, call: Call, events: Events, record: StreamRecord, last: int
-    ) -> tuple[AsyncGenerator[bytes, None], asyncio.Event]:
+    ) -> tuple[AsyncGenerator[bytes, None], Reader]:
         reader = self._readers.begin(call.id)
         return self._numbered(call, events, record, last, reader), reader
 
     async def _numbered(
-        self, call: Call, events: Events, record: StreamRecord, last: int, reader: asyncio.Event
+        self, call: Call, events: Events, record: StreamRecord, last: int, reader: Reader
     ) -> AsyncGenerator[bytes, None]:
         """The events after number `last`, with their ids."""
         assert self._store is not None
