@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import fsspec
 
 from engine.errors import InvalidConfig, in_a_line
+from engine.offload.peers.peers import Peers
 from engine.offload.shared_folder import is_shared
 
 logger = logging.getLogger("squadron.offload")
@@ -26,7 +27,8 @@ MAGIC = b"SQDRKV01"
 DIGEST_BYTES = 32
 HEADER_BYTES = len(MAGIC) + DIGEST_BYTES
 _TEMPORARY = ".tmp"
-_NAME = re.compile(r"fp_[0-9a-f]+-tp\d+pp\d+/[0-9a-f]{2}/[0-9a-f]{32}\.\d+(\.[^/]+\.tmp)?")  # of any layout
+FINAL_NAME = re.compile(r"fp_[0-9a-f]+-tp[0-9]+pp[0-9]+/[0-9a-f]{2}/[0-9a-f]{32}\.[0-9]+")  # of any layout
+_NAME = re.compile(FINAL_NAME.pattern + r"(\.[^/]+\.tmp)?")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # by scheme: what brings its package
 _counter = itertools.count()
 
@@ -48,12 +50,14 @@ class Folder:
     """A folder on this machine, or of an object store."""
 
     def __init__(self, uri: str) -> None:
-        """Made if it is not there, for this user only. Raises InvalidConfig."""
+        """Made if it is not there, for this user only, unless it is in shared memory: see
+        `SharedFolder`. Raises InvalidConfig.
+        """
         self.uri = uri
         self._fs, path = _open(uri)
         self._path = str(path).rstrip("/")
         self.is_local = "file" in (self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,))
-        if self.is_local:
+        if self.is_local and not is_shared(uri):  # that one its engine has made, on the driver's node
             try:
                 Path(self._path).mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
@@ -111,11 +115,14 @@ class Folder:
 
 
 class BlockFiles:
-    """One rank's files in a folder. From any thread."""
+    """One rank's files in a folder, and, of those that are not there, what `peers` have. From any
+    thread.
+    """
 
-    def __init__(self, folder: Folder, layout: str, rank: int) -> None:
+    def __init__(self, folder: Folder, layout: str, rank: int, peers: Peers | None = None) -> None:
         """`layout`: see `layout_name`."""
         self._folder, self._layout, self._rank = folder, layout, rank
+        self._peers = peers
         self._lock = threading.Lock()
         self._has_told = False
 
@@ -127,23 +134,33 @@ class BlockFiles:
         except Exception as error:  # each filesystem has its own
             self._tell(f"{name} cannot be written: {in_a_line(error)}")
 
-    def read(self, content: bytes, num_bytes: int) -> bytes | None:
+    def read(self, content: bytes, num_bytes: int, address: str = "") -> bytes | None:
         """So many bytes, exactly those that were written; else None, and what is damaged is
-        removed.
+        removed. `address`: of the engine that has it if the folder has not; empty: nobody.
         """
         name = file_name(self._layout, content, self._rank)
         try:
             found = self._folder.read(name)
-            if found is None:
-                return None
-            data = found[HEADER_BYTES:]
-            if len(data) == num_bytes and found[:HEADER_BYTES] == MAGIC + _digest(name, data):
-                return data
-            self._folder.remove(name)
-            self._tell(f"{name}, {len(found)} bytes, is damaged and was removed; its tokens are computed again")
+            if found is not None:
+                if (data := _checked(name, found, num_bytes)) is not None:
+                    return data
+                self._folder.remove(name)
+                self._tell(f"{name}, {len(found)} bytes, is damaged and was removed; its tokens are computed again")
         except Exception as error:  # each filesystem has its own
             self._tell(f"{name} cannot be read: {in_a_line(error)}")
-        return None
+        return self._read_from(address, name, num_bytes) if address and self._peers is not None else None
+
+    def _read_from(self, address: str, name: str, num_bytes: int) -> bytes | None:
+        assert self._peers is not None
+        try:
+            found = self._peers.fetch(address, name, HEADER_BYTES + num_bytes)
+        except OSError as error:
+            self._tell(f"{name} cannot be fetched from {address}: {in_a_line(error)}")
+            return None
+        data = None if found is None else _checked(name, found, num_bytes)
+        if found is not None and data is None:
+            self._tell(f"{name}, {len(found)} bytes, is damaged at {address}; its tokens are computed again")
+        return data
 
     def _tell(self, text: str) -> None:
         with self._lock:
@@ -171,6 +188,13 @@ def content_of(name: str, layout: str, rank: int) -> bytes | None:
     except ValueError:
         return None
     return content if suffix == str(rank) and name == file_name(layout, content, rank) else None
+
+
+def _checked(name: str, found: bytes | bytearray, num_bytes: int) -> bytes | None:
+    """The block in a file's bytes; None if these are not exactly those that were written."""
+    data = bytes(memoryview(found)[HEADER_BYTES:])
+    is_whole = len(data) == num_bytes and found[:HEADER_BYTES] == MAGIC + _digest(name, data)
+    return data if is_whole else None
 
 
 def _digest(name: str, data: bytes) -> bytes:

@@ -1,0 +1,7 @@
+"""Blocks from another node, over TCP: an engine that computes prompts serves the files of its
+folder, and ranks of engines that answer ask for them by name.
+
+Both ends know a secret, which is not sent: each proves it to the other by a keyed hash of what both
+have drawn. After that, a question is a name's length (2 bytes, big-endian) and the name; an answer
+the file's length (4 bytes, 0 for one that is not there) and the file.
+"""

@@ -1,0 +1,116 @@
+"""Serves the files of a folder of blocks to ranks on other nodes."""
+
+import logging
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from engine.offload.block_files import FINAL_NAME
+from engine.offload.peers.wire import FILE_LENGTH, GREETING_SECONDS, NAME_LENGTH, greet_reader, receive
+
+logger = logging.getLogger("squadron.offload")
+
+MAX_CONNECTIONS = 512  # what exceeds them is closed at once
+IDLE_SECONDS = 60.0  # after which a connection that asks nothing is closed
+SEND_SECONDS = 5.0  # without progress
+JOIN_SECONDS = 5.0
+_MAX_NAME_BYTES = 256
+
+
+class BlockServer:
+    """A thread that accepts, and one for each connection. Serves files of blocks alone, to who
+    knows the secret.
+    """
+
+    def __init__(self, folder: str, host: str, secret: str) -> None:
+        """Listen on a free port of `host`, at `address`. Raises OSError."""
+        self._folder, self._secret = Path(folder), secret.encode()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, 0), family=family, backlog=64)
+        self.address = f"{host}:{self._socket.getsockname()[1]}"
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._is_closed = self._has_told = False
+        self._thread = threading.Thread(target=self._accept, name="block server", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End all connections, in the middle of a block too. Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            for stream in (self._socket, *self._open):
+                with suppress(OSError):  # which wakes its thread
+                    stream.shutdown(socket.SHUT_RDWR)
+        self._thread.join(JOIN_SECONDS)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while not self._is_closed:
+            try:
+                stream, _ = self._socket.accept()
+            except OSError:
+                time.sleep(0.1)  # closed; or there are no more descriptors
+                continue
+            with self._lock:
+                is_welcome = not self._is_closed and len(self._open) < MAX_CONNECTIONS
+                if is_welcome:
+                    self._open.add(stream)
+            if is_welcome:
+                threading.Thread(target=self._serve, args=(stream,), name="blocks", daemon=True).start()
+            else:
+                stream.close()
+
+    def _serve(self, stream: socket.socket) -> None:
+        try:
+            with suppress(OSError):
+                stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if greet_reader(stream, self._secret, time.monotonic() + GREETING_SECONDS):
+                    while self._answer(stream):
+                        pass
+                else:
+                    self._tell_refused(stream)
+        finally:
+            with self._lock:
+                self._open.discard(stream)
+            stream.close()
+
+    def _answer(self, stream: socket.socket) -> bool:
+        """One question; False for one that is none, or if what was sent is cut short. Raises
+        OSError.
+        """
+        deadline = time.monotonic() + IDLE_SECONDS
+        (length,) = NAME_LENGTH.unpack(receive(stream, NAME_LENGTH.size, deadline))
+        if length > _MAX_NAME_BYTES:
+            return False
+        name = receive(stream, length, deadline).decode(errors="replace")
+        stream.settimeout(SEND_SECONDS)
+        opened = self._opened(name)
+        if opened is None:
+            stream.sendall(FILE_LENGTH.pack(0))
+            return True
+        with open(opened, "rb", buffering=0) as file:
+            num_bytes = os.fstat(opened).st_size
+            stream.sendall(FILE_LENGTH.pack(num_bytes))
+            return not num_bytes or stream.sendfile(file, count=num_bytes) == num_bytes
+
+    def _opened(self, name: str) -> int | None:
+        """The file's descriptor, None if it is not there; it counts as used now."""
+        if FINAL_NAME.fullmatch(name) is None:
+            return None
+        try:
+            opened = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return None
+        with suppress(OSError):
+            os.utime(opened)
+        return opened
+
+    def _tell_refused(self, stream: socket.socket) -> None:
+        with self._lock:
+            if not self._has_told:
+                who = stream.getpeername()[0]
+                logger.warning("%s does not know the secret and gets no blocks (others are not logged)", who)
+            self._has_told = True

@@ -1,0 +1,117 @@
+"""Reads files of blocks from engines on other nodes. One that fails or is late is left alone for a
+while, so that what it has is computed at once.
+"""
+
+import socket
+import threading
+import time
+
+from engine.offload.peers.wire import FILE_LENGTH, NAME_LENGTH, greet_server, receive, send
+
+SECONDS = 2.0  # for a file, connecting included
+AVOID_SECONDS = 10.0
+MAX_IDLE = 64  # connections that are kept for the next file
+
+
+class Peers:
+    """One rank's connections to them: as many as threads read at the same time, and MAX_IDLE kept.
+    From any thread.
+    """
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode()
+        self._lock = threading.Lock()  # guards the rest
+        self._idle: list[tuple[str, socket.socket]] = []  # address and connection, the last used behind
+        self._avoided: dict[str, float] = {}  # until when, in time.monotonic()
+
+    def fetch(self, address: str, name: str, most_bytes: int) -> bytearray | None:
+        """The file's bytes, which may be damaged; None if it is not there, or nobody is asked for
+        now. Raises OSError where the other end does not answer as it should, and in time.
+        """
+        deadline = time.monotonic() + SECONDS
+        if self._is_avoided(address):
+            return None
+        try:
+            stream, found = self._asked(address, name, most_bytes, deadline)
+        except OSError:
+            self._avoid(address)
+            raise
+        self._keep(address, stream)
+        return found
+
+    def close(self) -> None:
+        """What is being read goes on. Idempotent."""
+        with self._lock:
+            for _, stream in self._idle:
+                stream.close()
+            self._idle.clear()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _asked(
+        self, address: str, name: str, most_bytes: int, deadline: float
+    ) -> tuple[socket.socket, bytearray | None]:
+        """On a connection that was kept, or, if the other end has closed it meanwhile, a new
+        one.
+        """
+        kept = self._take(address)
+        if kept is not None:
+            try:
+                return kept, _ask(kept, name, most_bytes, deadline)
+            except ConnectionError:
+                pass
+        stream = _connect(address, self._secret, deadline)
+        return stream, _ask(stream, name, most_bytes, deadline)
+
+    def _take(self, address: str) -> socket.socket | None:
+        with self._lock:
+            for index in reversed(range(len(self._idle))):
+                if self._idle[index][0] == address:
+                    return self._idle.pop(index)[1]
+        return None
+
+    def _keep(self, address: str, stream: socket.socket) -> None:
+        with self._lock:
+            self._idle.append((address, stream))
+            if len(self._idle) > MAX_IDLE:
+                self._idle.pop(0)[1].close()
+
+    def _is_avoided(self, address: str) -> bool:
+        with self._lock:
+            return self._avoided.get(address, 0.0) > time.monotonic()
+
+    def _avoid(self, address: str) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._avoided = {each: until for each, until in self._avoided.items() if until > now}
+            self._avoided[address] = now + AVOID_SECONDS
+            for each, stream in self._idle:
+                if each == address:
+                    stream.close()
+            self._idle = [(each, stream) for each, stream in self._idle if each != address]
+
+
+def _connect(address: str, secret: bytes, deadline: float) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    stream = socket.create_connection((host, int(port)), max(deadline - time.monotonic(), 0.001))
+    try:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        greet_server(stream, secret, deadline)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _ask(stream: socket.socket, name: str, most_bytes: int, deadline: float) -> bytearray | None:
+    """Closes the connection, and raises OSError, unless all of the answer has come."""
+    try:
+        send(stream, NAME_LENGTH.pack(len(name)) + name.encode(), deadline)
+        (num_bytes,) = FILE_LENGTH.unpack(receive(stream, FILE_LENGTH.size, deadline))
+        if num_bytes > most_bytes:
+            raise ConnectionError(f"it sends {num_bytes} bytes, and a block has {most_bytes}")
+        return receive(stream, num_bytes, deadline) if num_bytes else None
+    except BaseException:
+        stream.close()
+        raise
