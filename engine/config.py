@@ -124,6 +124,9 @@ class EngineConfig(BaseModel):
     kv_offloading_path_size: float = Field(10.0, gt=0)  # GiB that the folder may take
     # With this folder: a producer answers once a prompt's blocks are there, a consumer only reads.
     kv_role: Literal["both", "producer", "consumer"] = "both"
+    # By which a producer's blocks are served to other nodes; None: they are not. Set by
+    # `cluster.launch.config.engines`, not by people.
+    kv_peer_secret: str | None = Field(None, repr=False)
     enable_prefix_caching: bool = True
     max_num_batched_tokens: Size = Field(2048, ge=1)
     max_num_seqs: int = Field(256, ge=1)

@@ -68,6 +68,10 @@ class Executor(Protocol):
         on its own node; none before `start` and after `shutdown`, and while ranks are replaced.
         """
 
+    @property
+    def worker_nodes(self) -> Sequence[str]:
+        """The nodes of those processes, by names that Ray gives them."""
+
     def start(self) -> Capacity:
         """Load the model and make the cache; raises InvalidConfig or WorkerLost."""
 

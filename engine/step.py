@@ -52,6 +52,9 @@ class ExecuteModelRequest:
     # Each a host block, then the 16 bytes of its content's hash: to and from the rank's files.
     blocks_to_store: np.ndarray = field(default_factory=lambda: NO_FILES)  # [*, 5] int32
     blocks_to_fetch: np.ndarray = field(default_factory=lambda: NO_FILES)  # [*, 5] int32
+    # Of each to be fetched: which engine serves it if the folder has it not, or an empty text; none
+    # at all where nobody serves any.
+    fetch_addresses: list[str] = field(default_factory=list)
     awaits_fetches: bool = False  # give them a moment: there is nothing else to do
     awaits_stores: bool = False  # a worker's answer comes once what it stores is written
     # What the draft model does after sampling, for D of the sequences: (sequence, position of the

@@ -57,6 +57,7 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
         adapter_folders=[adapter.folder for adapter in adapters],
         blocks_to_store=_files(plan.blocks_to_store),
         blocks_to_fetch=_files(plan.blocks_to_fetch),
+        fetch_addresses=plan.fetch_addresses,
         awaits_fetches=plan.awaits_fetches,
         awaits_stores=plan.awaits_stores,
         drafting=drafting,

@@ -73,6 +73,10 @@ class Observer:
         """See `Executor`."""
         return self._thread.engine.executor.worker_pids
 
+    def worker_nodes(self) -> Sequence[str]:
+        """See `Executor`."""
+        return self._thread.engine.executor.worker_nodes
+
     async def snapshot(self) -> Snapshot:
         """See `snapshot`; not answered while workers restart."""
         engine = self._thread.engine

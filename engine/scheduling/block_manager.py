@@ -69,7 +69,7 @@ class BlockManager:
         """
         assert not seq.block_table and seq.row is None and seq.num_computed_tokens == 0
         seq.row = self._free_rows.pop()
-        seq.num_sought_blocks = 0
+        seq.num_sought_blocks, seq.sought_since = 0, None
         if salt is None:
             return
         cached = self.prefixes.on_device(seq, salt)

@@ -60,6 +60,7 @@ class SchedulerOutputs:
     blocks_to_copy: list[tuple[int, int]] = field(default_factory=list)
     blocks_to_store: list[tuple[int, bytes]] = field(default_factory=list)  # host block, content
     blocks_to_fetch: list[tuple[int, bytes]] = field(default_factory=list)
+    fetch_addresses: list[str] = field(default_factory=list)  # see `ExecuteModelRequest`
     awaits_fetches: bool = False  # there is nothing else to do
     awaits_stores: bool = False  # another engine waits for them
     num_stored: int = 0  # once it is answered: see `HostTier.num_done`

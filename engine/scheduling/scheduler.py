@@ -53,7 +53,7 @@ class Scheduler:
     def add(self, group: SequenceGroup) -> None:
         self._drafting.prepare(group)
         if group.request.is_prefilled:
-            self.blocks.prefixes.expect(group.seqs[0], _salt(group, group.seqs[0]))
+            self.blocks.prefixes.expect(group.seqs[0], _salt(group, group.seqs[0]), group.request.blocks_at)
         for lane in group.lanes:
             self.queues.waiting.add(lane)
 
@@ -93,6 +93,7 @@ class Scheduler:
         if not plan.is_empty or shelf.has_unstored or shelf.has_new_fetches:
             written = {slot for _, slot in plan.blocks_to_swap_out}
             plan.blocks_to_store, plan.blocks_to_fetch = shelf.take_transfers(written)
+            plan.fetch_addresses = shelf.addresses_of(plan.blocks_to_fetch)
             plan.awaits_stores = self._hands_over and bool(plan.blocks_to_store)
         plan.num_stored = self.blocks.host_tier.num_done
 

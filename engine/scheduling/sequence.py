@@ -54,6 +54,7 @@ class Sequence:
         "pooled",
         "row",
         "sampled_row",
+        "sought_since",
         "stop_reason",
         "text",
         "thinking",
@@ -74,6 +75,7 @@ class Sequence:
         self.block_hashes: list[bytes] = []  # of the full blocks, as far as they were needed
         self.num_indexed_blocks = 0  # of block_table, offered to the prefix index
         self.num_sought_blocks = 0  # of the third tier, while waiting: each is asked for once
+        self.sought_since: float | None = None  # seconds of time.monotonic(), while waiting for any of these
         self.may_share_tail = False  # forked, and not written to since
         self.has_found_blocks = False  # in the prefix index: others may have computed them
         self.first_valid_step = 0  # tokens sampled for it by earlier steps are ignored

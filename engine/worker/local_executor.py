@@ -27,6 +27,7 @@ class LocalExecutor:
     depth = 2
     runs_ahead = True
     worker_pids = ()
+    worker_nodes = ()
 
     def __init__(self, config: EngineConfig, weights: Weights | None = None, *, overlaps: bool | None = None) -> None:
         """weights: None: those that are configured. overlaps: launch a step while the one before is

@@ -1,6 +1,7 @@
 """Finds blocks by what they hold, in every tier."""
 
 import hashlib
+import time
 
 import numpy as np
 
@@ -8,6 +9,8 @@ from engine.kv_events.changes import Changes
 from engine.scheduling.block_pool import BlockPool
 from engine.scheduling.sequence import Sequence, SequenceGroup
 from engine.scheduling.tiers.shelf import Shelf
+
+SEEK_SECONDS = 30.0  # that a request waits at most for what the third tier has of it; then the rest is computed
 
 
 class PrefixIndex:
@@ -42,18 +45,20 @@ class PrefixIndex:
             self._changes.stored(seq.block_hashes[index], parent, token_ids, salt, lora_name)
         return True
 
-    def expect(self, seq: Sequence, salt: bytes | None) -> None:
-        """Another engine has computed the prompt: the third tier may have all its full blocks."""
+    def expect(self, seq: Sequence, salt: bytes | None, address: str | None) -> None:
+        """Another engine has computed the prompt: the third tier may have all its full blocks, or
+        that engine, if it serves them at `address`.
+        """
         if self._shelf is not None and salt is not None:
             num_full = (seq.num_prompt_tokens - 1) // self.block_size
-            self._shelf.expect(self.hash_of(seq, index, salt) for index in range(num_full))
+            self._shelf.expect((self.hash_of(seq, index, salt) for index in range(num_full)), address)
 
     def fetch(self, seq: Sequence, salt: bytes | None) -> bool:
         """Have what the third tier has of a waiting sequence brought to the host; False if there is
         nothing to wait for. Of a sequence longer than the host only as much comes as that holds,
         and nothing comes twice: what is brought may take the place of what was.
         """
-        if self._shelf is None or salt is None:
+        if self._shelf is None or salt is None or _has_waited(seq):
             return False
         is_fetching, num_on_host = False, 0
         for index in range((len(seq.token_ids) - 1) // self.block_size):
@@ -69,6 +74,8 @@ class PrefixIndex:
                 break
             else:
                 is_fetching = True
+        if is_fetching and seq.sought_since is None:
+            seq.sought_since = time.monotonic()
         return is_fetching
 
     def distrust(self, group: SequenceGroup) -> None:
@@ -112,3 +119,8 @@ class PrefixIndex:
             return False
         seq.num_sought_blocks = index + 1
         return True
+
+
+def _has_waited(seq: Sequence) -> bool:
+    """For too long, for files that come one by one."""
+    return seq.sought_since is not None and time.monotonic() - seq.sought_since > SEEK_SECONDS

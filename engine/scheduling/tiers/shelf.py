@@ -94,9 +94,14 @@ class Shelf:
         """And there is hope."""
         return content in self._fetching and not self.is_late
 
-    def expect(self, contents: Iterable[bytes]) -> None:
-        """Another engine is said to have stored these."""
-        self._known.add(*contents)
+    def expect(self, contents: Iterable[bytes], address: str | None = None) -> None:
+        """Another engine is said to have stored these; `address`: where it serves them."""
+        self._known.expect(contents, address)
+
+    def addresses_of(self, fetched: Transfers) -> list[str]:
+        """Who serves each of them if the folder has it not; none at all if nobody serves any."""
+        addresses = [self._known.address_of(content) for _, content in fetched]
+        return addresses if any(addresses) else []
 
     def fetch(self, content: bytes) -> bool:
         """Have a block read that the host has not; False if there is none, no room for it, or no
@@ -107,7 +112,7 @@ class Shelf:
         if content in self._fetching:
             return True
         has_room = self._host.num_free > self._host.num_usable // 2 and len(self._fetching) < FETCHES_IN_FLIGHT
-        if content not in self._known.contents or not has_room:
+        if not self._known.has(content) or not has_room:
             return False
         slot = self._host.allocate()
         if not self._fetching:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 
 import numpy as np
 
@@ -49,10 +50,10 @@ class ShelfMover:
             self._writer.submit(self._write, content, self._cache.host_bytes(slot))
         with self._changed:
             self._are_awaited |= request.awaits_stores
-        for slot, content in _transfers(request.blocks_to_fetch):
+        for (slot, content), address in zip_longest(_transfers(request.blocks_to_fetch), request.fetch_addresses):
             with self._changed:
                 self._num_reading += 1
-            self._readers.submit(self._read, request.epoch, slot, content)
+            self._readers.submit(self._read, request.epoch, slot, content, address or "")
         if request.awaits_fetches:
             with self._changed:
                 self._changed.wait_for(lambda: not self._num_reading or self._fetched, AWAIT_SECONDS)
@@ -93,8 +94,8 @@ class ShelfMover:
                 self._num_writing -= 1
                 self._changed.notify_all()
 
-    def _read(self, epoch: int, slot: int, content: bytes) -> None:
-        data = self._files.read(content, self._cache.host_block_bytes)
+    def _read(self, epoch: int, slot: int, content: bytes, address: str) -> None:
+        data = self._files.read(content, self._cache.host_block_bytes, address)
         with self._changed:
             if epoch != self._epoch:
                 return

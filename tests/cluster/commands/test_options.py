@@ -16,7 +16,7 @@ def parsed(*arguments: str) -> dict[str, object]:
 
 
 def test_every_field_has_a_description() -> None:
-    assert set(DESCRIPTIONS) == set(EngineConfig.model_fields) - {"model", "source"}
+    assert set(DESCRIPTIONS) == set(EngineConfig.model_fields) - {"model", "source", "kv_peer_secret"}
 
 
 def test_options_that_are_not_given_are_absent() -> None:
