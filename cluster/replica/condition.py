@@ -25,6 +25,7 @@ class Condition:
         self.is_stopping = False  # it ends
         self.weights_number = 0  # of the last change of weights; 0: there was none
         self.lack: str | None = None  # one line on the weights that it should have and has not
+        self.serves_at: str | None = None  # the address of its `BlockServer`, if it has one
         self._totals = Totals(engine)
         self._engine = engine
         self.name = name
@@ -78,7 +79,14 @@ class Condition:
             self.weights_number,
             self.weights_version,
             self._engine.config.kv_role == "producer",
+            self._blocks_at(),
         )
+
+    def _blocks_at(self) -> str | None:
+        """Where blocks of all ranks are served: those of ranks on other nodes are not here."""
+        if self.serves_at is None or not {node_id()}.issuperset(self._engine.observer.worker_nodes()):
+            return None
+        return self.serves_at
 
     def _problem(self, seconds: float) -> str | None:
         """One line on why it cannot answer now; `seconds` since a step ended, if one should

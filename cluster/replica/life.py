@@ -1,12 +1,17 @@
-"""The life of an engine replica's process: it reports, and ends when it is told to, or when its
-engine has failed for good.
+"""The life of an engine replica's process: it reports, serves blocks to other nodes if it computes
+prompts for engines there, and ends when it is told to, or when its engine has failed for good.
 """
 
 import asyncio
+import logging
 
 from cluster.replica.departure import Departure
 from cluster.replica.replica import Replica
-from cluster.replica.serve_process import end_process
+from cluster.replica.serve_process import end_process, node_address
+from engine.config import EngineConfig
+from engine.offload.peers.block_server import BlockServer
+
+logger = logging.getLogger("squadron.engine")
 
 REPORT_SECONDS = 0.2
 
@@ -23,6 +28,9 @@ class Life:
         self._departure = (
             Departure(replica.name, replica.engine.config, patience) if replica.name else None
         )  # None outside Serve
+        self._blocks = _block_server(replica.engine.config)
+        if self._blocks is not None:
+            replica.condition.serves_at = self._blocks.address
         self._reporting = asyncio.create_task(self._report())
         self._leaving: asyncio.Task[None] | None = None  # once it is told to end
 
@@ -41,6 +49,8 @@ class Life:
         for task in (self._reporting, self._leaving):
             if task is not None:
                 task.cancel()
+        if self._blocks is not None:
+            self._blocks.close()
 
     async def _report(self) -> None:
         """Tell the gateways how the replica is, and see whether it is to end."""
@@ -70,3 +80,14 @@ class Life:
         await asyncio.sleep(REPORT_SECONDS)  # for the answers that are on their way
         await asyncio.to_thread(self._replica.engine.shutdown)
         end_process()
+
+
+def _block_server(config: EngineConfig) -> BlockServer | None:
+    """If the engine hands blocks over by a folder that other nodes do not have."""
+    if config.kv_role != "producer" or config.kv_offloading_path is None or config.kv_peer_secret is None:
+        return None
+    try:
+        return BlockServer(config.kv_offloading_path, node_address(), config.kv_peer_secret)
+    except OSError as error:
+        logger.error("no prompts are computed here for other engines: no blocks can be served: %s", error)
+        return None

@@ -9,6 +9,7 @@ from ray import serve
 from ray.serve.exceptions import RayServeException
 
 from cluster.logs import log_beside_serve
+from cluster.sockets import LOOPBACK
 
 
 def enter_replica() -> str:
@@ -41,6 +42,12 @@ def end_process() -> None:
 
 def node_id() -> str:
     found: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
+    return found
+
+
+def node_address() -> str:
+    """That of its node which Ray uses."""
+    found: str = ray.util.get_node_ip_address() if ray.is_initialized() else LOOPBACK
     return found
 
 

@@ -48,6 +48,12 @@ class RayExecutor:
         group = self._group
         return [process.facts.pid for process in group.processes] if group is not None else []
 
+    @property
+    def worker_nodes(self) -> list[str]:
+        """See `Executor`; for any thread."""
+        group = self._group
+        return [process.facts.node_id for process in group.processes] if group is not None else []
+
     def start(self) -> Capacity:
         if not ray.is_initialized():
             raise InvalidConfig("this process is connected to no Ray cluster; call ray.init first")

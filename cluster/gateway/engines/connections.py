@@ -48,6 +48,10 @@ class Connections:
     def has(self, connection: str) -> bool:
         return self._server.is_connected(connection)
 
+    def report_of(self, connection: str) -> EngineReport | None:
+        """See `DeltaServer.report_of`."""
+        return self._server.report_of(connection)
+
     def reports(self) -> list[EngineReport]:
         """Each connected replica's last report, a fifth of a second old at most."""
         return self._server.reports()

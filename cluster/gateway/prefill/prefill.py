@@ -5,6 +5,7 @@ there costs time alone: the engine that answers computes what it does not find.
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 from cluster.gateway.engines.connections import Connections
 from cluster.gateway.prefill.prompts import Prompts, prefilled, to_compute
@@ -21,6 +22,13 @@ logger = logging.getLogger("squadron.gateway")
 SECONDS = 30.0  # for a prompt, in the queue and after it; what takes longer is computed where it is answered
 
 Count = Callable[[str], None]
+
+
+class Computed(NamedTuple):
+    """What became of a prompt."""
+
+    problem: str | None  # None: its blocks have been stored
+    blocks_at: str | None = None  # where they are served to other nodes
 
 
 class Prefill:
@@ -47,37 +55,38 @@ class Prefill:
             await asyncio.wait((computing, given_up), return_when=asyncio.FIRST_COMPLETED)
             if journal.is_over:
                 return
-            problem = computing.result() if computing.done() else "it took too long"
+            computed = computing.result() if computing.done() else Computed("it took too long")
         finally:
             computing.cancel()
             given_up.cancel()
             await asyncio.wait((computing, given_up))
             self._prompts.remember(request)
-        count("computed" if problem is None else "failed")
-        if problem is None:
-            journal.request = prefilled(request)
+        count("computed" if computed.problem is None else "failed")
+        if computed.problem is None:
+            journal.request = prefilled(request, computed.blocks_at)
         else:
-            logger.info("a prompt is computed where it is answered: %s", problem)
+            logger.info("a prompt is computed where it is answered: %s", computed.problem)
 
-    async def _have_computed(self, request: Request) -> str | None:
-        """None, or why not."""
+    async def _have_computed(self, request: Request) -> Computed:
         with self._journals.open(to_compute(request)) as journal:
             call = self.connections.calling.begin(journal.request)
             if call is None:
-                return "no prefill engine can take it"
+                return Computed("no prefill engine can take it")
             try:
                 result = await call.result()
             except EngineLost as lost:
-                return lost.reason
+                return Computed(lost.reason)
             finally:
                 call.cancel()
             if isinstance(result, Refusal):
-                return result.message
-            return None if journal.last is None else journal.last.error  # the last delta came before
+                return Computed(result.message)
+            report = self.connections.report_of(result) if self._is_shared else None
+            problem = None if journal.last is None else journal.last.error  # the last delta came before
+            return Computed(problem, None if report is None else report.blocks_at)
 
     def _can_reach(self, reports: list[EngineReport]) -> bool:
         """Whether what is computed there is found by any that may answer, and is right there."""
         others = self.connections.reports()
         if not others or {each.fingerprint for each in others} != {each.fingerprint for each in reports}:
             return False
-        return not self._is_shared or len({each.node for each in [*reports, *others]}) == 1
+        return not self._is_shared or all(each.blocks_at is not None for each in others)

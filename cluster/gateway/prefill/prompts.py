@@ -35,9 +35,9 @@ def to_compute(request: Request) -> Request:
     return replace(request, params=_ONE_TOKEN, resume=NEW, timeout=None, trace_headers=None)
 
 
-def prefilled(request: Request) -> Request:
-    """The same, whose prompt has been computed."""
-    return replace(request, is_prefilled=True)
+def prefilled(request: Request, blocks_at: str | None) -> Request:
+    """The same, whose prompt has been computed; `blocks_at`: see `Request`."""
+    return replace(request, is_prefilled=True, blocks_at=blocks_at)
 
 
 def _is_cacheable(request: Request) -> bool:

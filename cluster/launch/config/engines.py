@@ -1,5 +1,7 @@
 """The deployments of a model's engines: of those that answer, and of those that compute prompts."""
 
+import hashlib
+import hmac
 from typing import Any
 
 from ray import serve
@@ -36,12 +38,13 @@ def engines_of(
 def divided(engine: EngineConfig, memory: float, token: str) -> tuple[EngineConfig, EngineConfig]:
     """The configuration of those that answer, and of those that compute prompts. Blocks go by way
     of `kv_offloading_path`, which both then use as ever, or else `memory` GiB of the node's shared
-    memory; `token`: the application's own.
+    memory, and over TCP to other nodes; `token`: the application's own.
     """
     if engine.kv_offloading_path is not None:
         return engine, engine.model_copy(update={"kv_role": "producer"})
     path = shared_folder(f"{token}/{engine.model_name}")
-    common = {"kv_offloading_path": path, "kv_offloading_path_size": memory}
+    secret = hmac.new(token.encode(), f"blocks of {engine.model_name}".encode(), hashlib.sha256).hexdigest()
+    common = {"kv_offloading_path": path, "kv_offloading_path_size": memory, "kv_peer_secret": secret}
     answering = engine.model_copy(update=common | {"kv_role": "consumer"})
     return answering, engine.model_copy(update=common | {"kv_role": "producer"})
 

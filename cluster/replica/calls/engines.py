@@ -89,4 +89,4 @@ class PrefillEngines(NamedTuple):
 
     engines: Engines
     min_tokens: int  # of a prompt's part that is new, about
-    is_shared: bool  # blocks reach only engines of the same node
+    is_shared: bool  # blocks are in their nodes' memory, from where they are served to other nodes

@@ -50,6 +50,7 @@ class EngineReport:
     weights_number: int = 0  # of the last change of its weights: the higher one is newer
     weights_version: str | None = None  # None: it has the model's own
     computes_prompts: bool = False  # for other replicas, which answer
+    blocks_at: str | None = None  # where it serves what it computes to other nodes: see `engine.offload.peers`
 
     def in_short(self) -> dict[str, Any]:
         """Without histograms and other totals."""

@@ -79,6 +79,11 @@ class DeltaServer:
     def is_connected(self, connection: str) -> bool:
         return connection in self._connections
 
+    def report_of(self, connection: str) -> EngineReport | None:
+        """The last one; None if the replica is not connected, or has not reported yet."""
+        incoming = self._connections.get(connection)
+        return None if incoming is None else incoming.report
+
     def reports(self) -> list[EngineReport]:
         """The last report of each replica that is connected."""
         return [incoming.report for incoming in self._connections.values() if incoming.report is not None]

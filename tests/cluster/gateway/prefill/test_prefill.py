@@ -23,6 +23,7 @@ from engine.sampling_params import SamplingParams
 from tests.cluster.gateway.test_gateway import REFERENCE, SECONDS, Replica, Replicas, report
 
 LEAST = 128  # tokens
+BLOCKS_AT = "10.0.0.2:7000"
 LONG = "What is said is said. " * 60
 PARAMS = SamplingParams(max_tokens=12)
 
@@ -52,9 +53,11 @@ class Computes(Replica):
 
 
 @asynccontextmanager
-async def gateway_with(answering: Replica, computing: Replica | None, **changes: object) -> AsyncIterator[Gateway]:
+async def gateway_with(
+    answering: Replica, computing: Replica | None, *, is_shared: bool = True, **changes: object
+) -> AsyncIterator[Gateway]:
     """`changes`: of the prefill engine's report."""
-    engines = PrefillEngines(Replicas(computing or Computes()), LEAST, is_shared=True)
+    engines = PrefillEngines(Replicas(computing or Computes()), LEAST, is_shared)
     gateway = Gateway(Replicas(answering), max_attempts=1, patience=SECONDS, prefill=engines)
     prefill = gateway._answering._prefill
     await gateway.start("127.0.0.1")
@@ -63,7 +66,8 @@ async def gateway_with(answering: Replica, computing: Replica | None, **changes:
         answering.client.report(report("answering"))
         if computing is not None:
             await computing.client.connect(prefill.connections.address)
-            computing.client.report(replace(report("computing"), computes_prompts=True, **changes))
+            told = {"computes_prompts": True, "blocks_at": BLOCKS_AT} | changes
+            computing.client.report(replace(report("computing"), **told))
         async with asyncio.timeout(SECONDS):
             while not gateway._connections.reports() or (computing and not prefill.connections.reports()):
                 await asyncio.sleep(0)
@@ -95,6 +99,7 @@ async def test_a_long_prompt_is_computed_first_and_its_answer_knows() -> None:
     assert (first.prompt, first.cache_salt, first.params.max_tokens) == (LONG, "team", 1)
     assert first.id != second.id and not first.is_prefilled
     assert second.is_prefilled and second.params.max_tokens == 12
+    assert (first.blocks_at, second.blocks_at) == (None, BLOCKS_AT)
 
 
 async def test_a_prompt_is_computed_there_once_and_its_sequel_if_it_is_long() -> None:
@@ -142,12 +147,26 @@ async def test_what_fails_there_is_answered_all_the_same(
     assert len(computing.requests) == 1 and not answering.requests[0].is_prefilled
 
 
-@pytest.mark.parametrize("changes", [{"fingerprint": "fp_other"}, {"node": "another"}, {"problem": "it restarts"}])
+@pytest.mark.parametrize("changes", [{"fingerprint": "fp_other"}, {"blocks_at": None}, {"problem": "it restarts"}])
 async def test_a_replica_whose_blocks_nobody_would_find_is_not_asked(changes: dict[str, object]) -> None:
     answering, computing = Replica(), Computes()
     async with gateway_with(answering, computing, **changes) as gateway:
         assert await ask(gateway) == REFERENCE
     assert computing.requests == [] and not answering.requests[0].is_prefilled
+
+
+async def test_blocks_that_all_nodes_have_in_a_folder_are_fetched_from_nobody() -> None:
+    answering, computing = Replica(), Computes()
+    async with gateway_with(answering, computing, is_shared=False, node="another") as gateway:
+        assert await ask(gateway) == REFERENCE
+    assert answering.requests[0].is_prefilled and answering.requests[0].blocks_at is None
+
+
+async def test_an_engine_of_another_node_is_told_where_blocks_are_served() -> None:
+    answering, computing = Replica(), Computes()
+    async with gateway_with(answering, computing, node="another") as gateway:
+        assert await ask(gateway) == REFERENCE
+    assert answering.requests[0].blocks_at == BLOCKS_AT
 
 
 async def test_without_a_prefill_engine_that_runs_everything_is_as_ever() -> None:

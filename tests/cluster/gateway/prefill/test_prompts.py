@@ -33,5 +33,6 @@ def test_a_prompt_is_put_to_them_with_nothing_of_its_answer() -> None:
     asked = to_compute(request)
     assert (asked.prompt, asked.cache_salt, asked.timeout, asked.resume) == (LONG, "a", None, Resume())
     assert (asked.params.max_tokens, asked.params.n) == (1, 1)
-    assert prefilled(request).is_prefilled and not asked.is_prefilled
-    assert prefilled(request).params == request.params
+    told = prefilled(request, "10.0.0.2:7000")
+    assert told.is_prefilled and told.blocks_at == "10.0.0.2:7000" and not asked.is_prefilled
+    assert told.params == request.params

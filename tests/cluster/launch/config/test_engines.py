@@ -16,7 +16,11 @@ def test_both_have_a_folder_in_shared_memory_that_no_other_application_has() -> 
         answering.kv_offloading_path or ""
     )
     assert answering.kv_offloading_path_size == computing.kv_offloading_path_size == 0.5
-    assert divided(engine, 0.5, "other token")[0].kv_offloading_path != answering.kv_offloading_path
+    other = divided(engine, 0.5, "other token")[0]
+    assert other.kv_offloading_path != answering.kv_offloading_path
+    secret = answering.kv_peer_secret
+    assert secret == computing.kv_peer_secret and secret not in (None, other.kv_peer_secret, "token")
+    assert f"{secret}" not in f"{answering!r} {answering}", "no log shows it"
     named = engine.model_copy(update={"served_model_name": "another"})
     assert divided(named, 0.5, "token")[0].kv_offloading_path != answering.kv_offloading_path
 

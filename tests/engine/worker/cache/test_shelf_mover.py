@@ -75,7 +75,7 @@ def test_what_another_epoch_fetched_is_not_told(tmp_path: Path) -> None:
 
 def test_a_read_that_hangs_holds_up_no_other_epoch(tmp_path: Path) -> None:
     class Hanging(BlockFiles):
-        def read(self, content: bytes, num_bytes: int) -> bytes:
+        def read(self, content: bytes, num_bytes: int, address: str = "") -> bytes:
             if content == CONTENT:
                 is_reading.set()
                 may_end.wait()
