@@ -25,8 +25,7 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
     owner = np.repeat(np.arange(len(scheduled), dtype=np.int32), num_tokens)
     positions = np.arange(plan.num_tokens, dtype=np.int32) - query_starts[owner] + starts[owner]
     context_lens = starts + num_tokens
-    num_proposals = np.array([entry.num_proposals for entry in scheduled], np.int32)
-    block_starts, block_ids = _blocks(scheduled, context_lens + num_proposals, blocks)
+    block_starts, block_ids = _blocks(scheduled, context_lens, blocks)
     size = blocks.block_size
     slot_mapping = block_ids[block_starts[owner] + positions // size] * size + positions % size
     input_ids, carried = _input_ids(scheduled)
@@ -66,9 +65,12 @@ def build_request(plan: SchedulerOutputs, blocks: BlockManager, epoch: int) -> E
 
 
 def _blocks(
-    scheduled: list[ScheduledSequence], lengths: np.ndarray, blocks: BlockManager
+    scheduled: list[ScheduledSequence], context_lens: np.ndarray, blocks: BlockManager
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One long context beside short ones costs its own blocks, and not a row as wide for each."""
+    """One long context beside short ones costs its own blocks, and not a row as wide for each. The
+    draft model's guesses have room, too.
+    """
+    lengths = context_lens + np.array([entry.num_proposals for entry in scheduled], np.int32)
     starts = np.zeros(len(scheduled) + 1, np.int32)
     counts = -(-lengths // blocks.block_size)
     np.cumsum(counts, out=starts[1:])

@@ -1,15 +1,13 @@
 """Blocks of a cache as files, each found by its content's hash, and checked by a digest of its
 bytes: whatever is damaged, cut short or of another block is as if it were not there.
 
-A rank's file is FOLDER/<arithmetic>-tp<size>pp<size>/<first byte>/<content hash>.<rank>. It appears
-as a whole or not at all, so several engines may share the folder, and be killed at any moment.
+A file appears as a whole or not at all, so several engines may share the folder, and be killed at
+any moment.
 """
 
-import hashlib
 import itertools
 import logging
 import os
-import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,17 +16,13 @@ from typing import Any, NamedTuple
 import fsspec
 
 from engine.errors import InvalidConfig, in_a_line
+from engine.offload.file_format import HEADER_BYTES, file_name, is_block, is_unfinished, sealed, unsealed
 from engine.offload.peers.peers import Peers
 from engine.offload.shared_folder import is_shared
 
 logger = logging.getLogger("squadron.offload")
 
-MAGIC = b"SQDRKV01"
-DIGEST_BYTES = 32
-HEADER_BYTES = len(MAGIC) + DIGEST_BYTES
 _TEMPORARY = ".tmp"
-FINAL_NAME = re.compile(r"fp_[0-9a-f]+-tp[0-9]+pp[0-9]+/[0-9a-f]{2}/[0-9a-f]{32}\.[0-9]+")  # of any layout
-_NAME = re.compile(FINAL_NAME.pattern + r"(\.[^/]+\.tmp)?")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # by scheme: what brings its package
 _counter = itertools.count()
 
@@ -110,19 +104,19 @@ class Folder:
         self._fs.invalidate_cache()
         for path, entry in self._fs.find(self._path, detail=True).items():
             name = str(path)[len(self._path) + 1 :]
-            if _NAME.fullmatch(name):
+            if is_block(name) or is_unfinished(name):
                 yield StoredFile(name, int(entry.get("size") or 0), _time(entry))
 
 
 class BlockFiles:
-    """One rank's files in a folder, and, of those that are not there, what `peers` have. From any
+    """One rank's files in a folder, and, of those that are not there, what peers have. From any
     thread.
     """
 
-    def __init__(self, folder: Folder, layout: str, rank: int, peers: Peers | None = None) -> None:
-        """`layout`: see `layout_name`."""
+    def __init__(self, folder: Folder, layout: str, rank: int, secret: str | None = None) -> None:
+        """`layout`: see `layout_name`. `secret`: that peers know, too; None: there are none."""
         self._folder, self._layout, self._rank = folder, layout, rank
-        self._peers = peers
+        self._peers = None if secret is None else Peers(secret)
         self._lock = threading.Lock()
         self._has_told = False
 
@@ -130,7 +124,7 @@ class BlockFiles:
         """Whole, or not at all; a failure is logged once."""
         name = file_name(self._layout, content, self._rank)
         try:
-            self._folder.write(name, MAGIC + _digest(name, data) + data)
+            self._folder.write(name, sealed(name, data))
         except Exception as error:  # each filesystem has its own
             self._tell(f"{name} cannot be written: {in_a_line(error)}")
 
@@ -142,7 +136,7 @@ class BlockFiles:
         try:
             found = self._folder.read(name)
             if found is not None:
-                if (data := _checked(name, found, num_bytes)) is not None:
+                if (data := unsealed(name, found, num_bytes)) is not None:
                     return data
                 self._folder.remove(name)
                 self._tell(f"{name}, {len(found)} bytes, is damaged and was removed; its tokens are computed again")
@@ -157,7 +151,7 @@ class BlockFiles:
         except OSError as error:
             self._tell(f"{name} cannot be fetched from {address}: {in_a_line(error)}")
             return None
-        data = None if found is None else _checked(name, found, num_bytes)
+        data = None if found is None else unsealed(name, found, num_bytes)
         if found is not None and data is None:
             self._tell(f"{name}, {len(found)} bytes, is damaged at {address}; its tokens are computed again")
         return data
@@ -172,34 +166,6 @@ class BlockFiles:
 def layout_name(fingerprint: str, tp_size: int, pp_size: int) -> str:
     """What bytes of a file mean: the arithmetic that made them, and how ranks share a block."""
     return f"{fingerprint}-tp{tp_size}pp{pp_size}"
-
-
-def file_name(layout: str, content: bytes, rank: int) -> str:
-    text = content.hex()
-    return f"{layout}/{text[:2]}/{text}.{rank}"
-
-
-def content_of(name: str, layout: str, rank: int) -> bytes | None:
-    """Of which block of this layout a file is, if it is of this rank."""
-    last = name.rpartition("/")[2]
-    text, _, suffix = last.partition(".")
-    try:
-        content = bytes.fromhex(text)
-    except ValueError:
-        return None
-    return content if suffix == str(rank) and name == file_name(layout, content, rank) else None
-
-
-def _checked(name: str, found: bytes | bytearray, num_bytes: int) -> bytes | None:
-    """The block in a file's bytes; None if these are not exactly those that were written."""
-    data = bytes(memoryview(found)[HEADER_BYTES:])
-    is_whole = len(data) == num_bytes and found[:HEADER_BYTES] == MAGIC + _digest(name, data)
-    return data if is_whole else None
-
-
-def _digest(name: str, data: bytes) -> bytes:
-    """Of the bytes under their name: a file that was renamed is damaged."""
-    return hashlib.blake2b(data, digest_size=DIGEST_BYTES, key=hashlib.sha256(name.encode()).digest()).digest()
 
 
 def _open(uri: str) -> tuple[Any, str]:

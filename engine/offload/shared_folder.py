@@ -30,6 +30,11 @@ def shared_folder(secret: str) -> str:
     return str(SHARED_MEMORY / f"{_prefix()}{hashlib.sha256(secret.encode()).hexdigest()[:24]}")
 
 
+def peer_secret(secret: str) -> str:
+    """By which engines of other nodes get what is in it; `secret`: as above."""
+    return hashlib.sha256(f"peers of {secret}".encode()).hexdigest()
+
+
 def is_shared(uri: str) -> bool:
     """Whether `shared_folder` made the path."""
     return uri.startswith(f"{SHARED_MEMORY}/{_KIND}")

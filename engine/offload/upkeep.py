@@ -5,7 +5,8 @@ import threading
 import time
 
 from engine.errors import in_a_line
-from engine.offload.block_files import Folder, StoredFile, content_of, file_name
+from engine.offload.block_files import Folder, StoredFile
+from engine.offload.file_format import content_of, file_name
 from engine.offload.known import Known
 
 logger = logging.getLogger("squadron.offload")

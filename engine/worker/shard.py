@@ -10,7 +10,6 @@ import ops
 from engine.checkpoint.fingerprint import fingerprint
 from engine.config import EngineConfig
 from engine.offload.block_files import BlockFiles, Folder, layout_name
-from engine.offload.peers.peers import Peers
 from engine.worker.cache.kv_cache import CacheShape, make_cache, make_draft_cache
 from engine.worker.device.cores import Cores
 from engine.worker.device.device import Device
@@ -91,8 +90,7 @@ class Shard:
             return None
         layout = layout_name(fingerprint(self.arithmetic), config.tensor_parallel_size, config.pipeline_parallel_size)
         rank = self.ranks.stage.rank * config.tensor_parallel_size + self.ranks.tp.rank
-        peers = None if config.kv_peer_secret is None else Peers(config.kv_peer_secret)
-        return BlockFiles(Folder(config.kv_offloading_path), layout, rank, peers)
+        return BlockFiles(Folder(config.kv_offloading_path), layout, rank, config.kv_peer_secret)
 
     @property
     def block_bytes(self) -> int:

@@ -5,10 +5,9 @@ there costs time alone: the engine that answers computes what it does not find.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
 from cluster.gateway.engines.connections import Connections
-from cluster.gateway.prefill.prompts import Prompts, prefilled, to_compute
+from cluster.gateway.prefill.prompts import Computed, Prompts, prefilled, to_compute
 from cluster.gateway.requests.journal import Journal
 from cluster.gateway.requests.journals import Journals
 from cluster.replica.calls.engines import PrefillEngines
@@ -22,13 +21,6 @@ logger = logging.getLogger("squadron.gateway")
 SECONDS = 30.0  # for a prompt, in the queue and after it; what takes longer is computed where it is answered
 
 Count = Callable[[str], None]
-
-
-class Computed(NamedTuple):
-    """What became of a prompt."""
-
-    problem: str | None  # None: its blocks have been stored
-    blocks_at: str | None = None  # where they are served to other nodes
 
 
 class Prefill:

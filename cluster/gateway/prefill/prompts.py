@@ -1,6 +1,7 @@
 """Which prompts are worth an engine of their own, and how they are put to it."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from cluster.gateway.engines.prefixes import PIECE_BYTES, Prefixes, beginnings_of
 from engine.request import BYTES_PER_TOKEN, NEW, Request
@@ -8,6 +9,13 @@ from engine.sampling_params import SamplingParams
 
 _ONE_TOKEN = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
 _ENGINES = "those that answer"
+
+
+class Computed(NamedTuple):
+    """What became of a prompt."""
+
+    problem: str | None  # None: its blocks have been stored
+    blocks_at: str | None = None  # where they are served to other nodes
 
 
 class Prompts:

@@ -1,7 +1,5 @@
 """The deployments of a model's engines: of those that answer, and of those that compute prompts."""
 
-import hashlib
-import hmac
 from typing import Any
 
 from ray import serve
@@ -14,7 +12,7 @@ from cluster.replica.delta_channel.server import BUSY_TURNS, TURN_SECONDS
 from cluster.replica.deployment import END_SECONDS, EngineDeployment
 from cluster.workers.placement import make_bundles
 from engine.config import EngineConfig
-from engine.offload.shared_folder import shared_folder
+from engine.offload.shared_folder import peer_secret, shared_folder
 
 ENGINES = EngineDeployment.__name__
 PREFILL_ENGINES = "EnginePrefillDeployment"
@@ -43,7 +41,7 @@ def divided(engine: EngineConfig, memory: float, token: str) -> tuple[EngineConf
     if engine.kv_offloading_path is not None:
         return engine, engine.model_copy(update={"kv_role": "producer"})
     path = shared_folder(f"{token}/{engine.model_name}")
-    secret = hmac.new(token.encode(), f"blocks of {engine.model_name}".encode(), hashlib.sha256).hexdigest()
+    secret = peer_secret(f"{token}/{engine.model_name}")
     common = {"kv_offloading_path": path, "kv_offloading_path_size": memory, "kv_peer_secret": secret}
     answering = engine.model_copy(update=common | {"kv_role": "consumer"})
     return answering, engine.model_copy(update=common | {"kv_role": "producer"})

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from engine.offload.block_files import FINAL_NAME
+from engine.offload.file_format import is_block
 from engine.offload.peers.wire import FILE_LENGTH, GREETING_SECONDS, NAME_LENGTH, greet_reader, receive
 
 logger = logging.getLogger("squadron.offload")
@@ -98,7 +98,7 @@ class BlockServer:
 
     def _opened(self, name: str) -> int | None:
         """The file's descriptor, None if it is not there; it counts as used now."""
-        if FINAL_NAME.fullmatch(name) is None:
+        if not is_block(name):
             return None
         try:
             opened = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

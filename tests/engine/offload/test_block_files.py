@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import InvalidConfig
-from engine.offload.block_files import BlockFiles, Folder, content_of, file_name
+from engine.offload.block_files import BlockFiles, Folder
+from engine.offload.file_format import file_name
 
 CONTENT, OTHER = bytes(range(16)), bytes(16)
 DATA = os.urandom(5000)
@@ -95,14 +96,6 @@ def test_a_writer_that_is_killed_leaves_whole_files(tmp_path: Path) -> None:
         found = [files.read(bytes([number]) * 16, 500_000) for number in range(20)]
         assert all(data in (None, bytes([number]) * 500_000) for number, data in enumerate(found))
         assert found[7] is not None
-
-
-def test_a_names_content() -> None:
-    name = file_name(LAYOUT, CONTENT, 3)
-    assert content_of(name, LAYOUT, 3) == CONTENT
-    for wrong in (f"{name}.node.1.2.tmp", name.replace("00/", "01/"), "README", f"{LAYOUT}/zz/zz.3"):
-        assert content_of(wrong, LAYOUT, 3) is None
-    assert content_of(name, LAYOUT, 2) is content_of(name, "fp_2", 3) is None
 
 
 def test_folders_that_cannot_be_used_are_refused(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.offload.block_files import BlockFiles, Folder, StoredFile, file_name
+from engine.offload.block_files import BlockFiles, Folder, StoredFile
+from engine.offload.file_format import file_name
 from engine.offload.upkeep import ABANDONED_SECONDS, Upkeep
 
 LAYOUT, OLD = "fp_1-tp1pp1", "fp_0-tp1pp1"

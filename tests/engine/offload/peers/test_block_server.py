@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.offload.block_files import BlockFiles, Folder, file_name
+from engine.offload.block_files import BlockFiles, Folder
+from engine.offload.file_format import file_name
 from engine.offload.peers import block_server
 from engine.offload.peers.block_server import BlockServer
 from engine.offload.peers.peers import Peers

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.offload.block_files import BlockFiles, Folder, file_name
+from engine.offload.block_files import BlockFiles, Folder
+from engine.offload.file_format import file_name
 from engine.offload.peers import peers
 from engine.offload.peers.block_server import BlockServer
 from engine.offload.peers.peers import Peers
@@ -65,7 +66,7 @@ def answering(answer: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def reading(tmp_path: Path, secret: str = SECRET, rank: int = 0) -> BlockFiles:
-    return BlockFiles(Folder(str(tmp_path / "here")), LAYOUT, rank, Peers(secret))
+    return BlockFiles(Folder(str(tmp_path / "here")), LAYOUT, rank, secret)
 
 
 def test_a_block_that_the_folder_has_not_is_fetched(folder: Path, tmp_path: Path) -> None:
