@@ -153,6 +153,28 @@ def test_reads_that_never_end_hold_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     assert not shelf.is_late and shelf.num_fetched == 4
 
 
+def test_reads_that_come_one_by_one_hold_a_request_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each in time, and all together far too late."""
+    prompt = [number * 7 % VOCAB for number in range(4 * 16 + 5)]
+    params = SamplingParams(max_tokens=3, ignore_eos=True, temperature=0.0)
+    first, second = (make_engine(Knobs(num_blocks=60, num_cpu_blocks=60, third_tier="whole")) for _ in range(2))
+    expected = run(first, [Request("r", prompt, params, 0, None)])["r"].outputs
+    second.keeping.known.contents |= first.keeping.known.contents
+    whole = second.scheduler.fetched
+    monkeypatch.setattr(second.scheduler, "fetched", lambda *_: whole([], 1))
+    add_request(second, "r", prompt, params)
+    assert not any(second.step() for _ in range(20))
+    monkeypatch.setattr("engine.scheduling.tiers.prefix_index.SEEK_SECONDS", 0.0)
+    second.scheduler.fetched([], 1)
+    deltas = []
+    while not deltas or not deltas[-1].finished:
+        deltas += second.step()
+    assert [token_id for delta in deltas for token_id in delta.outputs[0].token_ids] == expected[0].token_ids
+    shelf = second.scheduler.blocks.shelf
+    assert not shelf.is_late and shelf.num_fetching == 4
+    shelf.answered([[slot, 1] for slot in shelf.held()], num_ranks=1)
+
+
 def test_who_stores_nothing_reads_what_it_is_told_of() -> None:
     known = Known()
     shelf = Shelf(BlockPool(8), known, stores_a_step=0)
@@ -162,3 +184,15 @@ def test_who_stores_nothing_reads_what_it_is_told_of() -> None:
     assert not shelf.fetch(A)
     shelf.expect([A, B])
     assert shelf.fetch(A) and shelf.fetch(B)
+    assert shelf.addresses_of(shelf.take_transfers()[1]) == []
+
+
+def test_what_another_node_serves_is_fetched_from_there() -> None:
+    _, shelf, known = make_shelf(8, A)
+    shelf.expect([B], "10.0.0.2:7000")
+    assert shelf.fetch(A) and shelf.fetch(B)
+    _, fetched = shelf.take_transfers()
+    assert shelf.addresses_of(fetched) == ["", "10.0.0.2:7000"]
+    shelf.answered([[slot, 0] for slot in shelf.held()], num_ranks=1)
+    assert not shelf.fetch(A) and not shelf.fetch(B), "it was not there"
+    assert not known.has(B)
