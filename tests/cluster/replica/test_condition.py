@@ -38,6 +38,10 @@ class Engine:
         self.now = EngineStats(**dict.fromkeys(EngineStats.__slots__, 0))
         self.says: str | None = None
         self.dead: str | None = None
+        self.nodes: list[str] = []
+
+    def worker_nodes(self) -> list[str]:
+        return self.nodes
 
     def stats(self) -> EngineStats:
         return self.now
@@ -119,3 +123,14 @@ def test_what_a_replica_does_not_take() -> None:
     replica.is_stopping = True
     with pytest.raises(EngineStopping):
         replica.check(REQUEST)
+
+
+def test_blocks_are_served_while_all_ranks_write_them_where_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(condition, "node_id", lambda: "here")
+    engine = Engine()
+    own = Condition(engine, "replica")  # type: ignore[arg-type]
+    assert own.look().blocks_at is None, "it has no server"
+    own.serves_at = "10.0.0.2:7000"
+    for nodes, told in (([], own.serves_at), (["here"] * 2, own.serves_at), (["here", "there"], None), (["x"], None)):
+        engine.nodes = nodes
+        assert own.look().blocks_at == told

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import ray
 from ray.util.placement_group import placement_group_table
 
 from cluster.workers.processes.actor import Loaded, Seat, WorkerActor
@@ -48,10 +49,11 @@ def test_two_stages_of_two_ranks(expected: list[list[int]], caplog: pytest.LogCa
     output = executor.submit(make_step(99, [Part([1], 0, [1])])).result(SECONDS)
     assert (output.execute_ns > 0).tolist() == [True] * 4
     pids = executor.worker_pids
+    assert executor.worker_nodes == [ray.get_runtime_context().get_node_id()] * 4
     executor.shutdown()
     executor.shutdown()
     assert [is_alive(pid) for pid in pids] == [False] * 4
-    assert executor.worker_pids == []
+    assert executor.worker_pids == executor.worker_nodes == []
     assert {group["state"] for group in placement_group_table().values()} == {"REMOVED"}
 
 

@@ -30,6 +30,7 @@ from tests.end_to_end.test_sockets import Listener, listeners_of
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 SECONDS = 120.0
+TWO_RANKS = {"tensor_parallel_size": 2, "num_spare_workers": 0}
 SIDE = "side"  # a label of Ray's nodes
 
 
@@ -51,7 +52,7 @@ def app(paths: list[str]) -> Iterator[App]:
     nodes = [{"num_cpus": 2}, *({"num_cpus": 2, "labels": {SIDE: side}} for side in ("answers", "computes"))]
     with several_nodes(nodes) as cluster, pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "divided", divided)
-        args = app_args({}, recovers=True, num_prefill_engines=1, prefill_min_tokens=200)
+        args = app_args(TWO_RANKS, recovers=True, num_prefill_engines=1, prefill_min_tokens=200)
         serve.start(proxy_location="HeadOnly", http_options={"host": LOOPBACK, "port": port})
         try:
             serve.run(build_app(args), name=APP_NAME, route_prefix="/")
