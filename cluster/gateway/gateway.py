@@ -123,8 +123,11 @@ class Gateway:
         return await self._engines.probe(adapter)
 
     async def engines(self) -> list[dict[str, Any]]:
-        """Each replica's last report, a fifth of a second old at most."""
-        return self._connections.conditions()
+        """Each replica's last report, a fifth of a second old at most; also of those that compute
+        prompts for the others (`computes_prompts`).
+        """
+        reports, _ = self._answering.reports()
+        return [report.as_dict() for report in reports()]
 
     async def view(self) -> list[dict[str, Any]]:
         """See `EngineView.now`."""

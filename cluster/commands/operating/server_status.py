@@ -16,6 +16,7 @@ GAUGES = {
     "vllm:num_requests_waiting": "waiting",
     "vllm:num_requests_swapped": "swapped",
 }
+PREFILL = "squadron:prefill_engines"  # there only if there are any
 _SAMPLE = re.compile(r"([\w:]+)(?:\{(.*)\})? (\S+)")
 
 
@@ -31,8 +32,11 @@ def lines_of(url: str, api_key: str | None) -> Iterator[str]:
 
 
 def of_metrics(text: str) -> Iterator[str]:
-    """A line for the engines and one for their requests, of a page in Prometheus' format."""
+    """A line for the engines that answer, one for those that compute prompts for them, if there are
+    any, and one for requests, of a page in Prometheus' format.
+    """
     totals, up, usages = Counter[str](), [], []
+    num_prefill = 0
     for line in text.splitlines():
         found = _SAMPLE.fullmatch(line)
         if found is None:
@@ -42,9 +46,13 @@ def of_metrics(text: str) -> Iterator[str]:
             totals[name] += int(float(value))
         elif name == "squadron:engine_up":
             up.append(float(value) == 1)
+        elif name == PREFILL:
+            num_prefill += int(float(value))
         elif name == "vllm:kv_cache_usage_perc":
             usages.append(float(value))
     yield f"engines   {sum(up)} of {len(up)} can answer; cache in use: {_percent(usages)}"
+    if num_prefill:
+        yield f"prefill   {num_prefill} more connected, for prompts alone"
     yield "requests  " + ", ".join(f"{totals[name]} {word}" for name, word in GAUGES.items())
 
 

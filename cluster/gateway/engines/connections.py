@@ -56,10 +56,6 @@ class Connections:
         """Each connected replica's last report, a fifth of a second old at most."""
         return self._server.reports()
 
-    def conditions(self) -> list[dict[str, Any]]:
-        """The reports, each as a dict."""
-        return [report.as_dict() for report in self.reports()]
-
     def all_reports(self) -> list[EngineReport]:
         """The last reports of replicas that are gone, then those of `reports`."""
         return [*self._server.last_words, *self._server.reports()]

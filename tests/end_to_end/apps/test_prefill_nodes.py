@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import openai
 import pytest
 from ray import serve
@@ -70,6 +71,12 @@ def client(app: App) -> Iterator[openai.OpenAI]:
 
 
 def test_answers_are_the_same_with_blocks_of_another_node(app: App, client: openai.OpenAI, paths: list[str]) -> None:
+    told_of = httpx.get(f"{app.url}/debug/engines", timeout=SECONDS).json()["engines"]
+    assert sorted((each["computes_prompts"], each["blocks_at"] is not None) for each in told_of) == [
+        (False, False),
+        (True, True),
+    ]
+    assert len({each["node"] for each in told_of}) == 2
     asked = prompts("first")
     told = ask_all(client, asked)
     assert num_prefills(app, "computed") == NUM_PROMPTS

@@ -30,6 +30,15 @@ def test_a_page_of_metrics() -> None:
     ]
 
 
+def test_engines_that_compute_prompts_are_told_apart() -> None:
+    page = PAGE + 'squadron:prefill_engines{model_name="demo"} 2.0\nsquadron:prefill_engines{model_name="other"} 1.0\n'
+    assert list(of_metrics(page)) == [
+        "engines   1 of 2 can answer; cache in use: 25%, 0%",
+        "prefill   3 more connected, for prompts alone",
+        "requests  5 running, 7 waiting, 0 swapped",
+    ]
+
+
 def test_a_page_without_engines() -> None:
     assert list(of_metrics("")) == [
         "engines   0 of 0 can answer; cache in use: -",

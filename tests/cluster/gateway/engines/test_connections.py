@@ -60,7 +60,7 @@ async def test_a_replicas_last_report_is_kept_when_it_is_gone(connections: Conne
     await client.connect(connections.address)
     client.report(report("one"))
     await until(lambda: [each.replica for each in connections.reports()] == ["one"])
-    assert [each["replica"] for each in connections.conditions()] == ["one"]
+    assert [each.replica for each in connections.reports()] == ["one"]
     await client.close()
     await until(lambda: connections.reports() == [])
     assert [each.replica for each in connections.all_reports()] == ["one"]

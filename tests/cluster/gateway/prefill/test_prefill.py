@@ -95,6 +95,8 @@ async def test_a_long_prompt_is_computed_first_and_its_answer_knows() -> None:
         assert await ask(gateway, cache_salt="team", params=replace(PARAMS, n=1, temperature=0.5)) == REFERENCE
         assert counted(gateway) == {"computed": 1}
         assert 'squadron:prefill_engines{model_name=""} 1.0' in gateway.monitoring.text().decode()
+        told = {each["replica"]: (each["computes_prompts"], each["blocks_at"]) for each in await gateway.engines()}
+        assert told == {"answering": (False, None), "computing": (True, BLOCKS_AT)}
     (first,), (second,) = computing.requests, answering.requests
     assert (first.prompt, first.cache_salt, first.params.max_tokens) == (LONG, "team", 1)
     assert first.id != second.id and not first.is_prefilled
