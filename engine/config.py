@@ -17,7 +17,6 @@ DRAFT_MODEL_TOKENS = 4  # that it guesses at once, at most, unless it is told
 MOST_MESSAGES = (1 << 31) - 2  # ZeroMQ counts them in 32 bits, and one more ends a replay
 DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together, so that every sharding holds as many tokens
 
-_DEVICES = {"triton": "cuda", "cpu": "cpu"}  # of backends of `ops` that compute on one kind
 _OF_DRAFT = ("model", "source", "revision", "quantization")  # keys of `SpeculativeConfig`
 _ENDPOINT = r"^(tcp://.+:(\d+|\*)|ipc://.+|inproc://.+)$"
 HUB_SCHEME = "hf://"
@@ -253,17 +252,8 @@ def _check_devices(config: EngineConfig) -> None:
             f"distributed_executor_backend=local runs one rank, not tensor_parallel_size="
             f"{config.tensor_parallel_size} × pipeline_parallel_size={config.pipeline_parallel_size}; use ray"
         )
-    wanted = _DEVICES.get(config.ops_backend, config.device)
-    if config.device not in ("auto", wanted):
-        raise InvalidConfig(
-            f"ops_backend={config.ops_backend} is for {wanted} devices, and device={config.device}; auto would work"
-        )
-    if config.device != "cpu":
-        return
-    if config.accelerator_type is not None:
+    if config.accelerator_type is not None and config.device == "cpu":
         raise InvalidConfig(f"accelerator_type={config.accelerator_type} is a kind of GPU, and device=cpu uses none")
-    if config.kv_cache_dtype != "auto":
-        raise InvalidConfig(f"kv_cache_dtype={config.kv_cache_dtype} is for GPUs, and device=cpu uses none")
 
 
 def _check_tiers(config: EngineConfig) -> None:

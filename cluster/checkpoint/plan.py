@@ -28,6 +28,23 @@ def make_plan(config: EngineConfig) -> Plan:
     return plan
 
 
+def check_device(config: EngineConfig, device: str) -> None:
+    """Raises InvalidConfig for what `device` does not compute: the configuration's, or the one that
+    "auto" is known to become.
+    """
+    backend = config.ops_backend
+    if config.kv_cache_dtype != "auto" and (device == "cpu" or backend in ("cpu", "reference")):
+        where = f"device={device}" if device == "cpu" else f"ops_backend={backend}"
+        raise InvalidConfig(
+            f"kv_cache_dtype={config.kv_cache_dtype} is for GPUs and their kernels, not for {where}; auto would work"
+        )
+    if backend in ("cpu", "triton") and device == {"cpu": "cuda", "triton": "cpu"}[backend]:
+        its = {"cpu": "CPUs", "triton": "GPUs"}[backend]
+        raise InvalidConfig(f"ops_backend={backend} is for {its}, not for device={device}; auto would work")
+    if config.quantization == "fp8" and device == "cpu" and backend != "reference":
+        raise InvalidConfig("quantization=fp8 is not computed on CPU; int8 or int4 would work")
+
+
 def _check_model(config: EngineConfig) -> ModelConfig:
     model = ModelConfig.load(config.model)
     spec = read_spec(model, config.model)
@@ -37,7 +54,7 @@ def _check_model(config: EngineConfig) -> ModelConfig:
     if config.load_format != "dummy":
         check_weights(config.model, spec)
     _check_dtype(config, dtype_of(config, model))
-    _check_quantization(config)
+    check_device(config, config.device)
     _check_head_dim(config, model.head_dim)
     return model
 
@@ -84,11 +101,6 @@ def _check_dtype(config: EngineConfig, dtype: str) -> None:
         raise InvalidConfig(
             f"dtype=float16{whose} is not computed on CPU; --dtype bfloat16 (dtype: bfloat16) or float32 would work"
         )
-
-
-def _check_quantization(config: EngineConfig) -> None:
-    if config.quantization == "fp8" and config.device == "cpu" and config.ops_backend != "reference":
-        raise InvalidConfig("quantization=fp8 is not computed on CPU; int8 or int4 would work")
 
 
 def _check_head_dim(config: EngineConfig, head_dim: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ray._private.accelerators import get_accelerator_manager_for_resource
 
+from cluster.checkpoint.plan import check_device
 from cluster.checkpoint.size import Plan
 from cluster.memory import available_memory, check_memory, human
 from engine.config import EngineConfig
@@ -37,8 +38,8 @@ def check_machine(config: EngineConfig, plan: Plan, num_engines: int = 1, *, tak
     wanted, there = num_engines * config.world_size, num_gpus()
     if config.device == "cuda" and there < wanted:
         raise InvalidConfig(f"device=cuda needs {wanted} GPU(s), and this machine has {there}; device=cpu would work")
-    if config.quantization == "fp8" and config.ops_backend != "reference" and there == 0:
-        raise InvalidConfig("quantization=fp8 is not computed on CPU; int8 or int4 would work")
+    if there == 0:
+        check_device(config, "cpu")
     if config.device == "cuda" or (config.device == "auto" and there >= wanted):
         return None
     each = plan.weight_bytes + plan.cache_bytes + plan.adapter_bytes

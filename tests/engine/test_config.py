@@ -31,9 +31,6 @@ from tests.engine.support.workloads import DEMO
         ({"kv_offloading_size": 8, "swap_space": 1}, "kv_offloading_size=8, of all ranks, takes the place of swap_spa"),
         ({"kv_offloading_path": "/kept", "kv_offloading_path_size": float("inf")}, "kv_offloading_path_size=inf"),
         ({"kv_offloading_path": "/kept", "swap_space": 0}, "needs host memory that blocks pass through; swap_space=0"),
-        ({"device": "cpu", "ops_backend": "triton"}, "ops_backend=triton is for cuda devices, and device=cpu"),
-        ({"device": "cuda", "ops_backend": "cpu"}, "ops_backend=cpu is for cpu devices, and device=cuda"),
-        ({"device": "cpu", "kv_cache_dtype": "fp8_e4m3"}, "kv_cache_dtype=fp8_e4m3 is for GPUs, and device=cpu"),
         ({"device": "cpu", "accelerator_type": "H100"}, "accelerator_type=H100 is a kind of GPU, and device=cpu"),
         (
             {"distributed_executor_backend": "local", "pipeline_parallel_size": 2},

@@ -62,6 +62,18 @@ def checkpoint(tmp_path: Path) -> Path:
             {"quantization": "fp8", "device": "cpu"},
             "quantization=fp8 is not computed on CPU; int8 or int4 would work",
         ),
+        (
+            {"ops_backend": "triton", "device": "cpu"},
+            "ops_backend=triton is for GPUs, not for device=cpu; auto would work",
+        ),
+        (
+            {"ops_backend": "cpu", "device": "cuda"},
+            "ops_backend=cpu is for CPUs, not for device=cuda; auto would work",
+        ),
+        (
+            {"kv_cache_dtype": "fp8_e4m3", "ops_backend": "reference"},
+            "kv_cache_dtype=fp8_e4m3 is for GPUs and their kernels, not for ops_backend=reference; auto would work",
+        ),
     ],
 )
 def test_refuses_what_cannot_be(arguments: dict[str, object], sentence: str) -> None:

@@ -224,8 +224,8 @@ def test_all_that_is_kept_is_sent_again_to_one_who_reads_late() -> None:
 
 
 def test_what_cannot_be_listened_on_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match=r"kv_events_config\.endpoint=ipc:///nowhere/socket"):
-        publishers.ZmqPublisher(KVEventsConfig(enable_kv_cache_events=True, endpoint="ipc:///nowhere/socket"))
+    with pytest.raises(InvalidConfig, match=r"kv_events_config\.endpoint=ipc:///dev/null/socket"):
+        publishers.ZmqPublisher(KVEventsConfig(enable_kv_cache_events=True, endpoint="ipc:///dev/null/socket"))
 
 
 def test_a_full_queue_drops_messages_and_never_waits(caplog: pytest.LogCaptureFixture) -> None:
