@@ -137,8 +137,3 @@ def test_start_refuses_in_a_sentence(changes: dict[str, object], message: str) -
     with pytest.raises(InvalidConfig, match=message):
         executor.start()
     executor.shutdown()
-
-
-def test_several_ranks_are_refused() -> None:
-    with pytest.raises(InvalidConfig, match="tensor_parallel_size=2 × pipeline_parallel_size=1; use ray"):
-        make_executor(tensor_parallel_size=2)
