@@ -18,8 +18,12 @@ struct PairColumns {
 template <class T>
 struct RowPair {
     Vec first, second;
-    explicit RowPair(const T* p) : first(broadcast(to_float(p[0]))), second(broadcast(to_float(p[1]))) {}
+    explicit RowPair(const T* p) : first(broadcast(p[0])), second(broadcast(p[1])) {}
 };
+
+// Of pairs of bfloat16 in words: the first of a pair is the low half.
+template <int which>
+inline Vec of_pairs(Words pairs) { return which == 0 ? (Vec)(pairs << 16) : (Vec)(pairs & 0xffff0000u); }
 
 template <class T>
 inline Vec multiply_add(Vec sum, const RowPair<T>& row, const PairColumns<T>& columns, int half) {
@@ -54,6 +58,18 @@ inline Vec multiply_add(Vec sum, const RowPair<bfloat16>& row, const PairColumns
 inline void store_unpacked(const PairColumns<bfloat16>& columns, char* target) {
     for (int half = 0; half < 2; half++) store_bits(target + half * VECTOR_BYTES, columns.halves[half]);
 }
+
+#else
+
+// One load, and then what vectors do: a number by itself would go through the other registers.
+template <>
+struct RowPair<bfloat16> {
+    Vec first, second;
+    explicit RowPair(const bfloat16* p) {
+        const Words pair = broadcast_word(load_bits<uint32_t>(p));
+        first = of_pairs<0>(pair), second = of_pairs<1>(pair);
+    }
+};
 
 #endif
 

@@ -13,22 +13,16 @@ namespace {
 
 constexpr int64_t AHEAD = 2048;  // bytes, as in quantized.cpp
 
-// What the bits of a float8 (e4m3) stand for; without a sign.
-constexpr float float8_value(int bits) {
-    const int exponent = bits >> 3, fraction = bits & 7;
-    float value = (exponent == 0 ? (float)fraction : (float)(8 + fraction)) / 8.0f;
-    for (int i = exponent == 0 ? 1 : exponent; i < 7; i++) value /= 2.0f;
-    for (int i = 7; i < exponent; i++) value *= 2.0f;
-    return value;
+// Of words whose highest byte is a float8 (e4m3): its exponent and fraction moved to where float32 has them, which makes of the
+// least exponent one of numbers like the others; it stands for multiples of 2^-9.
+inline Vec float8_numbers(Words words) {
+    constexpr uint32_t MOVED_EXPONENT = 120u << 23;
+    const Words magnitude = words >> 4 & 0x07f00000u;
+    const Vec moved = (Vec)(magnitude + MOVED_EXPONENT);
+    const Words is_least = (Words)(magnitude < 0x00800000u);
+    const Vec more = (Vec)((Words)(moved - broadcast(1.0f / 64)) & is_least);
+    return (Vec)((Words)(moved + more) | (words & 0x80000000u));
 }
-
-struct Float8Values {
-    float values[256] = {};
-    constexpr Float8Values() {
-        for (int i = 0; i < 128; i++) values[i] = float8_value(i), values[i + 128] = -float8_value(i);
-    }
-};
-constexpr Float8Values FLOAT8_VALUES;
 
 // A run's codes as what rows are multiplied with.
 template <Codes codes, class T>
@@ -42,35 +36,44 @@ struct Decoder {
             zeros[half] = to_floats(load_bits<Shorts>(points + half * LANES));
     }
     void columns_at(int64_t step, PairColumns<T>& columns) const {
+        if (codes != UNPACKED && codes != ZERO4) {
+            const char* bytes = data + step * VECTOR_BYTES;
+            columns.first[0] = of_bytes(spread_bytes<0, 0>(bytes), 0);
+            columns.first[1] = of_bytes(spread_bytes<1, 0>(bytes), 1);
+            columns.second[0] = of_bytes(spread_bytes<0, 1>(bytes), 0);
+            columns.second[1] = of_bytes(spread_bytes<1, 1>(bytes), 1);
+            return;
+        }
         for (int half = 0; half < 2; half++) {
             if (codes == UNPACKED) {
                 const char* vectors = data + (step * 4 + half * 2) * VECTOR_BYTES;
                 columns.first[half] = load_bits<Vec>(vectors);
                 columns.second[half] = load_bits<Vec>(vectors + VECTOR_BYTES);
-            } else if (codes == ZERO4) {
+            } else {
                 const Words words = load_bits<Words>(data + step / 2 * VECTOR_BYTES);
                 const int shift = (int)(step % 2) * 8 + half * 4;
                 columns.first[half] = to_floats((Ints)(words >> shift & 15)) - zeros[half];
                 columns.second[half] = to_floats((Ints)(words >> (16 + shift) & 15)) - zeros[half];
-            } else {
-                Halves pairs;
-                for (int i = 0; i < LANES / 4; i++)
-                    std::memcpy((char*)&pairs + 8 * i, data + step * VECTOR_BYTES + 16 * i + 8 * half, 8);
-                columns.first[half] = of_bytes(pairs & 255, half);
-                columns.second[half] = of_bytes(pairs >> 8, half);
             }
         }
     }
-    Vec of_bytes(Halves bytes, int half) const {
-        if (codes == ZERO8) return to_floats((Shorts)bytes) - zeros[half];
-        if (codes == SYM8) return to_floats((Shorts)(bytes << 8) >> 8);
-        Vec values;
-        for (int lane = 0; lane < LANES; lane++) values[lane] = FLOAT8_VALUES.values[bytes[lane]];
-        return values;
+    Vec of_bytes(Words bytes, int half) const {
+        if (codes == ZERO8) return to_floats((Ints)(bytes >> 24)) - zeros[half];
+        if (codes == SYM8) return to_floats((Ints)bytes >> 24);
+        return float8_numbers(bytes);
     }
 };
 
 #if defined(__AVX512BF16__)
+
+// What the bits of a float8 (e4m3) stand for; without a sign.
+constexpr float float8_value(int bits) {
+    const int exponent = bits >> 3, fraction = bits & 7;
+    float value = (exponent == 0 ? (float)fraction : (float)(8 + fraction)) / 8.0f;
+    for (int i = exponent == 0 ? 1 : exponent; i < 7; i++) value /= 2.0f;
+    for (int i = 7; i < exponent; i++) value *= 2.0f;
+    return value;
+}
 
 constexpr uint16_t bfloat16_bits(float value) {
     if (value == 0.0f) return 0;

@@ -38,22 +38,51 @@ typedef int16_t Shorts __attribute__((vector_size(LANES * 2)));
 inline Vec to_floats(Shorts x) { return __builtin_convertvector(__builtin_convertvector(x, Ints), Vec); }
 inline Vec to_floats(Ints x) { return __builtin_convertvector(x, Vec); }
 
+// Of a step's bytes of INT8 (the first of each pair, or the second), those of one half of the columns: each in all four bytes of
+// its word, so that shifting the word right by 24 leaves it, with its sign or without.
+#if defined(__AVX2__)
+typedef uint8_t Bytes __attribute__((vector_size(LANES * 4)));
+
+template <int half, int which, int... byte>
+inline Words spread(Bytes pairs, std::integer_sequence<int, byte...>) {
+#if defined(__clang__)
+    return (Words)__builtin_shufflevector(pairs, pairs, (byte / 16 * 16 + 8 * half + byte % 16 / 4 * 2 + which)...);
+#else
+    return (Words)__builtin_shuffle(pairs, Bytes{(byte / 16 * 16 + 8 * half + byte % 16 / 4 * 2 + which)...});
+#endif
+}
+
+template <int half, int which>
+inline Words spread_bytes(const char* step) {
+    return spread<half, which>(load_bits<Bytes>(step), std::make_integer_sequence<int, LANES * 4>());
+}
+#else
+template <int half, int which>
+inline Words spread_bytes(const char* step) {
+    Words words;
+    for (int lane = 0; lane < LANES; lane++) words[lane] = (uint8_t)step[lane / 4 * 16 + 8 * half + lane % 4 * 2 + which] * 0x1010101u;
+    return words;
+}
+#endif
+
 // Two's complement. INT8: for each step [LANES / 4][halves][4 columns][2] bytes. INT4: for each two steps a vector of LANES words, a column of either half each; a
 // word's low half has the first k of the pairs, its high half the second; four bits each, lowest first: (step 0, left half of
 // the columns), (step 0, right), (step 1, left), (step 1, right).
 template <Codes codes, class T>
 inline void load_columns(const char* group_codes, int64_t step, PairColumns<T>& columns) {
+    if (codes == INT8) {
+        const auto numbers = [](Words bytes) { return to_floats((Ints)bytes >> 24); };
+        columns.first[0] = numbers(spread_bytes<0, 0>(group_codes + step * VECTOR_BYTES));
+        columns.first[1] = numbers(spread_bytes<1, 0>(group_codes + step * VECTOR_BYTES));
+        columns.second[0] = numbers(spread_bytes<0, 1>(group_codes + step * VECTOR_BYTES));
+        columns.second[1] = numbers(spread_bytes<1, 1>(group_codes + step * VECTOR_BYTES));
+        return;
+    }
     for (int half = 0; half < 2; half++) {
         if (codes == UNPACKED) {
             const char* vectors = group_codes + (step * 4 + half * 2) * VECTOR_BYTES;
             columns.first[half] = load_bits<Vec>(vectors);
             columns.second[half] = load_bits<Vec>(vectors + VECTOR_BYTES);
-        } else if (codes == INT8) {
-            Halves pairs;
-            for (int i = 0; i < LANES / 4; i++)
-                std::memcpy((char*)&pairs + 8 * i, group_codes + step * VECTOR_BYTES + 16 * i + 8 * half, 8);
-            columns.first[half] = to_floats((Shorts)(pairs << 8) >> 8);
-            columns.second[half] = to_floats((Shorts)pairs >> 8);
         } else {
             const Words words = load_bits<Words>(group_codes + step / 2 * VECTOR_BYTES);
             const int shift = (int)(step % 2) * 8 + half * 4;
@@ -130,7 +159,12 @@ template <class T>
 void quantize_panel(const PackedWeight& weight, const T* source, int64_t panel);
 void dequantize_row(const PackedWeight& weight, int64_t row, float* target);
 
+// As many as leave registers to the codes that become numbers.
+#if defined(__AVX512BF16__)
 constexpr int QUANTIZED_ROWS = TILE_ROWS<bfloat16>;
+#else
+constexpr int QUANTIZED_ROWS = TILE_ROWS<bfloat16> - 1;
+#endif
 
 // c [rows, TILE_COLUMNS] = a [rows, length] (row stride lda) x the leaf; 1 <= rows <= QUANTIZED_ROWS. A group is one chain of
 // multiply-adds over k; from the first group on, each one's chain times its scale is added to the sum. Codes of int8 and int4 are

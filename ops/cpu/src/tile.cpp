@@ -1,48 +1,64 @@
 // multiply_tile: one unrolled kernel for each number of rows.
 #include "tile.h"
 
-#include <type_traits>
-
 #include "pairs.h"
 
 namespace squadron {
 namespace {
 
-// What a step takes of TILE_COLUMNS columns, and of one row: broadcast to all lanes. Of bfloat16, pairs.
-struct FloatColumns {
-    Vec halves[2];
-};
-
-struct FloatRow {
-    Vec value;
-    explicit FloatRow(const float* p) : value(broadcast(*p)) {}
-};
-
-inline Vec multiply_add(Vec sum, const FloatRow& row, const FloatColumns& columns, int half) {
-    return fmadd(row.value, columns.halves[half], sum);
-}
-
-template <class T>
-using Columns = std::conditional_t<std::is_same_v<T, float>, FloatColumns, PairColumns<bfloat16>>;
-template <class T>
-using Row = std::conditional_t<std::is_same_v<T, float>, FloatRow, RowPair<bfloat16>>;
-
-inline void load_columns(const float* p, FloatColumns& columns) {
-    columns.halves[0] = load(p);
-    columns.halves[1] = load(p + LANES);
-}
-
-inline void load_columns(const bfloat16* p, PairColumns<bfloat16>& columns) {
-    for (int half = 0; half < 2; half++) {
-#if defined(__AVX512BF16__)
-        columns.halves[half] = load_bits<__m512bh>(p + half * 2 * LANES);
-#else
-        const Words pairs = load_bits<Words>(p + half * 2 * LANES);  // the first of a pair is the low half of the word
-        columns.first[half] = (Vec)(pairs << 16);
-        columns.second[half] = (Vec)(pairs & 0xffff0000u);
-#endif
+// A step over k: sums [rows][halves] += a row's number, or pair of them, times those of TILE_COLUMNS columns.
+template <int rows>
+inline __attribute__((always_inline)) void add_step(Vec (&sums)[rows][2], const float* const* pointers, int64_t lda,
+                                                    const float* panel) {
+    const Vec columns[2] = {load(panel), load(panel + LANES)};
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++) {
+        const Vec row = broadcast(pointers[m / 3][m % 3 * lda]);
+        sums[m][0] = fmadd(row, columns[0], sums[m][0]);
+        sums[m][1] = fmadd(row, columns[1], sums[m][1]);
     }
 }
+
+#if defined(__AVX512BF16__)
+
+template <int rows>
+inline __attribute__((always_inline)) void add_step(Vec (&sums)[rows][2], const bfloat16* const* pointers, int64_t lda,
+                                                    const bfloat16* panel) {
+    PairColumns<bfloat16> columns;
+    for (int half = 0; half < 2; half++) columns.halves[half] = load_bits<__m512bh>(panel + half * 2 * LANES);
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++) {
+        const RowPair<bfloat16> row(pointers[m / 3] + m % 3 * lda);
+        sums[m][0] = multiply_add(sums[m][0], row, columns, 0);
+        sums[m][1] = multiply_add(sums[m][1], row, columns, 1);
+    }
+}
+
+#else
+
+template <int which, int rows>
+inline __attribute__((always_inline)) void add_half_step(Vec (&sums)[rows][2], const bfloat16* const* pointers, int64_t lda,
+                                                         const bfloat16* panel) {
+    const Vec columns[2] = {of_pairs<which>(load_bits<Words>(panel)), of_pairs<which>(load_bits<Words>(panel + 2 * LANES))};
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++) {
+        asm("" ::: "memory");
+        const Vec row = of_pairs<which>(broadcast_word(load_bits<uint32_t>(pointers[m / 3] + m % 3 * lda)));
+        sums[m][0] = fmadd(row, columns[0], sums[m][0]);
+        sums[m][1] = fmadd(row, columns[1], sums[m][1]);
+    }
+}
+
+// All rows by the first of the pairs, then all by the second: two vectors of columns at a time, and more rows in registers. The
+// empty asm has each pair read where it is used: the compiler would read them all before, into registers that it lacks.
+template <int rows>
+inline __attribute__((always_inline)) void add_step(Vec (&sums)[rows][2], const bfloat16* const* pointers, int64_t lda,
+                                                    const bfloat16* panel) {
+    add_half_step<0>(sums, pointers, lda, panel);
+    add_half_step<1>(sums, pointers, lda, panel);
+}
+
+#endif
 
 template <class T, int rows>
 void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc, bool accumulate,
@@ -62,14 +78,7 @@ void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, in
     for (int i = 0; i < POINTERS; i++) pointers[i] = a + 3 * i * lda;
 
     const auto step = [&](int64_t k) __attribute__((always_inline)) {
-        Columns<T> columns;
-        load_columns(panel + k * TILE_COLUMNS * STEP<T>, columns);
-#pragma GCC unroll 16
-        for (int m = 0; m < rows; m++) {
-            const Row<T> row(pointers[m / 3] + m % 3 * lda);
-            sums[m][0] = multiply_add(sums[m][0], row, columns, 0);
-            sums[m][1] = multiply_add(sums[m][1], row, columns, 1);
-        }
+        add_step<rows>(sums, pointers, lda, panel + k * TILE_COLUMNS * STEP<T>);
 #pragma GCC unroll 16
         for (int i = 0; i < POINTERS; i++) {
             pointers[i] += STEP<T>;

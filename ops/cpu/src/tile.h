@@ -22,7 +22,7 @@ template <class T>
 constexpr int TILE_ROWS = 14;
 #else
 template <class T>
-constexpr int TILE_ROWS = VECTOR_REGISTERS / 2 - (STEP<T> == 1 ? 2 : 4);
+constexpr int TILE_ROWS = VECTOR_REGISTERS / 2 - (STEP<T> == 1 ? 2 : 3);
 #endif
 
 // Memory to be read later: so many bytes from `data` on for each step, a cache line at most.
