@@ -123,6 +123,7 @@ class Requests:
         """
         outputs = self.take_outputs() + [self._processor.fail(group, message) for group in self._groups.values()]
         self._groups.clear()
+        self.deadlines = Deadlines()
         return outputs
 
     def take_outputs(self) -> list[RequestOutput]:

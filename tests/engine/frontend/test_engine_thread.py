@@ -1,6 +1,8 @@
 """The thread of an engine: what it refuses, and how it goes on, or ends, when something fails."""
 
 import asyncio
+import logging
+import math
 import threading
 
 import pytest
@@ -59,3 +61,21 @@ async def test_a_request_that_breaks_the_engines_add_fails_alone(engine):
         assert last.finished and "UnicodeEncodeError" in last.error
         await anext(stream)
     assert len((await collect(engine, "good", [1] * 5)).outputs[0].token_ids) == 20
+
+
+async def test_an_engine_whose_turn_fails_ends_each_request_once(engine, caplog, monkeypatch):
+    """Also those with a timeout, which passes later."""
+
+    def fail():
+        raise RuntimeError("a bug of ours")
+
+    stream = engine.generate(Request("r", [1, 2, 3], SamplingParams(max_tokens=450, ignore_eos=True), timeout=600.0))
+    await anext(stream)
+    with caplog.at_level(logging.ERROR, logger="squadron.engine"):
+        monkeypatch.setattr(engine._thread.engine.scheduler, "schedule", fail)
+        *_, last = [output async for output in stream]
+        assert last.finished and "a bug of ours" in last.error
+        with pytest.raises(EngineDead, match="a bug of ours"):
+            await collect(engine, "late", [1])
+    assert engine.controls.intermissions.seconds_left() == math.inf, "nothing is left to be done"
+    assert len(caplog.messages) == 1
