@@ -59,7 +59,10 @@ class BlockServer:
                 if is_welcome:
                     self._open.add(stream)
             if is_welcome:
-                threading.Thread(target=self._serve, args=(stream,), name="blocks", daemon=True).start()
+                try:
+                    threading.Thread(target=self._serve, args=(stream,), name="blocks", daemon=True).start()
+                except RuntimeError:  # there are no more threads
+                    self._end(stream)
             else:
                 stream.close()
 
@@ -73,9 +76,12 @@ class BlockServer:
                 else:
                     self._tell_refused(stream)
         finally:
-            with self._lock:
-                self._open.discard(stream)
-            stream.close()
+            self._end(stream)
+
+    def _end(self, stream: socket.socket) -> None:
+        with self._lock:
+            self._open.discard(stream)
+        stream.close()
 
     def _answer(self, stream: socket.socket) -> bool:
         """One question; False for one that is none, or if what was sent is cut short. Raises

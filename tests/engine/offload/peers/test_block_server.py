@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +122,25 @@ def test_connections_are_bounded(server: BlockServer, monkeypatch: pytest.Monkey
     while server._open:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+    with greeted(server) as again:
+        assert ask(again, NAME.encode())
+
+
+def test_connections_without_a_thread_are_closed(server: BlockServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a cgroup limits them; the server goes on."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "blocks":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(2):
+            with connected(server) as stream:
+                wait_for_end(stream)
+    assert not server._open
     with greeted(server) as again:
         assert ask(again, NAME.encode())
 
