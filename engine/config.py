@@ -4,10 +4,10 @@ import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from engine.errors import InvalidConfig
 from engine.sizes import Size
@@ -18,7 +18,7 @@ MOST_MESSAGES = (1 << 31) - 2  # ZeroMQ counts them in 32 bits, and one more end
 DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together, so that every sharding holds as many tokens
 
 _OF_DRAFT = ("model", "source", "revision", "quantization")  # keys of `SpeculativeConfig`
-_ENDPOINT = r"^(tcp://.+:(\d+|\*)|ipc://.+|inproc://.+)$"
+_ENDPOINT = re.compile(r"tcp://\S+:(\*|[0-9]{1,5})|(ipc|inproc)://[^\0]+")
 HUB_SCHEME = "hf://"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
@@ -61,6 +61,16 @@ class SpeculativeConfig(BaseModel):
                 raise InvalidConfig(f"speculative_config.{name}={value} is of no use with method={self.method}")
 
 
+def _as_endpoint(text: str) -> str:
+    found = _ENDPOINT.fullmatch(text)
+    if found is None or int((found[1] or "*").replace("*", "0")) >= 1 << 16:
+        raise ValueError("is not tcp://HOST:PORT, with a port of 65535 at most or *, ipc://PATH or inproc://NAME")
+    return text
+
+
+Endpoint = Annotated[str, AfterValidator(_as_endpoint)]  # of ZeroMQ
+
+
 class KVEventsConfig(BaseModel):
     """What routers are told of an engine's cache; names are vLLM's."""
 
@@ -69,8 +79,8 @@ class KVEventsConfig(BaseModel):
     enable_kv_cache_events: bool = False
     publisher: Literal["zmq", "null"] = "zmq"
     # Of the first engine of a machine; the next ones take the next ports.
-    endpoint: str = Field("tcp://127.0.0.1:5557", pattern=_ENDPOINT)
-    replay_endpoint: str | None = Field(None, pattern=_ENDPOINT)  # where missed messages can be asked again
+    endpoint: Endpoint = "tcp://127.0.0.1:5557"
+    replay_endpoint: Endpoint | None = None  # where missed messages can be asked again
     buffer_steps: int = Field(10_000, ge=1, le=MOST_MESSAGES)  # messages that are kept for that
     hwm: int = Field(100_000, ge=1, le=MOST_MESSAGES)  # messages that wait for a slow subscriber, before it loses some
     max_queue_size: int = Field(100_000, ge=1)  # messages that wait to be sent, before some are dropped

@@ -38,6 +38,9 @@ from tests.engine.support.workloads import DEMO
         ),
         ({"kv_events_config": {"hwm": 1 << 31}}, "kv_events_config.hwm=2147483648"),
         ({"kv_events_config": {"buffer_steps": 1 << 40}}, "kv_events_config.buffer_steps=1099511627776"),
+        ({"kv_events_config": {"endpoint": "tcp://*:65536"}}, "endpoint='tcp://*:65536': is not tcp://HOST:PORT, with"),
+        ({"kv_events_config": {"replay_endpoint": "ipc://"}}, "kv_events_config.replay_endpoint='ipc://': is not tcp"),
+        ({"kv_events_config": {"endpoint": "ipc:///x\0y"}}, "is not tcp://HOST:PORT"),
         ({"speculative_config": "ngram"}, "speculative_config='ngram': Input should be a valid dict"),
     ],
 )

@@ -103,7 +103,7 @@ class ModelConfig(BaseModel):
         if not self.num_prefill_engines:
             for name in ("prefill_min_tokens", "prefill_memory"):
                 if (value := getattr(self, name)) != type(self).model_fields[name].default:
-                    raise InvalidConfig(f"{name}={value:g} is of no use without num_prefill_engines")
+                    raise InvalidConfig(f"{name}={value:.15g} is of no use without num_prefill_engines")
         elif not engine.enable_prefix_caching:
             raise InvalidConfig("num_prefill_engines needs enable_prefix_caching, which finds what they have computed")
         elif not engine.host_cache_bytes:

@@ -28,6 +28,7 @@ def test_in_place_of_a_number() -> None:
         ({"autoscaling": {"max_engines": 2}, "num_engines": 2}, "num_engines=2 and autoscaling exclude each other"),
         ({"autoscaling": {"max_engines": 2, "upscale_delay": float("inf")}}, "autoscaling.upscale_delay=inf"),
         ({"prefill_min_tokens": 64}, "prefill_min_tokens=64 is of no use without num_prefill_engines"),
+        ({"prefill_min_tokens": 1234567}, "prefill_min_tokens=1234567 is of no use without num_prefill_engines"),
         ({"prefill_memory": 0.5}, "prefill_memory=0.5 is of no use without num_prefill_engines"),
         ({"num_prefill_engines": 1, "prefill_memory": float("inf")}, "prefill_memory=inf"),
     ],
