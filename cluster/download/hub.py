@@ -24,6 +24,7 @@ from engine.config import is_hub_name
 from engine.errors import InvalidConfig, in_a_line
 
 MAIN = "main"
+HUGGING_FACE = "https://huggingface.co"  # where HF_ENDPOINT is empty
 PIECE_BYTES = 1 << 20
 TIMEOUT = httpx2.Timeout(30.0)  # without a byte
 _PASSING = (408, 429, 500, 502, 503, 504)  # statuses that another attempt may not meet
@@ -106,17 +107,20 @@ def pin(repo: str, revision: str | None, cache: str | None) -> tuple[str, str | 
         known = try_to_load_from_cache(repo, "config.json", cache_dir=where, revision=wanted)
         if not isinstance(known, str):
             raise
-        return Path(known).parent.name, str(error)
+        return Path(known).parent.name, error.reason
     return str(info.sha), None
 
 
 def remember(repo: str, revision: str | None, commit: str, cache: str | None) -> None:
-    """Note in the cache which commit the revision is, for when the hub cannot be asked."""
+    """Note in the cache which commit the revision is, for when the hub cannot be asked; one that
+    somebody else has filled may be read only.
+    """
     wanted = revision or MAIN
     if wanted != commit:
         path = Path(cache_of(cache)) / repo_folder_name(repo_id=repo, repo_type="model") / "refs" / wanted
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(commit)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(commit)
 
 
 def cache_of(download_dir: str | None) -> str:
@@ -124,7 +128,7 @@ def cache_of(download_dir: str | None) -> str:
 
 
 def endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+    return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT or HUGGING_FACE).rstrip("/")
 
 
 def _api() -> HfApi:
@@ -140,8 +144,9 @@ def _explained(repo: str, revision: str, cache: str, *, is_transfer: bool = Fals
         yield
     except OfflineModeIsEnabled:
         raise Unreachable(
-            f"HF_HUB_OFFLINE is set, and {repo} (revision {revision}) is not in the cache {cache}; fetch it once "
-            "without HF_HUB_OFFLINE, or name a folder"
+            "HF_HUB_OFFLINE is set",
+            f", and {repo} (revision {revision}) is not in the cache {cache}; fetch it once without HF_HUB_OFFLINE, or "
+            "name a folder",
         ) from None
     except GatedRepoError:
         has_none = "no token is set" if get_token() is None else "the token that is set has no access"
@@ -150,7 +155,8 @@ def _explained(repo: str, revision: str, cache: str, *, is_transfer: bool = Fals
             "or set HF_TOKEN, on every node"
         ) from None
     except RevisionNotFoundError:
-        raise InvalidConfig(f"{repo} has no revision {revision!r}; its branches and tags are at {endpoint()}") from None
+        where = f"{endpoint()}/{repo}"
+        raise InvalidConfig(f"{repo} has no revision {revision!r}; its branches and tags are at {where}") from None
     except RepositoryNotFoundError:
         raise InvalidConfig(
             f"{endpoint()} has no model {repo}, or it is private: check the name, or log in by `hf auth login` or set "
@@ -160,12 +166,19 @@ def _explained(repo: str, revision: str, cache: str, *, is_transfer: bool = Fals
         status = error.response.status_code
         if is_transfer and status in _PASSING:
             raise Interrupted(in_a_line(error)) from None
-        told = Unreachable if status in _PASSING else InvalidConfig
-        raise told(f"{endpoint()} answers {status} when asked for {repo}: {in_a_line(error)}") from None
+        said = f"{endpoint()} answers {status} when asked for {repo}: {in_a_line(error)}"
+        if status in _PASSING:
+            raise Unreachable(said) from None
+        if status == 401 and get_token() is not None:
+            said += "; the token that is set may have expired: see `hf auth whoami`"
+        raise InvalidConfig(said) from None
     except (httpx2.HTTPError, ConnectionError) as error:
         if is_transfer:
             raise Interrupted(in_a_line(error)) from None
         raise Unreachable(
-            f"{endpoint()} cannot be reached ({in_a_line(error)}), and {repo} (revision {revision}) is not in the "
-            f"cache {cache}; set HF_ENDPOINT to a mirror, or name a folder"
+            f"{endpoint()} cannot be reached ({in_a_line(error)})",
+            f", and {repo} (revision {revision}) is not in the cache {cache}; set HF_ENDPOINT to a mirror, or name a "
+            "folder",
         ) from None
+    except UnicodeEncodeError:
+        raise InvalidConfig("HF_TOKEN, or what `hf auth login` has stored, has other characters than ASCII") from None

@@ -21,7 +21,13 @@ class RemoteFile:
 
 
 class Unreachable(InvalidConfig):
-    """The store does not answer, or no network may be used."""
+    """The store does not answer, or no network may be used: the reason. `otherwise`: what to say
+    besides if the model is not on this node either.
+    """
+
+    def __init__(self, reason: str, otherwise: str = "") -> None:
+        super().__init__(reason + otherwise)
+        self.reason = reason
 
 
 class Interrupted(Exception):

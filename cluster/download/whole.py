@@ -40,7 +40,7 @@ def cached(store: Store, has_weights: bool, error: Unreachable, tell: Tell) -> P
             read_header(path)
     except InvalidConfig:
         raise error from None
-    tell(f"{error}; its files in {folder} are whole by their headers, and are not verified otherwise")
+    tell(f"{error.reason}; the files in {folder} are whole by their headers, and are not verified otherwise")
     return folder
 
 

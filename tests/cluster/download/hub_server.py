@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         repo = hub.repos.get(name)
         if repo is None:
             return self._refuse(401, "RepoNotFound")
-        revision, _, file = rest.partition("/")
+        revision, _, file = (rest, "", "") if is_api else rest.partition("/")
         commit = repo.commits.get(revision, revision)
         if commit not in repo.contents:
             return self._refuse(404, "RevisionNotFound")

@@ -5,6 +5,7 @@ hub is a server of HTTP in this process; the client is huggingface_hub.
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +13,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cluster.checkpoint.plan import make_plan
+from cluster.download.hub import endpoint
 from cluster.download.models import fetched, outlined, pinned
 from cluster.download.transfer import PARTIAL
 from engine.config import EngineConfig
@@ -69,9 +72,10 @@ def test_all_nodes_fetch_the_commit_that_the_first_one_found(
     assert fetched(config).source != first.source
 
 
-def test_a_branch_is_a_revision(hub: SmallHub, config: EngineConfig) -> None:
-    branch = hub.repos[NAME].push({"config.json": b"{}", WEIGHTS: (DEMO / WEIGHTS).read_bytes()}, "v1")
-    found = fetched(config.model_copy(update={"revision": "v1"}))
+@pytest.mark.parametrize("revision", ["v1", "refs/pr/1"])
+def test_a_branch_is_a_revision(hub: SmallHub, config: EngineConfig, revision: str) -> None:
+    branch = hub.repos[NAME].push({"config.json": b"{}", WEIGHTS: (DEMO / WEIGHTS).read_bytes()}, revision)
+    found = fetched(config.model_copy(update={"revision": revision}))
     assert found.source == f"hf://{NAME}@{branch}"
     assert (Path(found.model) / "config.json").read_bytes() == b"{}"
 
@@ -97,7 +101,9 @@ def test_dummy_weights_are_not_fetched(hub: SmallHub, config: EngineConfig) -> N
     ("name", "refusal", "said"),
     [
         ("squadron/nothing", None, "has no model squadron/nothing, or it is private: check the name, or log in"),
+        (NAME, (401, "GatedRepo"), "is gated, and no token is set: ask for access at "),
         (NAME, (403, "GatedRepo"), "is gated, and no token is set: ask for access at "),
+        (NAME, (401, ""), "answers 401 when asked for squadron/demo"),
         (NAME, (403, ""), "answers 403 when asked for squadron/demo"),
         (NAME, (503, ""), "answers 503 when asked for squadron/demo"),
     ],
@@ -117,8 +123,28 @@ def test_a_token_opens_a_gated_model(hub: SmallHub, config: EngineConfig, monkey
     with pytest.raises(InvalidConfig, match="gated, and the token that is set has no access") as caught:
         fetched(config)
     assert "hf_wrong" not in str(caught.value)
+    monkeypatch.setenv("HF_TOKEN", "hf_r\u00efght")
+    with pytest.raises(InvalidConfig, match=r"HF_TOKEN, or what .* has stored, has other characters than ASCII"):
+        fetched(config)
     monkeypatch.setenv("HF_TOKEN", "hf_right")
     assert (Path(fetched(config).model) / WEIGHTS).exists()
+
+
+def test_a_token_that_has_expired(hub: SmallHub, config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.refusal = (401, "")
+    monkeypatch.setenv("HF_TOKEN", "hf_old")
+    with pytest.raises(InvalidConfig, match=r"answers 401 .*; the token that is set may have expired") as caught:
+        fetched(config)
+    assert "hf_old" not in str(caught.value)
+
+
+def test_a_token_from_a_file(hub: SmallHub, config: EngineConfig, tmp_path: Path) -> None:
+    """As `hf auth login` writes it."""
+    hub.refusal, hub.token = (401, "GatedRepo"), "hf_right"
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "token").write_text("hf_right\n")
+    done = run(FETCH, NAME, str(config.download_dir), HF_HOME=str(tmp_path / "home"))
+    assert (Path(done.stdout.strip()) / WEIGHTS).exists(), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -137,6 +163,11 @@ def test_names_that_cannot_be(hub: SmallHub, config: EngineConfig, changes: dict
     assert said in str(caught.value)
 
 
+def _index(*files: str) -> dict[str, bytes]:
+    weight_map = {f"tensor {number}": file for number, file in enumerate(files)}
+    return {"model.safetensors.index.json": json.dumps({"weight_map": weight_map}).encode()}
+
+
 @pytest.mark.parametrize(
     ("contents", "said"),
     [
@@ -146,6 +177,10 @@ def test_names_that_cannot_be(hub: SmallHub, config: EngineConfig, changes: dict
         (
             {"config.json": b"{}", "model.safetensors.index.json": b'{"weight_map": {"a": "../../x.safetensors"}}'},
             "names ../../x.safetensors, which is not there",
+        ),
+        (
+            {"config.json": b"{}", "a.safetensors": b"", **_index("a.safetensors", "b.safetensors")},
+            "names b.safetensors, which is not there",
         ),
     ],
 )
@@ -271,6 +306,8 @@ def test_offline(hub: SmallHub, config: EngineConfig) -> None:
     num_requests = len(hub.requests)
     present = run(FETCH, NAME, str(config.download_dir), HF_HUB_OFFLINE="1")
     assert present.stdout.strip() == folder
+    (said,) = present.stderr.splitlines()
+    assert said.startswith(f"HF_HUB_OFFLINE is set. What the cache has is taken: hf://{NAME}@")
     assert len(hub.requests) == num_requests
 
 
@@ -280,8 +317,41 @@ def test_a_hub_that_cannot_be_reached(hub: SmallHub, config: EngineConfig, monke
     lines: list[str] = []
     assert fetched(config, lines.append) == found
     assert "cannot be reached" in lines[0] and "What the cache has is taken: hf://squadron/demo@" in lines[0]
+    assert "is not in the cache" not in lines[0]
     with pytest.raises(InvalidConfig, match=r"cannot be reached .*set HF_ENDPOINT to a mirror, or name a folder"):
         fetched(config.model_copy(update={"model": "squadron/other"}))
+
+
+def test_an_empty_endpoint_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "")
+    assert endpoint().startswith("https://")
+
+
+def test_a_cache_that_is_a_link(hub: SmallHub, config: EngineConfig, tmp_path: Path) -> None:
+    (tmp_path / "large disk").mkdir()
+    (tmp_path / "node").symlink_to(tmp_path / "large disk")
+    folder = Path(fetched(config).model)
+    assert (folder / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+    assert folder.resolve().is_relative_to(tmp_path / "large disk")
+
+
+def test_a_cache_that_may_only_be_read(hub: SmallHub, config: EngineConfig, tmp_path: Path) -> None:
+    """A volume that somebody has filled, with a home that may be written."""
+    folder = Path(fetched(config).model)
+    repo = folder.parents[1]
+    shutil.rmtree(repo / "refs")
+    (repo / "refs").write_text("in the way of a folder")  # nobody could write there, not even root
+    shutil.rmtree(tmp_path / "node" / ".squadron")
+    assert fetched(config).model == str(folder)
+
+
+def test_two_processes_at_once(hub: SmallHub, config: EngineConfig) -> None:
+    command = [sys.executable, "-c", FETCH, NAME, str(config.download_dir)]
+    options: dict[str, Any] = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen(command, **options) for _ in range(2)]
+    (first, _), (second, _) = (process.communicate(timeout=120) for process in both)
+    assert first == second and (Path(first.strip()) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+    assert [start for name, start in hub.ranges if name == WEIGHTS] == [0]
 
 
 def test_what_another_program_fetched_is_found_offline(
