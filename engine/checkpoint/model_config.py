@@ -73,7 +73,9 @@ class ModelConfig(BaseModel):
                 vocab_size=hf_config["vocab_size"],
                 max_position_embeddings=hf_config["max_position_embeddings"],
                 torch_dtype=hf_config.get("dtype") or hf_config.get("torch_dtype") or "float32",
-                eos_token_ids=_ids(generation.get("eos_token_id", hf_config.get("eos_token_id"))),
+                eos_token_ids=_within(
+                    _ids(generation.get("eos_token_id", hf_config.get("eos_token_id"))), hf_config["vocab_size"]
+                ),
                 default_sampling={key: generation[key] for key in _SAMPLING_KEYS if generation.get(key) is not None},
                 hf_config=hf_config,
             )
@@ -106,7 +108,16 @@ def _quotient(numerator: Any, divisor: Any) -> Any:
     return numerator // divisor if isinstance(numerator, int) and isinstance(divisor, int) and divisor else divisor
 
 
-def _ids(value: int | list[int] | None) -> tuple[int, ...]:
+def _ids(value: Any) -> tuple[Any, ...]:
     if value is None:
         return ()
-    return (value,) if isinstance(value, int) else tuple(value)
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+def _within(token_ids: tuple[Any, ...], vocab_size: Any) -> tuple[Any, ...]:
+    """Those that the model may give, as transformers has it: -1, or one behind the logits, ends
+    nothing. What is no number is left for validation to reject.
+    """
+    if not isinstance(vocab_size, int):
+        return token_ids
+    return tuple(each for each in token_ids if not isinstance(each, int) or 0 <= each < vocab_size)

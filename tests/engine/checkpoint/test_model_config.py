@@ -39,7 +39,7 @@ def test_what_requests_leave_out_is_as_qwens_files_say(tmp_path):
         "top_k": 20,
         "transformers_version": "4.37.0",
     }
-    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE | {"vocab_size": 151936}))
     (tmp_path / "generation_config.json").write_text(json.dumps(generation))
     model = ModelConfig.load(str(tmp_path))
     assert model.default_sampling == {"repetition_penalty": 1.05, "temperature": 0.7, "top_p": 0.8, "top_k": 20}
@@ -47,6 +47,13 @@ def test_what_requests_leave_out_is_as_qwens_files_say(tmp_path):
     config = EngineConfig.create(model=str(tmp_path))
     assert model.sampling_defaults(config) == model.default_sampling
     assert model.sampling_defaults(config.model_copy(update={"generation_config": "vllm"})) == {}
+
+
+@pytest.mark.parametrize(("named", "found"), [([31, 32, -1], (31,)), (-1, ()), (151645, ()), ([], ()), (None, ())])
+def test_an_end_token_that_the_model_cannot_give_is_none(tmp_path, named, found):
+    """As in transformers; a grammar's mask has no bit for it."""
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE | {"eos_token_id": named}))
+    assert ModelConfig.load(str(tmp_path)).eos_token_ids == found
 
 
 @pytest.mark.parametrize(
@@ -58,6 +65,8 @@ def test_what_requests_leave_out_is_as_qwens_files_say(tmp_path):
         (json.dumps(SHAPE | {"num_key_value_heads": 3}), "num_key_value_heads=3 does not divide"),
         (json.dumps(SHAPE | {"vocab_size": -1}), "vocab_size=-1"),
         (json.dumps(SHAPE | {"eos_token_id": "x"}), "eos_token_ids"),
+        (json.dumps(SHAPE | {"eos_token_id": 1.5}), "eos_token_ids"),
+        (json.dumps(SHAPE | {"eos_token_id": {"a": 1}}), "eos_token_ids"),
         ("[]", "holds list"),
         (json.dumps({"hidden_size": 8}), "is missing"),
         (None, "does not exist"),
