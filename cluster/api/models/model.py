@@ -104,6 +104,14 @@ class Models:
                 return replace(served.model, adapters=Adapters([adapter]))
         return self[self.aliases[name].choose(fields)].model if name in self.aliases else None
 
+    def going_on(self, name: str | None, served_by: str) -> Model | None:
+        """Of an alias of that name: the model that has answered in the conversation before, if the
+        alias still stands for it. Raises Unavailable.
+        """
+        alias = self.aliases.get(name or "")
+        is_of_it = alias is not None and any(model == served_by for model, _ in alias.shares)
+        return self[served_by].model if is_of_it else None
+
     def names(self) -> Iterator[str]:
         """That requests may give."""
         for name in self._names:

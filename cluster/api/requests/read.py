@@ -57,6 +57,12 @@ class Reader:
         """Of another API than chat and completions. Raises ApiError, InvalidRequest."""
         return await self.work(body, lambda: self._asked(body, kind))
 
+    def going_on(self, asked: Asked[Body], served_by: str) -> Model:
+        """The model for a request that goes on from an answer of the model `served_by`; raises
+        Unavailable.
+        """
+        return self._models.going_on(asked.body.model, served_by) or asked.model
+
     async def work(self, body: bytes, work: Callable[[], Made]) -> Made:
         """What is to be done with a body, which takes the longer the longer the body is."""
         if len(body) <= SMALL_BODY and TOOLS not in body:

@@ -23,14 +23,18 @@ class ResponseReading:
 
     async def read(self, body: bytes) -> Call:
         """What it asks for; raises ApiError, InvalidRequest."""
-        asked, model, unknown, digest = await self._reader.asked(body, ResponsesRequest)
+        found = await self._reader.asked(body, ResponsesRequest)
+        asked, model, unknown, digest = found
         if asked.store and not self._shelf.is_there:
             raise InvalidRequest("This server stores no responses", param="store", code="unsupported_value")
         is_stored = self._shelf.is_there and asked.store is not False
         if is_stored:
             self._shelf.wake()
-        earlier = await self._shelf.conversation(asked.previous_response_id)
-        messages, call = await self._reader.work(body, lambda: self._call(asked, earlier, model))
+        earlier = await self._shelf.earlier(asked.previous_response_id)
+        if earlier is not None:
+            model = self._reader.going_on(found, earlier.served_by)
+        before = [] if earlier is None else earlier.messages
+        messages, call = await self._reader.work(body, lambda: self._call(asked, before, model))
         self.whole = Whole(asked, messages, self._shelf if is_stored else None)
         return call.of_body(model.name, unknown, digest if call.stream else b"")
 

@@ -35,6 +35,7 @@ class ResponseRecord(msgspec.Struct, frozen=True):
 
     response: msgspec.Raw  # as it was answered
     messages: Messages  # the conversation with the answer, as those of chat, without instructions
+    served_by: str = ""  # the model's own name
 
 
 class Shelf:
@@ -53,18 +54,18 @@ class Shelf:
         if self._store is not None:
             self._store.wake()
 
-    async def keep(self, response_id: str, response: bytes, messages: Messages) -> bool:
+    async def keep(self, response_id: str, response: bytes, messages: Messages, served_by: str) -> bool:
         """See `ResponseStore`; `response`: JSON."""
-        record = ResponseRecord(msgspec.Raw(response), messages)
+        record = ResponseRecord(msgspec.Raw(response), messages, served_by)
         return self._store is not None and await self._store.keep(self._owner, response_id, msgspec.json.encode(record))
 
     async def response(self, response_id: str) -> bytes:
         """JSON; raises ApiError if it is not stored."""
         return bytes((await self._find(response_id, None)).response)
 
-    async def conversation(self, response_id: str | None) -> Messages:
-        """Up to a previous response, if there is to be one; raises ApiError if it is not stored."""
-        return [] if response_id is None else (await self._find(response_id, "previous_response_id")).messages
+    async def earlier(self, response_id: str | None) -> ResponseRecord | None:
+        """A previous response, if there is to be one; raises ApiError if it is not stored."""
+        return None if response_id is None else await self._find(response_id, "previous_response_id")
 
     async def forget(self, response_id: str) -> bytes:
         """What tells of it, as JSON; raises ApiError if it was not stored."""

@@ -52,7 +52,7 @@ class Whole:
             ),
             warnings=call.warnings,
         )
-        if self._shelf is None or await self._keep(self._shelf, answer):
+        if self._shelf is None or await self._keep(self._shelf, answer, call.served_by):
             return answer
         told = [] if isinstance(answer.warnings, msgspec.UnsetType) else answer.warnings
         return _changed(answer, store=False, warnings=[*told, NOT_STORED])
@@ -64,9 +64,9 @@ class Whole:
         answer = self.begun(call, choice)
         return _changed(answer, status="failed", output=output.items, error=failure, warnings=call.warnings)
 
-    async def _keep(self, shelf: Shelf, answer: shapes.ResponseAnswer) -> bool:
+    async def _keep(self, shelf: Shelf, answer: shapes.ResponseAnswer, served_by: str) -> bool:
         messages = [*self._messages, *messages_of(answer.output)]
-        return await shelf.keep(answer.id, msgspec.json.encode(answer), messages)
+        return await shelf.keep(answer.id, msgspec.json.encode(answer), messages, served_by)
 
 
 def status_of(choice: OneChoice) -> shapes.Status:
