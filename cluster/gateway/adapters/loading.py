@@ -57,8 +57,7 @@ class AdapterLoading:
 
     async def load(self, name: str, path: str, *, in_place: bool) -> None:
         async with self._turn:
-            for loading in (self, *self._others):
-                await loading.look()
+            await self._look_at_all()
             self._check_name(name, in_place=in_place)
             try:
                 adapter = await asyncio.to_thread(self._loadable.read, name, path)
@@ -103,8 +102,8 @@ class AdapterLoading:
     def _check_name(self, name: str, *, in_place: bool) -> None:
         if name in self._loadable.taken:
             raise InvalidRequest(f"{as_brief_json(name)} is the name of a model", param="lora_name")
-        if any(other._adapters.find(name) is not None for other in self._others):
-            raise InvalidRequest(f"{as_brief_json(name)} is an adapter of another model", param="lora_name")
+        if self._is_of_another(name):
+            raise _taken(name)
         if self._adapters.find(name) is not None and not in_place:
             message = f"The adapter {as_brief_json(name)} is loaded already; load_inplace replaces it"
             raise InvalidRequest(message, param="lora_name", code="adapter_exists")
@@ -114,5 +113,21 @@ class AdapterLoading:
             await self._store.forget(name)  # else the store would keep every name that ever was
         else:
             await self._store.put(name, adapter)
+        if adapter is not None:
+            await self._look_at_all()
+            if self._is_of_another(name):  # by another gateway, meanwhile: at least one of both sees it
+                await self._change(name, None)
+                raise _taken(name)
         await self.look()
         await self._tell()
+
+    async def _look_at_all(self) -> None:
+        for loading in (self, *self._others):
+            await loading.look()
+
+    def _is_of_another(self, name: str) -> bool:
+        return any(other._adapters.find(name) is not None for other in self._others)
+
+
+def _taken(name: str) -> InvalidRequest:
+    return InvalidRequest(f"{as_brief_json(name)} is an adapter of another model", param="lora_name")

@@ -285,3 +285,30 @@ async def test_no_two_models_have_an_adapter_of_one_name(tmp_path: Path) -> None
     await first
     with pytest.raises(InvalidRequest, match='"mine" is an adapter of another model'):
         await second
+
+
+async def test_nor_when_two_gateways_are_asked_at_once(tmp_path: Path) -> None:
+    """Both have looked before either has loaded: one of them, or both, take it back."""
+    folder = save_adapter(tmp_path / "mine", demo_shapes(), rank=4).folder
+    loadable = Loadable.configured([str(tmp_path)], EngineConfig.create(model=DEMO, enable_lora=True))
+    assert loadable is not None
+    stores = [Store(), Store()]  # of two models
+    both_have_looked = asyncio.Barrier(2)
+
+    async def probe(adapter: Adapter) -> list[str]:
+        await both_have_looked.wait()
+        return []
+
+    async def tell() -> None:
+        return
+
+    gateways = [[AdapterLoading(Adapters(), loadable, store, probe, tell) for store in stores] for _ in range(2)]
+    for loadings in gateways:
+        for loading in loadings:
+            loading.beside(loadings)
+    loads = [gateways[0][0].load("mine", folder, in_place=False), gateways[1][1].load("mine", folder, in_place=False)]
+    async with asyncio.timeout(20):
+        results = await asyncio.gather(*loads, return_exceptions=True)
+    refusals = [result for result in results if result is not None]
+    assert refusals and all(isinstance(each, InvalidRequest) for each in refusals)
+    assert len([store for store in stores if "mine" in store]) == 2 - len(refusals)
