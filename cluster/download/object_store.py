@@ -30,6 +30,8 @@ class ObjectStore:
         try:
             self._fs.invalidate_cache()
             found = self._fs.find(self._path, maxdepth=2, detail=True)
+            if not found:
+                self._fs.ls(self._path)  # which says so if the folder may not be listed
         except (FileNotFoundError, NotADirectoryError):
             found = {}
         except Exception as error:  # each filesystem has its own
@@ -47,9 +49,9 @@ class ObjectStore:
         for first in range(start, stop, PIECE_BYTES):
             try:
                 yield self._fs.cat_file(path, start=first, end=min(first + PIECE_BYTES, stop))
-            except (FileNotFoundError, PermissionError) as error:
-                raise _explained(error, f"{self._uri}/{file.name}") from None
             except Exception as error:  # each filesystem has its own
+                if isinstance(error, FileNotFoundError) or _is_refusal(error):
+                    raise _explained(error, f"{self._uri}/{file.name}") from None
                 raise Interrupted(in_a_line(error)) from None
 
     def place(self, file: RemoteFile) -> Path:
@@ -100,6 +102,13 @@ def _file(name: str, entry: dict[str, Any]) -> RemoteFile:
 def _explained(error: Exception, uri: str) -> InvalidConfig:
     if isinstance(error, FileNotFoundError):
         return InvalidConfig(f"{uri} does not exist")
-    if isinstance(error, PermissionError) or "credentials" in str(error).lower():
+    if _is_refusal(error):
         return InvalidConfig(f"{uri} may not be read ({in_a_line(error)}); set the store's credentials on every node")
     return Unreachable(f"{uri} cannot be read: {in_a_line(error)}")
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Another attempt would meet it, too. gcsfs has no type for it: it says so."""
+    said = str(error)
+    is_of_google = said.startswith("Forbidden: ") or getattr(error, "code", None) == 401
+    return isinstance(error, PermissionError) or is_of_google or "credentials" in said.lower()

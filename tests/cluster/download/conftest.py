@@ -1,5 +1,6 @@
 """A hub with the demo model, and a node's folder for what is fetched."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,3 +25,14 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallHub]:
 @pytest.fixture
 def config(tmp_path: Path) -> EngineConfig:
     return EngineConfig.create(model=NAME, download_dir=str(tmp_path / "node"))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True).returncode:
+        pytest.skip("file systems can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)

@@ -273,17 +273,6 @@ def test_others_of_the_node_wait_and_say_so(hub: SmallHub, config: EngineConfig)
     assert [start for name, start in hub.ranges if name == WEIGHTS] == [0]
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True).returncode:
-        pytest.skip("file systems can be mounted by root only")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 def test_a_disk_that_is_too_small(hub: SmallHub, config: EngineConfig, small_disk: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"takes 6\.\d+ MiB more in .*disk.* free there; download_dir names"):
         fetched(config.model_copy(update={"download_dir": str(small_disk)}))

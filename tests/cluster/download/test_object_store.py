@@ -2,22 +2,25 @@
 s3fs.
 """
 
-import importlib.util
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
 import pytest
 import s3fs
-from moto.server import ThreadedMotoServer
+from moto.server import DomainDispatcherApplication, create_backend_app
 
 from cluster.checkpoint.plan import make_plan
 from cluster.download.models import fetched, outlined, pinned
 from cluster.download.records import Records
 from cluster.download.transfer import PARTIAL
+from cluster.launch.packages import ROOT
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from tests.cluster.download.conftest import DEMO
+from tests.cluster.download.faulty import Faulty, faulty
 
 BUCKET, URI = "models", "s3://models/qwen/demo"
 WEIGHTS = "model.safetensors"
@@ -25,17 +28,20 @@ READ = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_co
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    store = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    store.start()
-    host, port = store.get_host_and_port()
-    yield f"http://{host}:{port}"
-    store.stop()
+def module_server() -> Iterator[Faulty]:
+    with faulty(DomainDispatcherApplication(create_backend_app)) as server:
+        yield server
 
 
 @pytest.fixture
-def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+def server(module_server: Faulty) -> Faulty:
+    module_server.refuses, module_server.num_cut, module_server.num_large = "", 0, 0
+    return module_server
+
+
+@pytest.fixture
+def bucket(server: Faulty, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
@@ -88,6 +94,28 @@ def test_all_nodes_fetch_the_same_files(bucket: object, config: EngineConfig, tm
     assert fetched(config).source != first.source
 
 
+DENIED = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+
+
+@pytest.mark.parametrize("path", ["/models", "/models/qwen/demo/config.json"])
+def test_what_may_not_be_read(bucket: object, server: Faulty, config: EngineConfig, path: str) -> None:
+    """The list, or a file."""
+    server.refuses, server.refusal = path, DENIED
+    with pytest.raises(InvalidConfig, match=r"may not be read \(.*\); set the store's credentials on every node"):
+        outlined(config)
+
+
+def test_an_answer_that_ends_in_the_middle(bucket: object, server: Faulty, config: EngineConfig) -> None:
+    server.num_cut = 1
+    assert (Path(fetched(config).model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
+    assert server.num_large == 2
+
+
+def test_a_disk_that_is_too_small(bucket: object, config: EngineConfig, small_disk: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"takes 6\.\d+ MiB more in .*disk.* free there; download_dir names"):
+        fetched(config.model_copy(update={"download_dir": str(small_disk)}))
+
+
 @pytest.mark.parametrize("uri", ["s3://models/nothing", "s3://nothing/qwen"])
 def test_what_is_not_there(bucket: object, config: EngineConfig, uri: str) -> None:
     with pytest.raises(InvalidConfig, match=f"{uri} "):
@@ -104,7 +132,9 @@ def test_a_store_that_cannot_be_reached(config: EngineConfig, monkeypatch: pytes
         outlined(config)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("gcsfs") is not None, reason="gcsfs is installed")
-def test_a_package_that_is_missing(config: EngineConfig) -> None:
-    with pytest.raises(InvalidConfig, match=r"pip install 'squadron-serve\[gcs\]'"):
-        outlined(config.model_copy(update={"model": "gs://models/qwen"}))
+def test_a_package_that_is_missing() -> None:
+    code = (
+        "import sys; sys.modules['gcsfs'] = None; from cluster.download.stores import pin; pin('gs://a/b', None, None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert "gs://a/b needs a package that is not installed: pip install 'squadron-serve[gcs]'" in done.stderr

@@ -1,0 +1,56 @@
+"""Any application of WSGI under a server that fails on demand."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+Started = Callable[..., Any]
+
+
+@dataclass
+class Faulty:
+    """Faults are set by the tests."""
+
+    app: Callable[[dict[str, Any], Started], Iterable[bytes]]
+    url: str = ""
+    refuses: str = ""  # paths that have this in them
+    refusal: bytes = b""  # the body of such an answer
+    num_cut: int = 0  # of the next large answers, which end in their middle
+    num_large: int = 0  # such answers so far
+
+    def __call__(self, environ: dict[str, Any], start: Started) -> Iterable[bytes]:
+        if self.refuses and self.refuses in environ["PATH_INFO"]:
+            start("403 Forbidden", [("Content-Length", str(len(self.refusal))), ("Content-Type", "application/xml")])
+            return [self.refusal]
+        body = b"".join(self.app(environ, start))
+        if len(body) < 1 << 20:
+            return [body]
+        self.num_large += 1
+        if self.num_cut:
+            self.num_cut -= 1
+            body = body[: len(body) // 2]
+        return [body]
+
+
+class _Quiet(WSGIRequestHandler):
+    def log(self, *_: Any) -> None:
+        return
+
+
+@contextmanager
+def faulty(app: Callable[[dict[str, Any], Started], Iterable[bytes]]) -> Iterator[Faulty]:
+    made = Faulty(app)
+    server = make_server("127.0.0.1", 0, made, threaded=True, request_handler=_Quiet)
+    made.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield made
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
