@@ -20,7 +20,7 @@ HEAD_DIMS = {"cpu": range(32, 1 << 16, 32), "triton": (16, 32, 64, 128)}  # that
 
 def make_plan(config: EngineConfig) -> Plan:
     """The plan; raises InvalidConfig with what would work."""
-    _check_model(config)
+    _check_model(config).sampling_defaults(config)  # refused now, not with every request
     if config.draft is not None:
         _check_draft(config, config.draft)
     plan = size_up(config)

@@ -9,7 +9,8 @@ from engine.checkpoint.headless import with_a_head
 from engine.checkpoint.json_file import read_json
 from engine.checkpoint.model_folder import check_model_folder
 from engine.config import EngineConfig, explain
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, InvalidRequest
+from engine.sampling_params import SamplingParams
 
 _SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
@@ -48,8 +49,17 @@ class ModelConfig(BaseModel):
         return int(rope["factor"] * rope["original_max_position_embeddings"])
 
     def sampling_defaults(self, config: EngineConfig) -> dict[str, Any]:
-        """What requests get for sampling parameters that they leave out."""
-        return self.default_sampling if config.generation_config == "auto" else {}
+        """What requests get for sampling parameters that they leave out. Raises InvalidConfig."""
+        if config.generation_config != "auto":
+            return {}
+        try:
+            SamplingParams(**self.default_sampling)
+        except InvalidRequest as error:
+            raise InvalidConfig(
+                f"{config.model}/generation_config.json: {error}; --generation-config vllm (generation_config: vllm) "
+                "ignores these parameters"
+            ) from None
+        return self.default_sampling
 
     @classmethod
     def load(cls, folder: str) -> Self:

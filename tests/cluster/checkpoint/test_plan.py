@@ -142,6 +142,13 @@ def test_refuses_missing_weights_unless_they_are_dummies(checkpoint: Path) -> No
         plan_of(checkpoint)
 
 
+def test_sampling_defaults_that_cannot_be_are_refused(checkpoint: Path) -> None:
+    (checkpoint / "generation_config.json").write_text('{"top_p": 0.0}')
+    with pytest.raises(InvalidConfig, match=r"generation_config\.json: top_p must be above 0\.0, got 0\.0"):
+        make_plan(EngineConfig.create(model=str(checkpoint)))
+    make_plan(EngineConfig.create(model=str(checkpoint), generation_config="vllm"))
+
+
 def test_a_chat_template_that_does_not_parse_is_refused(checkpoint: Path) -> None:
     (checkpoint / "chat_template.jinja").write_text("{% for %}")
     with pytest.raises(InvalidConfig, match=r"chat_template\.jinja is no chat template: line 1"):

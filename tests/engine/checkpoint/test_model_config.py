@@ -49,6 +49,24 @@ def test_what_requests_leave_out_is_as_qwens_files_say(tmp_path):
     assert model.sampling_defaults(config.model_copy(update={"generation_config": "vllm"})) == {}
 
 
+@pytest.mark.parametrize(
+    ("generation", "said"),
+    [
+        ({"temperature": "hot"}, "generation_config.json: temperature must be a number, got 'hot'"),
+        ({"top_p": 0.0}, "generation_config.json: top_p must be above 0.0, got 0.0"),
+        ({"top_k": 20.5}, "generation_config.json: top_k must be an integer, got 20.5"),
+    ],
+)
+def test_defaults_that_no_request_could_have(tmp_path, generation, said):
+    """Each request that leaves the parameter out would be refused for what it did not say."""
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    model, config = ModelConfig.load(str(tmp_path)), EngineConfig.create(model=str(tmp_path))
+    with pytest.raises(InvalidConfig, match=f"{said}; --generation-config vllm"):
+        model.sampling_defaults(config)
+    assert model.sampling_defaults(config.model_copy(update={"generation_config": "vllm"})) == {}
+
+
 @pytest.mark.parametrize(("named", "found"), [([31, 32, -1], (31,)), (-1, ()), (151645, ()), ([], ()), (None, ())])
 def test_an_end_token_that_the_model_cannot_give_is_none(tmp_path, named, found):
     """As in transformers; a grammar's mask has no bit for it."""
