@@ -223,6 +223,21 @@ class Ops(Protocol):
         head_dim] dtype.
         """
 
+    def linear_rotary_and_cache(
+        self,
+        x: Tensor,
+        weight: Prepared,
+        bias: Tensor | None,
+        positions: Tensor,
+        cos_sin: Tensor,
+        slot_mapping: Tensor,
+        key_cache: Tensor,
+        value_cache: Tensor,
+    ) -> Tensor:
+        """x [T, in] dtype -> rotated queries: linear, whose outputs are qkv, then rotary_and_cache.
+        The same bits as one after the other.
+        """
+
     def paged_attention(
         self, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata, scale: float
     ) -> Tensor:

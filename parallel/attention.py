@@ -25,6 +25,10 @@ class Attention:
     ) -> Tensor:
         """qkv [T, (H + 2 * K) * head_dim] dtype -> [T, H * head_dim] dtype, H and K this rank's."""
         query = self.ops.rotary_and_cache(qkv, positions, cos_sin, metadata.slot_mapping, *kv_cache)
+        return self.attend(query, kv_cache, metadata)
+
+    def attend(self, query: Tensor, kv_cache: tuple[Tensor, Tensor], metadata: AttentionMetadata) -> Tensor:
+        """query [T, H, head_dim] dtype, rotated; keys and values are in their slots."""
         return self.ops.paged_attention(query, *kv_cache, metadata, self.scale).flatten(1)
 
 

@@ -90,8 +90,23 @@ class DecoderLayer:
         yet in residual [T, D] dtype; returns this layer's.
         """
         normed = self.input_norm(residual) if update is None else self.input_norm.add(update, residual)
+        attended = self._attended(normed, positions, cos_sin, kv_cache, metadata, adapters)
+        return self.mlp.update(self.post_norm.add(self.output.update(attended, adapters), residual), adapters)
+
+    def _attended(
+        self,
+        normed: Tensor,
+        positions: Tensor,
+        cos_sin: Tensor,
+        kv_cache: tuple[Tensor, Tensor],
+        metadata: AttentionMetadata,
+        adapters: RowAdapters | None,
+    ) -> Tensor:
+        """The heads' values [T, H * head_dim] dtype."""
+        if self.qk_norm is None and (adapters is None or adapters.of(self.qkv) is None):
+            query = self.qkv.rotated(normed, positions, cos_sin, metadata.slot_mapping, kv_cache)
+            return self.attention.attend(query, kv_cache, metadata)
         qkv = self.qkv(normed, adapters)
         if self.qk_norm is not None:
             qkv = self.qk_norm(qkv)
-        attended = self.attention(qkv, positions, cos_sin, kv_cache, metadata)
-        return self.mlp.update(self.post_norm.add(self.output.update(attended, adapters), residual), adapters)
+        return self.attention(qkv, positions, cos_sin, kv_cache, metadata)

@@ -83,6 +83,19 @@ class QKVParallelLinear(ColumnParallelLinear):
         keys = slice(first_kv_head * head_dim, (first_kv_head + self.num_kv_heads) * head_dim)
         super().__init__({"q_proj": queries, "k_proj": keys, "v_proj": keys}, has_bias=has_bias, ops=ops)
 
+    def rotated(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        cos_sin: Tensor,
+        slot_mapping: Tensor,
+        kv_cache: tuple[Tensor, Tensor],
+    ) -> Tensor:
+        """x [T, in] dtype -> rotated queries [T, H, head_dim] dtype; keys and values are written to
+        their slots. Without adapters.
+        """
+        return self.ops.linear_rotary_and_cache(x, self.weight, self.bias, positions, cos_sin, slot_mapping, *kv_cache)
+
 
 class MergedColumnParallelLinear:
     """Gate and up of a gated MLP, and the activation between them: one op, so that both products

@@ -8,7 +8,7 @@ between levels. Block moves are not worth a kernel: they are the reference's fun
 
 from ops.cpu.activation import silu_and_mul
 from ops.cpu.attention.paged import HEAD_DIMS, paged_attention
-from ops.cpu.attention.rotary import rotary_and_cache
+from ops.cpu.attention.rotary import linear_rotary_and_cache, rotary_and_cache
 from ops.cpu.library import KernelsUnavailable, isa, unavailable_reason
 from ops.cpu.logits.mask import apply_mask
 from ops.cpu.logits.penalties import apply_penalties
@@ -72,6 +72,7 @@ __all__ = [
     "linear",
     "linear_float32",
     "linear_leaves",
+    "linear_rotary_and_cache",
     "linear_tree",
     "make_adapter",
     "make_adapter_slots",

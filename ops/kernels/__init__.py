@@ -6,9 +6,14 @@ kernels with cuBLAS's products, which are not.
 """
 
 from ops.kernels.activation import silu_and_mul
-from ops.kernels.attention.blocks import copy_blocks, swap_blocks
-from ops.kernels.attention.paged import HEAD_DIMS, paged_attention
-from ops.kernels.attention.rotary import rotary_and_cache
+from ops.kernels.attention import (
+    HEAD_DIMS,
+    copy_blocks,
+    linear_rotary_and_cache,
+    paged_attention,
+    rotary_and_cache,
+    swap_blocks,
+)
 from ops.kernels.logits import apply_penalties, sample, token_logprobs
 from ops.kernels.matmul.adapter import adapted_gate_up_silu, adapted_linear, adapted_linear_tree, make_adapter
 from ops.kernels.matmul.linear import (
@@ -55,6 +60,7 @@ __all__ = [
     "linear",
     "linear_float32",
     "linear_leaves",
+    "linear_rotary_and_cache",
     "linear_tree",
     "make_adapter",
     "make_adapter_slots",

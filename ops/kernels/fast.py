@@ -68,6 +68,20 @@ def gate_up_silu(x: Tensor, weight: Tensor) -> Tensor:
     return silu_and_mul(linear(x, weight, None))
 
 
+def linear_rotary_and_cache(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    positions: Tensor,
+    cos_sin: Tensor,
+    slot_mapping: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+) -> Tensor:
+    """As one op after the other."""
+    return rotary_and_cache(linear(x, weight, bias), positions, cos_sin, slot_mapping, key_cache, value_cache)
+
+
 def linear_tree(x: Tensor, weight: TreeWeight) -> Tensor:
     """x [T, in] dtype -> [T, out] float32, in whatever order."""
     assert isinstance(weight.weight, Tensor), "weights are not quantized here"
@@ -100,6 +114,7 @@ __all__ = [
     "linear",
     "linear_float32",
     "linear_leaves",
+    "linear_rotary_and_cache",
     "linear_tree",
     "make_adapter",
     "make_adapter_slots",

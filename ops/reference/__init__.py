@@ -8,7 +8,7 @@ last bits depend on the rows beside it.
 from ops.reference.activation import gate_up_silu, prepare_gate_up, silu_and_mul
 from ops.reference.attention.blocks import copy_blocks, swap_blocks
 from ops.reference.attention.paged import HEAD_DIMS, paged_attention
-from ops.reference.attention.rotary import rotary_and_cache
+from ops.reference.attention.rotary import linear_rotary_and_cache, rotary_and_cache
 from ops.reference.logits.logprobs import token_logprobs
 from ops.reference.logits.mask import apply_mask
 from ops.reference.logits.penalties import apply_penalties
@@ -59,6 +59,7 @@ __all__ = [
     "linear",
     "linear_float32",
     "linear_leaves",
+    "linear_rotary_and_cache",
     "linear_tree",
     "make_adapter",
     "make_adapter_slots",

@@ -5,7 +5,8 @@ from torch import Tensor
 
 from ops.cpu.checks import cache_sizes, sizes
 from ops.cpu.library import dtype_number, library
-from ops.interface import check_shape
+from ops.cpu.matmul.linear import linear
+from ops.interface import Prepared, check_shape
 
 
 def rotary_and_cache(
@@ -52,3 +53,17 @@ def rotary_and_cache(
             f"slot {slot_mapping[wrong]} of {num_blocks * block_size}"
         )
     return queries
+
+
+def linear_rotary_and_cache(
+    x: Tensor,
+    weight: Prepared,
+    bias: Tensor | None,
+    positions: Tensor,
+    cos_sin: Tensor,
+    slot_mapping: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+) -> Tensor:
+    """As one op after the other."""
+    return rotary_and_cache(linear(x, weight, bias), positions, cos_sin, slot_mapping, key_cache, value_cache)

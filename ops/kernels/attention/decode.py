@@ -110,38 +110,34 @@ def fold_kernel(
     query_starts,
     context_lens,
     max_splits,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
+    HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
-    ROWS: tl.constexpr,  # GROUP, rounded up to a power of two
     CHAINED: tl.constexpr,
 ):
-    """Grid (S, KV_HEADS): folds the splits of a decoded sequence in their order."""
+    """Grid (S, HEADS): folds the splits of a decoded sequence in their order."""
     begin(CHAINED)
     sequence = tl.program_id(0)
     token = tl.load(query_starts + sequence)
     length = tl.load(context_lens + sequence)
     if (tl.load(query_starts + sequence + 1) - token != 1) | (length <= SPLIT):
         return
-    rows = tl.arange(0, ROWS)
-    is_head = rows < GROUP
-    heads = tl.program_id(1) * GROUP + rows
-    dims = tl.arange(0, HEAD_DIM)
-    largest = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
-    acc = tl.zeros([ROWS, HEAD_DIM], tl.float32)
-    for split in tl.range(0, tl.cdiv(length, SPLIT), loop_unroll_factor=4):
-        slots = (sequence.to(tl.int64) * max_splits + split) * KV_HEADS * GROUP + heads
+    head = tl.program_id(1) + tl.arange(0, 1)
+    dims = tl.arange(0, HEAD_DIM)[None, :]
+    largest = tl.full([1], float("-inf"), tl.float32)
+    total = tl.zeros([1], tl.float32)
+    acc = tl.zeros([1, HEAD_DIM], tl.float32)
+    for split in tl.range(0, tl.cdiv(length, SPLIT), loop_unroll_factor=8):
+        slots = (sequence.to(tl.int64) * max_splits + split) * HEADS + head
         largest, total, acc = combine(
             largest,
             total,
             acc,
-            tl.load(split_largest + slots, mask=is_head, other=0.0),
-            tl.load(split_total + slots, mask=is_head, other=1.0),
-            tl.load(split_acc + slots[:, None] * HEAD_DIM + dims[None, :], mask=is_head[:, None], other=0.0),
+            tl.load(split_largest + slots),
+            tl.load(split_total + slots),
+            tl.load(split_acc + slots[:, None] * HEAD_DIM + dims),
         )
-    cells = (token.to(tl.int64) * KV_HEADS * GROUP + heads)[:, None] * HEAD_DIM + dims[None, :]
-    tl.store(output + cells, (acc / total[:, None]).to(output.dtype.element_ty), mask=is_head[:, None])
+    cells = (token.to(tl.int64) * HEADS + head)[:, None] * HEAD_DIM + dims
+    tl.store(output + cells, (acc / total[:, None]).to(output.dtype.element_ty))
 
 
 def decode_options(

@@ -70,10 +70,9 @@ def paged_attention(
         **constants, **options, **chained(query.device),
     )  # fmt: skip
     if max_splits > 1:
-        rows = triton.next_power_of_2(group)
-        fold_kernel[(num_sequences, num_kv_heads)](
-            *splits, output, *tensors[:2], max_splits, num_kv_heads, group, head_dim, rows,
-            num_warps=max(4, rows * head_dim // 1024), **chained(query.device),
+        fold_kernel[(num_sequences, num_heads)](
+            *splits, output, *tensors[:2], max_splits,
+            HEADS=num_heads, HEAD_DIM=head_dim, num_warps=1, **chained(query.device),
         )  # fmt: skip
     return output
 

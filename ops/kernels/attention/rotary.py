@@ -44,10 +44,7 @@ def rotary_kernel(
     angle = cos_sin + tl.load(positions + row).to(tl.int64) * (2 * HALF) + dims
     cos = tl.load(angle)[None, :]
     sin = tl.load(angle + HALF)[None, :]
-    first32 = first.to(tl.float32)
-    second32 = second.to(tl.float32)
-    turned_first = tl.fma(first32, cos, -(second32 * sin)).to(query.dtype.element_ty)
-    turned_second = tl.fma(second32, cos, first32 * sin).to(query.dtype.element_ty)
+    turned_first, turned_second = rotate(first, second, cos, sin)
 
     is_query = (heads < HEADS)[:, None]
     target = query + (row * HEADS + heads[:, None]) * (2 * HALF) + dims[None, :]
@@ -59,22 +56,29 @@ def rotary_kernel(
     is_value = (heads >= HEADS + KV_HEADS)[:, None] & exists
     block = slot // BLOCK_SIZE * KV_HEADS - HEADS
     cells = ((block + heads[:, None]) * BLOCK_SIZE + slot % BLOCK_SIZE) * (2 * HALF) + dims[None, :]
-    if FLOAT8:
-        turned_first, turned_second = _saturated(turned_first), _saturated(turned_second)
-        first, second = _saturated(first), _saturated(second)
-    cell_type = keys.dtype.element_ty
-    tl.store(keys + cells, turned_first.to(cell_type), mask=is_key)
-    tl.store(keys + cells + HALF, turned_second.to(cell_type), mask=is_key)
+    store_in_cache(keys + cells, turned_first, is_key, FLOAT8)
+    store_in_cache(keys + cells + HALF, turned_second, is_key, FLOAT8)
     cells -= KV_HEADS * BLOCK_SIZE * (2 * HALF)
-    tl.store(values + cells, first.to(cell_type), mask=is_value)
-    tl.store(values + cells + HALF, second.to(cell_type), mask=is_value)
+    store_in_cache(values + cells, first, is_value, FLOAT8)
+    store_in_cache(values + cells + HALF, second, is_value, FLOAT8)
 
 
 @triton.jit
-def _saturated(value):
-    """Within what float8_e4m3fn can hold: larger numbers become the largest, not NaN."""
-    value = value.to(tl.float32)
-    return tl.where(value != value, value, tl.minimum(tl.maximum(value, -LARGEST_FLOAT8), LARGEST_FLOAT8))
+def rotate(first, second, cos, sin):
+    """The two halves of heads, turned; cos, sin: float32."""
+    first32 = first.to(tl.float32)
+    second32 = second.to(tl.float32)
+    turned_first = tl.fma(first32, cos, -(second32 * sin)).to(first.dtype)
+    return turned_first, tl.fma(second32, cos, first32 * sin).to(first.dtype)
+
+
+@triton.jit
+def store_in_cache(cells, value, mask, FLOAT8: tl.constexpr):
+    """Of float8_e4m3fn, numbers larger than it can hold become the largest, not NaN."""
+    if FLOAT8:
+        value = value.to(tl.float32)
+        value = tl.where(value != value, value, tl.minimum(tl.maximum(value, -LARGEST_FLOAT8), LARGEST_FLOAT8))
+    tl.store(cells, value.to(cells.dtype.element_ty), mask=mask)
 
 
 def rotary_and_cache(
@@ -84,14 +88,39 @@ def rotary_and_cache(
     [max_positions, head_dim] float32; caches [num_blocks, K, block_size, head_dim] dtype or
     float8_e4m3fn -> the rotated queries, [T, H, head_dim] dtype.
     """
-    check_shape("key_cache", key_cache, (None, None, None, None))
+    check_shape("qkv", qkv, (None, None))
+    num_heads = check_rotary(qkv, qkv.shape[1], positions, cos_sin, slot_mapping, key_cache, value_cache)
     _, num_kv_heads, block_size, head_dim = key_cache.shape
+    num_rows, is_float8 = qkv.shape[0], key_cache.dtype == torch.float8_e4m3fn
+    query = torch.empty((num_rows, num_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
+    if num_rows:
+        rotary_kernel[(num_rows, triton.cdiv(num_heads + 2 * num_kv_heads, HEADS_AT_ONCE))](
+            qkv, positions, cos_sin, slot_mapping, key_cache, value_cache, query,
+            HEADS=num_heads, KV_HEADS=num_kv_heads, HALF=head_dim // 2, BLOCK_SIZE=block_size,
+            AT_ONCE=HEADS_AT_ONCE, FLOAT8=is_float8, num_warps=2, **chained(qkv.device),
+        )  # fmt: skip
+    return query
+
+
+def check_rotary(
+    rows: Tensor,
+    width: int,
+    positions: Tensor,
+    cos_sin: Tensor,
+    slot_mapping: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+) -> int:
+    """The number of query heads in qkv of that width, which are the rows or are made of them.
+    Raises ValueError.
+    """
+    check_shape("key_cache", key_cache, (None, None, None, None))
+    _, num_kv_heads, _, head_dim = key_cache.shape
     is_float8 = key_cache.dtype == torch.float8_e4m3fn
     check_shape("value_cache", value_cache, tuple(key_cache.shape), key_cache.dtype)
-    check_shape("qkv", qkv, (None, None), None if is_float8 else key_cache.dtype)
-    num_rows, width = qkv.shape
-    check_shape("positions", positions, (num_rows,), torch.int32)
-    check_shape("slot_mapping", slot_mapping, (num_rows,), torch.int32)
+    check_shape("qkv", rows, (None, None), None if is_float8 else key_cache.dtype)
+    check_shape("positions", positions, (rows.shape[0],), torch.int32)
+    check_shape("slot_mapping", slot_mapping, (rows.shape[0],), torch.int32)
     check_shape("cos_sin", cos_sin, (None, head_dim), torch.float32)
     num_heads = width // head_dim - 2 * num_kv_heads
     if width % head_dim or num_heads < 1 or num_heads % num_kv_heads:
@@ -101,12 +130,5 @@ def rotary_and_cache(
     if head_dim < 2 or head_dim & (head_dim - 1):
         raise ValueError(f"head_dim={head_dim} is not a power of two")
     if is_float8:
-        check_float8(qkv.device)
-    query = torch.empty((num_rows, num_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
-    if num_rows:
-        rotary_kernel[(num_rows, triton.cdiv(num_heads + 2 * num_kv_heads, HEADS_AT_ONCE))](
-            qkv, positions, cos_sin, slot_mapping, key_cache, value_cache, query,
-            HEADS=num_heads, KV_HEADS=num_kv_heads, HALF=head_dim // 2, BLOCK_SIZE=block_size,
-            AT_ONCE=HEADS_AT_ONCE, FLOAT8=is_float8, num_warps=2, **chained(qkv.device),
-        )  # fmt: skip
-    return query
+        check_float8(rows.device)
+    return num_heads

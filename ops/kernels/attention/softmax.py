@@ -9,7 +9,9 @@ one rounding or two, `fma` says which.
 import triton
 import triton.language as tl
 
-SPLIT = tl.constexpr(512)  # keys; a multiple of every TILE
+# Keys; a multiple of every TILE. Fewer let more programs share one sequence, more need less memory
+# for what is folded, and fold less.
+SPLIT = tl.constexpr(256)
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from ops.interface import Quantization, Weight, check_shape
 from ops.kernels.chain import begin, chained, fetch
 from ops.kernels.device import HOPPER, capability, num_processors, shared_bytes
 from ops.kernels.matmul.products import products
-from ops.kernels.matmul.stored import Stored, operands, rows_of, store
+from ops.kernels.matmul.stored import Operands, Stored, operands, rows_of, store
 from ops.kernels.norm import MOST_LEAVES
 
 FEW_ROWS = tl.constexpr(64)
@@ -52,26 +52,17 @@ def linear_kernel(
     """Grid (tiles of outputs * tiles of rows, NUM_LEAVES): OUTS outputs of ROWS rows, over one leaf
     of the inputs.
     """
-    OUT_TILES: tl.constexpr = (NUM_OUT + OUTS - 1) // OUTS
-    tile, leaf = tl.program_id(0), tl.program_id(1)
-    row_tiles = tl.cdiv(num_rows, ROWS)
-    # Eight tiles of rows at a time go through all weights, so that what concurrent programs read
-    # stays in the cache.
-    band = tile // (8 * OUT_TILES)
-    band_rows = tl.minimum(row_tiles - 8 * band, 8)
-    within = tile % (8 * OUT_TILES)
-    outs = within // band_rows * OUTS + tl.arange(0, OUTS)
-    rows = (8 * band + within % band_rows) * ROWS + tl.arange(0, ROWS)
+    leaf = tl.program_id(1)
+    first_out, first_row = tile_of(tl.program_id(0), num_rows, NUM_OUT, OUTS, ROWS)
+    outs, rows = first_out + tl.arange(0, OUTS), first_row + tl.arange(0, ROWS)
     # Outputs and rows that do not exist repeat the last one, and are not stored.
     existing_outs = tl.minimum(outs, NUM_OUT - 1)
     existing_rows = tl.minimum(rows, num_rows - 1).to(tl.int64)
     if CHAINED and KIND == "plain" and ROWS <= FEW_ROWS:
-        # Weights depend on no kernel: the first lines of each output's are on their way meanwhile.
-        lines = tl.minimum(tl.arange(0, FETCHED_LINES) * LINE, LEAF - 1)[None, :]
-        cells = weight + existing_outs.to(tl.int64)[:, None] * (NUM_LEAVES * LEAF) + leaf * LEAF + lines
-        fetch(cells)
+        weight_rows = weight + existing_outs.to(tl.int64) * (NUM_LEAVES * LEAF) + leaf * LEAF
+        fetch_first(weight_rows, LEAF)
         if GATED:
-            fetch(cells + NUM_OUT * NUM_LEAVES * LEAF)
+            fetch_first(weight_rows + NUM_OUT * NUM_LEAVES * LEAF, LEAF)
     begin(CHAINED)
     acc, up_acc = products(
         x, x_scales, weight, scales, zeros, leaf, existing_outs, existing_rows,
@@ -85,6 +76,30 @@ def linear_kernel(
     tl.store(
         output + cells, acc.to(output.dtype.element_ty), mask=(outs < NUM_OUT)[:, None] & (rows < num_rows)[None, :]
     )
+
+
+@triton.jit
+def tile_of(tile, num_rows, NUM_OUT: tl.constexpr, OUTS: tl.constexpr, ROWS: tl.constexpr):
+    """The first output and the first row of a program.
+
+    Eight tiles of rows at a time go through all weights, so that what concurrent programs read
+    stays in the cache.
+    """
+    OUT_TILES: tl.constexpr = (NUM_OUT + OUTS - 1) // OUTS
+    row_tiles = tl.cdiv(num_rows, ROWS)
+    band = tile // (8 * OUT_TILES)
+    band_rows = tl.minimum(row_tiles - 8 * band, 8)
+    within = tile % (8 * OUT_TILES)
+    return within // band_rows * OUTS, (8 * band + within % band_rows) * ROWS
+
+
+@triton.jit
+def fetch_first(weight_rows, LEAF: tl.constexpr):
+    """Have the first lines of each of these rows [OUTS] brought near. Weights depend on no kernel:
+    this may come before a chained one begins.
+    """
+    lines = tl.minimum(tl.arange(0, FETCHED_LINES) * LINE, LEAF - 1)[None, :]
+    fetch(weight_rows[:, None] + lines)
 
 
 @triton.jit(do_not_specialize=["size"])
@@ -202,17 +217,26 @@ def multiply(
     output = x.new_empty((num_leaves, x.shape[0], num_out), dtype=dtype)
     if output.numel():
         given = operands(x, weight, num_leaves)
-        options = linear_options(weight.dtype, given.kind, x.shape[0], is_gated, capability(x.device))
-        num_tiles = triton.cdiv(num_out, options["OUTS"]) * triton.cdiv(x.shape[0], options["ROWS"])
-        is_plain = given.kind == "plain" and weight.dtype != torch.float32
-        if is_plain and 2 * num_tiles * num_leaves <= num_processors(x.device):
-            options["STAGES"] = deep_stages(options, given.leaf, x.shape[0], is_gated, capability(x.device))
+        num_tiles, options = launch_options(given, weight.dtype, num_out, num_leaves, is_gated)
         linear_kernel[(num_tiles, num_leaves)](
             given.x, given.x_scales, given.codes, given.scales, given.zeros, bias, output, x.shape[0],
             NUM_OUT=num_out, NUM_LEAVES=num_leaves, LEAF=given.leaf, KIND=given.kind, PIECE=given.piece,
             GATED=is_gated, HAS_BIAS=bias is not None, **options, **chained(x.device),
         )  # fmt: skip
     return output
+
+
+def launch_options(
+    given: Operands, dtype: torch.dtype, num_out: int, num_leaves: int, is_gated: bool
+) -> tuple[int, dict[str, int]]:
+    """The number of tiles, and each one's size. dtype: the weight's."""
+    num_rows, device = given.x.shape[0], given.x.device
+    options = linear_options(dtype, given.kind, num_rows, is_gated, capability(device))
+    num_tiles = triton.cdiv(num_out, options["OUTS"]) * triton.cdiv(num_rows, options["ROWS"])
+    is_plain = given.kind == "plain" and dtype != torch.float32
+    if is_plain and 2 * num_tiles * num_leaves <= num_processors(device):
+        options["STAGES"] = deep_stages(options, given.leaf, num_rows, is_gated, capability(device))
+    return num_tiles, options
 
 
 def linear_options(

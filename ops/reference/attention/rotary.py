@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from ops.interface import check_shape
+from ops.interface import Prepared, check_shape
+from ops.reference.matmul.linear import linear
 
 
 def rotary_and_cache(
@@ -28,6 +29,20 @@ def rotary_and_cache(
     key_cache[block_ids, :, offsets] = rotated[:, num_heads:]
     value_cache[block_ids, :, offsets] = heads[:, -num_kv_heads:]
     return rotated[:, :num_heads].contiguous()
+
+
+def linear_rotary_and_cache(
+    x: Tensor,
+    weight: Prepared,
+    bias: Tensor | None,
+    positions: Tensor,
+    cos_sin: Tensor,
+    slot_mapping: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+) -> Tensor:
+    """As one op after the other."""
+    return rotary_and_cache(linear(x, weight, bias), positions, cos_sin, slot_mapping, key_cache, value_cache)
 
 
 def _rotate(heads: Tensor, cos_sin: Tensor) -> Tensor:

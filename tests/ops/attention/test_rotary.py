@@ -38,3 +38,14 @@ def test_heads_that_do_not_fit_are_refused(ops: Ops, device: torch.device) -> No
     table = torch.zeros(4, HEAD_DIM, device=device)
     with pytest.raises(ValueError, match="7 heads of 8"):
         ops.rotary_and_cache(torch.zeros(1, 7 * HEAD_DIM, device=device), index, table, index, cache, cache.clone())
+
+
+def test_from_the_product_on_it_is_one_op_after_the_other(ops: Ops, device: torch.device) -> None:
+    x, matrix = torch.randn(ROWS, 32, device=device), torch.randn((HEADS + 2 * KV_HEADS) * 32, 32, device=device)
+    weight, table = ops.prepare_linear(matrix), torch.rand(40, 32, device=device)
+    positions, slots = (torch.randperm(40, device=device)[:ROWS].int() for _ in range(2))
+    one, two = ([torch.zeros(5, KV_HEADS, BLOCK, 32, device=device) for _ in range(2)] for _ in range(2))
+    query = ops.linear_rotary_and_cache(x, weight, None, positions, table, slots, *one)
+    assert torch.equal(query, ops.rotary_and_cache(ops.linear(x, weight, None), positions, table, slots, *two))
+    assert all(torch.equal(got, want) for got, want in zip(one, two, strict=True))
+    assert all(cache.any() for cache in one)

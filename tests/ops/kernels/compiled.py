@@ -214,6 +214,7 @@ def linear_cases(
     num_leaves: int,
     quantization: Quantization | None = None,
 ) -> Iterator[str]:
+    head_dim = 64 if hidden == 896 else 128
     name = f"{name_of(dtype)} {hidden}, {num_rows} row{'s' if num_rows > 1 else ''}"
     name += f" {quantization}" if quantization else ""
     x = meta(num_rows, hidden, dtype=dtype)
@@ -222,6 +223,10 @@ def linear_cases(
     weight = kernels.prepare_linear(meta(hidden + 256, hidden, dtype=dtype), quantization)
     kernels.linear(x, weight, meta(hidden + 256, dtype=dtype))
     yield f"linear {name}"
+    tokens, cache = ints(num_rows), meta(1000, 2, 16, head_dim, dtype=dtype)
+    bias, angles = meta(hidden + 256, dtype=dtype), meta(4096, head_dim, dtype=FP32)
+    kernels.linear_rotary_and_cache(x, weight, bias, tokens, angles, tokens, cache, cache)
+    yield f"qkv {name}"
     if quantization is None:
         part = AdapterPart(meta(16, hidden, dtype=dtype), meta(hidden, 16, dtype=dtype), slice(0, hidden), 1.0)
         runs = torch.tensor([(0, num_rows, 0)], dtype=torch.int32)

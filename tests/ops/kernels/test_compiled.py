@@ -22,6 +22,7 @@ KERNELS = {name for source in SOURCES for name in re.findall(r"^def (\w+_kernel)
 KINDS = ("int8", "int4", "fp8", *(name for name, *_ in compiled_published.KINDS))  # how a linear is quantized
 CHAIN = {  # of a decode step and its sampling, on Hopper and later
     "linear_kernel",
+    "qkv_kernel",
     "add_leaves_kernel",
     "norm_kernel",
     "qk_norm_kernel",
@@ -36,6 +37,7 @@ CHAIN = {  # of a decode step and its sampling, on Hopper and later
     "keep_kernel",
     "draw_kernel",
 }
+LINEARS = ("linear_kernel", "qkv_kernel")
 CHILD = "import sys; from tests.ops.kernels.test_compiled import print_compiled; print_compiled(int(sys.argv[1]))"
 
 
@@ -72,7 +74,7 @@ def test_nothing_spills_and_each_row_meets_the_same_instruction(arch: int) -> No
     # A row's bits can be the same alone and among thousands only if both meet one kind of
     # instruction.
     for kind in ("", *KINDS):
-        linears = [each for each in compiled if each.kernel == "linear_kernel" and kind_of(each.case) == kind]
+        linears = [each for each in compiled if each.kernel in LINEARS and kind_of(each.case) == kind]
         assert len({each.products for each in linears}) == (0 if kind in ("fp8", "float8") and arch < 89 else 1), kind
     for case in {each.case for each in compiled if each.case.startswith("attention")}:
         steps = {each.kernel: each.products for each in compiled if each.case == case}

@@ -111,7 +111,7 @@ def test_only_so_many_leaves_are_left_to_the_norm() -> None:
 
 
 CASES = [(BF16, BF16, 4, 2, 16), (FP16, FP16, 7, 1, 64), (BF16, FP8, 4, 1, 16), (FP32, FP32, 2, 1, 16)]
-LENGTH = 1060  # more than two splits of keys
+LENGTH = 1060  # more than four splits of keys
 
 
 @pytest.mark.parametrize(("dtype", "cache_dtype", "heads", "kv_heads", "head_dim"), CASES, ids=str)

@@ -113,7 +113,7 @@ def test_nothing_is_kept_in_memory(reports: list[dict[str, Any]]) -> None:
 
 
 def test_weights_are_read_ahead_by_128_bits(reports: list[dict[str, Any]]) -> None:
-    for each in of(reports, "linear_kernel"):
+    for each in of(reports, "linear_kernel") + of(reports, "qkv_kernel"):
         assert [bits for bits, _ in each["asynchronous"]] == [128], each
         assert each["barriers"] <= 2, each
 
@@ -129,6 +129,8 @@ def test_products_are_of_the_widest_shape(reports: list[dict[str, Any]]) -> None
     for each in of(reports, "linear_kernel", "gate_up", "linear", "head", "tree"):
         width = 128 if f"{compiled.NUM_TOKENS} rows" in each["case"] else 16
         assert each["products"] == [f"HGMMA.64x{width}x16.F32.BF16"], each
+    (qkv,) = of(reports, "qkv_kernel")
+    assert qkv["products"] == ["HGMMA.64x16x16.F32.BF16"], "as of linear_kernel"
     for head_dim in (64, 128):
         for kernel in ("decode_kernel", "prefill_kernel"):
             (each,) = of(reports, kernel, f"attention bf16 {head_dim} ")

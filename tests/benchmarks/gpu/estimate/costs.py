@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ops.kernels.attention.softmax import SPLIT
 from ops.kernels.logits.rows import BLOCK
 from ops.kernels.matmul.linear import FEW_ROWS
 from tests.benchmarks.gpu.estimate.gpus import Gpu
@@ -25,6 +26,8 @@ SIMPLE_RESIDENT = 8  # of its programs, on a processor
 PROCESSOR_BYTES_PER_S = 1.1e11  # that one can read at most: 64 bytes a cycle
 CHAINED_GAP = 0.7e-6  # where the second has been started before, and waits: an assumption as GAP is
 FETCHED = 0.4e-6  # less, if the first weights are in the cache before the wait ends: an assumption
+DRAW_PASSES = 5  # over the blocks' sums: running ones, the whole, the token's block, its start, the block
+LINEARS = ("linear_kernel", "qkv_kernel")
 KEPT_BLOCKS = 64  # of 64 tokens, in which the threshold of top_k or top_p can be: as if k were 20 to 50
 
 
@@ -64,7 +67,7 @@ def _gap(launch: Launch) -> float:
     values = launch.values
     if not values.get("launch_pdl"):
         return GAP
-    fetches = launch.kernel == "linear_kernel" and values["KIND"] == "plain" and values["ROWS"] <= FEW_ROWS.value
+    fetches = launch.kernel in LINEARS and values["KIND"] == "plain" and values["ROWS"] <= FEW_ROWS.value
     return CHAINED_GAP - (FETCHED if fetches else 0.0)
 
 
@@ -72,7 +75,7 @@ def cost_of(launch: Launch, step: Step, gpu: Gpu) -> Cost:
     values = launch.values
     if step.is_prefill and launch.kernel in ("decode_kernel", "fold_kernel"):
         return Cost(0.0, programs=launch.programs)
-    if launch.kernel == "linear_kernel":
+    if launch.kernel in LINEARS:
         return _linear(launch, gpu)
     if launch.kernel in ("decode_kernel", "prefill_kernel"):
         return _attention(launch, step, gpu)
@@ -87,27 +90,30 @@ def cost_of(launch: Launch, step: Step, gpu: Gpu) -> Cost:
     if launch.kernel == "rotary_kernel":
         return Cost(3 * _num_bytes([values["qkv"]]) if "qkv" in values else 0.0, programs=launch.programs)
     if launch.kernel == "fold_kernel":
-        splits = math.ceil(step.context / 512)
-        return Cost(
-            4.0 * step.rows * splits * values["KV_HEADS"] * values["GROUP"] * values["HEAD_DIM"],
-            programs=launch.programs,
-        )
+        splits = math.ceil(step.context / SPLIT.value)
+        num_bytes = 4.0 * step.rows * splits * values["HEADS"] * values["HEAD_DIM"]
+        return Cost(num_bytes, programs=launch.programs, asked=4 * min(splits, 8) * values["HEAD_DIM"], resident=32)
+    if launch.kernel == "draw_kernel":  # of masses only the block of the token
+        return Cost(_num_bytes([values["sums"]]), programs=launch.programs, passes=DRAW_PASSES)
     return Cost(_num_bytes([each for each in values.values() if isinstance(each, Tensor)]), programs=launch.programs)
 
 
 def _linear(launch: Launch, gpu: Gpu) -> Cost:
     values = launch.values
-    x, weight, output = values["x"], values["weight"], values["output"]
-    halves = 2 if values["GATED"] else 1
-    num_inputs = values["NUM_LEAVES"] * values["LEAF"]
+    x, weight = values["x"], values["weight"]
+    halves = 2 if values.get("GATED") else 1
+    if launch.kernel == "qkv_kernel":
+        num_out, written = weight.shape[0], x.shape[0] * weight.shape[0] * x.element_size()
+    else:
+        num_out, written = values["NUM_OUT"], values["output"].nbytes
     tile = (values["OUTS"] + values["ROWS"]) * values["INPUTS"] * weight.element_size()
     asked = (
         (values["STAGES"] - 1) * (values["OUTS"] * halves + values["ROWS"]) * values["INPUTS"] * weight.element_size()
     )
     resident = max(1, min(gpu.shared // (values["STAGES"] * tile * halves + 1024), 16 // values["num_warps"]))
     return Cost(
-        _num_bytes([x, weight, output]),
-        2.0 * x.shape[0] * values["NUM_OUT"] * halves * num_inputs,
+        _num_bytes([x, weight]) + written,
+        2.0 * x.shape[0] * num_out * halves * x.shape[1],
         launch.programs,
         asked,
         resident,
@@ -121,7 +127,7 @@ def _attention(launch: Launch, step: Step, gpu: Gpu) -> Cost:
     asked = max(1, values["STAGES"] - 1) * 2 * values["TILE"] * head_dim * keys.element_size()
     if launch.kernel == "decode_kernel":
         num_bytes = 2 * step.rows * step.context * heads * head_dim * keys.element_size() + 2 * _num_bytes([query])
-        items = step.rows * heads * math.ceil(step.context / 512)
+        items = step.rows * heads * math.ceil(step.context / SPLIT.value)
         operations = 4.0 * values["ROWS"] * step.rows * heads * step.context * head_dim
         return Cost(num_bytes, operations, min(items, launch.programs), asked, launch.programs // gpu.processors)
     pairs = step.rows * (step.context + 1) / 2

@@ -17,7 +17,7 @@ from parallel.decoder import Decoder
 from parallel.groups.group import SingleGroup
 from parallel.groups.pipeline import Stage
 from parallel.spec import read
-from tests.benchmarks.gpu.estimate.costs import Step, seconds
+from tests.benchmarks.gpu.estimate.costs import LINEARS, Step, seconds
 from tests.benchmarks.gpu.estimate.gpus import GPUS, Gpu
 from tests.benchmarks.gpu.estimate.launches import Launch, recording
 
@@ -97,7 +97,7 @@ def estimate(model: Decoder, step: Step, gpu: Gpu) -> Estimate:
 
 
 def _floor(model: Decoder, launches: list[Launch], step: Step, gpu: Gpu) -> float:
-    weights = [launch.values for launch in launches if launch.kernel == "linear_kernel"]
+    weights = [launch.values for launch in launches if launch.kernel in LINEARS]
     num_bytes = float(sum(each["weight"].nbytes for each in weights))
     if not step.is_prefill:
         num_bytes += 4.0 * step.rows * step.context * model.num_layers * model.num_kv_heads * model.head_dim
