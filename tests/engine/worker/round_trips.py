@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # Operations whose result the host has to wait for.
-ROUND_TRIPS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "equal", "is_nonzero"}
+ROUND_TRIPS = {"_local_scalar_dense", "item", "nonzero", "masked_select", "_unique2", "equal", "is_nonzero"}
 
 
 class NoRoundTrips(TorchDispatchMode):
