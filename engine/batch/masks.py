@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.errors import NO_TOKEN_LEFT, TOKEN_TOO_COMPLEX
+from engine.errors import NO_TOKEN_LEFT, TOKEN_TOO_COMPLEX, InputProcessingError
 from engine.executor import Executor
-from engine.grammars.interface import Constraint
+from engine.grammars.interface import Constraint, Matcher
 from engine.scheduling.bans import leave_nothing
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.sequence import Sequence, SequenceGroup
@@ -55,9 +55,9 @@ def awaits_masks(plan: SchedulerOutputs) -> bool:
 
 
 def is_known(plan: SchedulerOutputs) -> bool:
-    """Whether the tokens before the step's constrained rows are."""
+    """Whether the tokens before the step's constrained rows are, but for drafts."""
     return all(
-        len(entry.seq.token_ids) >= entry.start + entry.num_tokens
+        len(entry.seq.token_ids) >= entry.start + entry.num_tokens - len(entry.drafts)
         for entry in plan.scheduled
         if _is_constrained(plan, entry)
     )
@@ -67,33 +67,63 @@ def step_masks(plan: SchedulerOutputs, epoch: int, stuck: list[Stuck]) -> StepMa
     """Of what the rows' grammars allow; adds to `stuck`. Rows whose tokens will be discarded have
     no mask.
     """
-    entries: list[ScheduledSequence] = []
+    rows: list[tuple[ScheduledSequence, int]] = []
+    constraints: list[Constraint] = []
     has_mask: list[bool] = []
     for entry in plan.scheduled:
         has_mask += [False] * entry.num_rows
         if _is_constrained(plan, entry):
-            has_mask[-1] = True
-            entries.append(entry)
-    if not entries:
+            found = _constraints(entry)
+            first = len(has_mask) - entry.num_samples
+            has_mask[first : first + len(found)] = [True] * len(found)
+            rows += [(entry, num_drafts) for num_drafts in range(len(found))]
+            constraints += found
+    if not rows:
         return StepMasks(epoch, plan.step, _NONE, _NONE)
-    constraints = [_constraint(entry.group, entry.seq) for entry in entries]
     masks = constraints[0].matcher.masks.fill(constraints)
-    for entry, mask in zip(entries, masks, strict=True):
-        if (found := why_stuck(entry.group, entry.seq, mask)) is not None:
-            stuck.append(found)
-            mask[:] = -1  # it ends, and the row's token is discarded
+    for (entry, num_drafts), constraint, mask in zip(rows, constraints, masks, strict=True):
+        if (found_stuck := _why_stuck(entry, num_drafts, constraint.matcher, mask)) is not None:
+            if num_drafts:
+                _end_before(entry, num_drafts)
+            else:
+                stuck.append(found_stuck)
+            mask[:] = -1  # the row's token is discarded
     starts = np.zeros(len(has_mask) + 1, np.int32)
     np.cumsum(np.array(has_mask, np.int32) * masks.shape[1], out=starts[1:])
     return StepMasks(epoch, plan.step, starts, masks.reshape(-1))
 
 
-def why_stuck(group: SequenceGroup, seq: Sequence, mask: np.ndarray) -> Stuck | None:
-    """Whether the sequence's mask leaves no token."""
-    assert seq.matcher is not None
-    if (error := seq.matcher.error) is not None:
+def _constraints(entry: ScheduledSequence) -> list[Constraint]:
+    """After the known tokens, and after each draft."""
+    group, seq, matcher = entry.group, entry.seq, entry.seq.matcher
+    assert matcher is not None
+    found = [Constraint(matcher, _banned_ends(group, seq, 0))]
+    for num_drafts, token_id in enumerate(entry.drafts, start=1):
+        matcher = matcher.copy()
+        try:
+            matcher.take(token_id)
+        except InputProcessingError:  # its work, since then: the grammar allowed it when the step was planned
+            _end_before(entry, num_drafts)
+            break
+        found.append(Constraint(matcher, _banned_ends(group, seq, num_drafts)))
+    return found
+
+
+def _end_before(entry: ScheduledSequence, num_drafts: int) -> None:
+    """What follows so many drafts has no mask. The next step finds out whether it ends the request,
+    if they are right.
+    """
+    entry.num_checked = num_drafts - 1 if entry.num_checked is None else min(entry.num_checked, num_drafts - 1)
+
+
+def _why_stuck(entry: ScheduledSequence, num_drafts: int, matcher: Matcher, mask: np.ndarray) -> Stuck | None:
+    """Whether the mask leaves no token after so many drafts."""
+    group = entry.group
+    if (error := matcher.error) is not None:
         message = f"the structured output takes too much work at this token: {error}"
         return Stuck(group, message, TOKEN_TOO_COMPLEX)
-    if (group.has_bias or group.params.allowed_token_ids) and leave_nothing(group, seq, mask):
+    is_narrow = group.has_bias or group.params.allowed_token_ids
+    if is_narrow and leave_nothing(group, entry.seq, mask, num_drafts):
         message = "no token is left that both the structured output and the request's other parameters allow"
         return Stuck(group, message, NO_TOKEN_LEFT)
     return None
@@ -110,14 +140,9 @@ def _is_constrained(plan: SchedulerOutputs, entry: ScheduledSequence) -> bool:
     )
 
 
-def _constraint(group: SequenceGroup, seq: Sequence) -> Constraint:
-    assert seq.matcher is not None
-    return Constraint(seq.matcher, _banned_ends(group, seq))
-
-
-def _banned_ends(group: SequenceGroup, seq: Sequence) -> tuple[int, ...]:
-    """The end tokens that the request does not want now. Where its grammar leaves nothing else, it
-    ends nevertheless.
+def _banned_ends(group: SequenceGroup, seq: Sequence, num_drafts: int) -> tuple[int, ...]:
+    """The end tokens that the request does not want after so many drafts. Where its grammar leaves
+    nothing else, it ends nevertheless.
     """
-    is_early = len(seq.token_ids) - seq.num_prompt_tokens < group.params.min_tokens
+    is_early = len(seq.token_ids) + num_drafts - seq.num_prompt_tokens < group.params.min_tokens
     return group.eos_token_ids if is_early or group.params.ignore_eos else ()

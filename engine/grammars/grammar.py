@@ -32,6 +32,11 @@ class Grammar:
         if self._is_slow:
             self._make_reserve(NUM_IN_RESERVE)
 
+    @property
+    def is_renewable(self) -> bool:
+        """Whether `renew` is always possible."""
+        return not self._is_slow
+
     def begin(self) -> tuple[int, LLMatcher]:
         """A matcher at the beginning, and the lexer's number."""
         with self._lock:

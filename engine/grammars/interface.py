@@ -38,6 +38,11 @@ class Matcher(Protocol):
         it. It may be the one after which there is an `error`.
         """
 
+    def num_allowed(self, token_ids: Sequence[int]) -> int:
+        """How many of these could be taken next, each of which may be followed by another. Fewer
+        where trying them may end other answers of the grammar.
+        """
+
     def rehearse(self, token_ids: Sequence[int]) -> None:
         """Before these are taken again, of an answer that began elsewhere: work as they did there,
         so that what follows is no more work than it was. As long as their masks take.

@@ -67,6 +67,16 @@ class LibraryMatcher:
         self._has_mask = False
         self._taken.append(token_id)
 
+    def num_allowed(self, token_ids: Sequence[int]) -> int:
+        if not self._grammar.is_renewable:
+            return 0
+        self._refuel()
+        trial = self.library.deep_copy()
+        number = int(trial.validate_tokens(list(token_ids)))
+        trial.try_consume_tokens(list(token_ids[:number]))
+        self._refuel()  # what others have left of it is theirs
+        return 0 if trial.is_error() else number - bool(number and trial.is_stopped())
+
     def rehearse(self, token_ids: Sequence[int]) -> None:
         other = self.copy()
         for token_id in token_ids:

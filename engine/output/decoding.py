@@ -81,13 +81,14 @@ def take_pooled(
 
 def num_rejected(entry: ScheduledSequence, rows: SampledRows, end: int) -> int:
     """How many of the samples of an entry with drafts do not count, whose rows end before `end`:
-    those that follow a wrong draft.
+    those that follow a wrong draft, or one that could not be checked.
     """
     sampled = rows.token_ids[end - entry.num_samples : end]
-    for index, (token_id, draft) in enumerate(zip(sampled, entry.drafts, strict=False), start=1):
+    checked = entry.drafts[: entry.num_checked]
+    for index, (token_id, draft) in enumerate(zip(sampled, checked, strict=False), start=1):
         if token_id != draft:
             return entry.num_samples - index
-    return 0
+    return len(entry.drafts) - len(checked)
 
 
 def append_tokens(

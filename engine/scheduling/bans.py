@@ -43,11 +43,11 @@ def _last(seq: Sequence, count: int) -> list[int]:
     return seq.token_ids[max(seq.num_prompt_tokens, len(seq.token_ids) - count) :]
 
 
-def leave_nothing(group: SequenceGroup, seq: Sequence, mask: np.ndarray | None = None) -> bool:
+def leave_nothing(group: SequenceGroup, seq: Sequence, mask: np.ndarray | None = None, num_drafts: int = 0) -> bool:
     """Whether the request's parameters, and its grammar's mask [W] int32 if it has one, allow no
-    token after those that are known.
+    token after those that are known and so many drafts.
     """
-    banned = banned_ids(group, seq, len(seq.token_ids)) if group.has_bias else set()
+    banned = banned_ids(group, seq, len(seq.token_ids) + num_drafts) if group.has_bias else set()
     if len(words := group.packed_allowed.words):
         return nothing_left(None, banned, words if mask is None else words & mask)
     return nothing_left(group.params.allowed_token_ids, banned, mask)

@@ -24,6 +24,7 @@ class ScheduledSequence:
     num_pooled: int = 0  # last rows, whose hidden states are summed
     num_given: int = 0  # sampled rows of the last token, with the tokens whose log probabilities are asked for
     drafts: tuple[int, ...] = ()  # guesses of what follows the known tokens, the last of its tokens
+    num_checked: int | None = None  # of the drafts, if what follows the others cannot be drawn
     num_accepted: int = 0  # of the drafts, once applied
     # Known tokens start..end that the draft model computes in the step; None: it has no part in it.
     draft_range: tuple[int, int] | None = None

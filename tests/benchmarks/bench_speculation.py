@@ -6,7 +6,8 @@ Engines without drafts, with drafts from the text, and with `--draft N` with tho
 the first N layers of the model; in this process, in turn. "edit": a file of this repository is the
 prompt, and the answer is that file with one name changed everywhere. Random weights would not write
 it, so the models compute each row as always and the draw is then replaced by the file's token; that
-of the draft model, at every fifth position, by a wrong one. "random": tokens as random weights draw
+of the draft model, at every fifth position, by a wrong one. "edit, held": the same as a structured
+output, of a form that any text has. "random": tokens as random weights draw
 them, in which nothing repeats. Goals, at one row: 2 tokens a step of "edit", and 0.97 of the rate
 on "random". The vocabulary is the demo's; with `--vocabulary FILE`, one that `bench_grammars
 --train FILE` has made, it is as large as Qwen's.
@@ -19,6 +20,7 @@ import shutil
 import statistics
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ from tests.engine.support.arrivals import add_request
 EDITED = Path(engine.scheduling.scheduler.__file__)
 PROMPT_TOKENS = 1_500
 WRONG_EVERY = 5  # positions, of a draft model's dictated guesses
+ANY_TEXT = {"regex": r"(.|\n)*"}
 MORE = [0] * 32  # behind the answer, where a draft model guesses
 
 
@@ -71,6 +74,13 @@ class Dictated:
         return self.script[position] ^ is_wrong.int()
 
 
+@dataclass(frozen=True)
+class Work:
+    prompt: list[int]
+    script: list[int] | None = None  # the tokens of prompt and answer; None: as the weights draw them
+    form: dict[str, str] | None = None  # of the answer
+
+
 class Contender:
     """An engine, whose sampler does as it is told."""
 
@@ -94,13 +104,16 @@ class Contender:
             sampler._model.ops = Dictated(sampler._model.ops, wrong_every)
             self.dictated.append(sampler._model.ops)
 
-    def decode(self, prompt: list[int], script: list[int] | None, num_rows: int, num_tokens: int) -> dict[str, float]:
+    def decode(self, work: "Work", num_rows: int, num_tokens: int) -> dict[str, float]:
         """Tokens a second, and those that a step brings a sequence, after everybody's first."""
+        script = work.script
         for dictated in self.dictated:
             dictated.script = None if script is None else torch.tensor([*script, *MORE], dtype=torch.int32)
         for row in range(num_rows):
-            params = SamplingParams(temperature=1.0, seed=row, ignore_eos=True, max_tokens=num_tokens)
-            add_request(self.engine, f"r{row}", prompt, params)
+            params = SamplingParams(
+                temperature=1.0, seed=row, ignore_eos=True, max_tokens=num_tokens, structured_outputs=work.form
+            )
+            add_request(self.engine, f"r{row}", work.prompt, params)
         waiting = {f"r{row}" for row in range(num_rows)}
         while waiting:
             waiting -= {output.request_id for output in self.engine.step()}
@@ -172,7 +185,7 @@ def main() -> None:
     folder = cached_folder(asked.model)
     encoder = Encoder.from_file(str(asked.vocabulary or DEMO / "tokenizer.json"))
     prompt, script = edit(encoder, asked.tokens)
-    works = {"edit": (prompt, script), "random": (prompt, None)}
+    works = {"edit": Work(prompt, script), "edit, held": Work(prompt, script, ANY_TEXT), "random": Work(prompt)}
     contenders = {
         "plain": Contender(folder, None, max(asked.rows)),
         "ngram": Contender(folder, {"method": "ngram"}, max(asked.rows)),
@@ -181,17 +194,16 @@ def main() -> None:
         contenders["draft model"] = Contender(folder, {"model": draft_folder(folder, asked.draft)}, max(asked.rows))
     try:
         for num_rows in asked.rows:
-            for work, (given, dictated) in works.items():
+            for name_of_work, work in works.items():
                 rounds = []
                 for number in range(asked.rounds + 1):  # the first is to warm up
                     names = list(contenders)[:: 1 if number % 2 else -1]  # who is first, differs
-                    of = {name: contenders[name].decode(given, dictated, num_rows, asked.tokens) for name in names}
+                    of = {name: contenders[name].decode(work, num_rows, asked.tokens) for name in names}
                     if number:
                         rounds.append(of)
                 for name in list(contenders)[1:]:
-                    print(
-                        json.dumps({"work": work, "rows": num_rows, "drafts": name} | compare(rounds, name)), flush=True
-                    )
+                    row = {"work": name_of_work, "rows": num_rows, "drafts": name}
+                    print(json.dumps(row | compare(rounds, name)), flush=True)
     finally:
         for contender in contenders.values():
             contender.executor.shutdown()

@@ -8,8 +8,9 @@ step before (`ModelDrafter`).
 """
 
 from engine.config import SpeculativeConfig
+from engine.grammars.interface import Matcher
 from engine.scheduling.drafts.drafter import Drafter
-from engine.scheduling.drafts.model_drafter import ModelDrafter
+from engine.scheduling.drafts.model_drafter import AnyDrafter, ModelDrafter
 from engine.scheduling.plan import ScheduledSequence, SchedulerOutputs
 from engine.scheduling.queues import Queues
 from engine.scheduling.sequence import Sequence, SequenceGroup
@@ -42,7 +43,7 @@ class Drafting:
             return
         is_plain = group.params.beam_width is None and not group.bad_words and group.pooling is None
         for seq in group.seqs:
-            may_guess = is_plain and seq.matcher is None and seq.thinking is None
+            may_guess = is_plain and seq.thinking is None
             if self._has_model:
                 seq.drafter = ModelDrafter(self._settings, may_guess=may_guess)
             elif may_guess:
@@ -75,7 +76,10 @@ class Drafting:
         if plan.max_drafts is None:
             plan.max_drafts = min(self._max_rows, plan.max_tokens // 2) - self._num_running()
         num_wanted = group.max_output_tokens - seq.num_output_tokens - 1
-        return tuple(seq.drafter.guess(seq.token_ids, min(plan.max_drafts - plan.num_drafts, num_wanted)))
+        guessed = seq.drafter.guess(seq.token_ids, min(plan.max_drafts - plan.num_drafts, num_wanted))
+        if guessed and seq.matcher is not None:
+            guessed = _allowed(guessed, seq, seq.matcher, seq.drafter)
+        return tuple(guessed)
 
     def num_wanted(self, entry: ScheduledSequence) -> int:
         """How many tokens the draft model is to guess after the step's, for the next step to check;
@@ -116,3 +120,13 @@ class Drafting:
 
     def _num_running(self) -> int:
         return sum([len(lane.seqs) for lane in self._queues.running])
+
+
+def _allowed(guessed: list[int], seq: Sequence, matcher: Matcher, drafter: AnyDrafter) -> list[int]:
+    """The guesses up to the first that the sequence's grammar forbids: that they are wrong need not
+    be computed.
+    """
+    num_allowed = matcher.num_allowed(guessed)
+    if not num_allowed:
+        drafter.judge(len(seq.token_ids), len(guessed), 0)
+    return guessed[:num_allowed]

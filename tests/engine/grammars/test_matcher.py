@@ -127,6 +127,40 @@ def test_an_answer_that_goes_on_elsewhere_has_the_masks_it_would_have_had(gramma
     assert allowed(without_rehearsal) == allowed(first)
 
 
+def test_as_many_are_allowed_as_could_be_taken_with_another_after_them(grammars: Grammars) -> None:
+    """Not the one that completes an answer, nor what follows it."""
+    rng = random.Random(5)
+    for kind, value in (("json", SCHEMA), ("regex", "[a-z]{3}(de|f)?"), ("choice", ["yes", "no"])):
+        matcher = grammars.matcher(structured(kind, value, ""))  # type: ignore[arg-type]
+        ids = walk(matcher.copy(), rng)
+        for length in range(len(ids)):
+            assert matcher.num_allowed([*ids[length:], 40]) == len(ids) - length - 1
+            wrong = next(token_id for token_id in range(VOCAB) if token_id not in allowed(matcher)[0])
+            assert matcher.num_allowed([wrong, *ids]) == 0
+            assert matcher.num_allowed([*ids[length:-1], wrong, wrong]) <= len(ids) - length
+            assert matcher.num_allowed([VOCAB + 9]) == 0
+            matcher.take(ids[length])
+
+
+def test_guesses_do_not_change_how_far_an_answer_comes(grammars: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where trying them takes more work than the lexer has fuel for."""
+    asked = structured("regex", f"{LABORIOUS}...", "")
+    ids = walk_on(Grammars(TOKENIZER, VOCAB, EOS).matcher(asked), 140, random.Random(0))
+    guessed, rng = grammars.matcher(asked), random.Random(3)
+    for place, token_id in enumerate(ids):
+        most = guessed.num_allowed(ids[place : place + 8])
+        ahead = guessed.copy()
+        for draft in ids[place : place + most]:
+            ahead.take(draft)
+            assert allowed(ahead) != [[]]
+        guessed.num_allowed([rng.randrange(VOCAB) for _ in range(8)])
+        assert token_id in allowed(guessed)[0]
+        guessed.take(token_id)
+    monkeypatch.setattr(grammar, "RENEWABLE_SECONDS", 0.0)
+    slow = Grammars(TOKENIZER, VOCAB, EOS).matcher(asked)
+    assert slow.num_allowed(ids[:4]) == 0, "its lexer could be used up for others"
+
+
 def walk_on(matcher: Matcher, num_tokens: int, rng: random.Random) -> list[int]:
     """So many tokens drawn from what is allowed."""
     ids = []
