@@ -31,7 +31,10 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("Say lemon nine times.", {"temperature": 0.0, "repetition_penalty": 1.05}),
     ("Count from 1 to 40.", {"temperature": 0.7, "seed": 3, "top_p": 0.95}),
     ("What is Squadron?", {"temperature": 1.4, "seed": 5}),
-    ("Copy this: lemon tiger lemon tiger", {"seed": 7, "structured_outputs": {"regex": "(lemon |tiger ){70}"}}),
+    (
+        "Copy this: lemon tiger lemon tiger",
+        {"temperature": 0.7, "seed": 7, "structured_outputs": {"regex": "(lemon |tiger ){70}"}},
+    ),
 ]
 
 
