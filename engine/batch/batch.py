@@ -116,9 +116,10 @@ def _sampled_rows(scheduled: list[ScheduledSequence], query_starts: np.ndarray) 
             seq.sampled_row = len(rows)
             position = entry.start + entry.num_tokens
             given = None if seq.thinking is None else seq.thinking.forced_token
-            for back in range(len(entry.drafts), 0, -1):
-                token_rows.append(end_row - 1 - back)
-                rows.append((group, seq, seq.choice, position - back, given))
+            if entry.drafts:
+                backs = range(len(entry.drafts), 0, -1)
+                token_rows += [end_row - 1 - back for back in backs]
+                rows += [(group, seq, seq.choice, position - back, given) for back in backs]
             token_rows.append(end_row - 1)
             rows.append((group, seq, seq.choice, position, given))
     return np.array(token_rows, np.int32), rows

@@ -208,7 +208,7 @@ def _request_output(group: SequenceGroup, gained: list[CompletionOutput]) -> Req
         request.resume.attempt,
         group.prompt_token_ids,
         gained,
-        group.finished,
+        group.is_over,
         group.prompt,
         prompt_logprobs,
         group.num_cached_tokens,

@@ -78,11 +78,11 @@ class TokenBudget:
 
     def num_schedulable(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> int:
         """How many of the sequence's tokens fit into the plan."""
-        if seq.num_pending and not self._can_be_ahead(group, seq, plan):
-            return 0
         num_tokens = seq.num_uncomputed_tokens
+        if seq.num_pending and (num_tokens <= 0 or not self._can_be_ahead(group, seq, plan)):
+            return 0  # not even how many tokens a step with drafts brings is known
         if num_tokens <= 1:
-            return min(num_tokens, plan.max_tokens - plan.num_tokens)
+            return num_tokens if plan.num_tokens < plan.max_tokens else 0
         num_tokens = min(num_tokens, self.long_prefill_tokens, self.prompt_tokens_left(plan))
         if group.params.prompt_logprobs is not None:
             num_tokens = min(num_tokens, MAX_PROMPT_LOGPROB_ROWS)
@@ -108,11 +108,12 @@ class TokenBudget:
         return newcomer.num_places <= self._num_free_places()
 
     def _can_be_ahead(self, group: SequenceGroup, seq: Sequence, plan: SchedulerOutputs) -> bool:
-        """Whether the sequence's next token may be computed before its last one is known."""
+        """Whether the sequence's next token, if it has one to compute, may be computed before its
+        last one is known.
+        """
         return (
             self.runs_ahead
             and seq.last_step == plan.step - 1
-            and not seq.has_drafts
             and not group.history_matters
             and (seq.num_pending < 2 or not group.bad_words)  # workers compare one token: `bans.banned_pairs`
             and (seq.thinking is None or seq.thinking.is_free_after(seq.num_pending))

@@ -102,6 +102,23 @@ def test_more_choices_than_places_take_turns():
     assert max(len(record.request_ids) for record in engine.recorder.timeline.records) == 3
 
 
+def test_a_request_of_many_choices_begins_with_the_places_that_are_free():
+    engine = make_engine(Knobs(overrides={"max_num_seqs": 8}))
+    for number in range(6):
+        add_request(engine, str(number), [number + 6], SamplingParams(max_tokens=60, ignore_eos=True))
+    while engine.stats().num_generation_tokens < 12:
+        engine.step()
+    add_request(engine, "r", PROMPT, SamplingParams(n=128, seed=3, max_tokens=4, ignore_eos=True))
+    add_request(engine, "next", [7], SamplingParams(max_tokens=4, ignore_eos=True))
+    counts = []
+    while engine.has_unfinished_requests():
+        engine.step()
+        counts.append(engine.recorder.timeline.records[-1].request_ids.count("r"))
+    assert counts[0] == 2
+    assert max(counts) == 8
+    assert sum(counts) == 128 * 4
+
+
 @pytest.mark.parametrize("enable_prefix_caching", [True, False])
 @pytest.mark.parametrize("threshold", [0, 7])
 def test_choices_compute_the_prompt_once(enable_prefix_caching, threshold):

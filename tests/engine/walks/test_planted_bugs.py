@@ -22,6 +22,7 @@ from engine.scheduling.thinking import Thinking
 from engine.scheduling.tiers.host_tier import HostTier
 from engine.scheduling.tiers.prefix_index import PrefixIndex
 from engine.scheduling.tiers.shelf import Shelf
+from engine.scheduling.token_budget import TokenBudget
 from engine.scheduling.waiting.waiting_queue import WaitingQueue
 from tests.engine.support.workloads import (
     essence,
@@ -161,8 +162,8 @@ def draft_before_the_prompt_is_computed(self, group, seq, plan):
     return () if seq.num_pending or seq.drafter is None else tuple(seq.drafter.guess(seq.token_ids, 2))
 
 
-def run_ahead_of_drafts(self):
-    return False
+def run_ahead_of_drafts(self, group, seq, plan, original=TokenBudget.num_schedulable):
+    return 1 if seq.num_pending and seq.has_drafts else original(self, group, seq, plan)
 
 
 def keep_progress_after_preemption(seq):
@@ -269,7 +270,7 @@ PLANTED = [
     (Scheduler, "settle", count_what_was_computed_of_wrong_drafts),
     (engine.output.decoding, "num_rejected", accept_a_wrong_draft),
     (Drafting, "draft", draft_before_the_prompt_is_computed),
-    (Sequence, "has_drafts", property(run_ahead_of_drafts)),
+    (TokenBudget, "num_schedulable", run_ahead_of_drafts),
     (Scheduler, "requeue_all", keep_pending_after_a_crash),
     (Scheduler, "_schedule", sample_every_chunk),
     (engine.core.llm_engine, "build_request", one_row_off),
@@ -282,10 +283,6 @@ PLANTED = [
     (engine.batch.masks, "_constraints", mask_drafts_as_what_they_follow),
     (Sequence, "fork", fork_shares_tokens),
 ]
-
-
-def name_of(bug):
-    return (bug.fget if isinstance(bug, property) else bug).__name__
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +325,7 @@ def test_the_engine_as_it_is_passes(expected, monkeypatch):
     assert not is_caught(expected, monkeypatch)
 
 
-@pytest.mark.parametrize(("owner", "name", "bug"), PLANTED, ids=[name_of(bug) for *_, bug in PLANTED])
+@pytest.mark.parametrize(("owner", "name", "bug"), PLANTED, ids=[bug.__name__ for *_, bug in PLANTED])
 def test_a_planted_bug_is_caught(expected, monkeypatch, owner, name, bug):
     monkeypatch.setattr(owner, name, bug)
     assert is_caught(expected, monkeypatch)
