@@ -5,6 +5,7 @@ field's.
 import json
 import math
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, fields
 from types import NoneType
 from typing import Any, get_args
@@ -88,9 +89,10 @@ class SamplingParams:
             object.__setattr__(self, "top_k", 0)
         if self.thinking_token_budget == -1:
             object.__setattr__(self, "thinking_token_budget", None)
-        for name, allowed in RANGES.items():
-            if getattr(self, name) is not None or name not in _OPTIONAL:
-                _check(name, getattr(self, name), allowed)
+        for name, allowed, default in _CHECKED:  # for every request, of which few have more than a few
+            value = getattr(self, name)
+            if value is not default and (value is not None or name not in _OPTIONAL):
+                _check(name, value, allowed)
         if 0 < self.temperature < MIN_TEMPERATURE:
             raise InvalidRequest(
                 f"temperature={self.temperature} is below {MIN_TEMPERATURE}; use 0 for the most likely token",
@@ -108,6 +110,12 @@ class SamplingParams:
             _check("best_of", self.best_of, Range(int, self.n, MAX_CHOICES))
         if self.beam_width is not None:
             self._check_beams()
+
+    def with_seed(self, seed: int) -> "SamplingParams":
+        """These parameters with a seed of 64 bits; `replace` would check all of them once more."""
+        made = copy(self)
+        object.__setattr__(made, "seed", seed)
+        return made
 
     @property
     def has_penalties(self) -> bool:
@@ -185,6 +193,7 @@ class SamplingParams:
 RANGES: dict[str, Range] = {
     part.name: part.metadata["range"] for part in fields(SamplingParams) if "range" in part.metadata
 }
+_CHECKED = [(part.name, RANGES[part.name], part.default) for part in fields(SamplingParams) if part.name in RANGES]
 _OPTIONAL = {part.name for part in fields(SamplingParams) if NoneType in get_args(part.type)}
 TOKEN_ID = Range(int, 0, 2**31 - 1)
 # The fields that beam search supports: no other may be set with it.

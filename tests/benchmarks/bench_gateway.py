@@ -64,7 +64,7 @@ def main() -> None:
         print(
             f"{name:8} {median['cpu_seconds'] * 1e6:6.1f} us of processor time a token, {arguments.streams} streams, "
             f"{median['tokens_per_second']:.0f} tok/s, {median['events']:.2f} events, "
-            f"{median['event_bytes']:.0f} bytes a token"
+            f"{median['event_bytes']:.0f} bytes a token; {median['request_cpu_seconds'] * 1e6:.0f} us a request beside"
         )
     print(json.dumps(figures))
 

@@ -82,3 +82,9 @@ def test_beam_search_takes_no_other_sampling_field(name):
 def test_the_edges_are_taken():
     params = SamplingParams(n=128, temperature=2, top_p=1, min_p=1, seed=-(2**63), logprobs=20, stop="x", top_k=-1)
     assert params.stop == ("x",) and params.top_k == 0
+
+
+def test_a_seed_is_all_that_with_seed_changes():
+    params = SamplingParams(temperature=0.5, stop="a")
+    assert params.with_seed(7) == SamplingParams(temperature=0.5, stop="a", seed=7)
+    assert params.seed is None

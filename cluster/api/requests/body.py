@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from cluster.api.connection.disconnect import unless_disconnected
 from cluster.api.errors import ApiError
-from cluster.api.requests.read import SMALL_BODY
+from cluster.api.requests.parse import SMALL_BODY
 from engine.errors import Overloaded
 
 MAX_BYTES = 32 << 20

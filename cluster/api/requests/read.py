@@ -9,13 +9,12 @@ from cluster.api.models.model import Model, Models
 from cluster.api.requests.call import Call
 from cluster.api.requests.chat.chat_call import chat_call
 from cluster.api.requests.completions import completion_call
-from cluster.api.requests.parse import digest_of, parse_object
+from cluster.api.requests.parse import SMALL_BODY, digest_of, parse_object
 from cluster.api.requests.protocol import Addressed, ChatRequest, CompletionRequest
 from cluster.api.requests.sampling import check_counts, find_model
 from cluster.api.requests.validate import Unknown, refuse_unknown, unknown_fields, validate
 
 TOOLS = b'"tools"'  # whose schemas take a while to look at
-SMALL_BODY = 64 << 10  # bytes: parsed within milliseconds, whatever the contents
 
 Body = TypeVar("Body", bound=Addressed)
 Made = TypeVar("Made")

@@ -20,5 +20,5 @@ class Naming:
         """
         params = request.params
         if params.seed is None and params.beam_width is None:
-            params = replace(params, seed=secrets.randbits(63))
+            params = params.with_seed(secrets.randbits(63))
         return replace(request, id=f"{self._name}-{next(self._count)}", params=params)

@@ -3,7 +3,8 @@
     python -m tests.benchmarks.gateway.client --http PORT --steps PORT --pid PID --streams N
         --tokens N [--path PATH]
 
-Prints what the server's process, PID, spent on the tokens between the first step and the last.
+Prints what the server's process, PID, spent on the tokens between the first step and the last, and
+what it spent on each request beside them.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import time
 from cluster.sockets import LOOPBACK
 from tests.benchmarks.gateway.engine import TEXT
 
+END = b"0\r\n\r\n"  # of an answer
 BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
     "/v1/completions": {"prompt": "hi"},
@@ -35,6 +37,7 @@ class Clients:
         )
         self._poll = select.epoll()
         self._connections = {}
+        self._tails: dict[int, bytes] = {}
         for _ in range(num_streams):
             connection = socket.create_connection((LOOPBACK, port))
             connection.sendall(head.encode() + body)
@@ -48,16 +51,30 @@ class Clients:
         text = TEXT.encode()
         while self.num_tokens < num_tokens:
             for number, _ in self._poll.poll():
-                data = self._connections[number].recv(1 << 16)
+                data = self._receive(number)
                 self.num_tokens += data.count(text)
                 self.num_events += data.count(b"data: ")
                 self.num_bytes += len(data)
-                if not data:
-                    raise ConnectionError("a stream ended early")
+
+    def close(self) -> None:
+        """Once the last byte of each answer has come."""
+        for number, connection in self._connections.items():
+            connection.setblocking(True)
+            while self._tails[number] != END:
+                self._receive(number)
+            connection.close()
+
+    def _receive(self, number: int) -> bytes:
+        data = self._connections[number].recv(1 << 16)
+        if not data:
+            raise ConnectionError("a stream ended early")
+        self._tails[number] = (self._tails.get(number, b"") + data)[-len(END) :]
+        return data
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, float]:
     num_streams, num_tokens = arguments.streams, arguments.tokens
+    began = cpu_seconds(arguments.pid)
     clients = Clients(arguments.http, num_streams, num_tokens, arguments.path)
     steps = socket.create_connection((LOOPBACK, arguments.steps))
     steps.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -70,15 +87,18 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
         clients.read(num_streams * (step + 1))
     spent, seconds = cpu_seconds(arguments.pid) - spent, time.monotonic() - started
     count = num_streams * (num_tokens - 2)
+    per_token = spent / count
     result = {
-        "cpu_seconds": spent / count,
+        "cpu_seconds": per_token,
         "tokens_per_second": count / seconds,
         "events": (clients.num_events - events) / count,
         "event_bytes": (clients.num_bytes - received) / count,
     }
     steps.sendall(b".")
     clients.read(num_streams * num_tokens)
-    return result
+    clients.close()
+    per_request = (cpu_seconds(arguments.pid) - began) / num_streams - per_token * num_tokens
+    return result | {"request_cpu_seconds": per_request}
 
 
 def main() -> None:

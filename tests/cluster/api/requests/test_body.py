@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message
 from cluster.api.app import build
 from cluster.api.models.model import Model, Models
 from cluster.api.requests.body import Bodies
-from cluster.api.requests.read import SMALL_BODY
+from cluster.api.requests.parse import SMALL_BODY
 from tests.cluster.api.requests.test_read import Defaults
 from tests.cluster.api.scripted import MODEL, Running, ScriptedService, running
 

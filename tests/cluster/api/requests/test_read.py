@@ -11,7 +11,8 @@ import pytest
 
 from cluster.api.errors import ApiError
 from cluster.api.models.model import Model, Models
-from cluster.api.requests.read import SMALL_BODY, Reader
+from cluster.api.requests.parse import SMALL_BODY
+from cluster.api.requests.read import Reader
 from cluster.api.responses.generation import STARTED_AT_ONCE, run
 from cluster.api.service import Shortcut
 from engine.errors import InvalidRequest
