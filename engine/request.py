@@ -98,6 +98,7 @@ class Request:
     max_prompt_tokens: int | None = None  # of a longer prompt only the last so many are read
     is_prefilled: bool = False  # another engine has stored the prompt's blocks where this one finds them, or has tried
     blocks_at: str | None = None  # where that engine serves them to other nodes; None: in a folder that all have
+    beginnings: bytes = b""  # a router's names for the prompt's, one after the other: `engine.kv_events.beginnings`
     add_special_tokens: bool | None = None  # those that the tokenizer puts around a text; None: not to a conversation
 
     @property

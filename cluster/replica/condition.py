@@ -79,6 +79,7 @@ class Condition:
             self.weights_number,
             self.weights_version,
             self._engine.config.kv_role == "producer",
+            self._engine.observer.num_cleared,
             self._blocks_at(),
         )
 

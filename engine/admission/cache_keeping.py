@@ -7,6 +7,7 @@ from engine.checkpoint.fingerprint import fingerprint
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.executor import Capacity
+from engine.kv_events.beginnings import Beginnings, Blocks
 from engine.kv_events.changes import Changes
 from engine.kv_events.publisher import Publisher, make_publisher
 from engine.offload.block_files import Folder, layout_name
@@ -28,6 +29,7 @@ class CacheKeeping:
         self.handing_over = HandingOver() if config.kv_role == "producer" else None
         self.known: Known | None = None
         self.changes: Changes | None = None
+        self.beginnings = Beginnings()
 
     def hold(self) -> None:
         """Have the folder stay, if it is in shared memory, before ranks use it. Raises
@@ -46,8 +48,9 @@ class CacheKeeping:
         if self._publisher is not None:
             self.changes = Changes(self._config.block_size)
 
-    def publish(self) -> None:
+    def publish(self, blocks: Blocks) -> None:
         """What has changed since the last call."""
+        self.beginnings.settle(blocks)
         if self._publisher is not None and self.changes is not None:
             events = self.changes.take()
             if events:
@@ -55,6 +58,7 @@ class CacheKeeping:
 
     def cleared(self) -> None:
         """The workers' caches are gone."""
+        self.beginnings.cleared()
         if self.changes is not None:
             self.changes.cleared()
 

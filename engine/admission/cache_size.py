@@ -53,6 +53,7 @@ class CacheSize:
             known=self.keeping.known,
             stores_a_step=self._config.stores_a_step,
             changes=self.keeping.changes,
+            beginnings=self.keeping.beginnings,
         )
 
 

@@ -156,7 +156,7 @@ class LLMEngine:
         for group, told in news:
             if told.finished:
                 self.requests.remove(group)
-        self.keeping.publish()
+        self.keeping.publish(self.scheduler.blocks)
         self.recovery.stepped(self.recorder.processed(plan, waited_since))
         return [told for _, told in news]
 

@@ -49,6 +49,15 @@ class Observer:
         """Whether it begins no step because it was told so."""
         return self._thread.engine.is_frozen
 
+    @property
+    def num_cleared(self) -> int:
+        """How many times the cache has lost all that it held."""
+        return self._thread.engine.keeping.beginnings.num_cleared
+
+    def lost_beginnings(self, most: int) -> bytes:
+        """See `Beginnings.take`."""
+        return self._thread.engine.keeping.beginnings.take(most)
+
     def measured(self) -> Measured:
         """As of now."""
         return self._thread.engine.recorder.measures.copy()

@@ -6,6 +6,7 @@ import numpy as np
 
 from engine.config import STORES_A_STEP
 from engine.executor import Capacity
+from engine.kv_events.beginnings import Beginnings
 from engine.kv_events.changes import Changes
 from engine.kv_events.events import CPU, GPU
 from engine.offload.known import Known
@@ -36,13 +37,15 @@ class BlockManager:
         known: Known | None = None,
         stores_a_step: int = STORES_A_STEP,
         changes: Changes | None = None,
+        beginnings: Beginnings | None = None,
     ) -> None:
         """`known`: what the third tier's files are, if there is one, and `stores_a_step` what it
-        gets, 0 for nothing; `changes`: gets those of the prefix index, if anybody wants to know.
+        gets, 0 for nothing; `changes`: gets those of the prefix index, and `beginnings` what
+        is removed from it, if anybody wants to know.
         """
         self.block_size = block_size
-        self.device = BlockPool(capacity.num_gpu_blocks, 1, changes, GPU)
-        self.host = BlockPool(capacity.num_cpu_blocks, 0, changes, CPU)
+        self.device = BlockPool(capacity.num_gpu_blocks, 1, changes, GPU, beginnings)
+        self.host = BlockPool(capacity.num_cpu_blocks, 0, changes, CPU, beginnings)
         self.shelf = None if known is None else Shelf(self.host, known, stores_a_step)
         self.host_tier = HostTier(self.device, self.host, self.shelf if stores_a_step else None, stores_a_step)
         self.prefixes = PrefixIndex(block_size, self.device, self.host, self.shelf, changes)
@@ -57,6 +60,10 @@ class BlockManager:
         self._read: list[int] = []  # host blocks that swaps in read: the same step's swaps out would come before
         self.num_prefix_queries = 0  # tokens
         self.num_prefix_hits = 0  # tokens
+
+    def holds(self, content: bytes) -> bool:
+        """Whether the device or the host has it."""
+        return self.device.lookup(content) is not None or self.host.lookup(content) is not None
 
     def num_blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

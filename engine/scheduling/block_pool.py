@@ -6,6 +6,7 @@ from collections import OrderedDict, deque
 from itertools import islice
 
 from engine.errors import SquadronError
+from engine.kv_events.beginnings import Beginnings
 from engine.kv_events.changes import Changes
 from engine.kv_events.events import CPU
 
@@ -24,11 +25,18 @@ class BlockPool:
     first.
     """
 
-    def __init__(self, num_blocks: int, first: int = 0, changes: Changes | None = None, medium: str = "") -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        first: int = 0,
+        changes: Changes | None = None,
+        medium: str = "",
+        beginnings: Beginnings | None = None,
+    ) -> None:
         """Blocks first..num_blocks - 1; on a device the null block 0 is never allocated, so `first`
-        is 1. `changes`: gets what is removed from the index, if anybody wants to know.
+        is 1. `changes`, `beginnings`: get what is removed from the index, if anybody wants to know.
         """
-        self._changes, self._medium = changes, medium
+        self._changes, self._medium, self._beginnings = changes, medium, beginnings
         self.num_blocks = num_blocks
         self.first = first
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(first, num_blocks))
@@ -66,8 +74,7 @@ class BlockPool:
             self._hash_of[block] = None
             del self._index[content]
             self._num_cached -= 1
-            if self._changes is not None:
-                self._changes.removed(content, self._medium)
+            self._tell_removed(content)
         return block
 
     def share(self, block: int) -> None:
@@ -112,8 +119,7 @@ class BlockPool:
             if self.is_free(block):
                 self._free.move_to_end(block, last=False)
                 self._num_cached -= 1
-            if self._changes is not None:
-                self._changes.removed(content, self._medium)
+            self._tell_removed(content)
 
     def taken_up_since(self, number: int) -> list[bytes] | None:
         """The contents that came into use since `num_taken_up` was that; None if they are not
@@ -135,6 +141,12 @@ class BlockPool:
 
     def is_free(self, block: int) -> bool:
         return self._references[block] == 0
+
+    def _tell_removed(self, content: bytes) -> None:
+        if self._changes is not None:
+            self._changes.removed(content, self._medium)
+        if self._beginnings is not None:
+            self._beginnings.removed(content)
 
     def _take_up(self, content: bytes) -> None:
         self._taken_up.append(content)

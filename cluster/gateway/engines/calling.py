@@ -2,13 +2,15 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
-from cluster.gateway.engines.prefixes import PIECE_BYTES, Prefixes, beginnings_of
+from cluster.gateway.engines.prefixes import Prefixes, beginnings_of
 from cluster.replica.calls.engines import Engines
 from cluster.replica.delta_channel.calls import MAX_UNSENT_BYTES, ChannelCall, OpenCalls
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.replica.delta_channel.server import DeltaServer
 from cluster.replica.refusals.lost import EngineFull
+from engine.kv_events.beginnings import PIECE_BYTES
 from engine.request import Request
 
 # Chosen by `python -m tests.benchmarks.routing.simulate`.
@@ -35,20 +37,17 @@ class Calling:
         """
         known = self._server.calls()
         newest = max((report.weights_number for report, _ in known), default=0)
-        able = [(report, calls) for report, calls in known if report.problem is None]
-        able = [(report, calls) for report, calls in able if not report.is_leaving] or able
+        able = [one for one in known if one[0].problem is None]
+        able = [one for one in able if not one[0].is_leaving] or able
         wanted = request.resume.fingerprint
         if wanted is not None:
-            able = [(report, calls) for report, calls in able if report.fingerprint == wanted] or able
+            able = [one for one in able if one[0].fingerprint == wanted] or able
         else:
-            able = [(report, calls) for report, calls in able if report.weights_number == newest]
+            able = [one for one in able if one[0].weights_number == newest]
         if not able:
             return None
-        able = [(report, calls) for report, calls in able if not calls.is_full]
-        if not able:
-            raise EngineFull(f"{MAX_UNSENT_BYTES >> 20} MiB of requests wait to be read by it")
         report, calls, beginnings = self._best(able, request)
-        call = calls.begin(request, b"".join(beginnings))
+        call = calls.begin(replace(request, beginnings=b"".join(beginnings)) if beginnings else request)
         if call is not None:
             self._engines.count_call(report.replica, 1)
             call.answer.add_done_callback(lambda _: self._engines.count_call(report.replica, -1))
@@ -64,11 +63,14 @@ class Calling:
         remember.
         """
         if len(able) == 1:
-            return *able[0], []
+            return *_ready(able)[0], []
         beginnings = beginnings_of(request)
         pieces = self.prefixes.known(beginnings)
         if len(able) > MANY:
-            able = [one for one in able if one[0].replica in pieces] + random.sample(able, NUM_DRAWN)
+            few = [one for one in able if one[0].replica in pieces] + random.sample(able, NUM_DRAWN)
+            able = [one for one in few if not one[1].is_full] or _ready(able)
+        else:
+            able = _ready(able)
         loads = [_load(report, calls) for report, calls in able]
         most = max(MORE_REQUESTS, int(min(loads) * MORE_LOAD))
 
@@ -81,6 +83,14 @@ class Calling:
         report, calls = able[min(range(len(able)), key=burden)]
         self.prefixes.remember(beginnings, report.replica)
         return report, calls, beginnings
+
+
+def _ready(able: Sequence[tuple[EngineReport, OpenCalls]]) -> list[tuple[EngineReport, OpenCalls]]:
+    """Those that read what they are sent. Raises EngineFull."""
+    ready = [one for one in able if not one[1].is_full]
+    if not ready:
+        raise EngineFull(f"{MAX_UNSENT_BYTES >> 20} MiB of requests wait to be read by it")
+    return ready
 
 
 def _load(report: EngineReport, calls: OpenCalls) -> int:

@@ -27,7 +27,7 @@ class Connections:
         self._engines = engines
         self._journals = journals
         self._patience = patience
-        self._server = DeltaServer(journals.accept, self._on_lost, self._on_silent, self._on_beginnings)
+        self._server = DeltaServer(journals.accept, self._on_lost, self._on_silent, self._on_told)
         self.calling = Calling(engines, self._server)
         self._tasks: set[asyncio.Task[None]] = set()
         self.address: GatewayAddress
@@ -74,8 +74,8 @@ class Connections:
         logger.error("%s, process %d, is silent for %.1f s: it is killed", report.replica, report.pid, seconds)
         self.spawn(self._engines.kill(report.replica))
 
-    def _on_beginnings(self, replica: str, beginnings: bytes) -> None:
-        self.calling.prefixes.hear(beginnings, replica)
+    def _on_told(self, report: EngineReport, beginnings: bytes, lost: bytes) -> None:
+        self.calling.prefixes.hear(report.replica, report.num_cleared, beginnings, lost)
 
     async def _look_after_replicas(self, every_second: Callable[[], None]) -> None:
         reach = Reach(self._engines, self.address)

@@ -1,31 +1,28 @@
 """Which engine replicas are likely to have a prompt's beginning in their prefix cache: those that
-gateways have sent prompts with the same beginning to. What other gateways have sent, the replicas
-tell.
+gateways have sent prompts with the same beginning to. What other gateways have sent, and what their
+caches have lost since, the replicas tell.
 
 A gateway does not know a prompt's tokens, and need not: where the texts are the same, so are the
 tokens. It remembers beginnings by their digests, a piece at a time, and forgets the oldest. A guess
-that is wrong, since the replica has forgotten more than the gateway, costs what computing the
-prompt costs anyway.
+that is wrong costs what computing the prompt costs anyway.
 """
 
 import hashlib
 import json
 from array import array
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from cluster.replica.delta_channel.told import split
+from engine.kv_events.beginnings import ADAPTER_PIECES, NAME_BYTES, PIECE_BYTES
 from engine.request import BYTES_PER_TOKEN, ChatPrompt, Request
 
-PIECE_BYTES = 256
 MAX_BYTES = 512 * PIECE_BYTES  # of a prompt; what follows them is not looked at
 MAX_ITEMS = 1024  # of a list in a prompt; what follows them is not looked at
 MAX_REMEMBERED = 262_144  # beginnings, in some 60 MB
 MAX_REPLICAS = 8  # that are remembered for a beginning
-DIGEST_BYTES = 8
-ADAPTER_PIECES = 4  # as many as an adapter counts for, which a replica that had it need not read
 
 
 def beginnings_of(request: Request) -> list[bytes]:
@@ -33,7 +30,7 @@ def beginnings_of(request: Request) -> list[bytes]:
     blocks have the same ones: with the same adapter and salt. Before them, those of the adapter.
     """
     adapter = request.adapter.digest if request.adapter is not None else None
-    so_far = hashlib.blake2b(repr((adapter, request.cache_salt)).encode(), digest_size=DIGEST_BYTES)
+    so_far = hashlib.blake2b(repr((adapter, request.cache_salt)).encode(), digest_size=NAME_BYTES)
     text = _bytes_of(request.prompt)
     beginnings = [] if adapter is None else [_digest((adapter, piece)) for piece in range(ADAPTER_PIECES)]
     for start in range(0, len(text) - PIECE_BYTES + 1, PIECE_BYTES):
@@ -43,7 +40,7 @@ def beginnings_of(request: Request) -> list[bytes]:
 
 
 def _digest(key: object) -> bytes:
-    return hashlib.blake2b(repr(key).encode(), digest_size=DIGEST_BYTES).digest()
+    return hashlib.blake2b(repr(key).encode(), digest_size=NAME_BYTES).digest()
 
 
 def _bytes_of(prompt: str | Sequence[int] | ChatPrompt) -> bytes:
@@ -91,35 +88,79 @@ def _shortened(value: Any, depth: int = 4) -> Any:
 
 
 class Prefixes:
-    """One gateway's memory of what was sent where."""
+    """One gateway's memory of what was sent where. It forgets by halves: what was not used while
+    half as much as it may hold was remembered.
+    """
 
     def __init__(self) -> None:
-        self._replicas: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()  # by beginning; the last used at the end
+        # By beginning, the numbers of the replicas, the last one first.
+        self._new: dict[bytes, tuple[int, ...]] = {}
+        self._old: dict[bytes, tuple[int, ...]] = {}
+        self._numbers: dict[str, tuple[int, int]] = {}  # by replica, its own and how many times its cache was cleared
+        self._replicas: dict[int, str] = {}  # by number
+        self._last_number = 0
 
     def __len__(self) -> int:
-        return len(self._replicas)
+        return len(self._new) + len(self._old)
 
     def known(self, beginnings: Sequence[bytes]) -> dict[str, int]:
         """Pieces of the prompt that each replica has been sent; those with none are not there."""
-        pieces: dict[str, int] = {}
-        for index, beginning in enumerate(beginnings):
-            replicas = self._replicas.get(beginning)
-            if replicas is None:
+        pieces: dict[int, int] = {}
+        before: tuple[int, ...] = ()
+        count = 0
+        for beginning in beginnings:
+            numbers = self._new.get(beginning) or self._old.get(beginning)
+            if numbers is None:
                 break
-            for replica in replicas:
-                pieces[replica] = index + 1
-        return pieces
+            if numbers is not before:  # most pieces have the same ones
+                pieces.update(dict.fromkeys(before, count))
+                before = numbers
+            count += 1
+        pieces.update(dict.fromkeys(before, count))
+        return {self._replicas[number]: count for number, count in pieces.items() if number in self._replicas}
 
     def remember(self, beginnings: Sequence[bytes], replica: str) -> None:
         """A prompt with these beginnings goes to the replica."""
-        for beginning in reversed(beginnings):  # so that shorter ones are forgotten last
-            others = [other for other in self._replicas.get(beginning, ()) if other != replica]
-            self._replicas[beginning] = (replica, *others[: MAX_REPLICAS - 1])
-            self._replicas.move_to_end(beginning)
-        while len(self._replicas) > MAX_REMEMBERED:
-            self._replicas.popitem(last=False)
+        number = self._numbers[replica][0] if replica in self._numbers else self._renew(replica, 0)
+        new, old = self._new, self._old
+        before: tuple[int, ...] = ()
+        alone: tuple[int, ...] = (number,)
+        after = alone
+        for beginning in beginnings:
+            numbers = new.get(beginning) or old.pop(beginning, alone)
+            if numbers != before:  # most pieces have the same ones, and share what becomes of these
+                before = numbers
+                after = (number, *[other for other in numbers if other != number][: MAX_REPLICAS - 1])
+            new[beginning] = after
+        if len(new) > MAX_REMEMBERED // 2:
+            self._new, self._old = {}, new
 
-    def hear(self, beginnings: bytes, replica: str) -> None:
-        """Other gateways have sent prompts with these, one after the other, to the replica."""
-        ends = range(DIGEST_BYTES, len(beginnings) + 1, DIGEST_BYTES)
-        self.remember([beginnings[end - DIGEST_BYTES : end] for end in ends], replica)
+    def hear(self, replica: str, num_cleared: int, beginnings: bytes, lost: bytes) -> None:
+        """The replica's report: other gateways have sent it prompts with these beginnings, one
+        after the other, and its cache has lost those, or all if `num_cleared` has changed.
+        """
+        if self._numbers.get(replica, (0, 0))[1] != num_cleared:
+            self._renew(replica, num_cleared)
+        if lost and replica in self._numbers:
+            self._forget(split(lost), self._numbers[replica][0])
+        if beginnings:
+            self.remember(split(beginnings), replica)
+
+    def _renew(self, replica: str, num_cleared: int) -> int:
+        """Nothing is known of it any more: what is remembered of its old number means nobody."""
+        self._replicas.pop(self._numbers.get(replica, (0, 0))[0], None)
+        self._last_number += 1
+        self._numbers[replica] = (self._last_number, num_cleared)
+        self._replicas[self._last_number] = replica
+        return self._last_number
+
+    def _forget(self, beginnings: Sequence[bytes], number: int) -> None:
+        for beginning in beginnings:
+            for names in (self._new, self._old):
+                numbers = names.get(beginning, ())
+                if number in numbers:
+                    others = tuple(other for other in numbers if other != number)
+                    if others:
+                        names[beginning] = others
+                    else:
+                        del names[beginning]

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from cluster.gateway.engines.prefixes import PIECE_BYTES, Prefixes, beginnings_of
+from cluster.gateway.engines.prefixes import Prefixes, beginnings_of
+from engine.kv_events.beginnings import PIECE_BYTES
 from engine.request import BYTES_PER_TOKEN, NEW, Request
 from engine.sampling_params import SamplingParams
 

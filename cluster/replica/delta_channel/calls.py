@@ -1,10 +1,9 @@
 """Calls over the delta channel: a gateway sends a request to the engine replica at the other end of
 a connection. A call through Serve's router does the same for ten times the processor time.
 
-A frame to a replica holds the call's number, the request, and what the gateway remembers its
-prompt's beginnings by, which the replica tells its other gateways. Without a request, the gateway
-does not want the rest. The answer, `messages.Answer`, comes behind the request's last delta.
-See `packed_calls` for the frame itself.
+A frame to a replica holds the call's number and the request; its `beginnings` the replica tells its
+other gateways. Without a request, the gateway does not want the rest. The answer,
+`messages.Answer`, comes behind the request's last delta. See `packed_calls` for the frame itself.
 """
 
 import asyncio
@@ -52,13 +51,12 @@ class OpenCalls:
         self._num_reported = self.num_begun
         self._num_gateways = num_gateways
 
-    def begin(self, request: Request, beginnings: bytes = b"") -> "ChannelCall | None":
-        """Send the request; None if it is larger than a frame. `beginnings`: see
-        `cluster.gateway.engines.prefixes`. Raises InvalidRequest for one that holds what no replica
-        would read, as a date that was passed by a handle.
+    def begin(self, request: Request) -> "ChannelCall | None":
+        """Send the request; None if it is larger than a frame. Raises InvalidRequest for one that
+        holds what no replica would read, as a date that was passed by a handle.
         """
         number = self.num_begun
-        payload = packed_call(number, request, beginnings)
+        payload = packed_call(number, request)
         if len(payload) > MAX_FRAME_BYTES:
             return None
         self.num_begun += 1
@@ -82,7 +80,7 @@ class OpenCalls:
     def _end(self, number: int, answer: asyncio.Future[Refusal | str]) -> None:
         del self._open[number]
         if answer.cancelled():
-            write_frame(self._writer, packed_call(number, None, b""))
+            write_frame(self._writer, packed_call(number, None))
         else:
             answer.exception()  # has been looked at: nobody may be waiting any more
 

@@ -20,12 +20,12 @@ from cluster.replica.delta_channel.messages import (
     write_frame,
 )
 from cluster.replica.delta_channel.taken import Take, TakenCalls, take_none
+from cluster.replica.delta_channel.told import MAX_TOLD_BYTES, Told
 from cluster.replica.delta_channel.witness import Witness
 from cluster.sockets import frame, set_tcp_options
 from engine.outputs import RequestOutput
 
 MAX_UNSENT_BYTES = 256 << 20  # for a gateway that stopped reading
-MAX_UNTOLD_BYTES = 32 << 10  # of beginnings between two reports; the oldest are dropped
 CLOSE_SECONDS = 1.0  # for calls to end
 
 
@@ -41,7 +41,7 @@ class DeltaClient:
         self._witness = Witness()
         self._encoder = msgspec.msgpack.Encoder()
         self._connections: dict[GatewayAddress, _Connection] = {}
-        self._recent = bytearray()  # beginnings, for gateways that connect later
+        self._told = Told()
         # One per address, while a task connects to it: a slow gateway delays only its own requests.
         self._connecting: WeakValueDictionary[GatewayAddress, asyncio.Lock] = WeakValueDictionary()
 
@@ -67,14 +67,20 @@ class DeltaClient:
             if connection.writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
                 connection.writer.transport.abort()
 
-    def report(self, report: EngineReport) -> None:
-        """Send the report to every gateway, with what others have asked for meanwhile."""
+    def report(self, report: EngineReport, lost: bytes = b"") -> None:
+        """Send the report to every gateway, with what others have asked for meanwhile, and the
+        beginnings of prompts that the cache has `lost`.
+        """
         self._witness.renew()
+        if self._told.has_lost(lost, report.num_cleared):
+            for connection in self._connections.values():
+                connection.untold.clear()
         num_gateways = len(self._connections)
-        news = self._encoder.encode(News([], report, num_gateways=num_gateways))
+        news = self._encoder.encode(News([], report, num_gateways=num_gateways, lost=lost))
         for connection in self._connections.values():
             if connection.untold:
-                told = News([], report, num_gateways=num_gateways, beginnings=bytes(connection.untold))
+                untold = bytes(connection.untold)
+                told = News([], report, num_gateways=num_gateways, beginnings=untold, lost=lost)
                 connection.untold.clear()
                 write_frame(connection.writer, self._encoder.encode(told))
             else:
@@ -82,10 +88,12 @@ class DeltaClient:
 
     def _hear(self, source: GatewayAddress, beginnings: bytes) -> None:
         """A gateway has sent a prompt with these."""
-        others = [connection for address, connection in self._connections.items() if address != source]
-        for kept in (self._recent, *(connection.untold for connection in others)):
-            kept += beginnings
-            del kept[:-MAX_UNTOLD_BYTES]
+        new = self._told.hear(beginnings)
+        if new:
+            for address, connection in self._connections.items():
+                if address != source:
+                    connection.untold.extend(new)
+                    del connection.untold[:-MAX_TOLD_BYTES]
 
     async def close(self) -> None:
         """The calls have ended, or end now."""
@@ -123,7 +131,7 @@ class DeltaClient:
             self._take, address, lambda answer: self._send(address, News([], answers=[answer])), self._hear
         )
         watch = asyncio.create_task(self._watch(address, greeting, calls, reader, writer))
-        return _Connection(name.hex(), writer, calls, watch, self._recent[:])
+        return _Connection(name.hex(), writer, calls, watch, self._told.recent())
 
     async def _watch(
         self,

@@ -50,6 +50,7 @@ class EngineReport:
     weights_number: int = 0  # of the last change of its weights: the higher one is newer
     weights_version: str | None = None  # None: it has the model's own
     computes_prompts: bool = False  # for other replicas, which answer
+    num_cleared: int = 0  # how many times its cache has lost all that it held
     blocks_at: str | None = None  # where it serves what it computes to other nodes: see `engine.offload.peers`
 
     def in_short(self) -> dict[str, Any]:
@@ -115,7 +116,8 @@ class News(msgspec.Struct, array_like=True):
     report: EngineReport | None = None
     answers: list[Answer] = []
     num_gateways: int = 1  # that the replica is connected to; beside a report
-    beginnings: bytes = b""  # of prompts that came from other gateways (`calls`), one after the other
+    beginnings: bytes = b""  # of prompts that came from other gateways, one after the other
+    lost: bytes = b""  # beginnings that its cache no longer has
 
 
 def write_frame(writer: asyncio.StreamWriter, payload: bytes) -> None:

@@ -20,10 +20,10 @@ CLASSES = {
 }
 
 
-def packed_call(number: int, request: Request | None, beginnings: bytes) -> bytes:
+def packed_call(number: int, request: Request | None) -> bytes:
     """Raises InvalidRequest for one that holds what no replica would read."""
     file = io.BytesIO()
-    _Pickler(file, pickle.HIGHEST_PROTOCOL).dump((number, request, beginnings))
+    _Pickler(file, pickle.HIGHEST_PROTOCOL).dump((number, request))
     return file.getvalue()
 
 
@@ -35,16 +35,16 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def read_call(payload: bytes) -> tuple[int, Request | None, bytes]:
+def read_call(payload: bytes) -> tuple[int, Request | None]:
     """Raises pickle.UnpicklingError for anything but a call."""
     try:
-        number, request, beginnings = _Unpickler(io.BytesIO(payload)).load()
+        number, request = _Unpickler(io.BytesIO(payload)).load()
     except (ValueError, TypeError, EOFError, AttributeError, IndexError, KeyError) as error:
         raise pickle.UnpicklingError(f"no call: {error}") from None
-    if type(number) is not int or not isinstance(request, Request | None) or type(beginnings) is not bytes:
-        kinds = ", ".join(type(each).__name__ for each in (number, request, beginnings))
+    if type(number) is not int or not isinstance(request, Request | None):
+        kinds = ", ".join(type(each).__name__ for each in (number, request))
         raise pickle.UnpicklingError(f"no call: {kinds}")
-    return number, request, beginnings
+    return number, request
 
 
 class _Unpickler(pickle.Unpickler):

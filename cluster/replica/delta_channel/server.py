@@ -47,13 +47,15 @@ class DeltaServer:
         on_deltas: Callable[[list[Delta], str], None],
         on_lost: Callable[[str], None],
         on_silent: Callable[[EngineReport, float], None],
-        on_beginnings: Callable[[str, bytes], None] = lambda replica, beginnings: None,
+        on_told: Callable[[EngineReport, bytes, bytes], None] = lambda report, beginnings, lost: None,
     ) -> None:
-        """`on_beginnings` is given the replica's name: other gateways have sent it these."""
+        """`on_told` is given each report with the beginnings of prompts that other gateways have
+        sent the replica, and those that its cache has lost.
+        """
         self._on_deltas = on_deltas
         self._on_lost = on_lost
         self._on_silent = on_silent
-        self._on_beginnings = on_beginnings
+        self._on_told = on_told
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._decoder = msgspec.msgpack.Decoder(News)
         self._connections: dict[str, _Incoming] = {}
@@ -166,10 +168,9 @@ class DeltaServer:
                     if news.report is not None:
                         incoming.report = news.report
                         incoming.calls.reported(news.num_gateways)
+                        self._on_told(news.report, news.beginnings, news.lost)
                     if incoming.report is None or incoming.report.problem is None:
                         incoming.well = time.monotonic()
-                    if news.beginnings and incoming.report is not None:
-                        self._on_beginnings(incoming.report.replica, news.beginnings)
                     if news.deltas:
                         self._on_deltas(news.deltas, connection)
                     for answer in news.answers:

@@ -48,10 +48,10 @@ class TakenCalls:
         try:
             with suppress(OSError, asyncio.IncompleteReadError):
                 while True:
-                    number, request, beginnings = read_call(await read_frame(reader, MAX_FRAME_BYTES))
-                    if beginnings:
-                        self._hear(self._gateway, beginnings)
+                    number, request = read_call(await read_frame(reader, MAX_FRAME_BYTES))
                     if request is not None:
+                        if request.beginnings:
+                            self._hear(self._gateway, request.beginnings)
                         self.running[number] = asyncio.create_task(self._answer(number, request))
                         self.running[number].add_done_callback(partial(self._forget, number))
                     elif number in self.running:

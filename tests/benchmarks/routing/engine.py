@@ -3,10 +3,10 @@ and what it need not compute from a cache of prompts' beginnings, of which the o
 """
 
 import heapq
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 
-from cluster.gateway.engines.prefixes import PIECE_BYTES
+from engine.kv_events.beginnings import MAX_LOST, PIECE_BYTES
 from engine.request import BYTES_PER_TOKEN
 
 PIECE_TOKENS = PIECE_BYTES // BYTES_PER_TOKEN
@@ -14,7 +14,7 @@ STEP_SECONDS = 0.008  # without rows; these figures are about those of a 7B mode
 ROW_SECONDS = 0.00003  # of a sequence that gets one token
 PROMPT_SECONDS = 0.00006  # of a token of a prompt
 MAX_PROMPT_TOKENS = 2048  # in a step
-MAX_PIECES = 4096  # in the cache: 262,144 tokens
+MAX_PIECES = 4096  # in the cache unless told otherwise: 262,144 tokens
 
 
 @dataclass(slots=True)
@@ -39,12 +39,15 @@ class Asked:
 
 @dataclass(slots=True)
 class ScriptedEngine:
+    max_pieces: int = MAX_PIECES
     waiting: deque[Asked] = field(default_factory=deque)
     running: list[tuple[int, int, Asked]] = field(default_factory=list)  # by the step that ends it
     cache: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    lost: deque[bytes] = field(default_factory=lambda: deque(maxlen=MAX_LOST))  # that the cache no longer has
     num_steps: int = 0
     is_busy: bool = False
     _begun: list[Asked] = field(default_factory=list)  # whose prompt ends with the current step
+    _in_use: Counter[bytes] = field(default_factory=Counter)  # as `Beginnings` has it: will be computed
     _order: int = 0
 
     def add(self, asked: Asked) -> None:
@@ -55,6 +58,7 @@ class ScriptedEngine:
             num_known += 1
         asked.num_cached = min(num_known * PIECE_TOKENS, asked.num_tokens - 1)
         asked.num_left = asked.num_tokens - asked.num_cached
+        self._in_use.update(asked.beginnings)
         self._touch(asked.beginnings)
         self.waiting.append(asked)
 
@@ -83,6 +87,7 @@ class ScriptedEngine:
         ended = []
         while self.running and self.running[0][0] <= self.num_steps:
             asked = heapq.heappop(self.running)[2]
+            self._in_use.subtract(asked.beginnings)
             self._touch(asked.later)
             ended.append(asked)
         return num_tokens, ended
@@ -91,5 +96,10 @@ class ScriptedEngine:
         for beginning in reversed(beginnings):
             self.cache[beginning] = None
             self.cache.move_to_end(beginning)
-        while len(self.cache) > MAX_PIECES:
-            self.cache.popitem(last=False)
+        while len(self.cache) > self.max_pieces:
+            beginning, _ = self.cache.popitem(last=False)
+            if not self._in_use[beginning]:
+                self.lost.append(beginning)
+
+    def take_lost(self, most: int) -> bytes:
+        return b"".join(self.lost.popleft() for _ in range(min(most, len(self.lost))))

@@ -2,12 +2,13 @@
 steps take what a formula says, clients that ask again when they have their answer.
 
     python -m tests.benchmarks.routing.simulate [--engines 100] [--gateways 10] [--streams 10000]
-        [--seconds 20]
+        [--seconds 20] [--pieces 4096]
 
 Prints for each load and each way to choose: the share of prompts' tokens that an engine had
 computed before, time to the first token, tokens a second, and what a gateway spends: processor time
 of a request (its digests, the choice, what it hears from others), beginnings remembered, messages
-and bytes a second. "each alone" is without what other gateways have sent.
+and bytes a second. "each alone" is without what other gateways have sent,
+"without losses" without what caches have lost. `--pieces` of 64 tokens are an engine's cache.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import heapq
 import random
 import statistics
 
-from tests.benchmarks.routing.engine import Asked, ScriptedEngine
+from cluster.replica.delta_channel.told import MAX_TOLD_BYTES
+from engine.kv_events.beginnings import NAME_BYTES
+from tests.benchmarks.routing.engine import MAX_PIECES, Asked, ScriptedEngine
 from tests.benchmarks.routing.gateways import KINDS, Gateway, Told
 from tests.benchmarks.routing.loads import Conversations, SharedBeginnings, loads
 
@@ -32,7 +35,7 @@ class Simulation:
     def __init__(self, load: Conversations | SharedBeginnings, kind: str, options: argparse.Namespace) -> None:
         self._load = load
         self._draw = random.Random(7)
-        self.engines = [ScriptedEngine() for _ in range(options.engines)]
+        self.engines = [ScriptedEngine(options.pieces) for _ in range(options.engines)]
         self.gateways = [Gateway(index, options.engines, kind) for index in range(options.gateways)]
         self._told = [Told(self.gateways) for _ in self.engines]
         self._events: list[tuple[float, int, str, int]] = []
@@ -86,10 +89,12 @@ class Simulation:
         self._begin_step(now, index)
 
     def _report(self, now: float, index: int) -> None:
+        lost = self.engines[index].take_lost(MAX_TOLD_BYTES // NAME_BYTES)
+        self._told[index].lose(lost)
         for gateway in self.gateways:
             beginnings = self._told[index].take(gateway)
-            gateway.hear(index, self.engines[index], len(self.gateways), beginnings)
-            self.num_bytes += len(beginnings)
+            gateway.hear(index, self.engines[index], len(self.gateways), beginnings, lost)
+            self.num_bytes += len(beginnings) * gateway.tells + len(lost) * gateway.hears_losses
         self._at(now + REPORT_SECONDS, "report", index)
 
 
@@ -112,7 +117,8 @@ def row(name: str, kind: str, simulation: Simulation) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("engines", 100), ("gateways", 10), ("streams", 10_000), ("seconds", 20)):
+    numbers = {"engines": 100, "gateways": 10, "streams": 10_000, "seconds": 20, "pieces": MAX_PIECES}
+    for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     options = parser.parse_args()

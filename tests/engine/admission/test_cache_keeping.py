@@ -9,6 +9,7 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.executor import Capacity
 from engine.kv_events.publisher import make_publisher
+from engine.scheduling.block_manager import BlockManager
 from tests.engine.support.workloads import DEMO
 
 
@@ -16,7 +17,7 @@ def test_without_a_configuration_there_is_nothing() -> None:
     keeping = CacheKeeping(EngineConfig.create(model=DEMO))
     keeping.start(Capacity(10, 10))
     assert keeping.known is keeping.changes is None
-    keeping.publish()
+    keeping.publish(BlockManager(Capacity(10, 10), block_size=16, max_model_len=160, max_num_seqs=4))
     keeping.cleared()
     keeping.close()
 

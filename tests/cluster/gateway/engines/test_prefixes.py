@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 
 from cluster.gateway.engines.prefixes import (
-    ADAPTER_PIECES,
-    DIGEST_BYTES,
     MAX_BYTES,
     MAX_REMEMBERED,
     MAX_REPLICAS,
-    PIECE_BYTES,
     Prefixes,
     beginnings_of,
 )
+from engine.kv_events.beginnings import ADAPTER_PIECES, NAME_BYTES, PIECE_BYTES
 from engine.request import Adapter, ChatPrompt, Prompt, Request
 from engine.sampling_params import SamplingParams
 
@@ -40,7 +38,7 @@ def shared(one: Prompt, other: Prompt) -> int:
 def test_there_is_a_digest_for_each_whole_piece(prompt: Prompt) -> None:
     beginnings = beginnings_of(asked(prompt))
     assert len(beginnings) == len(set(beginnings)) in (2800 // PIECE_BYTES, 2890 // PIECE_BYTES, 2940 // PIECE_BYTES)
-    assert {len(each) for each in beginnings} == {DIGEST_BYTES}
+    assert {len(each) for each in beginnings} == {NAME_BYTES}
     assert beginnings_of(asked(prompt)) == beginnings
 
 
@@ -106,15 +104,30 @@ def test_replicas_are_known_by_what_they_were_sent() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """The oldest is forgotten first, and of a prompt its end."""
+    """What was not used for the longest time is forgotten first."""
     prefixes = Prefixes()
     for number in range(MAX_REPLICAS + 1):
         prefixes.remember([b"hot"], f"replica {number}")
     assert prefixes.known([b"hot"]).keys() == {f"replica {number}" for number in range(1, MAX_REPLICAS + 1)}
-    first = [b"hot", b"hot, then cold"]
-    prefixes.remember(first, "one")
-    prefixes.remember([b"%d" % number for number in range(MAX_REMEMBERED - 1)], "one")
-    assert len(prefixes) == MAX_REMEMBERED
-    assert prefixes.known(first)["one"] == 1
-    prefixes.remember([b"one more"], "one")
-    assert prefixes.known(first) == {}
+    for half in range(3):
+        prefixes.remember([b"cold"] if half == 0 else [b"hot"], "one")
+        prefixes.remember([b"%d" % number for number in range(half << 20, (half << 20) + MAX_REMEMBERED // 2)], "one")
+        assert len(prefixes) <= MAX_REMEMBERED + 2
+    assert prefixes.known([b"hot"])["one"] == 1
+    assert prefixes.known([b"cold"]) == {}
+
+
+def test_what_a_cache_has_lost_is_believed_no_more() -> None:
+    prefixes = Prefixes()
+    long = beginnings_of(asked(TEXT))
+    for replica in ("one", "two"):
+        prefixes.hear(replica, 0, b"".join(long), b"")
+    prefixes.hear("one", 0, b"", b"".join([b"not sent", *long[3:]]))
+    assert prefixes.known(long) == {"one": 3, "two": len(long)}
+    prefixes.hear("two", 1, b"", b"")
+    assert prefixes.known(long) == {"one": 3}
+    prefixes.hear("two", 1, b"".join(long[:2]), b"")
+    assert prefixes.known(long) == {"one": 3, "two": 2}
+    prefixes.hear("one", 0, b"", b"".join(long))
+    prefixes.hear("two", 1, b"", b"".join(long))
+    assert prefixes.known(long) == {}
