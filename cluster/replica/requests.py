@@ -5,14 +5,12 @@ import asyncio
 from cluster.replica.condition import Condition
 from cluster.replica.delta_channel.client import DeltaClient
 from cluster.replica.delta_channel.messages import GatewayAddress
-from cluster.replica.delta_channel.told import MAX_TOLD_BYTES
 from cluster.replica.refusals.refusal import EngineStopping, Refusal
 from cluster.replica.running import RunningRequests
 from cluster.replica.threads.admission_threads import AdmissionThreads
 from cluster.replica.traces import Traces
 from engine.errors import EngineDead, SquadronError
 from engine.frontend.async_engine import AsyncEngine
-from engine.kv_events.beginnings import NAME_BYTES
 from engine.outputs import RequestOutput
 from engine.request import Request
 
@@ -107,8 +105,7 @@ class Requests:
 
     def report(self) -> None:
         """Tell the gateways how the replica is, and which prompts' beginnings it has lost."""
-        lost = self._engine.observer.lost_beginnings(MAX_TOLD_BYTES // NAME_BYTES)
-        self._client.report(self._condition.look(), lost)
+        self._client.report(self._condition.look(), self._engine.observer.lost_beginnings())
 
     def hand_back(self) -> None:
         """Another replica goes on with what runs here, from what the gateways have after this

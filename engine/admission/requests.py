@@ -6,7 +6,6 @@ from engine.admission.admission import Admission
 from engine.admission.cache_size import outgrown_message
 from engine.admission.deadlines import Deadlines, late_message
 from engine.errors import CACHE_TOO_SMALL, DEADLINE_EXCEEDED, InvalidRequest
-from engine.kv_events.beginnings import Beginnings
 from engine.output.output_processor import OutputProcessor
 from engine.outputs import RequestOutput, Why
 from engine.records.recorder import Recorder
@@ -24,19 +23,13 @@ class Requests:
     scheduler: Scheduler  # of the started engine
 
     def __init__(
-        self,
-        admission: Admission,
-        processor: OutputProcessor,
-        recorder: Recorder,
-        suspects: Suspects,
-        beginnings: Beginnings,
+        self, admission: Admission, processor: OutputProcessor, recorder: Recorder, suspects: Suspects
     ) -> None:
         self.deadlines = Deadlines[SequenceGroup]()
         self._admission = admission
         self._processor = processor
         self._recorder = recorder
         self._suspects = suspects
-        self._beginnings = beginnings
         self._groups: dict[str, SequenceGroup] = {}
         self._outputs: list[RequestOutput] = []
 
@@ -70,7 +63,7 @@ class Requests:
             self._outputs.append(self._processor.conclude(group))
             return
         self._groups[request.id] = group
-        self._beginnings.begun(request)
+        self.scheduler.blocks.beginnings.begun(request)
         self.scheduler.add(group)
         if request.timeout is not None:
             self.deadlines.add(group, arrival.time + request.timeout)
@@ -122,8 +115,8 @@ class Requests:
         group.is_over = True
         self.deadlines.remove(group)
         self.scheduler.finish(group)
-        seq = group.seqs[0]
-        self._beginnings.ended(group.request, seq.num_prompt_tokens, seq.block_hashes, self.scheduler.blocks)
+        seq, blocks = group.seqs[0], self.scheduler.blocks
+        blocks.beginnings.ended(group.request, seq.num_prompt_tokens, seq.block_hashes, blocks)
         self._recorder.finished(group)
         self._suspects.review()
 

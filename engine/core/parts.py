@@ -31,8 +31,7 @@ class Parts:
         self.recovery = Recovery(executor, self.waiting, self.recorder, config.max_restarts)
         grammars = Grammars(tokenizer, model_config.vocab_size, model_config.eos_token_ids)
         self.admission = Admission(config, self.processor, grammars)
-        beginnings = self.cache_size.keeping.beginnings
-        self.requests = Requests(self.admission, self.processor, self.recorder, self.recovery.suspects, beginnings)
+        self.requests = Requests(self.admission, self.processor, self.recorder, self.recovery.suspects)
 
     @classmethod
     def load(cls, config: EngineConfig, executor: Executor) -> "Parts":

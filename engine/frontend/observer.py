@@ -54,9 +54,9 @@ class Observer:
         """How many times the cache has lost all that it held."""
         return self._thread.engine.keeping.beginnings.num_cleared
 
-    def lost_beginnings(self, most: int) -> bytes:
+    def lost_beginnings(self) -> bytes:
         """See `Beginnings.take`."""
-        return self._thread.engine.keeping.beginnings.take(most)
+        return self._thread.engine.keeping.beginnings.take()
 
     def measured(self) -> Measured:
         """As of now."""

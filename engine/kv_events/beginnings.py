@@ -16,6 +16,7 @@ NAME_BYTES = 8
 PIECE_BYTES = 256  # of a prompt, between two names
 ADAPTER_PIECES = 4  # the first names of a request with an adapter stand for that, and for no block
 MAX_HELD = 65_536  # names, in some 20 MB; beyond them, those that were used the longest ago count as lost
+MAX_TAKEN = 4_096  # names in a report
 MAX_LOST = 65_536  # that wait to be told; the oldest are dropped, and cost a wrong guess each
 
 
@@ -82,7 +83,7 @@ class Beginnings:
         self._lost.clear()
         self.num_cleared += 1
 
-    def take(self, most: int) -> bytes:
+    def take(self, most: int = MAX_TAKEN) -> bytes:
         """The names that were lost first and not told yet, one after the other. In any thread."""
         taken: list[bytes] = []
         while self._lost and len(taken) < most:

@@ -44,8 +44,9 @@ class BlockManager:
         is removed from it, if anybody wants to know.
         """
         self.block_size = block_size
-        self.device = BlockPool(capacity.num_gpu_blocks, 1, changes, GPU, beginnings)
-        self.host = BlockPool(capacity.num_cpu_blocks, 0, changes, CPU, beginnings)
+        self.beginnings = Beginnings() if beginnings is None else beginnings
+        self.device = BlockPool(capacity.num_gpu_blocks, 1, changes, GPU, self.beginnings)
+        self.host = BlockPool(capacity.num_cpu_blocks, 0, changes, CPU, self.beginnings)
         self.shelf = None if known is None else Shelf(self.host, known, stores_a_step)
         self.host_tier = HostTier(self.device, self.host, self.shelf if stores_a_step else None, stores_a_step)
         self.prefixes = PrefixIndex(block_size, self.device, self.host, self.shelf, changes)

@@ -50,10 +50,7 @@ class TakenCalls:
                 while True:
                     number, request = read_call(await read_frame(reader, MAX_FRAME_BYTES))
                     if request is not None:
-                        if request.beginnings:
-                            self._hear(self._gateway, request.beginnings)
-                        self.running[number] = asyncio.create_task(self._answer(number, request))
-                        self.running[number].add_done_callback(partial(self._forget, number))
+                        self._begin(number, request)
                     elif number in self.running:
                         self.running[number].cancel()
         except (pickle.UnpicklingError, msgspec.DecodeError) as error:
@@ -61,6 +58,12 @@ class TakenCalls:
         finally:
             for call in self.running.values():  # each forgets itself, but not at once
                 call.cancel()
+
+    def _begin(self, number: int, request: Request) -> None:
+        if request.beginnings:
+            self._hear(self._gateway, request.beginnings)
+        self.running[number] = asyncio.create_task(self._answer(number, request))
+        self.running[number].add_done_callback(partial(self._forget, number))
 
     async def _answer(self, number: int, request: Request) -> None:
         try:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from engine.kv_events.beginnings import NAME_BYTES
 
-MAX_TOLD_BYTES = 32 << 10  # to a gateway with one report, of each kind; the oldest are dropped
+MAX_TOLD_BYTES = 32 << 10  # to a gateway with one report; the oldest are dropped
 MAX_KNOWN = 65_536  # beginnings; one that was forgotten is told again
 
 
