@@ -31,6 +31,7 @@ class Engine:
     fingerprint = fingerprint(arithmetic)
     weights = None
     is_frozen = False
+    num_cleared = 0
     config = EngineConfig.create(model=str(DEMO))
 
     def __init__(self) -> None:
