@@ -1,11 +1,12 @@
 """Every benchmark, or those that are named: `make bench`, or `python -m tests.benchmarks [--quick]
 [ITEM ...]`.
 
-W1-W3 are done by Squadron, by transformers and, where its Python package is installed, by llama.cpp
-in turn, on random bf16 weights of Qwen2.5-0.5B's shape, between two measurements of what the
-machine can do; with --quantization, by Squadron with quantized weights, beside itself without. W4
-is many requests of mixed lengths on the demo checkpoint, with steps built ahead of their
-predecessors' results and without; W4-0.5b is the same on the larger shape. Figures are medians.
+W1-W3 are done by Squadron, by transformers (in float32 where the processor has no product of bf16)
+and, where its Python package is installed, by llama.cpp in turn, on random bf16 weights of
+Qwen2.5-0.5B's shape, between two measurements of what the machine can do; with --quantization, by
+Squadron with quantized weights, beside itself without. W4 is many requests of mixed lengths on the
+demo checkpoint, with steps built ahead of their predecessors' results and without; W4-0.5b is the
+same on the larger shape. Figures are medians.
 """
 
 import argparse

@@ -2,10 +2,10 @@
 tests.benchmarks.bench_cpu_kernels`.
 
 The floor of a kernel is the larger of its bytes over the read bandwidth of a large array and its
-multiply-adds over the rate of torch's 2048 x 2048 x 2048 bfloat16 product, both measured in the
-same run, before and after; other work on the machine spoils all of it. Bytes are those of weights
-as packed. Shapes are Qwen2.5-0.5B's, weights more than the caches hold: in bfloat16, and quantized.
-Times are medians.
+multiply-adds over the rate of torch's 2048 x 2048 x 2048 product in the dtype that is fastest
+here, both measured in the same run, before and after; other work on the machine spoils all of it.
+Bytes are those of weights as packed. Shapes are Qwen2.5-0.5B's, weights more than the caches hold:
+in bfloat16, and quantized. Times are medians.
 """
 
 import argparse

@@ -20,9 +20,8 @@ from engine.core.llm_engine import LLMEngine
 from engine.core.parts import Parts
 from engine.text.tokenizer import Tokenizer
 from engine.worker.local_executor import LocalExecutor
+from tests.benchmarks.floors import product_dtype
 from tests.engine.support.arrivals import add_request
-
-DTYPE = "bfloat16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Squadron:
 
     def __init__(self, folder: str, *, depth: int | None = None, **arguments: Any) -> None:
         config = EngineConfig.create(
-            model=folder, dtype=DTYPE, device="cpu", swap_space=0, enable_prefix_caching=False, **arguments
+            model=folder, dtype="bfloat16", device="cpu", swap_space=0, enable_prefix_caching=False, **arguments
         )
         self._executor = LocalExecutor(config) if config.runs_in_process else RayExecutor(config)
         if depth is not None:
@@ -97,12 +96,12 @@ class _Clock:
 
 
 class Transformers(AbstractContextManager["Transformers"]):
-    """`generate` of the library, on one batch of requests of one length, as it is without any
-    tuning.
+    """`generate` of the library, on one batch of requests of one length, in the dtype in which
+    torch's products are fast here, and otherwise as it is without any tuning.
     """
 
     def __init__(self, folder: str) -> None:
-        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, DTYPE))
+        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=product_dtype())
         self._model.generation_config.eos_token_id = None
         self._model.generation_config.pad_token_id = 0
 
