@@ -120,7 +120,9 @@ def remember(repo: str, revision: str | None, commit: str, cache: str | None) ->
         path = Path(cache_of(cache)) / repo_folder_name(repo_id=repo, repo_type="model") / "refs" / wanted
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(commit)
+            part = path.with_name(f".{path.name}.{os.getpid()}")
+            part.write_text(commit)
+            part.replace(path)
 
 
 def cache_of(download_dir: str | None) -> str:

@@ -102,13 +102,12 @@ def _file(name: str, entry: dict[str, Any]) -> RemoteFile:
 def _explained(error: Exception, uri: str) -> InvalidConfig:
     if isinstance(error, FileNotFoundError):
         return InvalidConfig(f"{uri} does not exist")
-    if _is_refusal(error):
+    if _is_refusal(error) or "credentials" in str(error).lower():
         return InvalidConfig(f"{uri} may not be read ({in_a_line(error)}); set the store's credentials on every node")
     return Unreachable(f"{uri} cannot be read: {in_a_line(error)}")
 
 
 def _is_refusal(error: Exception) -> bool:
     """Another attempt would meet it, too. gcsfs has no type for it: it says so."""
-    said = str(error)
-    is_of_google = said.startswith("Forbidden: ") or getattr(error, "code", None) == 401
-    return isinstance(error, PermissionError) or is_of_google or "credentials" in said.lower()
+    is_of_google = str(error).startswith("Forbidden: ") or getattr(error, "code", None) == 401
+    return isinstance(error, PermissionError) or is_of_google

@@ -8,6 +8,7 @@ is lost.
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from engine.request import BYTES_PER_TOKEN, Request
@@ -53,7 +54,8 @@ class Beginnings:
             self._in_use[name] -= 1
             if not self._in_use[name]:
                 del self._in_use[name]
-        for name, index in _last_blocks(request, names, num_tokens, blocks.block_size):
+        last_blocks = list(_last_blocks(request, names, num_tokens, blocks.block_size))
+        for name, index in reversed(last_blocks):  # so that shorter beginnings are lost last
             content = hashes[index] if index < len(hashes) else None
             if content is not None and blocks.holds(content):
                 self._hold(name, content)
@@ -84,10 +86,15 @@ class Beginnings:
         self.num_cleared += 1
 
     def take(self, most: int = MAX_TAKEN) -> bytes:
-        """The names that were lost first and not told yet, one after the other. In any thread."""
+        """The names that were lost first and not told yet, one after the other, but for those that
+        are in use or held again. In any thread.
+        """
         taken: list[bytes] = []
-        while self._lost and len(taken) < most:
-            taken.append(self._lost.popleft())
+        with suppress(IndexError):  # there are no more; the engine's thread may clear them meanwhile
+            while len(taken) < most:
+                name = self._lost.popleft()
+                if name not in self._in_use and name not in self._content_of:
+                    taken.append(name)
         return b"".join(taken)
 
     def _hold(self, name: bytes, content: bytes) -> None:

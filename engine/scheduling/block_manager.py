@@ -63,8 +63,10 @@ class BlockManager:
         self.num_prefix_hits = 0  # tokens
 
     def holds(self, content: bytes) -> bool:
-        """Whether the device or the host has it."""
-        return self.device.lookup(content) is not None or self.host.lookup(content) is not None
+        """Whether a tier has it."""
+        if self.device.lookup(content) is not None or self.host.lookup(content) is not None:
+            return True
+        return self.shelf is not None and self.shelf.has(content)
 
     def num_blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -104,19 +104,21 @@ class Prefixes:
         return len(self._new) + len(self._old)
 
     def known(self, beginnings: Sequence[bytes]) -> dict[str, int]:
-        """Pieces of the prompt that each replica has been sent; those with none are not there."""
+        """Pieces of the prompt that each replica has been sent; those with none are not there. Who
+        was sent a beginning was sent the shorter ones, even if these are forgotten.
+        """
         pieces: dict[int, int] = {}
         before: tuple[int, ...] = ()
-        count = 0
-        for beginning in beginnings:
+        last = 0
+        for count, beginning in enumerate(beginnings, 1):
             numbers = self._new.get(beginning) or self._old.get(beginning)
             if numbers is None:
-                break
+                continue
             if numbers is not before:  # most pieces have the same ones
-                pieces.update(dict.fromkeys(before, count))
+                pieces.update(dict.fromkeys(before, last))
                 before = numbers
-            count += 1
-        pieces.update(dict.fromkeys(before, count))
+            last = count
+        pieces.update(dict.fromkeys(before, last))
         return {self._replicas[number]: count for number, count in pieces.items() if number in self._replicas}
 
     def remember(self, beginnings: Sequence[bytes], replica: str) -> None:
@@ -141,10 +143,10 @@ class Prefixes:
         """
         if self._numbers.get(replica, (0, 0))[1] != num_cleared:
             self._renew(replica, num_cleared)
-        if lost and replica in self._numbers:
-            self._forget(split(lost), self._numbers[replica][0])
         if beginnings:
             self.remember(split(beginnings), replica)
+        if lost and replica in self._numbers:
+            self._forget(split(lost), self._numbers[replica][0])
 
     def _renew(self, replica: str, num_cleared: int) -> int:
         """Nothing is known of it any more: what is remembered of its old number means nobody."""

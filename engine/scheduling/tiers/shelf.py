@@ -90,6 +90,10 @@ class Shelf:
         fetched, self._new_fetches = self._new_fetches, []
         return stored, fetched
 
+    def has(self, content: bytes) -> bool:
+        """As far as is known."""
+        return self._known.has(content)
+
     def is_fetching(self, content: bytes) -> bool:
         """And there is hope."""
         return content in self._fetching and not self.is_late

@@ -25,7 +25,7 @@ def drop_clients(options: Options) -> Report:
     blocks are free.
     """
     num = options.pick(options.streams, 2000, 60)
-    with running(app_args(FOUR_RANKS, recovers=options.recovers)) as app:
+    with running(app_args(FOUR_RANKS, recovers=options.recovers, max_queue_seconds=0)) as app:
         report = asyncio.run(_drop(app.url, num, options.seed))
         begin = time.monotonic()
         while (left := leftovers(app)) and time.monotonic() < begin + PATIENCE_SECONDS:

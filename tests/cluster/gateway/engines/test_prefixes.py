@@ -128,6 +128,8 @@ def test_what_a_cache_has_lost_is_believed_no_more() -> None:
     assert prefixes.known(long) == {"one": 3}
     prefixes.hear("two", 1, b"".join(long[:2]), b"")
     assert prefixes.known(long) == {"one": 3, "two": 2}
+    prefixes.hear("two", 1, b"", long[0])
+    assert prefixes.known(long) == {"one": 3, "two": 2}, "a longer beginning implies the shorter one"
     prefixes.hear("one", 0, b"", b"".join(long))
     prefixes.hear("two", 1, b"", b"".join(long))
     assert prefixes.known(long) == {}
