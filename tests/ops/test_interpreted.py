@@ -19,6 +19,7 @@ FILES = sorted(path for path in TESTS if path.stem.removeprefix("test_") not in 
 SLOW = "more_decode_rows or chunks_of_any_size or test_published"
 
 
+@pytest.mark.timeout(2700)  # of a slow machine with other work, by the clock
 @pytest.mark.parametrize(
     "which", [f"not ({SLOW})", pytest.param(SLOW, marks=[pytest.mark.long, pytest.mark.timeout(7200)])]
 )
