@@ -31,5 +31,5 @@ def test_gate_and_up_are_cast_before_the_activation() -> None:
 
 def test_nothing_but_products_is_its_own() -> None:
     own = {name for name in kernels.__all__ if getattr(fast, name) is not getattr(kernels, name)}
-    products = {"linear", "linear_float32", "linear_tree", "linear_leaves", "gate_up_silu"}
+    products = {"linear", "linear_float32", "linear_tree", "linear_leaves", "gate_up_silu", "linear_rotary_and_cache"}
     assert own == products | {"NAME", "EXACT", "QUANTIZATIONS", "PUBLISHED"}
