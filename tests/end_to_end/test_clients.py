@@ -36,7 +36,7 @@ for asked in map(json.loads, sys.argv[3:]):
     told.append(answer.choices[0].model_dump())
 print(json.dumps(told))
 """
-SECONDS = 120
+SECONDS = 300
 SCHEMA = {
     "type": "object",
     "properties": {name: {"type": "integer", "minimum": 0, "maximum": 99} for name in "ab"},

@@ -28,7 +28,7 @@ from tests.end_to_end.conftest import DEMO, LOOPBACK, free_port
 
 SQUADRON = [sys.executable, "-m", "cluster.cli"]
 ROOT = DEMO.parents[1]
-GONE_SECONDS = 20.0
+GONE_SECONDS = 120.0
 REFUSAL_SECONDS = 10.0
 
 
@@ -316,6 +316,7 @@ def wait_until_gone(mark: str) -> None:
     deadline = time.monotonic() + GONE_SECONDS
     while left := processes_with(mark):
         assert time.monotonic() < deadline, left
+        time.sleep(0.05)
 
 
 def processes_with(mark: str) -> list[int]:

@@ -20,7 +20,7 @@ from tests.end_to_end.test_command import ROOT, SQUADRON
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's, of its processes that still run
 BASE_URL = "http://127.0.0.1:8000"
 RAY_ADDRESS = "127.0.0.1:34827"
-SECONDS = 120
+SECONDS = 300
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
@@ -108,6 +108,7 @@ def test_batches(
     deadline = time.monotonic() + SECONDS
     while not (printed := printed_by_us(capsys)):
         assert time.monotonic() < deadline and names["batch"].status in ("validating", "in_progress", "finalizing")
+        time.sleep(0.05)
         exec(compile(shown.text[begin:], shown.page, "exec"), names)
     check_line(printed)
 

@@ -29,7 +29,7 @@ from tests.end_to_end.test_sockets import REPLICA, Listener, listeners_of
 GATEWAY = f"{REPLICA}:squadron:GatewayDeployment"
 PROXY = "ray::ProxyActor"  # Serve's own
 GATEWAY_PORTS = range(30_000, 31_000)  # Serve's, of their HTTP
-SECONDS = 60.0
+SECONDS = 300.0
 AUTHORITY = make_authority()
 
 

@@ -19,7 +19,7 @@ from tests.end_to_end.chaos.processes import SERVING, find
 from tests.end_to_end.conftest import Server
 from tests.end_to_end.test_replica_lost import engine, wait_until_healthy
 
-DEADLINE_SECONDS = 90.0
+DEADLINE_SECONDS = 300.0
 MESSAGES = [{"role": "user", "content": "Tell me about Ada, please."}]
 HOSTILE = {"allOf": [{"type": "string", "pattern": f".*{letter}"} for letter in "abcdefghijklmnopqrstuvwxyz"]}
 

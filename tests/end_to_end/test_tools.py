@@ -15,7 +15,7 @@ from tests.end_to_end.chaos.processes import SERVING, find
 from tests.end_to_end.conftest import DEMO, Server
 from tests.end_to_end.test_replica_lost import engine, wait_until_healthy
 
-DEADLINE_SECONDS = 90.0
+DEADLINE_SECONDS = 300.0
 WORD = {"type": "string", "pattern": "^[a-z]{3,9}$"}
 SCHEMA = {
     "type": "object",

@@ -11,7 +11,7 @@ from cluster.sockets import TOKEN_BYTES
 from cluster.sockets.connection import ConnectionEnded
 from cluster.sockets.listener import Listener, connect
 
-SECONDS = 30  # more than anything here takes
+SECONDS = 120  # more than anything here takes
 
 
 @pytest.mark.parametrize("host", [None, "127.0.0.1"], ids=["unix", "tcp"])

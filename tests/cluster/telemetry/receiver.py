@@ -9,7 +9,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-SECONDS = 30.0  # more than spans take to arrive
+SECONDS = 120.0  # more than spans take to arrive
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from tests.engine.worker.steps import generate
 
 ROOT = Path(__file__).parents[3]
 PROMPTS = [list(range(40, 77)), [5, 6, 7], list(range(300, 316))]
-SECONDS = 60  # more than any step takes
+SECONDS = 120  # more than any step takes
 
 
 def make_config(**changes: object) -> EngineConfig:

@@ -9,7 +9,7 @@ import pytest
 from cluster.workers import restocking
 from cluster.workers.restocking import Restocking
 
-SECONDS = 60
+SECONDS = 120
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from tests.perturbed import save_perturbed
 
 pytestmark = pytest.mark.usefixtures("cluster")
 OPTIONS: dict[str, Any] = {"device": "cpu", "num_threads": 1, "kv_cache_memory_bytes": 16 << 20}
-SECONDS = 60.0
+SECONDS = 120.0
 PARAMS = SamplingParams(temperature=0.8, seed=3, max_tokens=24, ignore_eos=True, logprobs=1)
 
 

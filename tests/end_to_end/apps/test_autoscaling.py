@@ -18,7 +18,7 @@ from tests.end_to_end.chaos.app import DEMO
 from tests.end_to_end.conftest import free_port
 from tests.end_to_end.test_replica_lost import wait_until
 
-SECONDS = 180.0
+SECONDS = 300.0
 SEATS = 4  # of an engine
 ENGINE = {"model": str(DEMO), "device": "cpu", "num_threads": 1, "kv_cache_memory_bytes": 32 << 20}
 FAST = {"upscale_delay": 0.5, "downscale_delay": 0.5}

@@ -16,7 +16,7 @@ from tests.end_to_end.chaos.app import App, app_args, running
 from tests.end_to_end.chaos.processes import find
 from tests.end_to_end.test_replica_lost import wait_until
 
-SECONDS = 120.0
+SECONDS = 300.0
 PREFILL = "ray::ServeReplica:squadron:EnginePrefillDeployment"
 NUM_PROMPTS = 4
 

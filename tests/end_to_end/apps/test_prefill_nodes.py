@@ -30,7 +30,7 @@ from tests.end_to_end.test_sockets import Listener, listeners_of
 # Ray's own: `Cluster` leaves sockets open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
-SECONDS = 120.0
+SECONDS = 300.0
 TWO_RANKS = {"tensor_parallel_size": 2, "num_spare_workers": 0}
 SIDE = "side"  # a label of Ray's nodes
 

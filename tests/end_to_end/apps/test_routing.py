@@ -12,7 +12,7 @@ import pytest
 from tests.end_to_end.chaos.app import App, app_args, running
 from tests.end_to_end.test_replica_lost import wait_until
 
-SECONDS = 120.0
+SECONDS = 300.0
 TURNS = 4
 BLOCK = 16  # tokens
 SYSTEMS = [f"This is conversation {number}. " + "Keep what was said. " * 70 for number in range(3)]

@@ -24,7 +24,7 @@ from tests.end_to_end.test_replica_lost import wait_until
 from tests.engine.support.able import able_tokenizer
 from tests.engine.support.draft_models import truncated
 
-SECONDS = 120.0
+SECONDS = 300.0
 LENGTH: dict[str, Any] = {"max_tokens": 300, "ignore_eos": True}  # what follows an answer repeats itself
 ASKED: list[tuple[str, dict[str, Any]]] = [
     ("Copy this: lemon harbour tiger window lemon harbour tiger window", {"temperature": 0.0}),

@@ -29,7 +29,7 @@ from tests.end_to_end.test_replica_lost import wait_until
 from tests.perturbed import save_perturbed
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's, of its processes that still run
-SECONDS = 120.0
+SECONDS = 300.0
 PROMPT = "Tell a long story about manta rays. " * 3
 SAMPLING: dict[str, Any] = {"temperature": 0.8, "seed": 3, "ignore_eos": True}
 ASKED = {"prompt": PROMPT, "max_tokens": 24, **SAMPLING}

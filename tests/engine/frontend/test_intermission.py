@@ -17,7 +17,7 @@ from tests.engine.frontend.engines import PARAMS, collect, idle, make
 
 LONG = SamplingParams(max_tokens=400, seed=1, ignore_eos=True)
 NEW = Weights("new", "digest")
-SECONDS = 60
+SECONDS = 120
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine.grammars.trial_child import GRAMMAR, MAX_MEMORY_BYTES, REFUSED
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 def test_it_answers_until_the_parent_has_gone() -> None:

@@ -21,7 +21,7 @@ from tests.engine.support.workloads import Knobs, finish, make_engine
 zmq = pytest.importorskip("zmq")
 publishers = pytest.importorskip("engine.kv_events.zmq_publisher")
 
-SECONDS = 60
+SECONDS = 120
 ANYWHERE = "tcp://127.0.0.1:0"
 PROMPT = list(range(8, 28)) * 2
 ENDS = itertools.count()

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from cluster.api.edge.lost_gateway import MAX_KEPT_BYTES, MAX_TRIES, TAKEN, LostGateways, TellTaken
 from tests.cluster.api.scripted import listening
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 class Proxy:

@@ -18,7 +18,7 @@ from cluster.api.edge.proxied import ProxyEdge
 from cluster.api.edge.server import ACCEPTS, ProxyServer, are_servers_closed, close_servers
 
 HEAD = b"POST /%b HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nbody"
-SECONDS = 30.0
+SECONDS = 120.0
 MANY = 320  # connections
 
 

@@ -19,7 +19,7 @@ from cluster.certificate import CertificateFiles
 from engine.errors import InvalidConfig
 from tests.cluster.certificates import Authority, make_authority, name_served
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 class Slow:

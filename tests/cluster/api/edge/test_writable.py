@@ -9,7 +9,7 @@ from cluster.api.connection.body_writer import Write, offered
 from cluster.api.edge.writable import WritableConnection
 from tests.cluster.api.scripted import listening
 
-SECONDS = 30  # more than anything here takes
+SECONDS = 120  # more than anything here takes
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 START = {"type": "http.response.start", "status": 200, "headers": []}
 

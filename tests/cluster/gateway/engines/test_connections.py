@@ -13,7 +13,7 @@ from engine.request import Request
 from engine.sampling_params import SamplingParams
 from tests.cluster.gateway.test_gateway import Replicas, report
 
-SECONDS = 30  # more than anything here takes
+SECONDS = 120  # more than anything here takes
 REQUEST = Request("mine", "hello", SamplingParams())
 
 

@@ -13,7 +13,7 @@ from cluster.replica.delta_channel.client import DeltaClient
 from cluster.replica.delta_channel.messages import GatewayAddress
 from tests.cluster.gateway.test_gateway import report
 
-SECONDS = 30  # more than anything here takes
+SECONDS = 120  # more than anything here takes
 NUM_TURNS = 10
 
 

@@ -18,7 +18,7 @@ from engine.sampling_params import SamplingParams
 from tests.cluster.gateway import test_gateway
 from tests.cluster.gateway.test_gateway import REFERENCE, Replica, report
 
-SECONDS = 30  # more than anything here takes
+SECONDS = 120  # more than anything here takes
 REQUEST = Request("mine", "hello", SamplingParams(max_tokens=len(REFERENCE)))
 
 

@@ -11,7 +11,7 @@ from cluster.metrics.ledger import Ledger
 from cluster.replica.delta_channel.client import DeltaClient
 from tests.cluster.gateway.monitoring.test_engine_figures import report
 
-SECONDS = 30
+SECONDS = 120
 
 
 def values(text: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:

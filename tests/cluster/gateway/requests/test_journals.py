@@ -12,7 +12,7 @@ from engine.outputs import CompletionOutput, RequestOutput
 from engine.request import Request
 from engine.sampling_params import SamplingParams
 
-SECONDS = 30
+SECONDS = 120
 
 
 def request(**fields: object) -> Request:

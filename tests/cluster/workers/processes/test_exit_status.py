@@ -10,7 +10,7 @@ import pytest
 from cluster.workers.processes.exit_status import wait_for_exit_signal
 
 LINUX = tuple(int(part) for part in os.uname().release.split(".")[:2])
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 @pytest.mark.skipif(LINUX < (6, 15), reason="this Linux does not tell")

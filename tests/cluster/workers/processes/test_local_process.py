@@ -11,7 +11,7 @@ import pytest
 from cluster.workers.processes.local_process import LocalProcess
 from cluster.workers.processes.process_state import read_start_time
 
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 
 from cluster.workers.processes.process_state import is_stopped, read_start_time
 
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 def test_a_stopped_process_is_known_by_its_start_too() -> None:

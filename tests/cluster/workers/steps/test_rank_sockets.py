@@ -10,7 +10,7 @@ import pytest
 from cluster.sockets.connection import Connection, ConnectionEnded
 from cluster.workers.steps.rank_sockets import RankSockets
 
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from engine.outputs import NO_FETCHED, SamplerOutput
 from engine.step import ExecuteModelRequest, LateMasks, StepMasks
 from tests.engine.worker.steps import decode_step, make_output
 
-SECONDS = 30  # more than anything here takes
+SECONDS = 120  # more than anything here takes
 
 
 class EchoWorker:
