@@ -34,6 +34,7 @@ def test_they_are_listed_beside_the_model(server: Server) -> None:
     assert server.client().models.retrieve("harbour") == harbour
 
 
+@pytest.mark.long  # else: tests/end_to_end/test_every_kind.py
 def test_answers_are_the_same_whatever_is_beside_them_and_whoever_is_killed(server: Server) -> None:
     answers = {model: whole(server, model) for model in ("demo", "harbour")}
     assert answers["demo"] != answers["harbour"]
@@ -46,6 +47,7 @@ def test_answers_are_the_same_whatever_is_beside_them_and_whoever_is_killed(serv
     wait_until_healthy(server)
 
 
+@pytest.mark.long
 def test_one_that_is_loaded_and_unloaded_stays_with_its_stream(server: Server) -> None:
     """Also if whoever has it is killed after it is unloaded."""
     root = Path(server.args["lora_roots"][0])

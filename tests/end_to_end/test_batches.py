@@ -101,6 +101,7 @@ def test_a_batch(server: Server, reference: Reference, questions: list[str]) -> 
     assert batch.id in [each.id for each in client.batches.list(limit=2)]
 
 
+@pytest.mark.long
 def test_a_batch_outlives_all_that_runs_it(server: Server) -> None:
     client = server.client()
     lines: list[dict[str, Any] | str] = [completion(number, max_tokens=8 + number % 40) for number in range(256)]

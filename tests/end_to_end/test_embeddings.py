@@ -64,10 +64,12 @@ def undisturbed(server: Server) -> Any:
     return [item.embedding for item in server.client().embeddings.create(model="demo", input=MANY).data]
 
 
+@pytest.mark.long  # else: tests/end_to_end/test_every_kind.py
 def test_a_killed_worker_changes_nothing(server: Server, undisturbed: Any) -> None:
     assert answered(server, lambda: os.kill(find(SERVING)[0], signal.SIGKILL)) == undisturbed
 
 
+@pytest.mark.long  # else: tests/end_to_end/test_every_kind.py
 def test_a_killed_engine_replica_changes_nothing(server: Server, undisturbed: Any) -> None:
     pid = engine(server)["pid"]
     assert answered(server, lambda: os.kill(pid, signal.SIGKILL)) == undisturbed

@@ -58,6 +58,7 @@ def test_answers_as_chat_does(server: Server, reference: Reference, questions: l
     assert counted.input_tokens == message.usage.input_tokens + message.usage.cache_read_input_tokens
 
 
+@pytest.mark.long  # else: tests/end_to_end/test_every_kind.py
 def test_whole_and_streamed_answers_are_the_same_whoever_is_killed(server: Server) -> None:
     whole = shown(client_of(server).messages.create(**CALL))
     jsonschema.validate(whole[1][0]["input"], SCHEMA)

@@ -124,6 +124,7 @@ def test_an_engine_replica_that_got_a_sigterm_serves_until_the_next_one_is_ready
     wait_until_healthy(server)
 
 
+@pytest.mark.long
 def test_a_second_sigterm_ends_an_engine_replica_at_once(server: Server, undisturbed: Any) -> None:
     """Which served until the next one was ready: its streams outlive that too."""
     before = engine(server)
@@ -140,6 +141,7 @@ def test_a_second_sigterm_ends_an_engine_replica_at_once(server: Server, undistu
     wait_until_healthy(server)
 
 
+@pytest.mark.long
 def test_a_frozen_engine_replica_is_replaced(server: Server, undisturbed: Any) -> None:
     pid = engine(server)["pid"]
     assert said_by(server, lambda: os.kill(pid, signal.SIGSTOP)) == undisturbed

@@ -72,6 +72,7 @@ def test_a_form(server: Server) -> None:
     jsonschema.validate(json.loads(made.output_text), schema)
 
 
+@pytest.mark.long  # else: tests/end_to_end/test_every_kind.py
 def test_whole_and_streamed_answers_are_the_same_whoever_is_killed(server: Server) -> None:
     whole = client_of(server).responses.create(**CALL)
     jsonschema.validate(json.loads(whole.output[0].arguments), SCHEMA)

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import httpx
+import pytest
 import ray
 from ray import serve
 from ray.serve._private.router import SingletonThreadRouter
@@ -36,6 +37,7 @@ def test_streams_outlive_serves_controller(server: Server) -> None:
     wait_until_healthy(server)
 
 
+@pytest.mark.long
 def test_a_gateway_that_has_lost_sight_of_serve_is_replaced(server: Server) -> None:
     wait_until_healthy(server)
     undisturbed = said_by(server, lambda: None)

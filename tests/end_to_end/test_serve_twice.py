@@ -72,6 +72,7 @@ def test_a_second_application_is_refused_and_the_first_goes_on(server: Server) -
     assert answer.choices[0].finish_reason in ("length", "stop")
 
 
+@pytest.mark.long
 def test_a_cluster_that_lasts_can_be_served_on_again_and_elsewhere() -> None:
     ports = [str(free_port()), str(free_port())]
     done = subprocess.run([sys.executable, "-c", TWICE, *ports], cwd=ROOT, capture_output=True, text=True, timeout=180)

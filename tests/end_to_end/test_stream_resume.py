@@ -86,7 +86,9 @@ def figures(server: Server) -> tuple[dict[str, float], float]:
     return sums, sums.pop("vllm:generation_tokens_total")
 
 
-@pytest.mark.parametrize("more", [{}, WITH_IDS], ids=["", "ids"])
+@pytest.mark.parametrize(
+    "more", [pytest.param({}, marks=pytest.mark.long, id="text"), pytest.param(WITH_IDS, id="ids")]
+)
 def test_a_stream_outlives_both_gateways(resumable: Server, more: dict[str, Any]) -> None:
     undisturbed = b"".join(events(resumable, None, more))
     had: list[bytes] = []

@@ -123,10 +123,12 @@ def undisturbed(server: Server) -> list[str]:
     return said_by(server, lambda: None)
 
 
+@pytest.mark.long  # else: tests/end_to_end/test_every_kind.py
 def test_a_stream_outlives_a_worker(server: Server, undisturbed: list[str]) -> None:
     assert said_by(server, lambda: os.kill(find(SERVING)[0], signal.SIGKILL)) == undisturbed
 
 
+@pytest.mark.long  # else: tests/end_to_end/test_every_kind.py
 def test_a_stream_outlives_its_engine_replica(server: Server, undisturbed: list[str]) -> None:
     pid = engine(server)["pid"]
     assert said_by(server, lambda: os.kill(pid, signal.SIGKILL)) == undisturbed

@@ -5,6 +5,7 @@ import signal
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.end_to_end.conftest import Server
 from tests.end_to_end.test_replica_lost import DEADLINE_SECONDS, engine, wait_until_healthy
@@ -35,6 +36,7 @@ def test_a_text_beyond_the_context_is_refused(server: Server) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
+@pytest.mark.long
 def test_another_replica_answers_for_one_that_is_killed(server: Server) -> None:
     told = post(server, "/tokenize", {"prompt": TEXT})
     os.kill(engine(server)["pid"], signal.SIGKILL)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jsonschema
+import pytest
 
 from tests.end_to_end.chaos.processes import SERVING, find
 from tests.end_to_end.conftest import DEMO, Server
@@ -44,6 +45,7 @@ ASKED: dict[str, Any] = {
 }
 
 
+@pytest.mark.long  # else: tests/end_to_end/test_every_kind.py
 def test_whole_and_streamed_calls_are_the_same_whoever_is_killed(server: Server) -> None:
     choice = server.client(timeout=DEADLINE_SECONDS).chat.completions.create(**ASKED).choices[0]
     assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)

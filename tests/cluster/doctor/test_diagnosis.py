@@ -53,6 +53,7 @@ def test_all_checks_of_a_plan(cluster: Any, free_port: int) -> None:
     assert states == {"REMOVED"}, "everything was given back"
 
 
+@pytest.mark.long
 def test_without_a_plan_every_node_exchanges(cluster: Any) -> None:
     finding = only(list(check_collective(None, alive_nodes())), "ok")
     assert finding.text.startswith("3 ranks on ")
@@ -116,6 +117,7 @@ def _wait_for_ever() -> None:
         listener.accept()
 
 
+@pytest.mark.long
 def test_the_command_on_a_running_cluster(cluster: Any) -> None:
     file = "configs/serve/demo.yaml"
     command = [*SQUADRON, "doctor", "--ray-address", cluster.address, "--config", file]

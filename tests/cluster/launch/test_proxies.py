@@ -29,6 +29,7 @@ class Proxy:
         self._may_go.set()
 
 
+@pytest.mark.long
 def test_a_proxy_that_does_not_answer_at_the_start_is_closed_at_the_end(
     cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def num_engines(url: str) -> int:
     return len(httpx.get(f"{url}/debug/engines", timeout=SECONDS).json()["engines"])
 
 
+@pytest.mark.long
 def test_one_becomes_three_and_one_again() -> None:
     with running({"min_engines": 1, "max_engines": 3}) as url:
         expected = {question: ask(url, question) for question in QUESTIONS}

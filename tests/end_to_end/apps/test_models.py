@@ -77,6 +77,7 @@ def test_figures_have_the_models_name(url: str, client: openai.OpenAI) -> None:
     assert of["squadron:gateway_cpu_seconds_total"] == {"steady"}
 
 
+@pytest.mark.long
 def test_a_lost_engine_of_one_model_changes_no_answer_of_either(url: str, client: openai.OpenAI) -> None:
     expected = {model: ask(client, model) for model in ("steady", "canary")}
     pid = pid_of(url, "canary")

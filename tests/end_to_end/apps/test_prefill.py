@@ -85,6 +85,7 @@ def test_answers_are_the_same_with_prompts_that_another_engine_has_computed(app:
     check_plain(client, asked, told)
 
 
+@pytest.mark.long
 def test_a_prefill_engine_that_is_frozen_or_killed_costs_nothing_but_time(app: App, client: openai.OpenAI) -> None:
     """Frozen with prompts on it, it is killed by the gateway."""
     (pid,) = find(PREFILL)

@@ -70,6 +70,7 @@ def client(app: App) -> Iterator[openai.OpenAI]:
         yield client
 
 
+@pytest.mark.long
 def test_answers_are_the_same_with_blocks_of_another_node(app: App, client: openai.OpenAI, paths: list[str]) -> None:
     told_of = httpx.get(f"{app.url}/debug/engines", timeout=SECONDS).json()["engines"]
     assert sorted((each["computes_prompts"], each["blocks_at"] is not None) for each in told_of) == [
@@ -100,6 +101,7 @@ def test_answers_are_the_same_with_blocks_of_another_node(app: App, client: open
     assert all(cached > 200 for _, _, cached in told), "from the new one's address"
 
 
+@pytest.mark.long
 def test_who_serves_blocks_listens_on_the_nodes_address_alone(app: App) -> None:
     (pid,) = find(PREFILL)
     (greeting,) = [each for each in listeners_of(pid) if greets(each)]

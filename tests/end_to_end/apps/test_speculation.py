@@ -105,6 +105,7 @@ def test_a_killed_worker_changes_nothing(app: App, expected: list[str]) -> None:
     assert texts(app, lambda: os.kill(find(SERVING)[0], signal.SIGKILL)) == expected
 
 
+@pytest.mark.long
 def test_a_killed_engine_replica_changes_nothing(app: App, expected: list[str]) -> None:
     assert texts(app, lambda: os.kill(find(ENGINE)[0], signal.SIGKILL)) == expected
 

@@ -1,7 +1,9 @@
 """Inputs drawn by schemathesis from the server's own description, and by hypothesis from none."""
 
+import contextlib
+import gc
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import requests
@@ -78,8 +80,10 @@ class Drawn:
         def draw(drawn: Any) -> None:
             send(drawn)
             self._after_each()
+            gc.collect(1)
 
-        draw()
+        with uncollected():
+            draw()
 
     def _send_case(self, case: schemathesis.Case) -> None:
         is_allowed = case.meta is not None and case.meta.generation.mode is GenerationMode.POSITIVE
@@ -107,6 +111,21 @@ class Drawn:
             return
         seconds = answer.elapsed.total_seconds()
         self._judge.check(what, answer.status_code, answer.content, seconds, is_allowed=is_allowed)
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected but where it is asked for.
+
+    Hypothesis has a callback in Python at each collection, which lets other threads run. In the
+    midst of Python's own `ast.parse` that is a SystemError ("recursion depth mismatch") if one of
+    them parses too, as Python 3.11 does for the lines of a traceback (CPython issue 106905).
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def cheap(body: Any) -> Any:

@@ -79,6 +79,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
                 yield mixed
 
 
+@pytest.mark.long
 def test_a_stream_waits_for_a_replica_of_its_level(mixed: Mixed) -> None:
     undisturbed: dict[str, str] = {}
     while len(undisturbed) < 2:
@@ -88,6 +89,7 @@ def test_a_stream_waits_for_a_replica_of_its_level(mixed: Mixed) -> None:
     assert text == undisturbed[fingerprint]
 
 
+@pytest.mark.long
 def test_its_client_is_told_if_none_comes(mixed: Mixed) -> None:
     with pytest.raises(openai.APIError) as caught:
         mixed.stream(replaced_by=lambda level: BEST if level == "avx2" else "avx2")

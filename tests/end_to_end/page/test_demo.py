@@ -263,6 +263,7 @@ def num_recoveries(url: str) -> int:
     return sum(each["stats"]["num_recoveries"] for each in view(url))
 
 
+@pytest.mark.long
 def test_many_requests_are_seen_through_a_recovery(browser: Browser, url: str) -> None:
     browser.open(1280, 1120)
     ask(browser, PROMISES)

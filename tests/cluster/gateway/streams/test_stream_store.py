@@ -20,6 +20,7 @@ __all__ = ["cluster"]  # the fixture
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's: see there
 
 
+@pytest.mark.long
 async def test_gateways_share_a_store_on_another_node_and_begin_anew_without_it(cluster: Any) -> None:
     other = cluster.add_node(num_cpus=1, **NODE)
     ray.init(address=cluster.address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)

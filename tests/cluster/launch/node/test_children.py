@@ -5,6 +5,7 @@ import subprocess
 import sys
 from unittest import mock
 
+import pytest
 from ray._private import worker
 
 from cluster.launch.node import ray_processes
@@ -12,6 +13,7 @@ from cluster.launch.packages import ROOT
 from cluster.launch.ray_cluster import ray_cluster
 
 
+@pytest.mark.long
 def test_processes_of_a_cluster_that_did_not_end_in_order_are_collected() -> None:
     code = f"from {__name__} import end_without_ray; end_without_ray()"
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", code]

@@ -50,7 +50,7 @@ print("the process goes on")
 """
 
 
-@pytest.mark.parametrize("use", ["get", "await"])
+@pytest.mark.parametrize("use", ["get", pytest.param("await", marks=pytest.mark.long)])
 def test_a_process_goes_on_whoever_still_asks_ray(use: str) -> None:
     """By itself, Ray has a process exit that asks for anything after its shutdown has begun."""
     command = [sys.executable, "-c", USE_AND_END, use]

@@ -16,7 +16,9 @@ from engine.errors import ClusterLost
 from tests.end_to_end.chaos.processes import descendants, is_alive, send, title_of
 
 
-@pytest.mark.parametrize(("program", "name"), [("raylet", "raylet"), ("gcs_server", "GCS")])
+@pytest.mark.parametrize(
+    ("program", "name"), [("raylet", "raylet"), pytest.param("gcs_server", "GCS", marks=pytest.mark.long)]
+)
 def test_a_lost_cluster_is_told_and_leaves_nothing(program: str, name: str) -> None:
     """In a process of its own: what Ray's library in it has lost, it does not forget in the next
     cluster.
@@ -39,6 +41,7 @@ def lose(program: str, name: str) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.long
 def test_a_raylet_that_dies_while_it_starts_is_started_again() -> None:
     """As it does on a machine so busy that its agents do not come in time."""
     code = f"from {__name__} import start_again; start_again()"

@@ -38,7 +38,9 @@ def freeze(process: WorkerProcess) -> int:
     return handle
 
 
-@pytest.mark.parametrize("is_elsewhere", [False, True], ids=["here", "on another node"])
+@pytest.mark.parametrize(
+    "is_elsewhere", [pytest.param(False, id="here", marks=pytest.mark.long), pytest.param(True, id="on another node")]
+)
 def test_a_worker_that_is_frozen_before_its_first_word_is_replaced(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
 ) -> None:
@@ -52,6 +54,7 @@ def test_a_worker_that_is_frozen_before_its_first_word_is_replaced(
     os.close(ended)
 
 
+@pytest.mark.long
 def test_a_spare_that_is_frozen_before_its_first_word_is_lost(pool: WorkerPool) -> None:
     spare, lost = WorkerProcess(pool._placement, 0, "spare"), threading.Event()
     ended = freeze(spare)

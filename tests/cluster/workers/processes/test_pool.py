@@ -71,6 +71,7 @@ def test_killed_worker_is_lost_and_replaced(expected: list[list[int]], caplog: p
         assert actor_classes() == old_classes, "a worker more leaves nothing in Ray's store"
 
 
+@pytest.mark.long
 def test_a_spare_starts_a_while_after_the_others_and_takes_a_dead_ones_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.workers.restocking.STOCK_SECONDS", 0.5)
     with started(make_config(pipeline_parallel_size=2)) as executor:
@@ -86,6 +87,7 @@ def test_a_spare_starts_a_while_after_the_others_and_takes_a_dead_ones_place(mon
         assert executor.worker_pids[1] == spare.facts.pid
 
 
+@pytest.mark.long
 def test_a_lost_spare_is_replaced_while_steps_go_on(
     expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -112,6 +114,7 @@ def test_a_lost_spare_is_replaced_while_steps_go_on(
         assert executor._supply.restocking._seconds == 0.1
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_before_its_line_is_laid_is_not_waited_for() -> None:
     placement = place(make_config())
     try:
@@ -127,6 +130,7 @@ def test_a_worker_that_dies_before_its_line_is_laid_is_not_waited_for() -> None:
         give_back(placement)
 
 
+@pytest.mark.long
 def test_a_worker_that_is_frozen_before_its_line_is_laid_is_replaced() -> None:
     placement = place(make_config(num_spare_workers=0))
     pool = WorkerPool(placement, 0, on_missing=lambda: None)
@@ -144,6 +148,7 @@ def test_a_worker_that_is_frozen_before_its_line_is_laid_is_replaced() -> None:
         give_back(placement)
 
 
+@pytest.mark.long
 def test_spares_that_are_lost_together_are_replaced_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.workers.restocking.STOCK_SECONDS", 0.1)
     with started(make_config(num_spare_workers=2)) as executor:
@@ -160,7 +165,10 @@ def test_spares_that_are_lost_together_are_replaced_together(monkeypatch: pytest
         assert executor._supply.restocking._seconds == 4.0, "that was long ago"
 
 
-@pytest.mark.parametrize("is_elsewhere", [False, True], ids=["here", "on another machine"])
+@pytest.mark.parametrize(
+    "is_elsewhere",
+    [pytest.param(False, id="here"), pytest.param(True, id="on another machine", marks=pytest.mark.long)],
+)
 def test_a_frozen_worker_is_found_and_replaced(
     expected: list[list[int]], monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
 ) -> None:
@@ -179,6 +187,7 @@ def test_a_frozen_worker_is_found_and_replaced(
         assert run(executor, epoch=1) == expected
 
 
+@pytest.mark.long
 def test_a_frozen_worker_alone_on_another_machine_is_seen_by_a_lookout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalProcess, "find", lambda pid, start_time: None)
     monkeypatch.setattr("cluster.workers.restocking.STOCK_SECONDS", 0.1)
