@@ -13,7 +13,7 @@ from ray._private import services
 from cluster.launch.packages import ROOT
 from cluster.launch.ray_cluster import ray_cluster
 from engine.errors import ClusterLost
-from tests.end_to_end.chaos.processes import descendants, is_alive, send, title_of
+from tests.end_to_end.chaos.processes import descendants, is_alive, send, short_title, title_of
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,19 @@ def start_again() -> None:
         assert ray.get(ray.put("kept")) == "kept"
         processes = descendants(os.getpid())
     assert [title_of(pid) for pid in processes if is_alive(pid)] == []
+
+
+def test_no_worker_starts_that_nobody_has_asked_for() -> None:
+    code = f"from {__name__} import start_idle; start_idle()"
+    environment = os.environ | {"RAY_worker_maximum_startup_concurrency": "4"}  # as on four cores
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def start_idle() -> None:
+    with ray_cluster(num_workers=4):
+        titles = {short_title(title_of(pid)) for pid in descendants(os.getpid())}
+        assert "raylet" in titles and not titles & {"ray::IDLE", "default_worker.py", "setup_worker.py"}
 
 
 def raylet() -> int:
