@@ -29,7 +29,7 @@ from tests.end_to_end.chaos.options import Options
 from tests.end_to_end.chaos.run import Deliver, Load, disturbed
 from tests.end_to_end.conftest import free_port
 
-START_SECONDS = 180.0
+START_SECONDS = 600.0
 ENGINE_CPUS = math.ceil(DRIVER_CPUS + 4 * CPUS_PER_WORKER)
 HEAD_CPUS = 1  # for gateways and Serve; too few for an engine
 SETTLE_SECONDS = 2.0
