@@ -84,7 +84,7 @@ class Lab:
         finally:
             self.end()
 
-    def run(self, *command: str, timeout: float = 60) -> str:
+    def run(self, *command: str, timeout: float = 240) -> str:
         """Run `command` on the operator's machine, in the repository; returns stdout and stderr.
         Raises CommandFailed.
         """
@@ -108,7 +108,7 @@ class Lab:
             raise CommandFailed(f"{' '.join(command)}: status {status}\n{log.read_text()}")
         return log.read_text()
 
-    def on_node(self, address: str, command: str, timeout: float = 60) -> str:
+    def on_node(self, address: str, command: str, timeout: float = 240) -> str:
         """Run a shell command on a node, by ssh; returns stdout and stderr. Raises
         CommandFailed.
         """
