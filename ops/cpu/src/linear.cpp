@@ -49,6 +49,9 @@ struct Linear {
     void multiply_panel(int64_t panel, Range block, int64_t next_panel, Piece& piece) const;
     Ahead part_of(int64_t panel, int64_t i, int64_t parts) const;
     void unpack(int64_t panel, char* target) const;
+    // Two panels at a time: of few rows, and where there are enough for all threads.
+    bool by_two(int threads) const { return weight.codes == PLAIN && rows <= FEW_ROWS<T> && weight.panels() >= 4 * threads; }
+    void multiply_two_panels(int64_t panel, Piece& piece) const;
     void sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_unpacked, Ahead ahead, Piece& piece) const;
     void multiply(const T* a, int64_t rows, int64_t leaf, const char* data, char* unpacked, bool is_unpacked, float* sums, Ahead ahead) const;
 };
@@ -121,6 +124,33 @@ void Linear<T>::sum_leaves(int64_t panel, Range tile, char* unpacked, bool is_un
     if (piece.may_write()) result.finish(weight, sums[0], panel, tile);
 }
 
+// The last one may be alone.
+template <class T>
+void Linear<T>::multiply_two_panels(int64_t panel, Piece& piece) const {
+    const Range tile{0, rows};
+    if constexpr (FEW_ROWS<T> > 0)
+        if (panel + 1 < weight.panels()) {
+            constexpr int64_t SIZE = FEW_ROWS<T> * TILE_COLUMNS;
+            alignas(64) float sums[2][MAX_TREE_DEPTH][SIZE];
+            const TileAdapters adapters(adapted, 0, rows);
+            int depths[2] = {0, 0};
+            for (int64_t leaf = 0; leaf < weight.leaves; leaf++) {
+                multiply_two_tiles(rows, x + leaf * weight.leaf_length(), weight.in_features,
+                                   (const T*)(panel_data(panel) + weight.leaf_offset(leaf)), weight.panel_bytes() / sizeof(T),
+                                   steps(), sums[0][depths[0]], MAX_TREE_DEPTH * SIZE);
+                for (int i = 0; i < 2; i++) {
+                    if (adapters.count > 0)
+                        add_adapters<T>(adapted, adapters, weight.leaves, leaf, panel + i, 0, sums[i][depths[i]]);
+                    close_subtrees(sums[i], leaf, rows, depths[i]);
+                }
+            }
+            if (piece.may_write())
+                for (int i = 0; i < 2; i++) result.finish(weight, sums[i][0], panel + i, tile);
+            return;
+        }
+    sum_leaves(panel, tile, nullptr, false, {}, piece);
+}
+
 // Rows of a leaf. unpacked: null, what others have unpacked, or where it is left for others (a compact leaf as plain).
 template <class T>
 void Linear<T>::multiply(const T* a, int64_t rows, int64_t leaf, const char* data, char* unpacked, bool is_unpacked,
@@ -146,6 +176,9 @@ void Linear<T>::multiply(const T* a, int64_t rows, int64_t leaf, const char* dat
 template <class T>
 void run(const Linear<T>& linear, int threads) {
     const int64_t panels = linear.weight.panels(), blocks = linear.row_blocks();
+    if (linear.by_two(threads))
+        return perform({(panels + 1) / 2, threads, [=](Piece& piece) { linear.multiply_two_panels(2 * piece.number, piece); },
+                        false, PATIENCE_NS + 2 * linear.weight.panel_bytes() / BYTES_PER_NS});
     perform({blocks * panels, threads, [=](Piece& piece) {
                  const Range block = share(linear.rows, piece.number / panels, blocks);
                  linear.multiply_panel(piece.number % panels, block, piece.next >= 0 ? piece.next % panels : -1, piece);

@@ -99,6 +99,22 @@ void kernel(const T* a, int64_t lda, const T* panel, int64_t steps, float* c, in
         for (int half = 0; half < 2; half++) store(c + m * ldc + half * LANES, sums[m][half]);
 }
 
+constexpr int64_t AHEAD = 2048;  // bytes; two panels are not the one stream that hardware would fetch by itself
+
+template <class T, int rows>
+void kernel_of_two(const T* a, int64_t lda, const T* panel, int64_t apart, int64_t steps, float* c, int64_t c_apart) {
+    Vec sums[2][rows][2] = {};
+    for (int64_t k = 0; k < steps; k++, a += STEP<T>, panel += TILE_COLUMNS * STEP<T>)
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            __builtin_prefetch((const char*)(panel + i * apart) + AHEAD, 0, 3);
+            add_step<rows>(sums[i], &a, lda, panel + i * apart);
+        }
+#pragma GCC unroll 8
+    for (int i = 0; i < 4 * rows; i++)
+        store(c + i / (2 * rows) * c_apart + i % (2 * rows) * LANES, sums[i / (2 * rows)][i / 2 % rows][i % 2]);
+}
+
 template <class T>
 using Kernel = decltype(&kernel<T, 1>);
 
@@ -116,6 +132,13 @@ void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_
     select<T>(rows, std::make_integer_sequence<int, TILE_ROWS<T>>())(a, lda, panel, steps, c, ldc, accumulate, ahead);
 }
 
+template <class T>
+void multiply_two_tiles(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t apart, int64_t steps, float* c,
+                        int64_t c_apart) {
+    (rows == 1 ? kernel_of_two<T, 1> : kernel_of_two<T, 2>)(a, lda, panel, apart, steps, c, c_apart);
+}
+
+template void multiply_two_tiles(int64_t, const bfloat16*, int64_t, const bfloat16*, int64_t, int64_t, float*, int64_t);
 template void multiply_tile(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, bool, Ahead);
 template void multiply_tile(int64_t, const bfloat16*, int64_t, const bfloat16*, int64_t, float*, int64_t, bool, Ahead);
 

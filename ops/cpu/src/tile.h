@@ -25,6 +25,16 @@ template <class T>
 constexpr int TILE_ROWS = VECTOR_REGISTERS / 2 - (STEP<T> == 1 ? 2 : 3);
 #endif
 
+// Rows so few that their chains do not keep the multipliers busy: two panels are multiplied side by side. Where a
+// pair of bfloat16 is one instruction, a row alone reads faster than memory.
+#if defined(__AVX512BF16__)
+template <class T>
+constexpr int FEW_ROWS = 0;
+#else
+template <class T>
+constexpr int FEW_ROWS = STEP<T> == 1 ? 0 : 2;
+#endif
+
 // Memory to be read later: so many bytes from `data` on for each step, a cache line at most.
 struct Ahead {
     const char* data = nullptr;
@@ -37,5 +47,11 @@ struct Ahead {
 template <class T>
 void multiply_tile(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t steps, float* c, int64_t ldc,
                    bool accumulate, Ahead ahead = {});
+
+// The same for two panels, one of which begins `apart` elements behind the other, to c [2][rows, TILE_COLUMNS] that begin
+// `c_apart` elements apart; 1 <= rows <= FEW_ROWS.
+template <class T>
+void multiply_two_tiles(int64_t rows, const T* a, int64_t lda, const T* panel, int64_t apart, int64_t steps, float* c,
+                        int64_t c_apart);
 
 }  // namespace squadron
