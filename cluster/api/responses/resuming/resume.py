@@ -8,7 +8,8 @@ slow. So only a few numbers and the tokens so far must be stored; tokens that th
 are computed again.
 
 Each gateway computes a stream for one client at a time, however many ask for it: the newest, since
-the connection of the one before may be broken without anybody having noticed.
+the connection of the one before may be broken without anybody having noticed. A client that names
+an event that may not exist has to get there first (`readers`).
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -67,20 +68,23 @@ class Resumable:
     def _read(
         self, call: Call, events: Events, record: StreamRecord, last: int
     ) -> tuple[AsyncGenerator[bytes, None], Reader]:
-        reader = self._readers.begin(call.id)
-        return self._numbered(call, events, record, last, reader), reader
+        reader = Reader(last)
+        return self._numbered(call, events, record, reader), reader
 
     async def _numbered(
-        self, call: Call, events: Events, record: StreamRecord, last: int, reader: Reader
+        self, call: Call, events: Events, record: StreamRecord, reader: Reader
     ) -> AsyncGenerator[bytes, None]:
-        """The events after number `last`, with their ids."""
+        """The events after the reader's last one, with their ids."""
         assert self._store is not None
+        last = reader.last
+        self._readers.begin(call.id, reader, record.num_events[-1] if record.num_events else 0)
         model, service, *_ = self._models[call.served_by]
         stream = NumberedStream(service, self._store, call, record, num_known(call, record, last))
         try:
             async with aclosing(events(call, model, stream.updates(), PlainEvents(None))) as parts:
                 async for part in parts:
                     told = b"".join(event for number, event in stream.number(part) if number > last)
+                    self._readers.made(call.id, reader, stream.num_events)
                     if told:
                         yield told
             if last > stream.num_events:

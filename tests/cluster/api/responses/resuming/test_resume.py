@@ -178,6 +178,51 @@ def test_whoever_resumes_a_stream_takes_it_over(server: Running, has_begun: bool
         assert events_of(ask(server, "/v1/completions", fields, last)) == rest, "it ended, and can be resumed again"
 
 
+def test_an_event_that_there_is_not_takes_nobody_over(server: Running) -> None:
+    """Neither who reads the stream nor who resumes it later is told of such a request."""
+    fields = {"prompt": "read"}
+    server.service.scripts["read"] = SCRIPT
+    events = events_of(ask(server, "/v1/completions", fields))
+    request_id, _, end = id_of(events[-1]).rpartition(":")
+    first = id_of(events[0])
+    with ThreadPoolExecutor() as pool, ExitStack() as stack:
+        stack.callback(server.service.scripts.pop, "read")
+        script = server.service.scripts["read"] = Script(SCRIPT.texts[:5], waits=True)
+        reading = pool.submit(read, server, fields, first)
+        assert script.waiting.wait(TIMEOUT)
+        server.service.scripts["read"] = SCRIPT
+        for number in (int(end) + 1, 999_999_999):
+            answer = ask(server, "/v1/completions", fields, f"{request_id}:{number}")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_stream")
+            assert not script.closed.is_set() and not reading.done()
+        assert events_of(ask(server, "/v1/completions", fields, first)) == events[1:]
+        check_taken_over(script, reading, events[1:2])
+
+
+def test_one_at_a_time_may_show_that_its_event_exists(server: Running) -> None:
+    """A stream that nothing has been stored of costs two computations at most, whatever is sent."""
+    fields = {"prompt": "shown"}
+    server.service.scripts["shown"] = SCRIPT
+    events = events_of(ask(server, "/v1/completions", fields))
+    first, request_id = id_of(events[0]), id_of(events[0]).rpartition(":")[0]
+    with ThreadPoolExecutor() as pool, ExitStack() as stack:
+        stack.callback(server.service.scripts.pop, "shown")
+        started = []
+        for last in (first, f"{request_id}:500"):
+            script = server.service.scripts["shown"] = Script(SCRIPT.texts[:5], waits=True)
+            started.append((script, pool.submit(read, server, fields, last)))
+            assert script.waiting.wait(TIMEOUT)
+        num_generated = len(server.service.generated)
+        answer = ask(server, "/v1/completions", fields, f"{request_id}:501")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
+        assert answer.headers["retry-after"] and len(server.service.generated) == num_generated
+        assert not any(script.closed.is_set() for script, _ in started)
+        server.service.scripts["shown"] = SCRIPT
+        assert events_of(ask(server, "/v1/completions", fields, first)) == events[1:]
+        check_taken_over(*started[0], events[1:2])
+        check_taken_over(*started[1], None)
+
+
 def check_taken_over(script: Script, answer: "Future[tuple[int, bytes]]", told: list[bytes] | None) -> None:
     """The engines no longer compute it; `told`: events that the client had before, None if it
     waited for the first.
