@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from engine.offload.file_format import is_block
+from engine.offload.peers.places import Places
 from engine.offload.peers.wire import FILE_LENGTH, GREETING_SECONDS, NAME_LENGTH, greet_reader, receive
 
 logger = logging.getLogger("squadron.offload")
 
-MAX_CONNECTIONS = 512  # what exceeds them is closed at once
 IDLE_SECONDS = 60.0  # after which a connection that asks nothing is closed
 SEND_SECONDS = 5.0  # without progress
 JOIN_SECONDS = 5.0
@@ -21,8 +21,8 @@ _MAX_NAME_BYTES = 256
 
 
 class BlockServer:
-    """A thread that accepts, and one for each connection. Serves files of blocks alone, to who
-    knows the secret.
+    """A thread that accepts, and one for each connection, of which there are as many as `Places`
+    lets in. Serves files of blocks alone, to who knows the secret.
     """
 
     def __init__(self, folder: str, host: str, secret: str) -> None:
@@ -31,34 +31,29 @@ class BlockServer:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, 0), family=family, backlog=64)
         self.address = f"{host}:{self._socket.getsockname()[1]}"
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
+        self._places = Places()
+        self._lock = threading.Lock()  # guards `_has_told`
         self._is_closed = self._has_told = False
         self._thread = threading.Thread(target=self._accept, name="block server", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """End all connections, in the middle of a block too. Idempotent."""
-        with self._lock:
-            self._is_closed = True
-            for stream in (self._socket, *self._open):
-                with suppress(OSError):  # which wakes its thread
-                    stream.shutdown(socket.SHUT_RDWR)
+        self._is_closed = True
+        with suppress(OSError):  # which wakes its thread
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._places.close()
         self._thread.join(JOIN_SECONDS)
         self._socket.close()
 
     def _accept(self) -> None:
         while not self._is_closed:
             try:
-                stream, _ = self._socket.accept()
+                stream, (host, *_) = self._socket.accept()
             except OSError:
                 time.sleep(0.1)  # closed; or there are no more descriptors
                 continue
-            with self._lock:
-                is_welcome = not self._is_closed and len(self._open) < MAX_CONNECTIONS
-                if is_welcome:
-                    self._open.add(stream)
-            if is_welcome:
+            if self._places.enter(stream, host):
                 try:
                     threading.Thread(target=self._serve, args=(stream,), name="blocks", daemon=True).start()
                 except RuntimeError:  # there are no more threads
@@ -70,17 +65,16 @@ class BlockServer:
         try:
             with suppress(OSError):
                 stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if greet_reader(stream, self._secret, time.monotonic() + GREETING_SECONDS):
+                if not greet_reader(stream, self._secret, time.monotonic() + GREETING_SECONDS):
+                    self._tell_refused(stream)
+                elif self._places.prove(stream):
                     while self._answer(stream):
                         pass
-                else:
-                    self._tell_refused(stream)
         finally:
             self._end(stream)
 
     def _end(self, stream: socket.socket) -> None:
-        with self._lock:
-            self._open.discard(stream)
+        self._places.leave(stream)
         stream.close()
 
     def _answer(self, stream: socket.socket) -> bool:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import zip_longest
 
 import numpy as np
@@ -11,10 +12,10 @@ from engine.offload.block_files import BlockFiles
 from engine.outputs import NO_FETCHED
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import KVCache
+from engine.worker.cache.readers import Readers
 
 MAX_WRITES_WAITING = 256  # blocks copied and not written yet; more are dropped, where files are slow and nobody waits
 STORE_SECONDS = 5.0  # that a step waits for what is written
-NUM_READERS = 4
 AWAIT_SECONDS = 0.2  # of a step that has nothing else to do
 
 
@@ -27,7 +28,7 @@ class ShelfMover:
         """settle(): wait until all swaps launched so far have been done."""
         self._files, self._cache, self._settle = files, cache, settle
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="offload writer")
-        self._readers = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="offload reader")
+        self._readers = Readers()
         self._changed = threading.Condition()  # guards all below
         self._num_writing = 0
         self._are_awaited = False  # writes
@@ -53,7 +54,8 @@ class ShelfMover:
         for (slot, content), address in zip_longest(_transfers(request.blocks_to_fetch), request.fetch_addresses):
             with self._changed:
                 self._num_reading += 1
-            self._readers.submit(self._read, request.epoch, slot, content, address or "")
+            place = address or ""  # empty: the folder alone
+            self._readers.submit(place, partial(self._read, request.epoch, slot, content, place))
         if request.awaits_fetches:
             with self._changed:
                 self._changed.wait_for(lambda: not self._num_reading or self._fetched, AWAIT_SECONDS)

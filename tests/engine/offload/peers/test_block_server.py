@@ -6,13 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from engine.offload.block_files import BlockFiles, Folder
 from engine.offload.file_format import file_name
-from engine.offload.peers import block_server
+from engine.offload.peers import block_server, places
 from engine.offload.peers.block_server import BlockServer
 from engine.offload.peers.peers import Peers
 from engine.offload.peers.wire import FILE_LENGTH, MAGIC, NAME_LENGTH, PROOF_BYTES, RANDOM_BYTES, greet_server, receive
@@ -112,18 +113,33 @@ def test_who_says_nothing_is_cut_off(server: BlockServer, monkeypatch: pytest.Mo
         wait_for_end(idle)
 
 
-def test_connections_are_bounded(server: BlockServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_server, "MAX_CONNECTIONS", 2)
+@pytest.mark.parametrize("bound", ["MAX_PROVEN", "MAX_OF_HOST"])
+def test_connections_are_bounded(server: BlockServer, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    monkeypatch.setattr(places, bound, 2)
     with greeted(server) as one, greeted(server) as two:
-        with connected(server) as third:
+        with greeted(server) as third:
             wait_for_end(third)
         assert ask(one, NAME.encode()) and ask(two, NAME.encode())
     deadline = soon()
-    while server._open:
+    while server._places:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     with greeted(server) as again:
         assert ask(again, NAME.encode())
+
+
+def test_who_does_not_prove_itself_shuts_nobody_out(server: BlockServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connections have few places of their own, which the newest get, and no time limit is
+    what ends them here.
+    """
+    monkeypatch.setattr(block_server, "GREETING_SECONDS", 60.0)
+    with ExitStack() as stack:
+        held = stack.enter_context(greeted(server))
+        silent = [stack.enter_context(connected(server)) for _ in range(600)]
+        with greeted(server) as stream:
+            assert ask(stream, NAME.encode()) and ask(held, NAME.encode())
+        wait_for_end(silent[0])
+        assert len(server._places) <= places.MAX_UNPROVEN + 2
 
 
 def test_connections_without_a_thread_are_closed(server: BlockServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +156,7 @@ def test_connections_without_a_thread_are_closed(server: BlockServer, monkeypatc
         for _ in range(2):
             with connected(server) as stream:
                 wait_for_end(stream)
-    assert not server._open
+    assert not server._places
     with greeted(server) as again:
         assert ask(again, NAME.encode())
 

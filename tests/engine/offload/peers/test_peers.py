@@ -96,7 +96,7 @@ def test_connections_are_used_again_one_for_each_thread(folder: Path, tmp_path: 
     server = BlockServer(str(folder), HOST, SECRET)
     with ThreadPoolExecutor(4) as threads:
         assert set(threads.map(lambda _: files.read(CONTENT, len(DATA), server.address), range(40))) == {DATA}
-    assert 1 <= len(server._open) <= 4
+    assert 1 <= len(server._places) <= 4
     server.close()
     again = BlockServer(str(folder), HOST, SECRET)  # of the same engine, at another port
     assert files.read(CONTENT, len(DATA), again.address) == DATA
@@ -112,7 +112,7 @@ def test_a_connection_that_was_closed_meanwhile_is_made_anew(
     for _ in range(2):
         assert files.read(CONTENT, len(DATA), server.address) == DATA
         deadline = soon()
-        while server._open:
+        while server._places:
             assert time.monotonic() < deadline
             time.sleep(0.01)
     server.close()

@@ -92,7 +92,7 @@ def test_a_read_that_hangs_holds_up_no_other_epoch(tmp_path: Path) -> None:
         mover.take(awaiting(1, epoch=1))
         found = mover.take_fetched().tolist()
     may_end.set()
-    mover._readers.shutdown()
+    mover._readers._threads.shutdown()
     assert found == [[1, 1]] and not len(mover.take_fetched())
     assert cache.host_token_ids.any(1).tolist() == [False, True, False, False], "its block is another's by now"
 
