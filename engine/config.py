@@ -10,9 +10,10 @@ from urllib.parse import unquote, urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from engine.errors import InvalidConfig
-from engine.sizes import Size
+from engine.sizes import LEAST_GIB, MOST_FOLDER_GIB, MOST_HOST_GIB, Size
 
 STORES_A_STEP = 16  # blocks that a rank copies before a step; it writes them beside the steps
+MIN_SECRET = 16  # characters
 DRAFT_MODEL_TOKENS = 4  # that it guesses at once, at most, unless it is told
 MOST_MESSAGES = (1 << 31) - 2  # ZeroMQ counts them in 32 bits, and one more ends a replay
 DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together, so that every sharding holds as many tokens
@@ -127,10 +128,12 @@ class EngineConfig(BaseModel):
         None, ge=1
     )  # per rank; None: profiled on GPU, `default_cpu_blocks` on CPU
     num_gpu_blocks_override: int | None = Field(None, ge=2)
-    swap_space: float = Field(0.25, ge=0)  # GiB of host memory per rank
-    kv_offloading_size: float | None = Field(None, gt=0)  # GiB of host memory of all ranks; None: swap_space of each
+    swap_space: float = Field(0.25, ge=0, le=MOST_HOST_GIB)  # GiB of host memory per rank
+    kv_offloading_size: float | None = Field(
+        None, ge=LEAST_GIB, le=MOST_HOST_GIB
+    )  # GiB of host memory of all ranks; None: swap_space of each
     kv_offloading_path: str | None = None  # a folder, here or of an object store, of blocks that outlive the engine
-    kv_offloading_path_size: float = Field(10.0, gt=0)  # GiB that the folder may take
+    kv_offloading_path_size: float = Field(10.0, ge=LEAST_GIB, le=MOST_FOLDER_GIB)  # GiB that the folder may take
     # With this folder: a producer answers once a prompt's blocks are there, a consumer only reads.
     kv_role: Literal["both", "producer", "consumer"] = "both"
     # By which a producer's blocks are served to other nodes; None: they are not. Set by
@@ -293,6 +296,24 @@ def _check_tiers(config: EngineConfig) -> None:
         )
     if config.kv_role != "both" and path is None:
         raise InvalidConfig(f"kv_role={config.kv_role} is of no use without kv_offloading_path")
+    _check_peer_secret(config)
+
+
+def _check_peer_secret(config: EngineConfig) -> None:
+    """Raises InvalidConfig, which does not show it, for one that nobody would use, or might
+    guess.
+    """
+    secret, path = config.kv_peer_secret, config.kv_offloading_path
+    if secret is None:
+        return
+    if len(secret) < MIN_SECRET:
+        raise InvalidConfig(f"kv_peer_secret has {len(secret)} characters, and needs {MIN_SECRET} or more")
+    if path is None:
+        raise InvalidConfig("kv_peer_secret is of no use without kv_offloading_path, whose blocks are served by it")
+    if config.kv_role == "both":
+        raise InvalidConfig("kv_peer_secret is of no use with kv_role=both: a producer serves consumers by it")
+    if "://" in path and not path.startswith("file:"):
+        raise InvalidConfig(f"kv_peer_secret is of no use with kv_offloading_path={path}, which all nodes read")
 
 
 def remote_name(model: str) -> str | None:
@@ -326,7 +347,7 @@ def default_cpu_blocks(config: EngineConfig, max_model_len: int, block_bytes: in
     return max(DEFAULT_CPU_CACHE_BYTES // config.world_size // block_bytes, longest)
 
 
-def explain(error: ValidationError, known: list[str], secrets: tuple[str, ...] = ("api_key",)) -> str:
+def explain(error: ValidationError, known: list[str], secrets: tuple[str, ...] = ("api_key", "kv_peer_secret")) -> str:
     """A pydantic error in a sentence: path, value, and the nearest known key for an unknown one.
     Values whose path begins with one of `secrets` are not shown.
     """

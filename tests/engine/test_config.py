@@ -6,6 +6,9 @@ from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from tests.engine.support.workloads import DEMO
 
+SECRET = "0123456789abcdef"
+OFFLOADED = {"kv_offloading_path": "/kept", "kv_role": "producer"}
+
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
@@ -31,6 +34,23 @@ from tests.engine.support.workloads import DEMO
         ({"kv_offloading_size": 8, "swap_space": 1}, "kv_offloading_size=8, of all ranks, takes the place of swap_spa"),
         ({"kv_offloading_path": "/kept", "kv_offloading_path_size": float("inf")}, "kv_offloading_path_size=inf"),
         ({"kv_offloading_path": "/kept", "swap_space": 0}, "needs host memory that blocks pass through; swap_space=0"),
+        ({"kv_offloading_path": "/kept", "kv_offloading_path_size": 1e300}, "kv_offloading_path_size=1e+300: Input"),
+        ({"kv_offloading_path": "/kept", "kv_offloading_path_size": 1e-9}, "greater than or equal to 0.0009765625"),
+        ({"kv_offloading_size": 1e-9}, "kv_offloading_size=1e-09: Input should be greater than or equal to"),
+        ({"kv_offloading_size": 8 << 30}, "kv_offloading_size=8589934592: Input should be less than or equal to 65536"),
+        ({"swap_space": 4 << 30}, "swap_space=4294967296: Input should be less than or equal to 65536"),
+        ({"kv_peer_secret": SECRET}, "kv_peer_secret is of no use without kv_offloading_path"),
+        ({"kv_peer_secret": SECRET, "kv_offloading_path": "/kept"}, "kv_peer_secret is of no use with kv_role=both"),
+        (
+            OFFLOADED | {"kv_peer_secret": "", "kv_offloading_path": "/kept"},
+            "kv_peer_secret has 0 characters, and need",
+        ),
+        (OFFLOADED | {"kv_peer_secret": SECRET[:15]}, "kv_peer_secret has 15 characters, and needs 16 or more"),
+        (
+            OFFLOADED | {"kv_peer_secret": SECRET, "kv_offloading_path": "s3://bucket/kept"},
+            "path=s3://bucket/kept, which",
+        ),
+        (OFFLOADED | {"kv_peer_secret": 1234}, "kv_peer_secret: Input should be a valid string"),
         ({"device": "cpu", "accelerator_type": "H100"}, "accelerator_type=H100 is a kind of GPU, and device=cpu"),
         (
             {"distributed_executor_backend": "local", "pipeline_parallel_size": 2},
@@ -48,6 +68,14 @@ def test_refused(arguments, said):
     with pytest.raises(InvalidConfig) as caught:
         EngineConfig.create(model=DEMO, **arguments)
     assert said in str(caught.value)
+    assert SECRET[:15] not in str(caught.value)
+
+
+@pytest.mark.parametrize("role", ["producer", "consumer"])
+@pytest.mark.parametrize("path", ["/kept", "file:///kept"])
+def test_a_secret_of_peers_is_for_both_ends(role: str, path: str) -> None:
+    config = EngineConfig.create(model=DEMO, kv_offloading_path=path, kv_role=role, kv_peer_secret=SECRET)
+    assert config.kv_peer_secret == SECRET and SECRET not in repr(config)
 
 
 def test_a_model_is_required():

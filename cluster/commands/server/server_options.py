@@ -12,6 +12,7 @@ from cluster.ingress.environment import why_not_here
 from cluster.logs import LogFormat
 from cluster.sockets import LOOPBACK
 from engine.errors import InvalidConfig
+from engine.sizes import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT
 
 
 def _as_tuple(value: object) -> object:
@@ -61,10 +62,13 @@ class ServerOptions(BaseModel):
         0, ge=0, description="number of engines that compute long prompts for the others (default: 0)"
     )
     prefill_min_tokens: int = Field(
-        512, ge=1, description="tokens, about, of a prompt's new part that these compute (default: 512)"
+        512, ge=1, le=MOST_PROMPT, description="tokens, about, of a prompt's new part that these compute (default: 512)"
     )
     prefill_memory: float = Field(
-        4.0, gt=0, description="GiB of shared memory for what they hand over, half of it at most (default: 4)"
+        4.0,
+        ge=LEAST_GIB,
+        le=MOST_HOST_GIB,
+        description="GiB of shared memory for what they hand over, half of it at most (default: 4)",
     )
     num_gateways: int = Field(1, ge=1, description="number of gateway replicas (default: 1)")
     max_gpus: int | None = Field(

@@ -14,6 +14,7 @@ from cluster.logs import LogFormat
 from cluster.telemetry.tracing import Telemetry, check_endpoint
 from engine.config import EngineConfig, explain
 from engine.errors import InvalidConfig
+from engine.sizes import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT
 
 _OF_ONE_MODEL = frozenset(ModelConfig.model_fields)
 
@@ -27,8 +28,8 @@ class AppConfig(BaseModel):
     num_engines: int = Field(1, ge=1)
     autoscaling: Autoscaling | None = None
     num_prefill_engines: int = Field(0, ge=0)
-    prefill_min_tokens: int = Field(512, ge=1)
-    prefill_memory: float = Field(4.0, gt=0)
+    prefill_min_tokens: int = Field(512, ge=1, le=MOST_PROMPT)
+    prefill_memory: float = Field(4.0, ge=LEAST_GIB, le=MOST_HOST_GIB)
     lora_modules: tuple[str, ...] = ()
     lora_roots: tuple[str, ...] = ()
     models: tuple[ModelConfig, ...] = ()  # instead of these; the first is for requests that name none

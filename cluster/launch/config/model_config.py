@@ -14,6 +14,7 @@ from cluster.launch.config.load_policy import LoadPolicy
 from cluster.launch.packages import ROOT
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
+from engine.sizes import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT
 
 WINDOW_SECONDS = 15.0  # over which engines' reports are averaged; Serve sends one every ten
 Target = str | dict[str, float]  # of an alias: a model, or several with their weights
@@ -62,8 +63,8 @@ class ModelConfig(BaseModel):
     num_engines: int = Field(1, ge=1)
     autoscaling: Autoscaling | None = None  # instead: as many as are needed
     num_prefill_engines: int = Field(0, ge=0)  # that compute prompts for the others
-    prefill_min_tokens: int = Field(512, ge=1)  # of a prompt that these compute, about
-    prefill_memory: float = Field(4.0, gt=0)  # GiB of a node's shared memory for what they hand over
+    prefill_min_tokens: int = Field(512, ge=1, le=MOST_PROMPT)  # of a prompt that these compute, about
+    prefill_memory: float = Field(4.0, ge=LEAST_GIB, le=MOST_HOST_GIB)  # GiB of a node's shared memory for that
     lora_modules: tuple[str, ...] = ()  # NAME=FOLDER of adapters that requests may name as their model
     lora_roots: tuple[str, ...] = ()  # folders below which adapters may be loaded while the server runs
 
@@ -115,6 +116,11 @@ class ModelConfig(BaseModel):
             raise InvalidConfig(
                 f"num_prefill_engines cannot be used with a draft model ({engine.draft.model}), whose blocks are not "
                 "handed over"
+            )
+        elif engine.max_model_len is not None and self.prefill_min_tokens > engine.max_model_len:
+            raise InvalidConfig(
+                f"prefill_min_tokens={self.prefill_min_tokens} is above max_model_len={engine.max_model_len}: no "
+                "prompt would go to num_prefill_engines"
             )
 
     def options(self, engine: EngineConfig) -> ModelOptions:

@@ -31,6 +31,15 @@ def test_in_place_of_a_number() -> None:
         ({"prefill_min_tokens": 1234567}, "prefill_min_tokens=1234567 is of no use without num_prefill_engines"),
         ({"prefill_memory": 0.5}, "prefill_memory=0.5 is of no use without num_prefill_engines"),
         ({"num_prefill_engines": 1, "prefill_memory": float("inf")}, "prefill_memory=inf"),
+        (
+            {"num_prefill_engines": 1, "prefill_memory": 4 << 30},
+            "prefill_memory=4294967296: .* less than or equal to 65536",
+        ),
+        (
+            {"num_prefill_engines": 1, "prefill_memory": 1e-9},
+            "prefill_memory=1e-09: .* greater than or equal to 0.00097",
+        ),
+        ({"num_prefill_engines": 1, "prefill_min_tokens": 10**12}, "prefill_min_tokens=1000000000000: .* 1073741824"),
     ],
 )
 def test_refuses(args: dict[str, object], words: str) -> None:
@@ -43,6 +52,7 @@ def test_refuses(args: dict[str, object], words: str) -> None:
     [
         ({"enable_prefix_caching": False}, "num_prefill_engines needs enable_prefix_caching"),
         ({"swap_space": 0}, "num_prefill_engines needs host memory that blocks pass through; swap_space=0"),
+        ({"max_model_len": 256}, "prefill_min_tokens=512 is above max_model_len=256: no prompt would go to"),
         ({"speculative_config": {"model": "configs/demo"}}, "num_prefill_engines cannot be used with a draft model"),
     ],
 )
