@@ -3,9 +3,11 @@ sockets, and with curl.
 """
 
 import json
+import select
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
@@ -192,6 +194,24 @@ def test_a_connection_is_kept_between_requests(impatient: Running) -> None:
         first = client.get("/health").extensions["network_stream"].get_extra_info("socket").getsockname()
         assert read_to_the_end(silent) == b""
         assert client.get("/health").extensions["network_stream"].get_extra_info("socket").getsockname() == first
+
+
+@pytest.mark.parametrize(
+    ("framing", "more"),
+    [(b"content-length: 100000\r\n", b" "), (b"transfer-encoding: chunked\r\n", b"1\r\n \r\n")],
+)
+@pytest.mark.parametrize("head", [HEAD, b"GET /health HTTP/1.1\r\nhost: localhost\r\n"], ids=["refused", "answered"])
+def test_a_body_that_nobody_reads_may_not_trickle(impatient: Running, head: bytes, framing: bytes, more: bytes) -> None:
+    """It has as long as a head, from its first bytes behind the answer on."""
+    with connect(impatient) as connection:
+        connection.sendall(head + framing + b"\r\n")
+        assert connection.recv(1 << 16).startswith((b"HTTP/1.1 401", b"HTTP/1.1 200"))
+        began = time.monotonic()
+        with suppress(ConnectionError):
+            while not select.select([connection], [], [], 0.05)[0]:
+                assert time.monotonic() < began + WAIT
+                connection.sendall(more)
+            assert connection.recv(1) == b""
 
 
 def test_slow_connections_do_not_hold_up_others() -> None:
