@@ -46,6 +46,8 @@ class AdapterLoading:
         self._turn = asyncio.Lock()
         self._looking = asyncio.Lock()  # so that what was read earlier never replaces what was read later
         self._others: list[AdapterLoading] = []
+        # By name, what was stored by a load that then failed, and what was there before it.
+        self._to_take_back: dict[str, tuple[Adapter, Adapter | None]] = {}
 
     def beside(self, loadings: Iterable["AdapterLoading"]) -> None:
         """Take turns with those of the application's other models: no two have an adapter of one
@@ -66,7 +68,8 @@ class AdapterLoading:
             if problems := await self._probe(adapter):
                 message = f"Not every engine replica could load {as_brief_json(name)}: {'; '.join(problems)}"
                 raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER)
-            await self._change(name, adapter)
+            await self._put(name, adapter)
+            await self._tell()
         logger.info("adapter %s is loaded from %s", name, adapter.folder)
 
     async def unload(self, name: str) -> None:
@@ -75,12 +78,16 @@ class AdapterLoading:
             if self._adapters.find(name) is None:
                 message = f"There is no adapter {as_brief_json(name)} here"
                 raise ApiError(404, message, code="adapter_not_found", param="lora_name")
-            await self._change(name, None)
+            await self._store_as(name, None)
+            await self._tell_all()
         logger.info("adapter %s is unloaded", name)
 
     async def look(self) -> None:
-        """Learn what was loaded and unloaded on other gateways. Raises Unavailable."""
+        """Learn what was loaded and unloaded on other gateways. What a load that failed has left is
+        taken back before. Raises Unavailable.
+        """
         async with self._looking:
+            await self._take_back()
             self._adapters.change(await self._store.read())
 
     async def begin(self) -> None:
@@ -108,17 +115,38 @@ class AdapterLoading:
             message = f"The adapter {as_brief_json(name)} is loaded already; load_inplace replaces it"
             raise InvalidRequest(message, param="lora_name", code="adapter_exists")
 
-    async def _change(self, name: str, adapter: Adapter | None) -> None:
+    async def _put(self, name: str, adapter: Adapter) -> None:
+        """Store it, unless another gateway has loaded one of that name for another model meanwhile:
+        at least one of both sees it. Whatever fails, it is taken back: at once, or, while the store
+        does not answer, at the first look that it answers.
+        """
+        before = self._adapters.find(name)
+        try:
+            await self._store_as(name, adapter)
+            await self._look_at_all()
+            if self._is_of_another(name):
+                raise _taken(name)
+        except BaseException:
+            self._to_take_back[name] = adapter, before
+            await self._tell_all()
+            raise
+
+    async def _take_back(self) -> None:
+        for name, (adapter, before) in list(self._to_take_back.items()):
+            if (await self._store.read()).get(name) == adapter:  # otherwise it has been changed since
+                await self._store_as(name, before)
+            self._to_take_back.pop(name, None)
+
+    async def _store_as(self, name: str, adapter: Adapter | None) -> None:
         if adapter is None and not self._adapters.is_given(name):
             await self._store.forget(name)  # else the store would keep every name that ever was
         else:
             await self._store.put(name, adapter)
-        if adapter is not None:
-            await self._look_at_all()
-            if self._is_of_another(name):  # by another gateway, meanwhile: at least one of both sees it
-                await self._change(name, None)
-                raise _taken(name)
-        await self.look()
+
+    async def _tell_all(self) -> None:
+        """A gateway that learns nothing now looks by itself in a while."""
+        with contextlib.suppress(Unavailable):
+            await self.look()
         await self._tell()
 
     async def _look_at_all(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from cluster.api.app import build
+from cluster.api.errors import Unavailable
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.models.adapters import Adapters
 from cluster.api.models.model import Model, Models
@@ -54,6 +55,35 @@ class SlowStore(Store):
             self.is_read.set()
             await self.may_tell.wait()
         return found
+
+
+class FailingStore(Store):
+    """That no longer answers once something was put, until it may; `forgets_answer`: what was put
+    is there, and its answer is lost.
+    """
+
+    def __init__(self, *, forgets_answer: bool) -> None:
+        self.fails, self.is_away = True, False
+        self._forgets_answer = forgets_answer
+
+    async def put(self, name: str, adapter: Adapter | None) -> None:
+        self._check()
+        await super().put(name, adapter)
+        self.is_away = self.fails
+        if self._forgets_answer:
+            self._check()
+
+    async def forget(self, name: str) -> None:
+        self._check()
+        await super().forget(name)
+
+    async def read(self) -> dict[str, Adapter | None]:
+        self._check()
+        return await super().read()
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise Unavailable("away", code="not_ready", retry_after=1)
 
 
 class Gateways:
@@ -312,3 +342,74 @@ async def test_nor_when_two_gateways_are_asked_at_once(tmp_path: Path) -> None:
     refusals = [result for result in results if result is not None]
     assert refusals and all(isinstance(each, InvalidRequest) for each in refusals)
     assert len([store for store in stores if "mine" in store]) == 2 - len(refusals)
+
+
+@pytest.mark.parametrize("forgets_answer", [False, True], ids=["then a look fails", "its answer is lost"])
+@pytest.mark.parametrize("had_one", [False, True], ids=["a new one", "in place"])
+async def test_a_load_that_fails_leaves_what_was_there(tmp_path: Path, forgets_answer: bool, had_one: bool) -> None:
+    """As soon as the store answers again, and also for who tries once more."""
+    old, new = (save_adapter(tmp_path / "mine", demo_shapes(), rank=4, seed=seed) for seed in (1, 2))
+    loadable = Loadable.configured([str(tmp_path)], EngineConfig.create(model=DEMO, enable_lora=True))
+    assert loadable is not None
+    store = FailingStore(forgets_answer=forgets_answer)
+    found = [Adapters(), Adapters()]
+
+    async def probe(adapter: Adapter) -> list[str]:
+        return []
+
+    async def tell() -> None:
+        with suppress(Unavailable):
+            await other.look()
+
+    loading, other = (AdapterLoading(adapters, loadable, store, probe, tell) for adapters in found)
+    if had_one:
+        store["mine"] = old
+    with pytest.raises(Unavailable):
+        await loading.load("mine", new.folder, in_place=had_one)
+    store.is_away = store.fails = False
+    await loading.look()
+    await other.look()
+    assert store == ({"mine": old} if had_one else {})
+    assert [adapters.find("mine") for adapters in found] == [old if had_one else None] * 2
+    await loading.load("mine", new.folder, in_place=had_one)
+    assert store == {"mine": new} and [adapters.find("mine") for adapters in found] == [new, new]
+
+
+async def test_what_was_loaded_since_is_not_taken_back(tmp_path: Path) -> None:
+    folders = [save_adapter(tmp_path / name, demo_shapes(), rank=4, seed=seed) for seed, name in enumerate("ab")]
+    loadable = Loadable.configured([str(tmp_path)], EngineConfig.create(model=DEMO, enable_lora=True))
+    assert loadable is not None
+    store = FailingStore(forgets_answer=False)
+
+    async def probe(adapter: Adapter) -> list[str]:
+        return []
+
+    async def tell() -> None: ...
+
+    loading, other = (AdapterLoading(Adapters(), loadable, store, probe, tell) for _ in range(2))
+    with pytest.raises(Unavailable):
+        await loading.load("mine", folders[0].folder, in_place=False)
+    store.is_away = store.fails = False
+    await other.load("mine", folders[1].folder, in_place=True)
+    await loading.look()
+    assert [adapter and adapter.digest for adapter in store.values()] == [folders[1].digest]
+
+
+async def test_an_adapter_that_is_unloaded_is_so_though_nobody_has_looked(tmp_path: Path) -> None:
+    """The client is not told that it failed."""
+    folder = save_adapter(tmp_path / "mine", demo_shapes(), rank=4)
+    loadable = Loadable.configured([str(tmp_path)], EngineConfig.create(model=DEMO, enable_lora=True))
+    assert loadable is not None
+    store = FailingStore(forgets_answer=False)
+
+    async def nothing(*_: object) -> list[str]:
+        return []
+
+    async def none_told() -> None: ...
+
+    loading = AdapterLoading(adapters := Adapters([folder]), loadable, store, nothing, none_told)
+    await loading.unload(folder.name)
+    assert store.is_away and store == {folder.name: None}
+    store.is_away = False
+    await loading.look()
+    assert adapters.find(folder.name) is None
