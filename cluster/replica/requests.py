@@ -47,6 +47,7 @@ class Requests:
         adding = self._admissions.add(request)
         try:
             await asyncio.wrap_future(adding)
+            self._client.hear(gateway, request.beginnings)  # others learn of no prompt that is not computed
             await running.done
         except SquadronError as error:
             return self._refuse(error)

@@ -1,8 +1,10 @@
 """Which engine replica a request goes to, of those that are connected."""
 
+import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from cluster.gateway.engines.prefixes import Prefixes, beginnings_of
 from cluster.replica.calls.engines import Engines
@@ -10,6 +12,7 @@ from cluster.replica.delta_channel.calls import MAX_UNSENT_BYTES, ChannelCall, O
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.replica.delta_channel.server import DeltaServer
 from cluster.replica.refusals.lost import EngineFull
+from cluster.replica.refusals.refusal import Refusal
 from engine.kv_events.beginnings import PIECE_BYTES
 from engine.request import Request
 
@@ -46,24 +49,33 @@ class Calling:
             able = [one for one in able if one[0].weights_number == newest]
         if not able:
             return None
-        report, calls, beginnings = self._best(able, request)
+        report, calls, beginnings, num_known = self._best(able, request)
         call = calls.begin(replace(request, beginnings=b"".join(beginnings)) if beginnings else request)
         if call is not None:
             self._engines.count_call(report.replica, 1)
             call.answer.add_done_callback(lambda _: self._engines.count_call(report.replica, -1))
+            # At once, since others that begin so may come before its answer.
+            self.prefixes.remember(beginnings, report.replica)
+            if num_known < len(beginnings):
+                call.answer.add_done_callback(partial(self._forget_refused, report.replica, beginnings[num_known:]))
         return call
+
+    def _forget_refused(self, replica: str, beginnings: list[bytes], answer: asyncio.Future[Refusal | str]) -> None:
+        if not answer.cancelled() and answer.exception() is None and isinstance(answer.result(), Refusal):
+            self.prefixes.forget(beginnings, replica)
 
     def _best(
         self, able: Sequence[tuple[EngineReport, OpenCalls]], request: Request
-    ) -> tuple[EngineReport, OpenCalls, list[bytes]]:
+    ) -> tuple[EngineReport, OpenCalls, list[bytes], int]:
         """The replica with the fewest requests, where the part of the prompt that a replica has
-        been sent before makes up for some; and the prompt's beginnings. Of many replicas, these
+        been sent before makes up for some; the prompt's beginnings, and how many of them it has
+        been sent. Of many replicas, these
         are those that have been sent a part, and two that are drawn. Among equals, the one that
         this gateway has sent the fewest so far. With one replica there is nothing to choose, nor to
         remember.
         """
         if len(able) == 1:
-            return *_ready(able)[0], []
+            return *_ready(able)[0], [], 0
         beginnings = beginnings_of(request)
         pieces = self.prefixes.known(beginnings)
         if len(able) > MANY:
@@ -81,8 +93,7 @@ class Calling:
             return loads[index] - worth, -num_known, calls.num_begun
 
         report, calls = able[min(range(len(able)), key=burden)]
-        self.prefixes.remember(beginnings, report.replica)
-        return report, calls, beginnings
+        return report, calls, beginnings, pieces.get(report.replica, 0)
 
 
 def _ready(able: Sequence[tuple[EngineReport, OpenCalls]]) -> list[tuple[EngineReport, OpenCalls]]:

@@ -1,6 +1,6 @@
 """Which engine replicas are likely to have a prompt's beginning in their prefix cache: those that
-gateways have sent prompts with the same beginning to. What other gateways have sent, and what their
-caches have lost since, the replicas tell.
+gateways have sent prompts with the same beginning to, and that have not refused them. What other
+gateways have sent, and what their caches have lost since, the replicas tell.
 
 A gateway does not know a prompt's tokens, and need not: where the texts are the same, so are the
 tokens. It remembers beginnings by their digests, a piece at a time, and forgets the oldest. A guess
@@ -147,6 +147,13 @@ class Prefixes:
             self.remember(split(beginnings), replica)
         if lost and replica in self._numbers:
             self._forget(split(lost), self._numbers[replica][0])
+
+    def forget(self, beginnings: Sequence[bytes], replica: str) -> None:
+        """The replica has refused a prompt that was sent to it, which alone had these. Another one
+        that was sent meanwhile may have them, too: then it costs a wrong guess.
+        """
+        if replica in self._numbers:
+            self._forget(beginnings, self._numbers[replica][0])
 
     def _renew(self, replica: str, num_cleared: int) -> int:
         """Nothing is known of it any more: what is remembered of its old number means nobody."""

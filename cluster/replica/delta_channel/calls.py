@@ -1,9 +1,10 @@
 """Calls over the delta channel: a gateway sends a request to the engine replica at the other end of
 a connection. A call through Serve's router does the same for ten times the processor time.
 
-A frame to a replica holds the call's number and the request; its `beginnings` the replica tells its
-other gateways. Without a request, the gateway does not want the rest. The answer,
-`messages.Answer`, comes behind the request's last delta. See `packed_calls` for the frame itself.
+A frame to a replica holds the call's number and the request, whose `beginnings` the replica tells
+its other gateways once its engine has accepted it. Without a request, the gateway does not want the
+rest. The answer, `messages.Answer`, comes behind the request's last delta. See `packed_calls` for
+the frame itself.
 """
 
 import asyncio

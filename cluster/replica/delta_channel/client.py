@@ -86,8 +86,8 @@ class DeltaClient:
             else:
                 write_frame(connection.writer, news)
 
-    def _hear(self, source: GatewayAddress, beginnings: bytes) -> None:
-        """A gateway has sent a prompt with these."""
+    def hear(self, source: GatewayAddress, beginnings: bytes) -> None:
+        """The engine has accepted a prompt with these from a gateway."""
         new = self._told.hear(beginnings)
         if new:
             for address, connection in self._connections.items():
@@ -127,9 +127,7 @@ class DeltaClient:
             raise TimeoutError(f"{where} did not answer within {HELLO_SECONDS:.0f} s") from None
         greeting = address.token + name + OF_A_WITNESS
         self._witness.vouch(address.host, address.port, greeting)
-        calls = TakenCalls(
-            self._take, address, lambda answer: self._send(address, News([], answers=[answer])), self._hear
-        )
+        calls = TakenCalls(self._take, address, lambda answer: self._send(address, News([], answers=[answer])))
         watch = asyncio.create_task(self._watch(address, greeting, calls, reader, writer))
         return _Connection(name.hex(), writer, calls, watch, self._told.recent())
 

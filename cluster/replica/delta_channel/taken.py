@@ -27,20 +27,11 @@ async def take_none(request: Request, gateway: GatewayAddress) -> Refusal:
 class TakenCalls:
     """Over one connection."""
 
-    def __init__(
-        self,
-        take: Take,
-        gateway: GatewayAddress,
-        answer: Callable[[Answer], None],
-        hear: Callable[[GatewayAddress, bytes], None],
-    ) -> None:
-        """`take`: see `Requests.take`; `answer` sends an answer; `hear` is given a prompt's
-        beginnings.
-        """
+    def __init__(self, take: Take, gateway: GatewayAddress, answer: Callable[[Answer], None]) -> None:
+        """`take`: see `Requests.take`; `answer` sends an answer."""
         self._take = take
         self._gateway = gateway
         self._send_answer = answer
-        self._hear = hear
         self.running: dict[int, asyncio.Task[None]] = {}  # by number
 
     async def read(self, reader: asyncio.StreamReader) -> None:
@@ -60,8 +51,6 @@ class TakenCalls:
                 call.cancel()
 
     def _begin(self, number: int, request: Request) -> None:
-        if request.beginnings:
-            self._hear(self._gateway, request.beginnings)
         self.running[number] = asyncio.create_task(self._answer(number, request))
         self.running[number].add_done_callback(partial(self._forget, number))
 

@@ -1,5 +1,5 @@
 """Which beginnings of prompts an engine replica has told its gateways. Each is told once, when the
-first gateway has sent a prompt with it, and again if the cache has lost it meanwhile.
+engine has accepted the first prompt with it, and again if the cache has lost it meanwhile.
 """
 
 from collections import OrderedDict
@@ -22,7 +22,7 @@ class Told:
         return len(self._names)
 
     def hear(self, beginnings: bytes) -> bytes:
-        """A gateway has sent a prompt with these; those that the others do not know yet."""
+        """The engine has accepted a prompt with these; those that the others do not know yet."""
         known, new = self._names, []
         for name in split(beginnings):
             if name in known:

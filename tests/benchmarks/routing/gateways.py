@@ -151,7 +151,7 @@ class Told:
             self._client._connections[gateway.address] = Untold()  # type: ignore[assignment]
 
     def hear(self, gateway: Gateway, beginnings: list[bytes]) -> None:
-        self._client._hear(gateway.address, b"".join(beginnings))
+        self._client.hear(gateway.address, b"".join(beginnings))
 
     def lose(self, lost: bytes) -> None:
         if self._hears_losses:

@@ -186,6 +186,20 @@ async def test_an_abort_stays_behind_its_add(gateway: Gateway, replicas: list[Re
     assert order == ["add", "abort"]
 
 
+async def test_gateways_are_told_of_prompts_that_the_engine_has_accepted(
+    gateway: Gateway, replicas: list[Replica]
+) -> None:
+    """What was refused is in no cache."""
+    address, replica, params = gateway._connections.address, replicas[0], SamplingParams(max_tokens=1)
+    names = bytes(range(32))
+    refused = Request("long", "one two " * 100_000, params, beginnings=names)
+    assert isinstance(await replica.generate(refused, address), Refusal)
+    assert not replica._replica.requests._client._told
+    accepted = Request("short", "one two", params, beginnings=names[:16])
+    assert isinstance(await replica.generate(accepted, address), str)
+    assert bytes(replica._replica.requests._client._told.recent()) == names[:16]
+
+
 async def test_a_later_attempt_at_a_request_replaces_the_earlier_one(gateway: Gateway, replicas: list[Replica]) -> None:
     """Its gateway lost the earlier one before the replica knew, as where a connection breaks, or
     Serve delivers what was taken back.

@@ -206,6 +206,41 @@ async def test_of_many_replicas_those_that_know_the_prompt_and_two_others_are_co
     assert drawn == [NUM_DRAWN, NUM_DRAWN]
 
 
+@pytest.mark.parametrize("num_known", [0, 100])
+async def test_what_a_replica_refuses_it_does_not_have(
+    connections: Connections,
+    replicas: Callable[..., Awaitable[list[str]]],
+    clients: list[DeltaClient],
+    num_known: int,
+) -> None:
+    """But for what it has had before."""
+    called = await replicas(report("one"), report("two"))
+    refuses = asyncio.Event()
+
+    async def refuse(request: Request, _: GatewayAddress) -> Refusal:
+        await refuses.wait()
+        return Refusal("overloaded", "full")
+
+    for client in clients:
+        for connection in client._connections.values():
+            connection.calls._take = refuse
+    beginnings, prefixes = beginnings_of(PROMPT_OF_64_KB), connections.calling.prefixes
+    prefixes.remember(beginnings[:num_known], "two")
+    call = connections.calling.begin(PROMPT_OF_64_KB)
+    assert call is not None and called == []
+    assert len(beginnings) in prefixes.known(beginnings).values(), "others that begin so may follow it"
+    refuses.set()
+    assert isinstance(await call.result(), Refusal)
+    await asyncio.sleep(0)
+    assert prefixes.known(beginnings) == ({"two": num_known} if num_known else {})
+    assert not any(len(client._told) for client in clients), "nor do they tell other gateways"
+    taken = connections.calling.begin(replace(PROMPT_OF_64_KB, id="again"))
+    assert taken is not None
+    taken.cancel()
+    await asyncio.sleep(0)
+    assert max(prefixes.known(beginnings).values()) == len(beginnings), "whoever goes away may have been taken"
+
+
 async def test_gateways_learn_from_a_replica_what_others_have_sent_it(
     connections: Connections,
     engines: Replicas,
@@ -222,6 +257,7 @@ async def test_gateways_learn_from_a_replica_what_others_have_sent_it(
     await clients[1].connect(others[0].address)
     connections.calling.begin(PROMPT_OF_64_KB)
     await until(lambda: called == ["two"])
+    clients[1].hear(connections.address, b"".join(beginnings))  # as `Requests.take` does
     await clients[1].connect(others[1].address)
     clients[1].report(report("two"))
     for other in others:
