@@ -10,9 +10,13 @@ from urllib.parse import unquote, urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from engine.errors import InvalidConfig
-from engine.sizes import LEAST_GIB, MOST_FOLDER_GIB, MOST_HOST_GIB, Size
+from engine.sizes import Size
 
 STORES_A_STEP = 16  # blocks that a rank copies before a step; it writes them beside the steps
+LEAST_GIB = 2**-10  # of what is to hold blocks: a MiB
+MOST_HOST_GIB = 65_536.0  # of a machine's memory; more is a slip, as bytes in place of GiB
+MOST_FOLDER_GIB = 1_048_576.0  # of a folder
+MOST_PROMPT = 1 << 30  # tokens
 MIN_SECRET = 16  # characters
 DRAFT_MODEL_TOKENS = 4  # that it guesses at once, at most, unless it is told
 MOST_MESSAGES = (1 << 31) - 2  # ZeroMQ counts them in 32 bits, and one more ends a replay

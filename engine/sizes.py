@@ -1,14 +1,9 @@
-"""Numbers with a unit, as 4GiB or 1k, and the bounds of those that are GiB."""
+"""Numbers with a unit: 4GiB, 1k."""
 
 import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
-
-LEAST_GIB = 2**-10  # of what is to hold blocks: a MiB
-MOST_HOST_GIB = 65_536.0  # of a machine's memory; more is a slip, as bytes in place of GiB
-MOST_FOLDER_GIB = 1_048_576.0  # of a folder
-MOST_PROMPT = 1 << 30  # tokens
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kKmMgGtT]?)(i?B|)")
 _EXAMPLE = "4096, 4k (4000), 4K (4096), 1.5GiB or 2GB"

@@ -11,8 +11,8 @@ from cluster.ingress.choice import DEFAULT_WISH, WISHES, Wish, check_haproxy
 from cluster.ingress.environment import why_not_here
 from cluster.logs import LogFormat
 from cluster.sockets import LOOPBACK
+from engine.config import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT
 from engine.errors import InvalidConfig
-from engine.sizes import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT
 
 
 def _as_tuple(value: object) -> object:

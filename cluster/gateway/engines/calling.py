@@ -1,10 +1,8 @@
 """Which engine replica a request goes to, of those that are connected."""
 
-import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from cluster.gateway.engines.prefixes import Prefixes, beginnings_of
 from cluster.replica.calls.engines import Engines
@@ -12,7 +10,6 @@ from cluster.replica.delta_channel.calls import MAX_UNSENT_BYTES, ChannelCall, O
 from cluster.replica.delta_channel.messages import EngineReport
 from cluster.replica.delta_channel.server import DeltaServer
 from cluster.replica.refusals.lost import EngineFull
-from cluster.replica.refusals.refusal import Refusal
 from engine.kv_events.beginnings import PIECE_BYTES
 from engine.request import Request
 
@@ -57,12 +54,8 @@ class Calling:
             # At once, since others that begin so may come before its answer.
             self.prefixes.remember(beginnings, report.replica)
             if num_known < len(beginnings):
-                call.answer.add_done_callback(partial(self._forget_refused, report.replica, beginnings[num_known:]))
+                call.when_refused(lambda: self.prefixes.forget(beginnings[num_known:], report.replica))
         return call
-
-    def _forget_refused(self, replica: str, beginnings: list[bytes], answer: asyncio.Future[Refusal | str]) -> None:
-        if not answer.cancelled() and answer.exception() is None and isinstance(answer.result(), Refusal):
-            self.prefixes.forget(beginnings, replica)
 
     def _best(
         self, able: Sequence[tuple[EngineReport, OpenCalls]], request: Request

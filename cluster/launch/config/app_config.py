@@ -12,9 +12,8 @@ from cluster.launch.config.model_config import Autoscaling, ModelConfig, Target,
 from cluster.launch.packages import check_files_path, check_packages
 from cluster.logs import LogFormat
 from cluster.telemetry.tracing import Telemetry, check_endpoint
-from engine.config import EngineConfig, explain
+from engine.config import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT, EngineConfig, explain
 from engine.errors import InvalidConfig
-from engine.sizes import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT
 
 _OF_ONE_MODEL = frozenset(ModelConfig.model_fields)
 

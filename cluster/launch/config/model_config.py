@@ -12,9 +12,8 @@ from cluster.checkpoint.loadable import read_lora
 from cluster.gateway.options import ModelOptions
 from cluster.launch.config.load_policy import LoadPolicy
 from cluster.launch.packages import ROOT
-from engine.config import EngineConfig
+from engine.config import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT, EngineConfig
 from engine.errors import InvalidConfig
-from engine.sizes import LEAST_GIB, MOST_HOST_GIB, MOST_PROMPT
 
 WINDOW_SECONDS = 15.0  # over which engines' reports are averaged; Serve sends one every ten
 Target = str | dict[str, float]  # of an alias: a model, or several with their weights

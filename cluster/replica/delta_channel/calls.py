@@ -8,6 +8,7 @@ the frame itself.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from cluster.replica.delta_channel.messages import write_frame
 from cluster.replica.delta_channel.packed_calls import packed_call
@@ -94,6 +95,15 @@ class ChannelCall:
 
     async def result(self) -> Refusal | str:
         return await self.answer
+
+    def when_refused(self, then: Callable[[], None]) -> None:
+        """Call it if the replica refuses the request."""
+
+        def look(answer: asyncio.Future[Refusal | str]) -> None:
+            if not answer.cancelled() and answer.exception() is None and isinstance(answer.result(), Refusal):
+                then()
+
+        self.answer.add_done_callback(look)
 
     def cancel(self) -> None:
         self.answer.cancel()
