@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.checkpoint.other_formats import told_by
 from engine.errors import InvalidConfig
 from parallel.spec.stored import DTYPE_BYTES, INDEX_FILE, SINGLE_FILE, Forms, as_the_model_names, complaint
 
@@ -59,9 +60,8 @@ def weight_files(folder: Path) -> dict[Path, set[str]]:
         return {folder / SINGLE_FILE: set()}
     index = folder / INDEX_FILE
     if not index.exists():
-        raise InvalidConfig(
-            f"{folder / SINGLE_FILE} does not exist, nor does {INDEX_FILE}; load_format=dummy serves random weights"
-        )
+        what = told_by(path.name for path in folder.glob("*")) or "load_format=dummy serves random weights"
+        raise InvalidConfig(f"{folder / SINGLE_FILE} does not exist, nor does {INDEX_FILE}; {what}")
     try:
         weight_map = list(json.loads(index.read_text(encoding="utf-8"))["weight_map"].items())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from cluster.download.store import RemoteFile
 from engine.checkpoint.manifest import MANIFEST_FILE
+from engine.checkpoint.other_formats import told_by
 from engine.errors import InvalidConfig
 from parallel.spec.stored import INDEX_FILE, SINGLE_FILE
 
@@ -17,7 +18,6 @@ SMALL = (
     *("modules.json", "[0-9]*_*/config.json"),  # of sentence-transformers
     *("quantize_config.json", "quant_config.json", "hf_quant_config.json"),
 )
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
 def small_files(files: tuple[RemoteFile, ...], title: str) -> tuple[RemoteFile, ...]:
@@ -25,7 +25,8 @@ def small_files(files: tuple[RemoteFile, ...], title: str) -> tuple[RemoteFile, 
     small = tuple(file for file in files if any(fnmatchcase(file.name, pattern) for pattern in SMALL))
     if all(file.name != "config.json" for file in small):
         others = ", ".join(file.name for file in files[:5]) or "nothing"
-        raise InvalidConfig(f"{title} has no config.json, so it is no model in Hugging Face layout; it has {others}")
+        has = told_by(file.name for file in files) or f"it has {others}"
+        raise InvalidConfig(f"{title} has no config.json, so it is no model in Hugging Face layout; {has}")
     return small
 
 
@@ -37,9 +38,8 @@ def weight_files(files: tuple[RemoteFile, ...], index: bytes | None, title: str)
     if SINGLE_FILE in by_name:
         return (by_name[SINGLE_FILE],)
     if index is None:
-        pickled = [file.name for file in files if any(fnmatchcase(file.name, pattern) for pattern in _PICKLES)]
-        has = f"; {pickled[0]} is a pickle, which could run code and is not read" if pickled else ""
-        raise InvalidConfig(f"{title} has neither {SINGLE_FILE} nor {INDEX_FILE}{has}")
+        what = told_by(by_name)
+        raise InvalidConfig(f"{title} has neither {SINGLE_FILE} nor {INDEX_FILE}" + (f"; {what}" if what else ""))
     try:
         names = sorted(set(json.loads(index)["weight_map"].values()))
         return tuple(by_name[name] for name in names)

@@ -4,6 +4,7 @@ what it is and what to do.
 
 from pathlib import Path
 
+from engine.checkpoint.other_formats import told_by
 from engine.config import is_hub_name, local_path
 from engine.errors import InvalidConfig
 
@@ -11,12 +12,16 @@ _GGUF = b"GGUF"  # the beginning of such a file
 
 
 def check_model_folder(model: str) -> None:
-    """Raises InvalidConfig if `model` is a file, or looks like a name of the Hugging Face hub; a
-    folder's contents are not checked.
+    """Raises InvalidConfig if `model` is a file, looks like a name of the Hugging Face hub, or is a
+    folder without config.json that holds something else that is known.
     """
     path = Path(model)
     if path.is_file():
         raise InvalidConfig(_of_a_file(path))
+    if path.is_dir() and not (path / "config.json").exists():
+        what = told_by(file.name for file in path.iterdir())
+        if what is not None:
+            raise InvalidConfig(f"{path} has no config.json, so it is no model in Hugging Face layout; {what}")
     if is_hub_name(model) and not path.exists():
         raise InvalidConfig(
             f"there is no folder {model}; if the model of the Hugging Face hub is meant, name it hf://{model}, since "

@@ -34,6 +34,12 @@ def test_an_index_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
         weight_files(tmp_path)
 
 
+def test_other_files_than_safetensors_are_named(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"PK")
+    with pytest.raises(InvalidConfig, match=r"nor does .*; pytorch_model.bin is a pickle, which could run code"):
+        weight_files(tmp_path)
+
+
 def test_a_worker_names_the_tensor_too(checkpoint: Path) -> None:
     for name in ("wrong shape", "wrong dtype", "integer dtype", "missing tensor", "extra tensor"):
         corrupt, named = IN_HEADERS[name]

@@ -23,6 +23,14 @@ def test_files_are_refused_by_what_they_are(tmp_path: Path, name: str, content: 
         check_model_folder(str(tmp_path / name))
 
 
+def test_a_folder_of_another_format_is_refused_by_what_it_has(tmp_path: Path) -> None:
+    (tmp_path / "qwen2.5-0.5b-instruct-q4_k_m.gguf").write_bytes(b"GGUF\3")
+    with pytest.raises(InvalidConfig, match=r"has no config.json, .*; qwen2.5-0.5b-instruct-q4_k_m.gguf is a GGUF"):
+        check_model_folder(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    check_model_folder(str(tmp_path))
+
+
 def test_a_folder_that_hides_a_name_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Qwen").mkdir()
