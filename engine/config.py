@@ -25,6 +25,13 @@ DEFAULT_CPU_CACHE_BYTES = 1 << 30  # of all ranks together, so that every shardi
 _OF_DRAFT = ("model", "source", "revision", "quantization")  # keys of `SpeculativeConfig`
 _ENDPOINT = re.compile(r"tcp://\S+:(\*|[0-9]{1,5})|(ipc|inproc)://[^\0]+")
 HUB_SCHEME = "hf://"
+# Keys of other servers that people bring, and what to do instead.
+ABSENT = {
+    "trust_remote_code": "code that a checkpoint brings is never run",
+    "hf_overrides": "edit config.json in a copy of the folder",
+    "rope_scaling": "write it into config.json, in a copy of the folder",
+    "rope_theta": "write it into config.json, in a copy of the folder",
+}
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -359,6 +366,8 @@ def explain(error: ValidationError, known: list[str], secrets: tuple[str, ...] =
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     path = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
+        if (why := ABSENT.get(str(first["loc"][-1]))) is not None:
+            return f"unknown key {path!r}: {why}"
         near = difflib.get_close_matches(path, known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"unknown key {path!r}{hint}"

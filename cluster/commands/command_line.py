@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from cluster.api.keys.key_ring import API_KEY_VARIABLE
+from engine.config import ABSENT
 
 LOCAL_SERVER = "http://127.0.0.1:8000"
 
@@ -40,9 +41,10 @@ class CommandParser(argparse.ArgumentParser):
         for argument in given[: given.index("--") if "--" in given else None]:
             name = argument.partition("=")[0]
             if name.startswith("--") and " " not in name and not any(option.startswith(name) for option in known):
+                why = ABSENT.get(name.removeprefix("--").replace("-", "_"))
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                self.error(f"unknown option {name}{hint}")
+                self.error(f"unknown option {name}" + (f": {why}" if why else hint))
 
 
 def add_server_options(parser: Any) -> None:

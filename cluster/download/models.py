@@ -77,7 +77,7 @@ def _pinned(config: EngineConfig, tell: Tell) -> EngineConfig:
         raise InvalidConfig(f"revision={config.revision} is of a model of the hub, and {config.model} is a folder")
     if name is None or config.source is not None:
         return config
-    source, why_old = pin(name, config.revision, config.download_dir)
+    source, why_old = pin(config.model, name, config.revision, config.download_dir)
     if why_old is not None:
         tell(f"{why_old}. What the cache has is taken: {source}")
     return config.model_copy(update={"source": source, "served_model_name": config.model_name})

@@ -5,14 +5,16 @@ from typing import Any
 
 from cluster.download.records import Records
 from cluster.download.store import Store
+from engine.checkpoint.elsewhere import check_place
 from engine.config import HUB_SCHEME
 from engine.errors import InvalidConfig
 
 
-def pin(name: str, revision: str | None, download_dir: str | None) -> tuple[str, str | None]:
+def pin(model: str, name: str, revision: str | None, download_dir: str | None) -> tuple[str, str | None]:
     """A name with its present revision, as NAME@REVISION; and, if only the cache was asked, why.
-    Raises InvalidConfig.
+    `model`: the name as it was given. Raises InvalidConfig.
     """
+    check_place(model, name)
     scheme, _, rest = name.partition("://")
     if name.startswith(HUB_SCHEME):
         commit, why_old = _module("hub").pin(rest, revision, download_dir)

@@ -128,6 +128,8 @@ def test_after_shutdown_it_says_so() -> None:
 def test_refuses_before_anything_starts() -> None:
     with pytest.raises(InvalidConfig, match="unknown key 'tensor_parallel'; did you mean 'tensor_parallel_size'"):
         LLM(model=DEMO, tensor_parallel=2)
+    with pytest.raises(InvalidConfig, match="unknown key 'trust_remote_code': code that a checkpoint brings is never"):
+        LLM(model=DEMO, trust_remote_code=True)
     with pytest.raises(InvalidConfig, match="tensor_parallel_size=3 does not divide"):
         LLM(model=DEMO, tensor_parallel_size=3)
     with pytest.raises(InvalidConfig, match="distributed_executor_backend=local runs one rank"):

@@ -20,6 +20,14 @@ DEMO = Path(__file__).resolve().parents[3] / "configs" / "demo"
         ("bench serve --base-ulr=http://x", "bench serve: unknown option --base-ulr; did you mean --base-url?"),
         ("generate {demo} --prompts hello", "generate: unknown option --prompts; did you mean --prompt?"),
         ("plan {demo} --wholly-different", "plan: unknown option --wholly-different"),
+        (
+            "serve {demo} --trust-remote-code",
+            "serve: unknown option --trust-remote-code: code that a ",
+        ),
+        (
+            "plan {demo} --rope-theta 1e6",
+            "plan: unknown option --rope-theta: write it into config.json",
+        ),
         ("plan {demo} again", "plan: unexpected argument 'again'"),
         ("serve --port http {demo}", "serve: argument --port: invalid int value: 'http'"),
         ("plan {demo} --max-model-len 4kk", "plan: argument --max-model-len: '4kk' is not a size, as in 4096, "),

@@ -155,6 +155,7 @@ def test_a_token_from_a_file(hub: SmallHub, config: EngineConfig, tmp_path: Path
         ({"model": "s3://bucket/model", "revision": "v9"}, "s3:// has no revisions"),
         ({"model": str(DEMO), "revision": "v9"}, "is a folder"),
         ({"model": "nosuch://bucket/model"}, "there are hf://, s3://, gs:// and file://"),
+        ({"model": "modelscope://a/b"}, "`modelscope download --model a/b --local_dir FOLDER`"),
     ],
 )
 def test_names_that_cannot_be(hub: SmallHub, config: EngineConfig, changes: dict[str, str], said: str) -> None:

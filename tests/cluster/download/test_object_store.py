@@ -133,8 +133,8 @@ def test_a_store_that_cannot_be_reached(config: EngineConfig, monkeypatch: pytes
 
 
 def test_a_package_that_is_missing() -> None:
-    code = (
-        "import sys; sys.modules['gcsfs'] = None; from cluster.download.stores import pin; pin('gs://a/b', None, None)"
-    )
+    name = "gs://a/b"
+    code = "import sys; sys.modules['gcsfs'] = None; from cluster.download.stores import pin; "
+    code += f"pin({name!r}, {name!r}, None, None)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert "gs://a/b needs a package that is not installed: pip install 'squadron-serve[gcs]'" in done.stderr
