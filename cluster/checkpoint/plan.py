@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cluster.checkpoint.manifest import check_weights
 from cluster.checkpoint.size import Plan, dtype_of, size_up
-from cluster.checkpoint.spec import read_spec
+from cluster.checkpoint.spec import check_architecture, read_spec
 from engine.checkpoint.model_config import ModelConfig
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
@@ -46,6 +46,7 @@ def check_device(config: EngineConfig, device: str) -> None:
 
 
 def _check_model(config: EngineConfig) -> ModelConfig:
+    check_architecture(config.model)
     model = ModelConfig.load(config.model)
     spec = read_spec(model, config.model)
     _check_published(config, spec)

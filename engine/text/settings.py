@@ -10,7 +10,9 @@ from engine.errors import InvalidConfig
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """tokenizer_config.json, which may be missing; raises InvalidConfig."""
+    """tokenizer_config.json, which may be missing; raises InvalidConfig, also for what is not
+    supported.
+    """
     path = folder / "tokenizer_config.json"
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
@@ -20,6 +22,14 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise InvalidConfig(f"{path} is not JSON: {error}") from None
     if not isinstance(settings, dict):
         raise InvalidConfig(f"{path} holds {type(settings).__name__}, not an object")
+    if code := settings.get("auto_map"):
+        raise InvalidConfig(
+            f"{path}: auto_map={code} names code that the checkpoint brings, which is never run; a copy without this "
+            "field is read by its tokenizer.json alone"
+        )
+    for name in ("split_special_tokens", "add_prefix_space"):
+        if settings.get(name):
+            raise InvalidConfig(f"{path}: {name}=true is not supported; false is")
     return settings
 
 
@@ -27,8 +37,6 @@ def add_missing(encoder: Tokenizer, settings: dict[str, Any], where: str) -> Non
     """Tokens that only tokenizer_config.json lists, as transformers adds them. Raises
     InvalidConfig.
     """
-    if settings.get("split_special_tokens"):
-        raise InvalidConfig(f"{where}: split_special_tokens=true is not supported; false is")
     try:
         given = sorted(
             ((int(token_id), entry) for token_id, entry in (settings.get("added_tokens_decoder") or {}).items()),

@@ -26,15 +26,28 @@ HYBRID = ("Qwen3Next", "Qwen3_5")
 
 def read(hf_config: dict[str, Any]) -> DecoderConfig:
     """config.json, as a dictionary, of any of these architectures; raises UnsupportedModel."""
-    names = hf_config.get("architectures") or []
-    for name in names:
-        if name in MODELS:
-            return MODELS[name](hf_config)
-        if name.startswith(HYBRID):
-            raise UnsupportedModel(
-                f"config.json names the architecture {name}: its gated delta net layers are not computed; there is "
-                f"{', '.join(MODELS)}"
-            )
-    raise UnsupportedModel(
-        f"config.json names the architecture {', '.join(names) or 'none'}; there is {', '.join(MODELS)}"
-    )
+    return MODELS[architecture(hf_config)](hf_config)
+
+
+def architecture(hf_config: dict[str, Any]) -> str:
+    """The one of MODELS that config.json names. Raises UnsupportedModel if it names none, or code
+    that the checkpoint brings.
+    """
+    names = [str(name) for name in hf_config.get("architectures") or []]
+    known = next((name for name in names if name in MODELS), None)
+    hybrid = next((name for name in names if name.startswith(HYBRID)), None)
+    code = hf_config.get("auto_map")
+    if known is not None and code:
+        raise UnsupportedModel(
+            f"config.json: auto_map={code} names code that the checkpoint brings, which is never run; a copy without "
+            f"this field is computed as {known}, if that is what it is"
+        )
+    if known is not None:
+        return known
+    if hybrid is not None:
+        why = f" {hybrid}: its gated delta net layers are not computed"
+    else:
+        why = f" {', '.join(names) or 'none'}" + (
+            ", of code that it brings (auto_map), which is never run" if code else ""
+        )
+    raise UnsupportedModel(f"config.json names the architecture{why}; there is {', '.join(MODELS)}")

@@ -110,7 +110,8 @@ def _check_attention(hf_config: dict[str, Any]) -> None:
         trained = chunked.get("original_max_position_embeddings", "?") if isinstance(chunked, dict) else "?"
         raise UnsupportedModel(
             "config.json: dual_chunk_attention_config (Qwen2.5-1M's attention) is not computed; a copy of the folder "
-            f"without this field has full attention, which the model was trained with for {trained} tokens"
+            f"without this field has full attention, which the model was trained with for {trained} tokens: set "
+            "max_model_len to no more"
         )
     if "sliding_attention" in (hf_config.get("layer_types") or []):
         raise UnsupportedModel("config.json: layer_types names sliding_attention; only full_attention is supported")

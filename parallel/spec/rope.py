@@ -44,9 +44,7 @@ def read_rope(hf_config: dict[str, Any]) -> Rope:
     """From `rope_parameters`, or from the older `rope_theta` and `rope_scaling`; raises
     UnsupportedModel.
     """
-    given = hf_config.get("rope_parameters") or hf_config.get("rope_scaling") or {}
-    if not isinstance(given, dict):
-        raise UnsupportedModel(f"config.json: rope_scaling={given!r} is no object")
+    given = _given(hf_config)
     parameters = dict(given)
     theta = parameters.pop("rope_theta", None) or hf_config.get("rope_theta") or DEFAULT_THETA
     old_kind = parameters.pop("type", None)
@@ -74,3 +72,27 @@ def read_rope(hf_config: dict[str, Any]) -> Rope:
         # As in Qwen's model cards, which leave max_position_embeddings unchanged.
         max_positions = int(parameters["factor"] * parameters["original_max_position_embeddings"])
     return Rope(kind, float(theta), parameters, max_positions)
+
+
+def _given(hf_config: dict[str, Any]) -> dict[str, Any]:
+    """`rope_scaling` beside other `rope_parameters` was added by hand, as model cards have it, to a
+    file that has the newer form; programs differ in which of them they read.
+    """
+    fields = {name: hf_config.get(name) or {} for name in ("rope_parameters", "rope_scaling")}
+    for name, value in fields.items():
+        if not isinstance(value, dict):
+            raise UnsupportedModel(f"config.json: {name}={value!r} is no object")
+    new, old = fields.values()
+    if new and old and _scaling(new) != _scaling(old):
+        raise UnsupportedModel(
+            f"config.json: rope_parameters={new} and rope_scaling={old} differ; write what is meant, with rope_theta, "
+            "into rope_parameters, and remove rope_scaling"
+        )
+    return new or old
+
+
+def _scaling(given: dict[str, Any]) -> dict[str, Any]:
+    """Without theta, and what is the same in both forms."""
+    kind = given.get("rope_type") or given.get("type") or "default"
+    rest = {key: value for key, value in given.items() if key not in ("rope_theta", "rope_type", "type")}
+    return {"rope_type": kind} | {key: value for key, value in rest.items() if value is not None}

@@ -37,6 +37,8 @@ def read_scheme(hf_config: dict[str, Any]) -> Scheme | None:
     found = hf_config.get("quantization_config")
     if found is None:
         return None
+    if isinstance(found, dict) and ("load_in_4bit" in found or "load_in_8bit" in found):
+        found = {"quant_method": "bitsandbytes"} | found  # older ones do not say it
     if not isinstance(found, dict) or not isinstance(found.get("quant_method"), str):
         raise UnsupportedModel(f"config.json: quantization_config={str(found)[:200]} names no quant_method")
     method = found["quant_method"].lower().replace("_", "-")

@@ -36,8 +36,13 @@ def test_tokens_that_only_the_settings_list(tmp_path: Path) -> None:
             {"added_tokens_decoder": {"5": {"content": "<|mark|>"}}},
             r"'<\|mark\|>' has id 5, and by tokenizer.json it has",
         ),
+        (
+            {"auto_map": {"AutoTokenizer": ["tokenization_own.Own", None]}},
+            "code that the checkpoint brings, which",
+        ),
         ({"added_tokens_decoder": {"five": {}}}, "added_tokens_decoder is no object of tokens by id"),
         ({"added_tokens_decoder": ["<|mark|>"]}, "added_tokens_decoder is no object of tokens by id"),
+        ({"add_prefix_space": True}, "add_prefix_space=true is not supported; false is"),
         ({"split_special_tokens": True}, "split_special_tokens=true is not supported; false is"),
     ],
 )

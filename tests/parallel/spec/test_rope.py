@@ -42,9 +42,19 @@ def test_yarn_extends_the_context_that_it_names() -> None:
         ({"rope_type": "default", "partial_rotary_factor": 0.5}, "partial_rotary_factor is not supported"),
         ({"rope_type": "yarn", "factor": "4"}, "rope type 'yarn': factor='4' is no positive number"),
         ({"rope_type": "linear", "factor": 0}, "rope type 'linear': factor=0 is no positive number"),
-        ("yarn", "rope_scaling='yarn' is no object"),
+        ("yarn", "rope_parameters='yarn' is no object"),
     ],
 )
 def test_what_is_not_computed_is_refused(parameters: Any, message: str) -> None:
     with pytest.raises(UnsupportedModel, match=message):
         read_rope(hf_config(rope_parameters=parameters))
+
+
+def test_yarn_added_beside_the_newer_form_is_not_ignored() -> None:
+    """As Qwen's model cards have it, to a file that a recent transformers has written."""
+    yarn = {"factor": 4.0, "original_max_position_embeddings": 4096, "type": "yarn"}
+    plain = {"rope_theta": 1e6, "rope_type": "default"}
+    with pytest.raises(UnsupportedModel, match=r"differ; write what is meant, with rope_theta, into rope_parameters"):
+        read_rope(hf_config(rope_parameters=plain, rope_scaling=yarn))
+    both = read_rope(hf_config(rope_parameters=yarn | {"rope_theta": 1e6}, rope_scaling=yarn))
+    assert (both.kind, both.theta, both.max_positions) == ("yarn", 1e6, 16384)
