@@ -18,6 +18,7 @@ from engine.checkpoint.manifest import MANIFEST_FILE
 # Number of places at which a tensor's bytes are sampled, evenly spread, including both ends.
 NUM_SAMPLES, SAMPLE_BYTES = 8, 64
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+_OLDER_FILES = ("special_tokens_map.json", "added_tokens.json")
 _TEMPLATE_FILES = "additional_chat_templates/*.jinja"
 
 
@@ -76,7 +77,8 @@ def tokenizer_digest(folder: str) -> str:
     """A digest of the files that turn texts and conversations into tokens."""
     digest = hashlib.sha256()
     paths = [Path(folder) / name for name in _TOKENIZER_FILES]
-    for path in [*paths, *sorted(Path(folder).glob(_TEMPLATE_FILES))]:
+    older = [path for name in _OLDER_FILES if (path := Path(folder) / name).exists()]
+    for path in [*paths, *sorted(Path(folder).glob(_TEMPLATE_FILES)), *older]:
         _add(digest, path)
     return digest.hexdigest()[:16]
 

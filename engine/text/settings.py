@@ -1,4 +1,4 @@
-"""tokenizer_config.json: settings, and tokens beside the vocabulary."""
+"""tokenizer_config.json and older files beside it: settings, and tokens beside the vocabulary."""
 
 import json
 from pathlib import Path
@@ -8,54 +8,96 @@ from tokenizers import AddedToken, Tokenizer
 
 from engine.errors import InvalidConfig
 
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_BY_ID = "added_tokens_decoder"
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """tokenizer_config.json, which may be missing; raises InvalidConfig, also for what is not
-    supported.
+    """tokenizer_config.json, which may be missing. As in transformers, special_tokens_map.json and
+    added_tokens.json count where it lists no tokens by id. Raises InvalidConfig, also for what is
+    not supported.
     """
-    path = folder / "tokenizer_config.json"
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidConfig(f"{path} is not JSON: {error}") from None
-    if not isinstance(settings, dict):
-        raise InvalidConfig(f"{path} holds {type(settings).__name__}, not an object")
+    settings = _object(folder / "tokenizer_config.json")
+    if _BY_ID not in settings:
+        settings |= _object(folder / "special_tokens_map.json")
+        special = {*named_tokens(settings).values(), *map(text_of, _others(settings))}
+        settings[_BY_ID] = {
+            token_id: {"content": text, "special": text in special, "normalized": text not in special}
+            for text, token_id in _object(folder / "added_tokens.json").items()
+        }
+    where = folder / "tokenizer_config.json"
     if code := settings.get("auto_map"):
         raise InvalidConfig(
-            f"{path}: auto_map={code} names code that the checkpoint brings, which is never run; a copy without this "
+            f"{where}: auto_map={code} names code that the checkpoint brings, which is never run; a copy without this "
             "field is read by its tokenizer.json alone"
         )
     for name in ("split_special_tokens", "add_prefix_space"):
         if settings.get(name):
-            raise InvalidConfig(f"{path}: {name}=true is not supported; false is")
+            raise InvalidConfig(f"{where}: {name}=true is not supported; false is")
     return settings
 
 
 def add_missing(encoder: Tokenizer, settings: dict[str, Any], where: str) -> None:
-    """Tokens that only tokenizer_config.json lists, as transformers adds them. Raises
-    InvalidConfig.
+    """Tokens that only the settings list, as transformers adds them: those with ids, then special
+    ones without. Raises InvalidConfig.
     """
     try:
         given = sorted(
-            ((int(token_id), entry) for token_id, entry in (settings.get("added_tokens_decoder") or {}).items()),
+            ((int(token_id), entry) for token_id, entry in (settings.get(_BY_ID) or {}).items()),
             key=lambda pair: pair[0],
         )
     except (AttributeError, TypeError, ValueError) as error:
-        raise InvalidConfig(f"{where}: added_tokens_decoder is no object of tokens by id: {error}") from None
+        raise InvalidConfig(f"{where}: {_BY_ID} is no object of tokens by id: {error}") from None
     for token_id, entry in given:
         content, flags = text_of(entry), entry if isinstance(entry, dict) else {}
         if encoder.token_to_id(content) is None:
-            names = ("single_word", "lstrip", "rstrip", "normalized", "special")
-            encoder.add_tokens([AddedToken(content, **{name: bool(flags.get(name)) for name in names})])
+            encoder.add_tokens([AddedToken(content, **{name: bool(flags.get(name)) for name in _FLAGS})])
         if encoder.token_to_id(content) != token_id:
             raise InvalidConfig(
-                f"{where}: added_tokens_decoder says that token {content!r} has id {token_id}, and by tokenizer.json "
-                f"it has {encoder.token_to_id(content)}"
+                f"{where}: {_BY_ID} says that token {content!r} has id {token_id}, and by tokenizer.json it has "
+                f"{encoder.token_to_id(content)}"
             )
+    for entry in (*_named(settings).values(), *_others(settings)):
+        flags = {name: bool(entry.get(name)) for name in _FLAGS} if isinstance(entry, dict) else {"normalized": False}
+        if text_of(entry) and encoder.token_to_id(text_of(entry)) is None:
+            encoder.add_tokens([AddedToken(text_of(entry), **(flags | {"special": True}))])
+
+
+def named_tokens(settings: dict[str, Any]) -> dict[str, str]:
+    """Special tokens by the names that chat templates have for them."""
+    return {name: text_of(token) for name, token in _named(settings).items()}
 
 
 def text_of(token: Any) -> str:
     """A special token in tokenizer_config.json is a string, or an object with its content."""
     return str(token.get("content", "") if isinstance(token, dict) else token)
+
+
+def _named(settings: dict[str, Any]) -> dict[str, Any]:
+    """The usual ones first, then the model's own: keys such as image_token, or an object."""
+    own = {name: token for name, token in settings.items() if name.endswith("_token")}
+    for field in ("extra_special_tokens", "model_specific_special_tokens"):
+        if isinstance(settings.get(field), dict):
+            own |= settings[field]
+    named = {name: own.pop(name, None) for name in SPECIAL_TOKENS} | own
+    return {name: token for name, token in named.items() if isinstance(token, str | dict)}
+
+
+def _others(settings: dict[str, Any]) -> list[Any]:
+    """Special tokens without names; the second field is the older one."""
+    found = settings.get("extra_special_tokens") or settings.get("additional_special_tokens")
+    return [token for token in found if isinstance(token, str | dict)] if isinstance(found, list) else []
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """A file's contents; none if there is no such file. Raises InvalidConfig."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidConfig(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidConfig(f"{path} holds {type(found).__name__}, not an object")
+    return found

@@ -11,14 +11,12 @@ from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.request import ChatPrompt
 from engine.text.chat_template import DEFAULT, TOOL_USE, find_templates, tool_format
 from engine.text.reasoning import BEGIN, END
-from engine.text.settings import add_missing, read_settings, text_of
+from engine.text.settings import add_missing, named_tokens, read_settings
 from engine.text.template_renderer import TemplateRenderer
 from engine.text.text_limit import MAX_CONTEXTS_CUT, TextLimit, bytes_per_token
 
 # The library would spread a batch over all cores, which the engine needs. It has no other switch.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Tokenizer:
@@ -42,7 +40,7 @@ class Tokenizer:
         self._renderer = renderers.get(DEFAULT)
         self._tool_renderer = renderers.get(TOOL_USE, self._renderer)
         self.tool_format = tool_format(templates.get(TOOL_USE, templates.get(DEFAULT, "")))
-        self._special = {name: text_of(settings[name]) for name in SPECIAL_TOKENS if settings.get(name) is not None}
+        self._special = named_tokens(settings)
         vocabulary = self._encoder.get_vocab(with_added_tokens=True)
         added = self._encoder.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)

@@ -35,4 +35,6 @@ def test_the_digest_of_weights_sees_another_training_and_a_manifest(tmp_path: Pa
     (folder / "additional_chat_templates").mkdir()
     (folder / "additional_chat_templates" / "tool_use.jinja").write_text("{{ tools }}")
     seen.add(tokenizer_digest(str(folder)))
-    assert len(seen) == 3
+    (folder / "added_tokens.json").write_text('{"<|mark|>": 768}')
+    seen.add(tokenizer_digest(str(folder)))
+    assert len(seen) == 4

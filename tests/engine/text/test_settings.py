@@ -8,6 +8,7 @@ from tokenizers import Tokenizer as Encoder
 from transformers import AutoTokenizer
 
 from engine.errors import InvalidConfig
+from engine.request import ChatPrompt
 from engine.text.tokenizer import Tokenizer
 from tests.engine.support.workloads import DEMO
 
@@ -27,6 +28,42 @@ def test_tokens_that_only_the_settings_list(tmp_path: Path) -> None:
     ours, text = Tokenizer(folder), "Hello<|mark|>, world"
     assert ours.encode(text) == AutoTokenizer.from_pretrained(folder).encode(text)
     assert size in ours.encode(text) and size in ours.special_ids
+
+
+OBJECT = {"content": "<|mark|>", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+BY_ID = {
+    str(token_id): OBJECT | {"content": token.content, "special": token.special}
+    for token_id, token in Encoder.from_file(f"{DEMO}/tokenizer.json").get_added_tokens_decoder().items()
+} | {"768": OBJECT | {"special": True}}
+MAP, ADDED = "special_tokens_map.json", "added_tokens.json"
+
+
+@pytest.mark.parametrize(
+    ("changes", "files"),
+    [
+        ({"bos_token": "<|mark|>", "image_token": "<|image|>"}, {}),
+        ({"extra_special_tokens": {"image_token": "<|image|>", "video_token": "<|im_start|>"}}, {}),
+        ({"extra_special_tokens": ["<|mark|>", "<|im_end|>"]}, {}),
+        ({"additional_special_tokens": ["<|im_start|>", OBJECT | {"__type": "AddedToken"}]}, {}),
+        ({}, {ADDED: {"<|mark|>": 768, "<|image|>": 769}}),
+        ({}, {MAP: {"bos_token": OBJECT, "additional_special_tokens": ["<|image|>"]}, ADDED: {"<|mark|>": 768}}),
+        ({"added_tokens_decoder": BY_ID}, {MAP: {"bos_token": "<|image|>"}}),
+    ],
+)
+def test_special_tokens_are_those_of_transformers(
+    tmp_path: Path, changes: dict[str, object], files: dict[str, dict[str, object]]
+) -> None:
+    """Named and not, of tokenizer_config.json and of the older files beside it."""
+    template = "{{ bos_token }}|{{ image_token }}|{{ video_token }}|{{ messages[0].content }}"
+    folder = with_settings(tmp_path, chat_template=template, **changes)
+    for name, contents in files.items():
+        (tmp_path / name).write_text(json.dumps(contents))
+    ours, theirs = Tokenizer(folder), AutoTokenizer.from_pretrained(folder)
+    text = "Hello <|mark|>, <|image|><|im_start|>"
+    messages = [{"role": "user", "content": text}]
+    assert ours.render_chat(ChatPrompt(messages)) == theirs.apply_chat_template(messages, tokenize=False)
+    assert ours.encode(text) == theirs.encode(text)
+    assert ours.decode(ours.encode(text)) == theirs.decode(theirs.encode(text), skip_special_tokens=True)
 
 
 @pytest.mark.parametrize(
