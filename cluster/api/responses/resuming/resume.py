@@ -25,7 +25,13 @@ from cluster.api.responses.plain_events import PlainEvents
 from cluster.api.responses.resuming.numbered_stream import NumberedStream
 from cluster.api.responses.resuming.readers import Reader, Readers
 from cluster.api.responses.resuming.recorded import as_recorded, has_one_choice, is_record_of, new_record, num_known
-from cluster.api.responses.resuming.streams import StreamRecord, StreamStore, parse_event_id, unknown_stream
+from cluster.api.responses.resuming.streams import (
+    StreamRecord,
+    StreamStore,
+    parse_event_id,
+    resuming,
+    unknown_stream,
+)
 
 KEY_HEADERS = ("authorization", "x-api-key")  # either may hold the client's key
 
@@ -81,7 +87,8 @@ class Resumable:
         model, service, *_ = self._models[call.served_by]
         stream = NumberedStream(service, self._store, call, record, num_known(call, record, last))
         try:
-            async with aclosing(events(call, model, stream.updates(), PlainEvents(None))) as parts:
+            made = aclosing(events(call, model, stream.updates(), PlainEvents(None)))
+            async with resuming(last), made as parts:
                 async for part in parts:
                     told = b"".join(event for number, event in stream.number(part) if number > last)
                     self._readers.made(call.id, reader, stream.num_events)

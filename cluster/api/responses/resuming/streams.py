@@ -1,11 +1,14 @@
 """What is stored of streams that clients may resume, and the store; how a client names an event."""
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from cluster.api.errors import ApiError
 from cluster.api.requests.fields import as_brief_json
+from engine.errors import FINGERPRINT_CHANGED, FingerprintChanged
 from engine.request import Adapter
 
 _EVENT_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
@@ -71,3 +74,23 @@ def unknown_stream(last_event_id: str, why: str = "it is unknown or has expired"
         code="unknown_stream",
         param="Last-Event-ID",
     )
+
+
+@asynccontextmanager
+async def resuming(last: int) -> AsyncIterator[None]:
+    """Where a stream's events after number `last` are made. If no engine can go on with one that
+    was begun before, raises ApiError: not a 503, since the request would fail again as it is.
+    """
+    try:
+        yield
+    except FingerprintChanged as error:
+        if not last:
+            raise
+        raise ApiError(
+            409,
+            "The rest of this stream cannot be computed: the engines have other weights than those of its tokens, or "
+            f"compute otherwise; send the request again without Last-Event-ID ({error})",
+            code=FINGERPRINT_CHANGED,
+            param="Last-Event-ID",
+            headers={"x-should-retry": "false"},
+        ) from None

@@ -14,6 +14,7 @@ import pytest
 from cluster.api.keys.key_ring import KeyRing
 from cluster.api.responses.resuming.streams import StreamRecord, Told
 from cluster.gateway.streams.stream_records import Batch, StreamRecords
+from engine.errors import FingerprintChanged
 from tests.cluster.api.scripted import FINGERPRINT, MODEL, Running, Script, running
 
 SCRIPT = Script(["Hello", "", "", " wörld", "", "!", " Bye"])
@@ -151,6 +152,26 @@ def test_an_id_is_good_for_its_own_request_and_key_only(server: Running) -> None
         error = answer.json()["error"]
         assert (error["code"], error["param"]) == ("unknown_stream", "Last-Event-ID")
     assert ask(server, "/v1/completions", {"max_tokens": 9}, last, key="three").status_code == 401
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_tokens_of_other_weights_do_not_go_on_a_stream(server: Running, route: str) -> None:
+    """As after an update, or where an alias now stands for another model. Sent again as it is, the
+    request would fail again: the client is told to begin anew.
+    """
+    fields = {"prompt": "old"} if route == "/v1/completions" else {"messages": [{"role": "user", "content": "old"}]}
+    server.service.scripts["old"] = SCRIPT
+    last = id_of(events_of(ask(server, route, fields))[1])
+    server.service.scripts["old"] = Script([], error=FingerprintChanged("its tokens have the fingerprint fp_one"))
+    answer = ask(server, route, fields, last)
+    *_, told = answer.content.removesuffix(b"\n\n").split(b"\n\n")
+    error = json.loads(told.removeprefix(b"data: "))["error"]
+    assert (error["code"], error["param"]) == ("fingerprint_changed", "Last-Event-ID")
+    assert "send the request again without Last-Event-ID (its tokens have the fingerprint fp_one)" in error["message"]
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (409, "false")
+    assert "retry-after" not in answer.headers
+    anew = ask(server, route, fields)
+    assert (anew.status_code, anew.json()["error"]["code"]) == (503, "fingerprint_changed")
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
