@@ -296,7 +296,8 @@ class Ops(Protocol):
         choice: Tensor,
         position: Tensor,
     ) -> Tensor:
-        """A token a row, [R] int32, from logits [R, V] float32 (left as they are).
+        """From logits [R, V] float32 (left as they are): tokens, and whether rows had any, [2, R]
+        int32.
 
         temperature 0 takes the largest logit, lowest id first. Else: divide by temperature, keep
         the top_k largest (0 = all; ties with the k-th are kept), of those the smallest set of most
@@ -305,8 +306,9 @@ class Ops(Protocol):
         order of id, whose running mass exceeds u * the mass kept, u = w / 2**32 in float64, w the
         first word of Philox-4x32-10(key = seed's halves, low one first, counter = (position,
         choice, 0, 0)). Masses are exp((logit - largest) / temperature), float32; blocks of 64 are
-        summed in float32, across blocks in float64. seed [R] int64 bit pattern. A row that holds
-        NaN, or nothing but -inf, gets some token below V.
+        summed in float32, across blocks in float64. seed [R] int64 bit pattern. A row whose largest
+        logit is not finite (it holds NaN or inf, or nothing but -inf) gets token 0, and 0 below it;
+        others 1.
         """
 
     def token_logprobs(self, logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -53,7 +53,7 @@ CPU = "CPU ms a token"
 
 
 class Dictated:
-    """A backend whose draws are `script`'s, by position, if there is one."""
+    """A backend whose tokens are `script`'s, by position, if there is one."""
 
     def __init__(self, ops: Ops, wrong_every: int = 0) -> None:
         self._ops = ops
@@ -71,7 +71,7 @@ class Dictated:
         is_wrong = (
             position % self._wrong_every == 0 if self._wrong_every else torch.zeros_like(position, dtype=torch.bool)
         )
-        return self.script[position] ^ is_wrong.int()
+        return torch.stack((self.script[position] ^ is_wrong.int(), drawn[1]))
 
 
 @dataclass(frozen=True)

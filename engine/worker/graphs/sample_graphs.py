@@ -15,7 +15,7 @@ from engine.sampling_columns import SamplingColumns
 from engine.worker.device.device import Capture
 from engine.worker.device.transfer import upload
 from engine.worker.graphs.graphs import Graphs, batch_sizes
-from engine.worker.head.sampler import DRAW, Sampled, choose, is_plain, without_logprobs
+from engine.worker.head.sampler import DRAW, Sampled, choose, is_plain, split, without_logprobs
 from ops.interface import Ops
 
 _WORDS = {name: torch.float32 if name in ("temperature", "top_p", "min_p") else torch.int32 for name in DRAW}
@@ -67,8 +67,7 @@ class SampleGraphs:
         self._residual[:num_rows] = residual  # before another graph is captured or replayed, in whose memory it lies
         replay = self._graphs.of((size,), self._compute_of)
         self._fill(columns, size)
-        token_ids, is_finite = replay().clone()[:, :num_rows]
-        return without_logprobs(token_ids, is_finite.bool())
+        return without_logprobs(*split(replay().clone()[:, :num_rows]))
 
     def _compute_of(self, size: int) -> Callable[[], Tensor]:
         wanted = {name: self._words[row, :size].view(dtype) for row, (name, dtype) in enumerate(_WORDS.items())}
@@ -77,7 +76,7 @@ class SampleGraphs:
         logits, residual, ops = self._logits, self._residual[:size], self._ops
 
         def compute() -> Tensor:
-            return torch.stack(choose(logits(residual), wanted, ops))
+            return choose(logits(residual), wanted, ops)
 
         return compute
 

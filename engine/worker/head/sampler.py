@@ -19,6 +19,7 @@ from engine.worker.device.transfer import upload
 from ops.interface import Ops
 from ops.logits.allowed import apply_allowed
 from ops.logits.bias import apply_bans, apply_bias
+from ops.logits.drawn import drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +86,28 @@ def sample(
     for step in _steps(columns):
         apply = getattr(ops, step.apply) if isinstance(step.apply, str) else step.apply
         apply(logits, *taken[step.takes], *(wanted[name] for name in step.columns))
-    token_ids, is_finite = choose(logits, wanted, ops)
+    token_ids, is_finite = split(choose(logits, wanted, ops))
     if raw is None or num_top is None:
         return without_logprobs(token_ids, is_finite)
     return Sampled(token_ids, is_finite, *_logprobs(raw, wanted["logprob_rows"], token_ids, ops, num_top))
 
 
-def choose(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> tuple[Tensor, Tensor]:
-    """A token a row, [R] int32, and whether it is one, [R] bool; `wanted`: the columns of DRAW, and
-    of targets if any.
+def choose(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> Tensor:
+    """As `Ops.sample`, the target where there is one; `wanted`: the columns of DRAW, and of targets
+    if any.
     """
-    # A row of nothing but -inf has everything banned; NaN spreads into the maximum. Of both,
-    # ops.sample makes some token.
-    is_finite = logits.amax(dim=1).isfinite()
-    return torch.where(is_finite, _draw(logits, wanted, ops), 0).int(), is_finite
+    columns = [wanted[name] for name in DRAW]
+    if "free_rows" not in wanted:
+        return ops.sample(logits, *columns)
+    tokens, rows = wanted["target_ids"].clone(), wanted["free_rows"]
+    if len(rows):
+        tokens[rows] = ops.sample(logits[rows], *columns)[0]
+    return drawn(tokens, logits)
+
+
+def split(drawn: Tensor) -> tuple[Tensor, Tensor]:
+    """Of what `choose` returns: token_ids [R] int32, is_finite [R] bool."""
+    return drawn[0], drawn[1].bool()
 
 
 def is_plain(columns: SamplingColumns) -> bool:
@@ -143,17 +152,6 @@ def _wanted(columns: SamplingColumns) -> dict[str, np.ndarray]:
 def _steps(columns: SamplingColumns) -> list[Step]:
     """Those that a row asks for."""
     return [step for step in STEPS if len(getattr(columns, step.columns[0]))]
-
-
-def _draw(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> Tensor:
-    """A token a row, [R] int32: the target where there is one."""
-    columns = [wanted[name] for name in DRAW]
-    if "free_rows" not in wanted:
-        return ops.sample(logits, *columns)
-    tokens, rows = wanted["target_ids"].clone(), wanted["free_rows"]
-    if len(rows):
-        tokens[rows] = ops.sample(logits[rows], *columns)
-    return tokens
 
 
 def _logprobs(

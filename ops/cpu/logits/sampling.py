@@ -5,6 +5,7 @@ from torch import Tensor
 
 from ops.checks import logprobs_sizes, sample_sizes
 from ops.cpu.library import library
+from ops.logits.drawn import drawn
 
 
 def sample(
@@ -17,9 +18,7 @@ def sample(
     choice: Tensor,
     position: Tensor,
 ) -> Tensor:
-    """logits [R, V] float32 -> a token a row, [R] int32. A row with a NaN or an infinity gives some
-    token.
-    """
+    """logits [R, V] float32 -> tokens and whether rows had any, [2, R] int32."""
     num_rows, vocab_size = sample_sizes(logits, temperature, top_k, top_p, min_p, seed, choice, position)
     tokens = torch.empty(num_rows, dtype=torch.int32)
     library().squadron_sample(
@@ -36,7 +35,7 @@ def sample(
         tokens.data_ptr(),
         torch.get_num_threads(),
     )
-    return tokens
+    return drawn(tokens, logits)
 
 
 def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -39,17 +39,19 @@ def largest_kernel(
     CHUNK: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
-    """Grid (R, chunks): a chunk's largest logit and the lowest id that has it (VOCAB if none has:
-    all NaN); each block's largest, too, unless block_largest is None.
+    """Grid (R, chunks): a chunk's largest logit and the lowest id that has it; inf and -1 if it has
+    a NaN, so that a row whose largest is finite has none. Each block's largest, too, unless
+    block_largest is None.
     """
     begin(CHAINED)
     row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     ids = chunk * CHUNK + tl.arange(0, CHUNK)
     values = tl.load(logits + row * VOCAB + ids, mask=ids < VOCAB, other=float("-inf"))
     largest = tl.max(values, 0)
+    first = tl.min(tl.where(values != values, -1, tl.where(values == largest, ids, VOCAB)), 0)
     slot = row * tl.num_programs(1) + chunk
-    tl.store(chunk_largest + slot, largest)
-    tl.store(chunk_ids + slot, tl.min(tl.where(values == largest, ids, VOCAB), 0))
+    tl.store(chunk_largest + slot, tl.where(first < 0, float("inf"), largest))
+    tl.store(chunk_ids + slot, first)
     if block_largest is not None:
         blocks = tl.arange(0, CHUNK // BLOCK)
         tl.store(

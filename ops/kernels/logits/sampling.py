@@ -101,7 +101,7 @@ def draw_kernel(
     position,
     chunk_largest,
     chunk_ids,
-    tokens,
+    drawn,  # [2, R] int32: tokens, and whether rows had any
     VOCAB: tl.constexpr,
     CHUNK: tl.constexpr,
     NUM_CHUNKS: tl.constexpr,
@@ -110,16 +110,18 @@ def draw_kernel(
     CHAINED: tl.constexpr,
 ):
     """Grid (R,): the first token, in order of id, whose running mass exceeds u * total; the largest
-    at temperature 0.
+    at temperature 0; token 0 of a row whose largest logit is not finite.
     """
     begin(CHAINED)
     row = tl.program_id(0).to(tl.int64)
+    parts, largest = row_largest(chunk_largest, row, NUM_CHUNKS, CHUNKS)
+    is_finite = tl.abs(largest) < float("inf")
+    tl.store(drawn + tl.num_programs(0) + row, is_finite.to(tl.int32))
     if tl.load(temperature + row) == 0.0:
-        parts, largest = row_largest(chunk_largest, row, NUM_CHUNKS, CHUNKS)
         chunks = tl.arange(0, CHUNKS)
         chunk_best = tl.load(chunk_ids + row * NUM_CHUNKS + chunks, mask=chunks < NUM_CHUNKS, other=VOCAB)
         best = tl.min(tl.where(parts == largest, chunk_best, VOCAB), 0)
-        tl.store(tokens + row, tl.minimum(best, VOCAB - 1))
+        tl.store(drawn + row, tl.where(is_finite, best, 0))
         return
     counter = tl.load(position + row)
     word, _, _, _ = tl.philox(tl.load(seed + row), counter, tl.load(choice + row), counter * 0, counter * 0)
@@ -141,7 +143,7 @@ def draw_kernel(
     after = tl.max(tl.where(passed, offsets, -1), 0)  # the token is the next one with any mass, or this, the last one
     following = tl.min(tl.where((mass > 0) & (offsets > after), offsets, BLOCK), 0)
     offset = tl.where(following < BLOCK, following, tl.maximum(after, 0))
-    tl.store(tokens + row, tl.minimum(block * BLOCK + offset, VOCAB - 1))
+    tl.store(drawn + row, tl.where(is_finite, tl.minimum(block * BLOCK + offset, VOCAB - 1), 0))
 
 
 def sample(
@@ -154,20 +156,18 @@ def sample(
     choice: Tensor,
     position: Tensor,
 ) -> Tensor:
-    """logits [R, V] float32 -> a token a row, [R] int32. A row with a NaN or an infinity gives some
-    token.
-    """
+    """logits [R, V] float32 -> tokens and whether rows had any, [2, R] int32."""
     num_rows, vocab_size = sample_sizes(logits, temperature, top_k, top_p, min_p, seed, choice, position)
-    tokens = torch.empty(num_rows, dtype=torch.int32, device=logits.device)
+    drawn = torch.empty((2, num_rows), dtype=torch.int32, device=logits.device)
     if num_rows == 0:
-        return tokens
+        return drawn
     chunk = chunk_size(vocab_size)
     num_chunks = triton.cdiv(vocab_size, chunk)
     chain = chained(logits.device)
     sizes = {"CHUNK": chunk, "NUM_CHUNKS": num_chunks, **chain}
     chunks = triton.next_power_of_2(num_chunks)
     blocks = triton.next_power_of_2(num_chunks * (chunk // BLOCK.value))
-    thresholds, last_ids = torch.empty_like(tokens), torch.empty_like(tokens)
+    thresholds, last_ids = torch.empty_like(top_k), torch.empty_like(top_k)
     smallest = torch.empty_like(temperature)
     chunk_largest = logits.new_empty(num_rows, num_chunks)
     chunk_ids = torch.empty_like(chunk_largest, dtype=torch.int32)
@@ -189,7 +189,7 @@ def sample(
     )
     keep_kernel[(num_rows, num_chunks)](masses, sums, temperature, top_p, min_p, smallest, last_ids, **sizes)
     draw_kernel[(num_rows,)](
-        masses, sums, temperature, seed, choice, position, chunk_largest, chunk_ids, tokens,
+        masses, sums, temperature, seed, choice, position, chunk_largest, chunk_ids, drawn,
         VOCAB=vocab_size, CHUNKS=chunks, BLOCKS=blocks, **sizes, num_warps=8,
     )  # fmt: skip
-    return tokens
+    return drawn

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ops.checks import sample_sizes
+from ops.logits.drawn import drawn
 from ops.reference.logits.philox import uniform
 
 BLOCK = 64
@@ -21,6 +22,20 @@ def sample(
     position: Tensor,
 ) -> Tensor:
     sample_sizes(logits, temperature, top_k, top_p, min_p, seed, choice, position)
+    return drawn(_tokens(logits, temperature, top_k, top_p, min_p, seed, choice, position), logits)
+
+
+def _tokens(
+    logits: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+    seed: Tensor,
+    choice: Tensor,
+    position: Tensor,
+) -> Tensor:
+    """[R] int32; some token below V of a row that holds NaN, or nothing but -inf."""
     rows = temperature.nonzero().squeeze(1)
     if rows.shape[0] == 0:
         return logits.argmax(dim=1).int()
@@ -29,7 +44,7 @@ def sample(
         return inverse_cdf(mass, uniform(seed, choice, position)).int()
     tokens = logits.argmax(dim=1).int()
     columns = (logits, temperature, top_k, top_p, min_p, seed, choice, position)
-    tokens[rows] = sample(*(column[rows] for column in columns))
+    tokens[rows] = _tokens(*(column[rows] for column in columns))
     return tokens
 
 

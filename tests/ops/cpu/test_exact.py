@@ -270,10 +270,10 @@ def test_sampling_a_row_knows_nothing_of_the_others(two_threads: None, rows: int
         "choice": torch.zeros(rows, dtype=torch.int32),
         "position": torch.arange(rows, dtype=torch.int32),
     }
-    together = cpu.sample(logits, **columns)
+    together = cpu.sample(logits, **columns)[0]
     logprobs = cpu.token_logprobs(logits, together, 5)
     for row in range(rows):
         one = slice(row, row + 1)
-        assert cpu.sample(logits[one], **{name: column[one] for name, column in columns.items()}) == together[row]
+        assert cpu.sample(logits[one], **{name: column[one] for name, column in columns.items()})[0] == together[row]
         for got, want in zip(cpu.token_logprobs(logits[one], together[one], 5), logprobs, strict=True):
             assert same_bits(got, want[one])

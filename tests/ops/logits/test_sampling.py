@@ -55,8 +55,9 @@ def test_the_token_is_the_inverse_cdf_of_what_is_kept(
     logits = torch.randn(40, vocab_size, device=device) * 2
     made = columns(40, device, **filters)
     before = logits.clone()
-    tokens = ops.sample(logits, **made)
+    tokens, have_any = ops.sample(logits, **made)
     assert torch.equal(logits, before)
+    assert have_any.all()
     assert tokens.dtype == torch.int32
     numbers = uniform(made["seed"], made["choice"], made["position"]).tolist()
     for row, token, number in zip(logits.cpu().numpy(), tokens.tolist(), numbers, strict=True):
@@ -70,10 +71,10 @@ def test_filters_are_each_rows_own(ops: Ops, device: torch.device) -> None:
     logits = torch.randn(1, 700, device=device).expand(len(FILTERS) + 1, -1).contiguous()
     rows = [*({**OFF, **filters} for filters in FILTERS), {**OFF, "temperature": 0.0}]
     made = columns(len(rows), device, **{name: [row[name] for row in rows] for name in OFF})
-    together = ops.sample(logits, **made)
+    together = ops.sample(logits, **made)[0]
     assert together[-1] == logits[-1].argmax()
     for row in range(len(rows)):
-        alone = ops.sample(logits[row : row + 1], **{name: column[row : row + 1] for name, column in made.items()})
+        alone = ops.sample(logits[row : row + 1], **{name: column[row : row + 1] for name, column in made.items()})[0]
         assert alone[0] == together[row]
 
 
@@ -87,7 +88,7 @@ def test_a_number_on_a_boundary_belongs_to_the_token_above_and_none_to_tokens_wi
 
 def test_frequencies_follow_the_probabilities(ops: Ops, device: torch.device) -> None:
     logits = torch.tensor([0.0, 1.0, -torch.inf, 2.0, 0.5], device=device).expand(20_000, -1).contiguous()
-    observed = torch.bincount(ops.sample(logits, **columns(20_000, device)).long(), minlength=5).cpu().double()
+    observed = torch.bincount(ops.sample(logits, **columns(20_000, device))[0].long(), minlength=5).cpu().double()
     expected = logits[0].softmax(0).cpu().double() * 20_000
     assert observed[2] == 0
     likely = expected > 0
@@ -98,38 +99,41 @@ def test_greedy_takes_the_lowest_of_equal_ids(ops: Ops, device: torch.device) ->
     logits = torch.zeros(3, 500, device=device)
     logits[0, [77, 300, 499]] = 1.0
     logits[1, 2:] = -torch.inf
-    assert ops.sample(logits, **columns(3, device, temperature=0.0)).tolist() == [77, 0, 0]
+    assert ops.sample(logits, **columns(3, device, temperature=0.0))[0].tolist() == [77, 0, 0]
 
 
 def test_top_k_keeps_all_that_are_equal_to_the_last(ops: Ops, device: torch.device) -> None:
     logits = torch.full((2000, 100), -1.0, device=device)
     logits[:, [5, 20, 80]] = 2.0
-    assert set(ops.sample(logits, **columns(2000, device, top_k=2)).tolist()) == {5, 20, 80}
+    assert set(ops.sample(logits, **columns(2000, device, top_k=2))[0].tolist()) == {5, 20, 80}
 
 
 def test_top_p_keeps_the_lower_of_equal_ids(ops: Ops, device: torch.device) -> None:
     logits = torch.zeros(4000, 1000, device=device)
     logits[:, [3, 900]] = 7.0
     mass = kept(logits[0].cpu().numpy(), **(OFF | {"top_p": 0.8}))
-    tokens = set(ops.sample(logits, **columns(4000, device, top_p=0.8)).tolist())
+    tokens = set(ops.sample(logits, **columns(4000, device, top_p=0.8))[0].tolist())
     assert {3, 900} <= tokens <= set(mass.nonzero()[0].tolist())
     assert max(tokens - {900}) == max(mass.nonzero()[0][:-1]) < 500
-    assert ops.sample(logits[:1], **columns(1, device, top_p=1e-6)).tolist() == [3]
+    assert ops.sample(logits[:1], **columns(1, device, top_p=1e-6))[0].tolist() == [3]
 
 
 def test_extreme_temperatures_and_logits(ops: Ops, device: torch.device) -> None:
     logits = torch.randn(50, 300, device=device) * 1e4
-    assert torch.equal(ops.sample(logits, **columns(50, device, temperature=1e-30)), logits.argmax(1).int())
-    assert torch.equal(ops.sample(logits, **columns(50, device, top_k=1)), logits.argmax(1).int())
-    assert torch.equal(ops.sample(logits, **columns(50, device, min_p=1.0)), logits.argmax(1).int())
+    assert torch.equal(ops.sample(logits, **columns(50, device, temperature=1e-30))[0], logits.argmax(1).int())
+    assert torch.equal(ops.sample(logits, **columns(50, device, top_k=1))[0], logits.argmax(1).int())
+    assert torch.equal(ops.sample(logits, **columns(50, device, min_p=1.0))[0], logits.argmax(1).int())
 
 
-def test_rows_that_cannot_be_sampled_still_give_a_token(ops: Ops, device: torch.device) -> None:
-    logits = torch.full((2, 70), -torch.inf, device=device)
+def test_rows_that_have_no_token_are_found(ops: Ops, device: torch.device) -> None:
+    logits = torch.full((5, 70), -torch.inf, device=device)
     logits[1] = torch.nan
-    for filters in FILTERS:
-        tokens = ops.sample(logits, **columns(2, device, **filters))
-        assert ((tokens >= 0) & (tokens < 70)).all()
+    logits[2:] = torch.arange(70.0, device=device)
+    logits[2, 66], logits[3, 3] = torch.nan, torch.inf
+    for filters in (*FILTERS, {"temperature": 0.0}):
+        tokens, have_any = ops.sample(logits, **columns(5, device, **filters))
+        assert have_any.tolist() == [0, 0, 0, 0, 1]
+        assert tokens[:4].tolist() == [0, 0, 0, 0]
 
 
 def test_seed_choice_and_position_each_matter(ops: Ops, device: torch.device) -> None:
@@ -137,13 +141,13 @@ def test_seed_choice_and_position_each_matter(ops: Ops, device: torch.device) ->
     made = columns(1, device)
     changed = [made, *({**made, name: made[name] + 1} for name in ("seed", "choice", "position"))]
     changed.append({**made, "seed": made["seed"] + (1 << 32)})
-    tokens = [int(ops.sample(logits, **each)) for each in changed]
+    tokens = [int(ops.sample(logits, **each)[0]) for each in changed]
     assert len(set(tokens)) == len(tokens)
-    assert int(ops.sample(logits, **made)) == tokens[0]
+    assert int(ops.sample(logits, **made)[0]) == tokens[0]
 
 
 def test_no_rows(ops: Ops, device: torch.device) -> None:
-    assert ops.sample(torch.zeros(0, 100, device=device), **columns(0, device)).shape == (0,)
+    assert ops.sample(torch.zeros(0, 100, device=device), **columns(0, device)).shape == (2, 0)
 
 
 def test_columns_of_the_wrong_type_are_refused(ops: Ops, device: torch.device) -> None:

@@ -26,7 +26,7 @@ SIMPLE_RESIDENT = 8  # of its programs, on a processor
 PROCESSOR_BYTES_PER_S = 1.1e11  # that one can read at most: 64 bytes a cycle
 CHAINED_GAP = 0.7e-6  # where the second has been started before, and waits: an assumption as GAP is
 FETCHED = 0.4e-6  # less, if the first weights are in the cache before the wait ends: an assumption
-DRAW_PASSES = 5  # over the blocks' sums: running ones, the whole, the token's block, its start, the block
+DRAW_PASSES = 6  # the largest; over the blocks' sums: running ones, the whole, the token's block, its start, the block
 LINEARS = ("linear_kernel", "qkv_kernel")
 KEPT_BLOCKS = 64  # of 64 tokens, in which the threshold of top_k or top_p can be: as if k were 20 to 50
 

@@ -38,7 +38,7 @@ def test_the_same_tokens_as_the_reference(filters: dict[str, float], spread: flo
         "choice": torch.zeros(ROWS, dtype=torch.int32),
         "position": torch.arange(ROWS, dtype=torch.int32),
     }
-    different = cpu.sample(logits, **columns) != reference.sample(logits, **columns)
+    different = cpu.sample(logits, **columns)[0] != reference.sample(logits, **columns)[0]
     assert different.sum() <= 1, f"rows {different.nonzero().flatten().tolist()}"
 
 
@@ -54,15 +54,15 @@ def test_the_same_logprobs_as_the_reference(num_top: int) -> None:
     torch.testing.assert_close(got[3], want[3], rtol=1e-6, atol=1e-6)
 
 
-def test_a_row_with_nan_gives_the_first_nan_and_no_logprobs() -> None:
+def test_a_row_with_nan_gives_no_token_and_no_logprobs() -> None:
     logits = torch.randn(2, 300)
     logits[1, [250, 70]] = torch.nan
     zeros, ones = torch.zeros(2), torch.ones(2)
     index = torch.zeros(2, dtype=torch.int32)
     for temperature in (zeros, ones):
-        tokens = cpu.sample(logits, temperature, index, ones, zeros, torch.zeros(2, dtype=torch.int64), index, index)
-        assert tokens[1] == 70
-    logprobs, _, top_ids, top = cpu.token_logprobs(logits, tokens, 3)
+        drawn = cpu.sample(logits, temperature, index, ones, zeros, torch.zeros(2, dtype=torch.int64), index, index)
+        assert drawn[:, 1].tolist() == [0, 0]
+    logprobs, _, top_ids, top = cpu.token_logprobs(logits, drawn[0], 3)
     assert logprobs.isnan().tolist() == [False, True]
     assert top.isnan().all(dim=1).tolist() == [False, True]
     assert top_ids[1].tolist() == [0, 1, 2]

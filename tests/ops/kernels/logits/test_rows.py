@@ -53,6 +53,15 @@ def test_the_largest_of_each_chunk_is_the_first_that_is_as_large() -> None:
     assert largest.tolist() == [[5.0, -1.0], [7.0, 3.0]]
 
 
+@pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")  # numpy's, for the interpreter's maximum
+def test_a_chunk_with_a_nan_says_so() -> None:
+    logits = torch.tensor([[1.0, torch.nan, 5.0, 2.0, -1.0, -torch.inf], [torch.nan] * 4 + [3.0] * 2], device=DEVICE)
+    largest, ids = torch.empty(2, 2, device=DEVICE), torch.empty(2, 2, dtype=torch.int32, device=DEVICE)
+    largest_kernel[(2, 2)](logits, largest, ids, None, VOCAB=6, CHUNK=4, CHAINED=False)
+    assert ids.tolist() == [[-1, 4], [-1, 4]]
+    assert largest.tolist() == [[torch.inf, -1.0], [torch.inf, 3.0]]
+
+
 def test_a_chunk_is_a_power_of_two_and_a_block_at_least() -> None:
     assert [chunk_size(size) for size in (1, 64, 65, 4096, 150_000)] == [64, 64, 128, 4096, MAX_CHUNK]
 

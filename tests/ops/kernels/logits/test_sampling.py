@@ -63,11 +63,22 @@ def test_equal_logits_are_kept_by_the_references_rules() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")  # numpy's, for the interpreter's maximum
-def test_rows_that_cannot_be_sampled_still_give_a_token() -> None:
-    logits = torch.full((2 * len(ROWS), 70), -torch.inf, device=DEVICE)
-    logits[len(ROWS) :] = torch.nan
-    tokens = kernels.sample(logits, **columns(len(logits)))
-    assert ((tokens >= 0) & (tokens < 70)).all()
+@pytest.mark.parametrize("vocab_size", [70, MAX_CHUNK + 5])
+def test_one_nan_or_infinity_is_found_wherever_it_is(vocab_size: int) -> None:
+    num_rows = 2 * len(ROWS)
+    logits = torch.randn(num_rows, vocab_size, device=DEVICE)
+    for row in range(num_rows):
+        logits[row, (0, 31, 64, -1)[row % 4]] = (torch.nan, torch.inf, -torch.nan)[row // 4 % 3]
+    logits[3] = -torch.inf
+    logits[7] = torch.nan
+    logits[11, :-1], logits[12, 1:] = -torch.inf, torch.nan
+    logits[5], logits[9] = 1.0, torch.tensor([-torch.inf, 1.0], device=DEVICE).repeat(vocab_size)[:vocab_size]
+    logits[10] = -3e38
+    made = columns(num_rows)
+    tokens, are_drawn = kernels.sample(logits, **made)
+    assert torch.equal(torch.stack((tokens, are_drawn)), reference.sample(logits, **made))
+    assert are_drawn.nonzero()[:, 0].tolist() == [5, 9, 10]
+    assert not tokens[are_drawn == 0].any()
 
 
 @pytest.mark.parametrize("vocab_size", [7, 300, MAX_CHUNK + 5])
