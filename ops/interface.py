@@ -33,6 +33,9 @@ class AttentionMetadata:
     slot_mapping: Tensor  # [T] int32: block_id * block_size + offset
     max_query_len: int
     max_context_len: int
+    # [S, key-value heads] int32, zeros: a backend may count in it, and leaves zeros. None: it makes
+    # do without.
+    arrivals: Tensor | None = None
 
 
 # A low-rank adapter of one weight, in a backend's own layout; made by make_adapter.

@@ -47,6 +47,7 @@ class DecodeGraphs:
         sizes: Sequence[int],
         context_limits: Sequence[int],
         received: tuple[int, torch.dtype] | None,
+        num_kv_heads: int,
         device: torch.device,
         embed: Callable[[Tensor], Tensor] | None = None,
         is_warmed_up: bool = True,
@@ -56,7 +57,7 @@ class DecodeGraphs:
         received: hidden size and dtype of the residual that a graph reads, which comes from the
         stage before or, on the first stage, from `embed`: what input_ids [T] int32 are before any
         graph. None: a graph reads input_ids. is_warmed_up: see `Graphs`; then the largest is
-        captured before any other, whose memory they share.
+        captured before any other, whose memory they share. num_kv_heads: of this rank.
         """
         self._forward = forward
         self._sizes = sizes
@@ -70,6 +71,7 @@ class DecodeGraphs:
         self._columns = torch.zeros((4, whole), dtype=torch.int32, device=device)
         self._tables = torch.zeros((most_rows, -(-longest // BLOCK_SIZE)), dtype=torch.int32, device=device)
         self._query_starts = torch.arange(most_rows + 1, dtype=torch.int32, device=device)
+        self._arrivals = torch.zeros((most_rows, num_kv_heads), dtype=torch.int32, device=device)
         self._residual = None
         if received is not None:
             hidden_size, dtype = received
@@ -140,6 +142,7 @@ class DecodeGraphs:
             slot_mapping=slot_mapping,
             max_query_len=1,
             max_context_len=longest,
+            arrivals=self._arrivals[:size],
         )
         if self._residual is not None:
             return StepTensors(None, self._residual[:size], positions, metadata)

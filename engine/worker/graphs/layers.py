@@ -38,6 +38,7 @@ class Layers:
             sizes=batch_sizes(max_num_seqs),
             context_limits=context_limits(max_model_len),
             received=received,
+            num_kv_heads=self._model.num_kv_heads,
             device=self._model.device,
         )
 
@@ -59,6 +60,7 @@ class Layers:
             sizes=TAPE_SIZES,
             context_limits=[max_model_len],
             received=(self._hidden_size, self._model.dtype),
+            num_kv_heads=self._model.num_kv_heads,
             device=self._model.device,
             embed=self._model.embedding if self._model.stage.is_first else None,
             is_warmed_up=False,

@@ -19,7 +19,6 @@ from engine.worker.device.transfer import upload
 from ops.interface import Ops
 from ops.logits.allowed import apply_allowed
 from ops.logits.bias import apply_bans, apply_bias
-from ops.logits.drawn import drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,8 @@ def choose(logits: Tensor, wanted: dict[str, Tensor], ops: Ops) -> Tensor:
     tokens, rows = wanted["target_ids"].clone(), wanted["free_rows"]
     if len(rows):
         tokens[rows] = ops.sample(logits[rows], *columns)[0]
-    return drawn(tokens, logits)
+    is_finite = logits.amax(dim=1).isfinite()
+    return torch.stack((torch.where(is_finite, tokens, 0).int(), is_finite.int()))
 
 
 def split(drawn: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,6 +28,7 @@ from ops.kernels.chain import chained
 from ops.kernels.device import capability, check_float8, num_processors
 
 HEAD_DIMS = (16, 32, 64, 128)
+FOLDING_PROGRAMS = 2  # of a processor that run at once, of any kind
 
 
 def paged_attention(
@@ -54,7 +55,12 @@ def paged_attention(
         "SEQUENCES": max(LEAST_SEQUENCES, triton.next_power_of_2(num_sequences)),
         "FLOAT8": key_cache.dtype == torch.float8_e4m3fn,
     }
-    options = decode_options(key_cache.dtype, head_dim, group, capability(query.device), num_kv_heads, num_sequences)
+    max_splits = -(-metadata.max_context_len // SPLIT.value)
+    arrivals = _arrivals(metadata, num_kv_heads, max_splits, query.device)
+    options = decode_options(
+        key_cache.dtype, head_dim, group, capability(query.device), num_kv_heads, num_sequences,
+        folds=arrivals is not None,
+    )  # fmt: skip
     tensors = metadata.query_starts, metadata.context_lens, metadata.block_tables
     sizes = num_sequences, metadata.block_tables.shape[1]
     log2_scale = scale * math.log2(math.e)
@@ -62,19 +68,27 @@ def paged_attention(
         prefill_kernel[(num_processors(query.device),)](
             query, key_cache, value_cache, output, *tensors, *sizes, log2_scale, **constants, **prefill_options(options)
         )
-    max_splits = -(-metadata.max_context_len // SPLIT.value)
     splits = _split_buffers(query, num_sequences, max_splits)
     num_programs = num_processors(query.device) * programs_of_a_processor(head_dim)
     decode_kernel[(num_programs,)](
-        query, key_cache, value_cache, output, *splits, *tensors, *sizes, max_splits, log2_scale,
-        **constants, **options, **chained(query.device),
+        query, key_cache, value_cache, output, *splits, *tensors, arrivals, *sizes, max_splits, log2_scale,
+        FOLDED=triton.next_power_of_2(group), **constants, **options, **chained(query.device),
     )  # fmt: skip
-    if max_splits > 1:
+    if max_splits > 1 and arrivals is None:
         fold_kernel[(num_sequences, num_heads)](
             *splits, output, *tensors[:2], max_splits,
             HEADS=num_heads, HEAD_DIM=head_dim, num_warps=1, **chained(query.device),
         )  # fmt: skip
     return output
+
+
+def _arrivals(metadata: AttentionMetadata, num_kv_heads: int, max_splits: int, device: torch.device) -> Tensor | None:
+    """None where a kernel of its own is sooner: a program with several items would wait for its
+    count each time.
+    """
+    num_items = metadata.context_lens.shape[0] * max_splits * num_kv_heads
+    folds = max_splits > 1 and num_items <= FOLDING_PROGRAMS * num_processors(device)
+    return metadata.arrivals if folds else None
 
 
 def _check(query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata) -> None:
@@ -87,6 +101,8 @@ def _check(query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: Atte
     check_shape("context_lens", metadata.context_lens, (num_sequences,), torch.int32)
     check_shape("query_starts", metadata.query_starts, (num_sequences + 1,), torch.int32)
     check_shape("block_tables", metadata.block_tables, (num_sequences, None), torch.int32)
+    if metadata.arrivals is not None:
+        check_shape("arrivals", metadata.arrivals, (num_sequences, num_kv_heads), torch.int32)
     most = 16 if key_cache.dtype == torch.float32 and head_dim > 64 else TENSOR_CORE_ROWS  # without spills
     if num_heads % num_kv_heads or num_heads // num_kv_heads > most:
         raise ValueError(

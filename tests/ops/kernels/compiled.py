@@ -105,8 +105,12 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
     yield from attention_cases(FP32, FP32, LARGE)
     yield from attention_cases(BF16, BF16, WIDE_LARGE, MANY_SEQUENCES)
     yield from attention_cases(FP32, FP32, WIDE_SMALL, MANY_SEQUENCES)
+    for shape in (SMALL, LARGE, WIDE_LARGE):
+        yield from folded_cases(BF16, BF16, shape)
+    yield from folded_cases(FP32, FP32, LARGE)
     if arch >= 89:
         yield from attention_cases(BF16, FP8, LARGE)
+        yield from folded_cases(BF16, FP8, LARGE)
     yield from linear_cases(BF16, 1, hidden=896, width=4864, num_leaves=2)
     yield from linear_cases(BF16, NUM_TOKENS, hidden=896, width=4864, num_leaves=2)
     for quantization in quantizations(arch):
@@ -190,6 +194,15 @@ def attention_cases(
     )
     kernels.paged_attention(query, cache, cache, metadata, 0.1)
     yield f"attention {name}"
+
+
+def folded_cases(dtype: torch.dtype, cache_dtype: torch.dtype, shape: tuple[int, int, int]) -> Iterator[str]:
+    """Attention of one decoded sequence, whose splits are folded by the same kernel."""
+    heads, kv_heads, head_dim = shape
+    cache = meta(1000, kv_heads, 16, head_dim, dtype=cache_dtype)
+    metadata = AttentionMetadata(ints(2), ints(1), ints(1, 200), ints(1), 1, 3200, arrivals=ints(1, kv_heads))
+    kernels.paged_attention(meta(1, heads, head_dim, dtype=dtype), cache, cache, metadata, 0.1)
+    yield f"folded {name_of(cache_dtype)} {head_dim} × {heads // kv_heads}"
 
 
 def quantizations(arch: int) -> tuple[Quantization, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ops.kernels.attention.decode import UNROLLED
 from ops.kernels.attention.softmax import SPLIT
 from ops.kernels.logits.rows import BLOCK
 from ops.kernels.matmul.linear import FEW_ROWS
@@ -49,6 +50,7 @@ class Cost:
     asked: int = ASKED  # bytes that one has on their way
     resident: int = SIMPLE_RESIDENT  # of them, on a processor
     passes: int = 0  # one after the other
+    waiting: float = 0.0  # seconds besides
 
 
 def seconds(launch: Launch, step: Step, gpu: Gpu) -> float:
@@ -60,7 +62,7 @@ def seconds(launch: Launch, step: Step, gpu: Gpu) -> float:
     waves = programs / (gpu.processors * cost.resident)
     filled = waves / math.ceil(waves) if waves > 1 else min(1.0, programs / gpu.processors)
     multiplying = cost.num_operations / (gpu.operations_per_s * filled)
-    return _gap(launch) + RAMP + max(moving, multiplying) + cost.passes * PASS
+    return _gap(launch) + RAMP + max(moving, multiplying) + cost.passes * PASS + cost.waiting
 
 
 def _gap(launch: Launch) -> float:
@@ -129,9 +131,22 @@ def _attention(launch: Launch, step: Step, gpu: Gpu) -> Cost:
         num_bytes = 2 * step.rows * step.context * heads * head_dim * keys.element_size() + 2 * _num_bytes([query])
         items = step.rows * heads * math.ceil(step.context / SPLIT.value)
         operations = 4.0 * values["ROWS"] * step.rows * heads * step.context * head_dim
-        return Cost(num_bytes, operations, min(items, launch.programs), asked, launch.programs // gpu.processors)
+        programs, resident = min(items, launch.programs), launch.programs // gpu.processors
+        return Cost(num_bytes, operations, programs, asked, resident, waiting=_folding(launch, step))
     pairs = step.rows * (step.context + 1) / 2
     return Cost(3 * _num_bytes([query]), 4.0 * pairs * query.shape[1] * head_dim, launch.programs, asked, 1)
+
+
+def _folding(launch: Launch, step: Step) -> float:
+    """Seconds in which the last program of a head counts itself, and reads and folds what the
+    others have left.
+    """
+    values = launch.values
+    splits = math.ceil(step.context / SPLIT.value)
+    if values["arrivals"] is None or splits == 1:
+        return 0.0
+    num_bytes = 4.0 * splits * values["GROUP"] * (values["HEAD_DIM"] + 2)
+    return LATENCY + max(num_bytes / PROCESSOR_BYTES_PER_S, LATENCY * math.ceil(splits / UNROLLED.value))
 
 
 def _norm(launch: Launch) -> Cost:

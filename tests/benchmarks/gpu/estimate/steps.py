@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.worker.graphs.graphs import context_limits
 from engine.worker.head.sampler import DRAW, choose
 from ops import kernels
 from ops.interface import AttentionMetadata
@@ -22,9 +23,10 @@ from tests.benchmarks.gpu.estimate.gpus import GPUS, Gpu
 from tests.benchmarks.gpu.estimate.launches import Launch, recording
 
 META = torch.device("meta")
+LONGEST = 32768
 COMMON = {
     "architectures": ["Qwen2ForCausalLM"],
-    "max_position_embeddings": 32768,
+    "max_position_embeddings": LONGEST,
     "rms_norm_eps": 1e-6,
     "rope_theta": 1e6,
     "dtype": "bfloat16",
@@ -78,13 +80,16 @@ def estimate(model: Decoder, step: Step, gpu: Gpu) -> Estimate:
     """A step of as many sequences with one row each, or of a prompt of so many rows."""
     num_sequences, query_len = (1, step.rows) if step.is_prefill else (step.rows, 1)
     rows = _ints(step.rows)
+    limits = [step.context] if step.is_prefill else context_limits(LONGEST)  # of what is launched, and of graphs
+    limit = next(limit for limit in limits if limit >= step.context)
     metadata = AttentionMetadata(
         _ints(num_sequences + 1),
         _ints(num_sequences),
         _ints(num_sequences, -(-step.context // 16)),
         rows,
         max_query_len=query_len,
-        max_context_len=step.context,
+        max_context_len=limit,
+        arrivals=None if step.is_prefill else _ints(step.rows, model.num_kv_heads),
     )
     cache = torch.empty(64, model.num_kv_heads, 16, model.head_dim, dtype=torch.bfloat16, device=META)
     with torch.inference_mode(), recording(gpu) as launches:

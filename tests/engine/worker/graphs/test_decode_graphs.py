@@ -239,7 +239,9 @@ def test_a_step_that_runs_out_of_memory_before_the_capture_fails() -> None:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return tensors.positions[:, None].float()
 
-    graphs = DecodeGraphs(forward, Recompute(), sizes=[1, 2], context_limits=[MAX_MODEL_LEN], received=None, device=CPU)
+    graphs = DecodeGraphs(
+        forward, Recompute(), sizes=[1, 2], context_limits=[MAX_MODEL_LEN], received=None, num_kv_heads=1, device=CPU
+    )
     step = make_step(0, [Part([5, 6, 7], 2, [1])])
     with pytest.raises(torch.OutOfMemoryError):
         graphs.run(step, lambda input_ids: None, None)

@@ -1,3 +1,6 @@
+from dataclasses import replace
+from unittest.mock import patch
+
 import pytest
 import torch
 
@@ -37,6 +40,20 @@ def test_decode_rows_chunks_and_prompts_together(
     # A float8 cache is multiplied in float16, which cuts bfloat16's queries nowhere within their
     # range.
     assert_rounded_once(got, attend(query, paged, query_lens, scale), slack)
+
+
+@pytest.mark.parametrize(("context_lens", "kv_heads"), [([700], 2), ([30, 700], 1)])
+def test_splits_are_folded_to_the_same_bits_by_the_last_that_is_done(context_lens: list[int], kv_heads: int) -> None:
+    paged = make_paged(context_lens, kv_heads, 16, FP32)
+    query_lens = [1] * len(context_lens)
+    query = torch.randn(len(context_lens), 3 * kv_heads, 16, device=DEVICE)
+    want = kernels.paged_attention(query, paged.keys, paged.values, paged.metadata(query_lens), 0.25)
+    arrivals = torch.zeros(len(context_lens), kv_heads, dtype=torch.int32, device=DEVICE)
+    meta = replace(paged.metadata(query_lens), arrivals=arrivals)
+    with patch("ops.kernels.attention.paged.fold_kernel", None):
+        for _ in range(2):
+            assert torch.equal(kernels.paged_attention(query, paged.keys, paged.values, meta, 0.25), want)
+            assert not arrivals.any()
 
 
 def test_padding_sequences_have_no_rows() -> None:
