@@ -133,6 +133,7 @@ void Linear<T>::multiply_two_panels(int64_t panel, Piece& piece) const {
             constexpr int64_t SIZE = FEW_ROWS<T> * TILE_COLUMNS;
             alignas(64) float sums[2][MAX_TREE_DEPTH][SIZE];
             const TileAdapters adapters(adapted, 0, rows);
+            for (int i = 0; i < 2; i++) adapters.fetch<T>(panel + i);
             int depths[2] = {0, 0};
             for (int64_t leaf = 0; leaf < weight.leaves; leaf++) {
                 multiply_two_tiles(rows, x + leaf * weight.leaf_length(), weight.in_features,

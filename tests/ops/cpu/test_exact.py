@@ -89,6 +89,21 @@ def test_a_row_knows_nothing_of_the_rows_beside_it(dtype: torch.dtype) -> None:
             assert same_bits(op(x[-rows:]), whole[-rows:]), f"{name}, the last {rows} rows"
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("out", [115, 131, 257, 289])
+def test_few_rows_are_what_they_are_among_many(two_threads: None, threads: int, out: int) -> None:
+    """They may be multiplied by two panels at a time: odd and even numbers of these, at any
+    level.
+    """
+    torch.set_num_threads(threads)
+    x, weight, bias = torch.randn(20, IN).bfloat16(), torch.randn(out, IN).bfloat16(), torch.randn(out).bfloat16()
+    plain, tree = cpu.prepare_linear(weight), cpu.prepare_tree_linear(weight, 4)
+    for op in (partial(cpu.linear, weight=plain, bias=bias), partial(cpu.linear_tree, weight=tree)):
+        whole = op(x)
+        for rows in (1, 2, 3):
+            assert same_bits(op(x[7 : 7 + rows]), whole[7 : 7 + rows]), rows
+
+
 @dtypes
 def test_a_row_of_nan_spoils_no_other(dtype: torch.dtype) -> None:
     x = torch.randn(MAX_ROWS, IN).to(dtype)

@@ -175,10 +175,7 @@ def attention_cases(
     dtype: torch.dtype, cache_dtype: torch.dtype, shape: tuple[int, int, int], num_sequences: int = NUM_SEQUENCES
 ) -> Iterator[str]:
     heads, kv_heads, head_dim = shape
-    name = (
-        f"{name_of(dtype)}{'' if cache_dtype == dtype else ', ' + name_of(cache_dtype)} {head_dim} × "
-        f"{heads // kv_heads}"
-    )
+    name = name_of_attention(dtype, cache_dtype, shape)
     cache = meta(1000, kv_heads, 16, head_dim, dtype=cache_dtype)
     qkv = meta(NUM_TOKENS, (heads + 2 * kv_heads) * head_dim, dtype=dtype)
     tokens = ints(NUM_TOKENS)
@@ -202,7 +199,13 @@ def folded_cases(dtype: torch.dtype, cache_dtype: torch.dtype, shape: tuple[int,
     cache = meta(1000, kv_heads, 16, head_dim, dtype=cache_dtype)
     metadata = AttentionMetadata(ints(2), ints(1), ints(1, 200), ints(1), 1, 3200, arrivals=ints(1, kv_heads))
     kernels.paged_attention(meta(1, heads, head_dim, dtype=dtype), cache, cache, metadata, 0.1)
-    yield f"folded {name_of(cache_dtype)} {head_dim} × {heads // kv_heads}"
+    yield f"folded {name_of_attention(dtype, cache_dtype, shape)}"
+
+
+def name_of_attention(dtype: torch.dtype, cache_dtype: torch.dtype, shape: tuple[int, int, int]) -> str:
+    heads, kv_heads, head_dim = shape
+    of_cache = "" if cache_dtype == dtype else f", {name_of(cache_dtype)}"
+    return f"{name_of(dtype)}{of_cache} {head_dim} × {heads // kv_heads}"
 
 
 def quantizations(arch: int) -> tuple[Quantization, ...]:

@@ -80,3 +80,8 @@ def test_nothing_spills_and_each_row_meets_the_same_instruction(arch: int) -> No
         steps = {each.kernel: each.products for each in compiled if each.case == case}
         assert steps["decode_kernel"] == steps["prefill_kernel"]
         assert bool(steps["decode_kernel"]) == ("fp32" not in case), case  # which tensor cores do not multiply
+    products = {each.case: each.products for each in compiled if each.kernel == "decode_kernel"}
+    folded = [case for case in products if case.startswith("folded ")]
+    assert folded
+    for case in folded:
+        assert products[case] == products[case.replace("folded", "attention")], case

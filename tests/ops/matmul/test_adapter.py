@@ -69,12 +69,13 @@ def test_rows_get_what_their_adapter_adds(ops: Ops, dtype: torch.dtype, sizes: t
         assert not torch.equal(got[1:4], plain[1:4])
 
 
-def test_neighbours_change_no_bit(ops: Ops) -> None:
+@pytest.mark.parametrize("num_out", [40, 200])
+def test_neighbours_change_no_bit(ops: Ops, num_out: int) -> None:
     if not ops.EXACT:
         pytest.skip(f"the {ops.NAME} backend is not exact")
     dtype = torch.bfloat16
-    x, prepared = torch.randn(33, HIDDEN).to(dtype), ops.prepare_tree_linear(torch.randn(40, HIDDEN).to(dtype), 2)
-    made = [ops.make_adapter(each, prepared) for each in adapters((40,), dtype)]
+    x, prepared = torch.randn(33, HIDDEN).to(dtype), ops.prepare_tree_linear(torch.randn(num_out, HIDDEN).to(dtype), 2)
+    made = [ops.make_adapter(each, prepared) for each in adapters((num_out,), dtype)]
     whole = ops.adapted_linear_tree(x, prepared, Adapted(RUNS, [*made, None]))
     for first, end, slot in RUNS.tolist()[:3]:
         alone = Adapted(torch.tensor([(0, end - first, 0)], dtype=torch.int32, device="cpu"), [made[slot]])
