@@ -249,7 +249,10 @@ SERVING = [
 ]
 
 
-@pytest.mark.parametrize("to_all", [False, True], ids=["to our process group", "to every process"])
+@pytest.mark.parametrize(
+    "to_all",
+    [pytest.param(False, id="to our process group", marks=pytest.mark.long), pytest.param(True, id="to every process")],
+)
 def test_serve_until_it_is_terminated(tmp_path: Path, to_all: bool) -> None:
     """A signal to the group leaves Ray to us: what runs is finished. After one to everybody nothing
     is left behind either.

@@ -78,6 +78,7 @@ def test_a_worker_that_takes_a_lost_ones_place_has_the_same(
     assert ask(llm) == expected[0]
 
 
+@pytest.mark.long
 def test_a_rank_that_dies_meanwhile(
     llm: LLM,
     expected: tuple[Any, Any],

@@ -24,6 +24,7 @@ from tests.end_to_end.test_replica_lost import wait_until
 from tests.engine.support.able import able_tokenizer
 from tests.engine.support.draft_models import truncated
 
+pytestmark = pytest.mark.long  # else: tests/engine/exactness/test_draft_model.py
 SECONDS = 300.0
 LENGTH: dict[str, Any] = {"max_tokens": 300, "ignore_eos": True}  # what follows an answer repeats itself
 ASKED: list[tuple[str, dict[str, Any]]] = [
@@ -38,7 +39,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(scope="module", params=[pytest.param("ngram", marks=pytest.mark.long), "draft model"])
+@pytest.fixture(scope="module", params=["ngram", "draft model"])
 def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     speculation: dict[str, Any] = {"num_speculative_tokens": 6, "prompt_lookup_min": 1}
     if request.param == "draft model":

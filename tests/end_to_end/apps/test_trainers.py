@@ -88,6 +88,7 @@ def put(tensors: dict[str, Tensor]) -> dict[str, Any]:
     return {name: ray.put(tensor) for name, tensor in tensors.items()}
 
 
+@pytest.mark.long
 def test_every_replica_has_them_and_so_has_one_that_starts_later(
     app: App, expected: dict[str, list[int]], perturbed: tuple[Path, dict[str, Tensor]]
 ) -> None:
@@ -220,6 +221,7 @@ def test_sleep_over_http(app: App, expected: dict[str, list[int]]) -> None:
     assert httpx.post(f"{app.url}/pause", params={"model": "x"}, timeout=SECONDS).status_code == 404
 
 
+@pytest.mark.long
 def test_what_the_documents_show(
     app: App, expected: dict[str, list[int]], perturbed: tuple[Path, dict[str, Tensor]]
 ) -> None:
@@ -235,6 +237,7 @@ def test_what_the_documents_show(
     check(expected, "own")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("example", ["rollout.py", "ray_data.py"])
 def test_examples_run(app: App, example: str, tmp_path: Path) -> None:
     assert update(path=str(DEMO), version="own")["error"] is None
