@@ -28,6 +28,10 @@ class BeforeValidator:
         self.function = function
 
 
+class AfterValidator(BeforeValidator):
+    pass
+
+
 def ConfigDict(**options: object) -> dict[str, object]:
     return options
 
