@@ -62,10 +62,9 @@ class Calling:
     ) -> tuple[EngineReport, OpenCalls, list[bytes], int]:
         """The replica with the fewest requests, where the part of the prompt that a replica has
         been sent before makes up for some; the prompt's beginnings, and how many of them it has
-        been sent. Of many replicas, these
-        are those that have been sent a part, and two that are drawn. Among equals, the one that
-        this gateway has sent the fewest so far. With one replica there is nothing to choose, nor to
-        remember.
+        been sent. Of many replicas, these are those that have been sent a part, and two that are
+        drawn. Among equals, the one that this gateway has sent the fewest so far. With one replica
+        there is nothing to choose, nor to remember.
         """
         if len(able) == 1:
             return *_ready(able)[0], [], 0
