@@ -97,6 +97,9 @@ class ShelfMover:
                 self._changed.notify_all()
 
     def _read(self, epoch: int, slot: int, content: bytes, address: str) -> None:
+        with self._changed:
+            if epoch != self._epoch:
+                return
         data = self._files.read(content, self._cache.host_block_bytes, address)
         with self._changed:
             if epoch != self._epoch:

@@ -12,6 +12,7 @@ import torch
 from engine.offload.block_files import BlockFiles, Folder
 from engine.step import ExecuteModelRequest
 from engine.worker.cache.kv_cache import CacheShape, KVCache, make_cache
+from engine.worker.cache.readers import NUM_OF_ONE
 from engine.worker.cache.shelf_mover import ShelfMover
 from engine.worker.device.cpu import CpuDevice
 from tests.engine.worker.steps import make_step
@@ -95,6 +96,30 @@ def test_a_read_that_hangs_holds_up_no_other_epoch(tmp_path: Path) -> None:
     mover._readers._threads.shutdown()
     assert found == [[1, 1]] and not len(mover.take_fetched())
     assert cache.host_token_ids.any(1).tolist() == [False, True, False, False], "its block is another's by now"
+
+
+def test_what_another_epoch_still_waits_to_read_is_not_read(tmp_path: Path) -> None:
+    """Its files would keep this epoch's from being read."""
+
+    class Counting(BlockFiles):
+        def read(self, content: bytes, num_bytes: int, address: str = "") -> bytes:
+            may_end.wait()
+            read.append(content)
+            return b"x" * num_bytes
+
+    may_end, read = threading.Event(), list[bytes]()
+    mover = ShelfMover(Counting(Folder(str(tmp_path)), "layout", 0), make_cache(SHAPE, 2, 4, CpuDevice()), lambda: None)
+    try:
+        mover.take(replace(make_step(1, []), blocks_to_fetch=np.concatenate([files_of(0, CONTENT)] * 40)))
+        mover.take(replace(make_step(0, []), epoch=1, blocks_to_fetch=files_of(1, OTHER)))
+    finally:
+        may_end.set()
+    found: list[list[int]] = []
+    while not found:
+        mover.take(awaiting(1, epoch=1))
+        found = mover.take_fetched().tolist()
+    assert found == [[1, 1]]
+    assert read.count(CONTENT) <= NUM_OF_ONE, "those that had begun"
 
 
 def test_an_answer_comes_once_all_that_is_awaited_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
