@@ -3,7 +3,8 @@
 A client names the last event that it has, and may name one that there is not. Whoever resumes a
 stream after an event that is not known to exist takes over nobody until its own stream has got
 there. So for a while there may be two readers, one that has the stream and one that has to show
-that it may, but never three.
+that it may, but never three: a further one with a higher number than the latter's is refused, and
+one with the same or a lower number takes the latter's place, since it says to have no more.
 """
 
 import asyncio

@@ -46,14 +46,15 @@ def test_who_never_gets_there_leaves_the_other_alone() -> None:
     assert readers.end("one", before)
 
 
-def test_there_are_never_three() -> None:
+@pytest.mark.parametrize("last", [5, 12])
+def test_there_are_never_three(last: int) -> None:
     readers = Readers()
     first, second = begun(readers, 0), begun(readers, 12)
     with pytest.raises(Unavailable):
         begun(readers, 13)
     assert not first.is_set() and not second.is_set()
-    third = begun(readers, 5)
-    assert second.is_set() and not first.is_set(), "who said more than that is no longer waited for"
-    readers.made("one", third, 5)
+    third = begun(readers, last)
+    assert second.is_set() and not first.is_set(), "who said as much or more is no longer waited for"
+    readers.made("one", third, last)
     assert first.is_set() and readers.end("one", third)
     assert readers.end("one", begun(readers, 99)), "nobody is left"
