@@ -5,7 +5,7 @@ import threading
 from collections import Counter
 from contextlib import suppress
 
-MAX_UNPROVEN = 32  # of connections that have not proved yet that they know the secret
+MAX_UNPROVEN = 128  # of connections that have not proved yet that they know the secret: ranks may come all at once
 MAX_PROVEN = 512  # of those that have
 MAX_OF_HOST = 128  # of these from one address: ranks of a node have NUM_OF_ONE each (`engine.worker.cache.readers`)
 

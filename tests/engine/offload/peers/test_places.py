@@ -8,6 +8,7 @@ import pytest
 
 from engine.offload.peers import places
 from engine.offload.peers.places import Places
+from engine.worker.cache.readers import NUM_OF_ONE
 
 
 @pytest.fixture
@@ -41,6 +42,16 @@ def test_the_oldest_of_who_has_the_most_gives_way(
         own.leave(stream)
         own.leave(stream)
     assert not own
+
+
+def test_all_ranks_of_some_engines_may_come_at_once() -> None:
+    """None of them has to give way, to be without this engine's blocks for a while."""
+    own, ranks_of_an_engine = Places(), 8
+    with ExitStack() as stack:
+        streams = [stack.enter_context(socket.socket()) for _ in range(4 * ranks_of_an_engine * NUM_OF_ONE)]
+        for number, stream in enumerate(streams):
+            assert own.enter(stream, f"10.0.0.{number % 4}")
+        assert all([own.prove(stream) for stream in streams])
 
 
 def test_who_has_proved_itself_has_places_of_its_own(
