@@ -1,5 +1,6 @@
 """How many connections a block server has, and who must leave if there are too many."""
 
+import logging
 import socket
 import threading
 from collections import Counter
@@ -9,6 +10,8 @@ MAX_UNPROVEN = 128  # of connections that have not proved yet that they know the
 MAX_PROVEN = 512  # of those that have
 MAX_OF_HOST = 128  # of these from one address: ranks of a node have NUM_OF_ONE each (`engine.worker.cache.readers`)
 
+logger = logging.getLogger("squadron.offload")
+
 
 class Places:
     """Of the connections of one server. From any thread."""
@@ -17,7 +20,7 @@ class Places:
         self._lock = threading.Lock()
         self._unproven: dict[socket.socket, str] = {}  # the oldest first, with whom they are of
         self._proven: dict[socket.socket, str] = {}
-        self._is_closed = False
+        self._is_closed = self._has_told = False
 
     def __len__(self) -> int:
         return len(self._unproven) + len(self._proven)
@@ -39,15 +42,21 @@ class Places:
             return True
 
     def prove(self, stream: socket.socket) -> bool:
-        """It knows the secret; whether there is a place for it."""
+        """It knows the secret; whether there is a place for it. The first one that finds none is
+        logged.
+        """
         with self._lock:
             host = self._unproven.pop(stream, None)
-            if host is None or len(self._proven) >= MAX_PROVEN:
+            if host is None:
                 return False
-            if sum(whose == host for whose in self._proven.values()) >= MAX_OF_HOST:
-                return False
-            self._proven[stream] = host
-            return True
+            lack = self._lack(host)
+            if lack is None:
+                self._proven[stream] = host
+                return True
+            if not self._has_told:
+                logger.warning("%s gets no further connection for blocks: %s (others are not logged)", host, lack)
+            self._has_told = True
+            return False
 
     def leave(self, stream: socket.socket) -> None:
         """Its end was reached, before it is closed. Idempotent."""
@@ -61,6 +70,13 @@ class Places:
             self._is_closed = True
             for stream in (*self._unproven, *self._proven):
                 _end(stream)
+
+    def _lack(self, host: str) -> str | None:
+        """Why no further one of the address has a place, if so."""
+        num_of_host = sum(whose == host for whose in self._proven.values())
+        if len(self._proven) >= MAX_PROVEN:
+            return f"all addresses have {len(self._proven)} of {MAX_PROVEN}"
+        return f"it has {num_of_host} of {MAX_OF_HOST}" if num_of_host >= MAX_OF_HOST else None
 
 
 def _end(stream: socket.socket) -> None:

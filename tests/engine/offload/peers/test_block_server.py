@@ -113,12 +113,19 @@ def test_who_says_nothing_is_cut_off(server: BlockServer, monkeypatch: pytest.Mo
         wait_for_end(idle)
 
 
-@pytest.mark.parametrize("bound", ["MAX_PROVEN", "MAX_OF_HOST"])
-def test_connections_are_bounded(server: BlockServer, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+@pytest.mark.parametrize(
+    ("bound", "why"), [("MAX_PROVEN", "all addresses have 2 of 2"), ("MAX_OF_HOST", "it has 2 of 2")]
+)
+def test_connections_are_bounded(
+    server: BlockServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, bound: str, why: str
+) -> None:
     monkeypatch.setattr(places, bound, 2)
     with greeted(server) as one, greeted(server) as two:
-        with greeted(server) as third:
-            wait_for_end(third)
+        for _ in range(2):
+            with greeted(server) as third:
+                wait_for_end(third)
+        refused = f"{HOST} gets no further connection for blocks: {why} (others are not logged)"
+        assert caplog.messages == [refused]
         assert ask(one, NAME.encode()) and ask(two, NAME.encode())
     deadline = soon()
     while server._places:
