@@ -91,7 +91,13 @@ class DeadlineExceeded(SquadronError):
 
 
 class FingerprintChanged(SquadronError):
-    """The request has tokens, and no engine with the same fingerprint is left."""
+    """The request has tokens, and no engine with the same fingerprint is left; not `is_final`: it
+    has waited long enough, and one that is on its way may have it.
+    """
+
+    def __init__(self, message: str, *, is_final: bool = True) -> None:
+        super().__init__(message)
+        self.is_final = is_final
 
 
 class Overloaded(SquadronError):

@@ -120,6 +120,7 @@ class Attempts:
         if self._is_foreign:
             return FingerprintChanged(
                 f"no engine replica with the fingerprint of the request's tokens was available within "
-                f"{self._patience:.0f} s: {reason}"
+                f"{self._patience:.0f} s: {reason}",
+                is_final=False,
             )
         return EngineDead(f"no engine replica took the request within {self._patience:.0f} s: {reason}")

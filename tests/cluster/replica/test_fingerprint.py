@@ -55,7 +55,7 @@ async def test_where_no_such_replica_comes_the_client_is_told(make_gateway) -> N
         async for delta in gateway.generate(Request("r", [1], SamplingParams(max_tokens=12))):
             assert delta.fingerprint == "fp_one"
             heard += [token_id for output in delta.outputs for token_id in output.token_ids]
-    assert heard == REFERENCE[:5]
+    assert heard == REFERENCE[:5] and not raised.value.is_final, "one may come yet"
     told = as_api_error(raised.value)
     assert (told.status, told.code) == (503, "fingerprint_changed")
 
@@ -78,8 +78,11 @@ async def test_the_client_is_told_at_once_where_all_replicas_compute_otherwise(m
             await asyncio.sleep(0.01)
     assert not heard.done()
     gateway._engines.settled = 2
-    with pytest.raises(FingerprintChanged, match="another fingerprint than that of the request's tokens: it compu"):
+    with pytest.raises(
+        FingerprintChanged, match="another fingerprint than that of the request's tokens: it compu"
+    ) as raised:
         await asyncio.wait_for(heard, SECONDS)
+    assert raised.value.is_final
 
 
 async def test_a_stream_taken_up_again_is_bound_from_the_start(make_gateway) -> None:

@@ -79,12 +79,13 @@ def unknown_stream(last_event_id: str, why: str = "it is unknown or has expired"
 @asynccontextmanager
 async def resuming(last: int) -> AsyncIterator[None]:
     """Where a stream's events after number `last` are made. If no engine can go on with one that
-    was begun before, raises ApiError: not a 503, since the request would fail again as it is.
+    was begun before, and none will, raises ApiError: not a 503, since the request would fail again
+    as it is.
     """
     try:
         yield
     except FingerprintChanged as error:
-        if not last:
+        if not last or not error.is_final:
             raise
         raise ApiError(
             409,

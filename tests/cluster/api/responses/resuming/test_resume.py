@@ -174,6 +174,21 @@ def test_tokens_of_other_weights_do_not_go_on_a_stream(server: Running, route: s
     assert (anew.status_code, anew.json()["error"]["code"]) == (503, "fingerprint_changed")
 
 
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_stream_whose_engine_is_being_replaced_can_be_resumed_later(server: Running, route: str) -> None:
+    """It was waited for in vain, and may come yet: the client need not begin anew."""
+    fields = {"prompt": "late"} if route == "/v1/completions" else {"messages": [{"role": "user", "content": "late"}]}
+    server.service.scripts["late"] = SCRIPT
+    events = events_of(ask(server, route, fields))
+    last = id_of(events[1])
+    server.service.scripts["late"] = Script([], error=FingerprintChanged("none within 9 s", is_final=False))
+    answer = ask(server, route, fields, last)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "fingerprint_changed")
+    assert answer.headers["retry-after"] and "x-should-retry" not in answer.headers
+    server.service.scripts["late"] = SCRIPT
+    assert events_of(ask(server, route, fields, last)) == events[2:]
+
+
 @pytest.mark.parametrize("has_begun", [True, False])
 def test_whoever_resumes_a_stream_takes_it_over(server: Running, has_begun: bool) -> None:
     """An event's id is good for one stream at a time, however many clients have it."""
