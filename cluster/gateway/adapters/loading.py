@@ -7,13 +7,14 @@ adapter that was unloaded, and a process that starts later needs no message.
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Iterable
 
 from cluster.api.errors import ApiError, Unavailable
 from cluster.api.models.adapters import Adapters
 from cluster.api.requests.fields import as_brief_json
 from cluster.checkpoint.loadable import Loadable
-from cluster.gateway.adapters.store import AdapterStore
+from cluster.gateway.adapters.store import AdapterStore, Change
 from engine.errors import InvalidConfig, InvalidRequest, in_a_line
 from engine.request import Adapter
 
@@ -46,8 +47,9 @@ class AdapterLoading:
         self._turn = asyncio.Lock()
         self._looking = asyncio.Lock()  # so that what was read earlier never replaces what was read later
         self._others: list[AdapterLoading] = []
-        # By name, what was stored by a load that then failed, and what was there before it.
-        self._to_take_back: dict[str, tuple[Adapter, Adapter | None]] = {}
+        self._writing = asyncio.Lock()
+        # By name, the id of a load that failed when it was stored, and what was stored before it.
+        self._to_take_back: dict[str, tuple[str, Change | None]] = {}
 
     def beside(self, loadings: Iterable["AdapterLoading"]) -> None:
         """Take turns with those of the application's other models: no two have an adapter of one
@@ -78,7 +80,8 @@ class AdapterLoading:
             if self._adapters.find(name) is None:
                 message = f"There is no adapter {as_brief_json(name)} here"
                 raise ApiError(404, message, code="adapter_not_found", param="lora_name")
-            await self._store_as(name, None)
+            # Others are forgotten: else the store would keep every name that ever was.
+            await self._write(name, Change(None) if self._adapters.is_given(name) else None)
             await self._tell_all()
         logger.info("adapter %s is unloaded", name)
 
@@ -88,7 +91,8 @@ class AdapterLoading:
         """
         async with self._looking:
             await self._take_back()
-            self._adapters.change(await self._store.read())
+            changes = await self._store.read()
+            self._adapters.change({name: change.adapter for name, change in changes.items()})
 
     async def begin(self) -> None:
         """The first look, as soon as Ray's head answers."""
@@ -120,28 +124,38 @@ class AdapterLoading:
         at least one of both sees it. Whatever fails, it is taken back: at once, or, while the store
         does not answer, at the first look that it answers.
         """
-        before = self._adapters.find(name)
+        before = (await self._store.read()).get(name)
+        load = secrets.token_hex(8)
         try:
-            await self._store_as(name, adapter)
+            await self._write(name, Change(adapter, load))
             await self._look_at_all()
             if self._is_of_another(name):
                 raise _taken(name)
         except BaseException:
-            self._to_take_back[name] = adapter, before
+            self._to_take_back[name] = load, before
             await self._tell_all()
             raise
 
     async def _take_back(self) -> None:
-        for name, (adapter, before) in list(self._to_take_back.items()):
-            if (await self._store.read()).get(name) == adapter:  # otherwise it has been changed since
-                await self._store_as(name, before)
+        for name, (load, before) in list(self._to_take_back.items()):
+            async with self._writing:  # it is stored by now, or never
+                found = (await self._store.read()).get(name)
+            if found is not None and found.load == load:  # otherwise it has been changed since
+                await self._write(name, before)
             self._to_take_back.pop(name, None)
 
-    async def _store_as(self, name: str, adapter: Adapter | None) -> None:
-        if adapter is None and not self._adapters.is_given(name):
-            await self._store.forget(name)  # else the store would keep every name that ever was
-        else:
-            await self._store.put(name, adapter)
+    async def _write(self, name: str, change: Change | None) -> None:
+        """None: forget it. Goes on if whoever waits for it is cancelled, as the store's thread
+        does: what is written or looked at after it must not come before it.
+        """
+        await asyncio.shield(asyncio.create_task(self._write_in_turn(name, change)))
+
+    async def _write_in_turn(self, name: str, change: Change | None) -> None:
+        async with self._writing:
+            if change is None:
+                await self._store.forget(name)
+            else:
+                await self._store.put(name, change)
 
     async def _tell_all(self) -> None:
         """A gateway that learns nothing now looks by itself in a while."""

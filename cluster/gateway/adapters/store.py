@@ -21,18 +21,23 @@ NAMESPACE = b"squadron-adapters"
 RETRY_AFTER = 5.0  # seconds
 
 
-class AdapterStore(Protocol):
-    """The last change of each adapter name since the application was started; None: the adapter was
-    unloaded.
-    """
+class Change(msgspec.Struct, frozen=True):
+    """Of an adapter's name."""
 
-    async def put(self, name: str, adapter: Adapter | None) -> None:
+    adapter: Adapter | None  # None: it was unloaded
+    load: str = ""  # drawn by who loads it: another gateway may load the same one
+
+
+class AdapterStore(Protocol):
+    """The last change of each adapter name since the application was started."""
+
+    async def put(self, name: str, change: Change) -> None:
         """Raises Unavailable."""
 
     async def forget(self, name: str) -> None:
         """That it was ever changed. Raises Unavailable."""
 
-    async def read(self) -> dict[str, Adapter | None]:
+    async def read(self) -> dict[str, Change]:
         """Raises Unavailable."""
 
 
@@ -46,8 +51,8 @@ class RayAdapterStore:
         run = hashlib.sha256(owner.token.encode()).hexdigest()[:16]
         self._prefix = f"{app_name}/{run}/{quote(model, safe='')}/".encode()
 
-    async def put(self, name: str, adapter: Adapter | None) -> None:
-        key, value = self._prefix + name.encode(), msgspec.json.encode(adapter)
+    async def put(self, name: str, change: Change) -> None:
+        key, value = self._prefix + name.encode(), msgspec.json.encode((change.adapter, change.load))
         with _answering():
             await asyncio.to_thread(internal_kv._internal_kv_put, key, value, True, namespace=NAMESPACE)
 
@@ -55,17 +60,23 @@ class RayAdapterStore:
         with _answering():
             await asyncio.to_thread(internal_kv._internal_kv_del, self._prefix + name.encode(), namespace=NAMESPACE)
 
-    async def read(self) -> dict[str, Adapter | None]:
+    async def read(self) -> dict[str, Change]:
         with _answering():
             return await asyncio.to_thread(self._read)
 
-    def _read(self) -> dict[str, Adapter | None]:
-        found = dict[str, Adapter | None]()
+    def _read(self) -> dict[str, Change]:
+        found = dict[str, Change]()
         for key in internal_kv._internal_kv_list(self._prefix, namespace=NAMESPACE):
             value = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
             if value is not None:
-                found[key.removeprefix(self._prefix).decode()] = msgspec.json.decode(value, type=Adapter | None)
+                found[key.removeprefix(self._prefix).decode()] = _decoded(value)
         return found
+
+
+def _decoded(value: bytes) -> Change:
+    """Without a load's id, it was written by an earlier version."""
+    told = msgspec.json.decode(value, type=tuple[Adapter | None, str] | Adapter | None)
+    return Change(*told) if isinstance(told, tuple) else Change(told)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from cluster.api.models.model import Model, Models
 from cluster.api.options import HttpOptions
 from cluster.checkpoint.loadable import Loadable
 from cluster.gateway.adapters.loading import AdapterLoading
+from cluster.gateway.adapters.store import Change
 from engine.config import EngineConfig
 from engine.errors import InvalidRequest
 from engine.request import Adapter
@@ -30,17 +32,21 @@ LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 MESSAGES = [{"role": "user", "content": "Hello?"}]
 
 
-class Store(dict[str, Adapter | None]):
+class Store(dict[str, Change]):
     """An `AdapterStore` of this process."""
 
-    async def put(self, name: str, adapter: Adapter | None) -> None:
-        self[name] = adapter
+    async def put(self, name: str, change: Change) -> None:
+        self[name] = change
 
     async def forget(self, name: str) -> None:
         del self[name]
 
-    async def read(self) -> dict[str, Adapter | None]:
+    async def read(self) -> dict[str, Change]:
         return dict(self)
+
+    @property
+    def adapters(self) -> dict[str, Adapter | None]:
+        return {name: change.adapter for name, change in self.items()}
 
 
 class SlowStore(Store):
@@ -49,7 +55,7 @@ class SlowStore(Store):
     def __init__(self) -> None:
         self.is_read, self.may_tell = asyncio.Event(), asyncio.Event()
 
-    async def read(self) -> dict[str, Adapter | None]:
+    async def read(self) -> dict[str, Change]:
         found = dict(self)
         if not self.is_read.is_set():
             self.is_read.set()
@@ -66,9 +72,9 @@ class FailingStore(Store):
         self.fails, self.is_away = True, False
         self._forgets_answer = forgets_answer
 
-    async def put(self, name: str, adapter: Adapter | None) -> None:
+    async def put(self, name: str, change: Change) -> None:
         self._check()
-        await super().put(name, adapter)
+        await super().put(name, change)
         self.is_away = self.fails
         if self._forgets_answer:
             self._check()
@@ -77,13 +83,30 @@ class FailingStore(Store):
         self._check()
         await super().forget(name)
 
-    async def read(self) -> dict[str, Adapter | None]:
+    async def read(self) -> dict[str, Change]:
         self._check()
         return await super().read()
 
     def _check(self) -> None:
         if self.is_away:
             raise Unavailable("away", code="not_ready", retry_after=1)
+
+
+class LateStore(Store):
+    """As Ray's: what is put is so in a thread, whether anybody waits for that or not."""
+
+    def __init__(self) -> None:
+        self.is_putting = asyncio.Event()
+        self.may_put, self.has_put = threading.Event(), threading.Event()
+
+    async def put(self, name: str, change: Change) -> None:
+        self.is_putting.set()
+        await asyncio.to_thread(self._put, name, change)
+
+    def _put(self, name: str, change: Change) -> None:
+        self.may_put.wait(10)
+        self[name] = change
+        self.has_put.set()
 
 
 class Gateways:
@@ -163,7 +186,7 @@ def test_every_gateway_takes_what_one_has_loaded(gateways: Gateways, root: Path,
     assert refused(one.post(UNLOAD, json={"lora_name": "quay"}))[:2] == (404, "adapter_not_found")
     one.post(LOAD, json={"lora_name": "harbour", "lora_path": given.folder}).raise_for_status()
     assert gateways.adapter_of(1, "harbour") == given
-    assert gateways.store == {"harbour": given}  # and nothing of one that has come and gone
+    assert gateways.store.adapters == {"harbour": given}  # and nothing of one that has come and gone
 
 
 def test_a_name_is_replaced_only_if_that_is_asked_for(gateways: Gateways, root: Path, given: Adapter) -> None:
@@ -265,7 +288,7 @@ async def test_an_early_look_does_not_undo_what_was_loaded_meanwhile(root: Path,
     looks = [asyncio.create_task(loading.look())]
     async with asyncio.timeout(10):
         await store.is_read.wait()
-        store["quay"] = given
+        store["quay"] = Change(given)
         looks.append(asyncio.create_task(loading.look()))
         await asyncio.sleep(0)
         store.may_tell.set()
@@ -363,36 +386,95 @@ async def test_a_load_that_fails_leaves_what_was_there(tmp_path: Path, forgets_a
 
     loading, other = (AdapterLoading(adapters, loadable, store, probe, tell) for adapters in found)
     if had_one:
-        store["mine"] = old
+        store["mine"] = Change(old)
     with pytest.raises(Unavailable):
         await loading.load("mine", new.folder, in_place=had_one)
     store.is_away = store.fails = False
     await loading.look()
     await other.look()
-    assert store == ({"mine": old} if had_one else {})
+    assert store.adapters == ({"mine": old} if had_one else {})
     assert [adapters.find("mine") for adapters in found] == [old if had_one else None] * 2
     await loading.load("mine", new.folder, in_place=had_one)
-    assert store == {"mine": new} and [adapters.find("mine") for adapters in found] == [new, new]
+    assert store.adapters == {"mine": new} and [adapters.find("mine") for adapters in found] == [new, new]
 
 
-async def test_what_was_loaded_since_is_not_taken_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("since", ["a", "b"], ids=["the same", "another"])
+@pytest.mark.parametrize("forgets_answer", [False, True], ids=["then a look fails", "its answer is lost"])
+async def test_what_was_loaded_since_is_not_taken_back(tmp_path: Path, forgets_answer: bool, since: str) -> None:
     folders = [save_adapter(tmp_path / name, demo_shapes(), rank=4, seed=seed) for seed, name in enumerate("ab")]
     loadable = Loadable.configured([str(tmp_path)], EngineConfig.create(model=DEMO, enable_lora=True))
     assert loadable is not None
-    store = FailingStore(forgets_answer=False)
+    store = FailingStore(forgets_answer=forgets_answer)
 
     async def probe(adapter: Adapter) -> list[str]:
         return []
 
     async def tell() -> None: ...
 
-    loading, other = (AdapterLoading(Adapters(), loadable, store, probe, tell) for _ in range(2))
+    loading, other = (AdapterLoading(adapters := Adapters(), loadable, store, probe, tell) for _ in range(2))
     with pytest.raises(Unavailable):
         await loading.load("mine", folders[0].folder, in_place=False)
     store.is_away = store.fails = False
-    await other.load("mine", folders[1].folder, in_place=True)
+    (folder,) = (folder for folder in folders if folder.name == since)
+    await other.load("mine", folder.folder, in_place=True)
     await loading.look()
-    assert [adapter and adapter.digest for adapter in store.values()] == [folders[1].digest]
+    await other.look()
+    found = adapters.find("mine")
+    assert found is not None and found.digest == folder.digest
+
+
+async def test_what_was_loaded_during_a_load_that_fails_is_back(tmp_path: Path) -> None:
+    """By another gateway, while all replicas compute with this one's."""
+    folders = [save_adapter(tmp_path / name, demo_shapes(), rank=4, seed=seed) for seed, name in enumerate("ab")]
+    loadable = Loadable.configured([str(tmp_path)], EngineConfig.create(model=DEMO, enable_lora=True))
+    assert loadable is not None
+    store = FailingStore(forgets_answer=True)
+    store.fails = False
+
+    async def nothing(*_: object) -> list[str]:
+        return []
+
+    async def none_told() -> None: ...
+
+    async def probe(adapter: Adapter) -> list[str]:
+        await other.load("mine", folders[0].folder, in_place=False)
+        store.fails = True
+        return []
+
+    other = AdapterLoading(Adapters(), loadable, store, nothing, none_told)
+    loading = AdapterLoading(adapters := Adapters(), loadable, store, probe, none_told)
+    with pytest.raises(Unavailable):
+        await loading.load("mine", folders[1].folder, in_place=True)
+    store.is_away = store.fails = False
+    await loading.look()
+    found = adapters.find("mine")
+    assert found is not None and found.digest == folders[0].digest
+
+
+async def test_a_load_that_is_cancelled_is_taken_back_though_it_is_stored_later(tmp_path: Path) -> None:
+    folder = save_adapter(tmp_path / "mine", demo_shapes(), rank=4).folder
+    loadable = Loadable.configured([str(tmp_path)], EngineConfig.create(model=DEMO, enable_lora=True))
+    assert loadable is not None
+
+    async def nothing(*_: object) -> list[str]:
+        return []
+
+    async def none_told() -> None: ...
+
+    store = LateStore()
+    loading = AdapterLoading(Adapters(), loadable, store, nothing, none_told)
+    load = asyncio.create_task(loading.load("mine", folder, in_place=False))
+    async with asyncio.timeout(10):
+        await store.is_putting.wait()
+        load.cancel()
+        await asyncio.wait([load], timeout=0.2)
+        store.may_put.set()
+        while not store.has_put.is_set():
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await load
+    await loading.look()
+    assert store == {}
 
 
 async def test_an_adapter_that_is_unloaded_is_so_though_nobody_has_looked(tmp_path: Path) -> None:
@@ -409,7 +491,7 @@ async def test_an_adapter_that_is_unloaded_is_so_though_nobody_has_looked(tmp_pa
 
     loading = AdapterLoading(adapters := Adapters([folder]), loadable, store, nothing, none_told)
     await loading.unload(folder.name)
-    assert store.is_away and store == {folder.name: None}
+    assert store.is_away and store.adapters == {folder.name: None}
     store.is_away = False
     await loading.look()
     assert adapters.find(folder.name) is None

@@ -9,6 +9,7 @@ from cluster.api.errors import Unavailable
 from cluster.api.models.model import Model
 from cluster.gateway.adapters import loading as adapter_loading
 from cluster.gateway.adapters.loading import AdapterLoading
+from cluster.gateway.adapters.store import Change
 from cluster.gateway.gateway import Gateway
 from cluster.gateway.models.application import ServedApplication
 from cluster.gateway.models.served import Served
@@ -45,11 +46,11 @@ class Store:
     def __init__(self) -> None:
         self.fails = 2
 
-    async def read(self) -> dict[str, Adapter | None]:
+    async def read(self) -> dict[str, Change]:
         if self.fails:
             self.fails -= 1
             raise Unavailable("Ray's head does not answer now", code="not_ready", retry_after=1)
-        return {"mine": Adapter("mine", "/adapters/mine", "00", 8)}
+        return {"mine": Change(Adapter("mine", "/adapters/mine", "00", 8))}
 
 
 def served(name: str, store: Store | None = None) -> Served:
