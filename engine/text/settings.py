@@ -85,9 +85,12 @@ def _named(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _others(settings: dict[str, Any]) -> list[Any]:
-    """Special tokens without names; the second field is the older one."""
-    found = settings.get("extra_special_tokens") or settings.get("additional_special_tokens")
-    return [token for token in found if isinstance(token, str | dict)] if isinstance(found, list) else []
+    """Special tokens without names; the second field is the older one, and counts where the first
+    is an object: its tokens have names.
+    """
+    lists = (settings.get(field) for field in ("extra_special_tokens", "additional_special_tokens"))
+    found = next((each for each in lists if each and isinstance(each, list)), [])
+    return [token for token in found if isinstance(token, str | dict)]
 
 
 def _object(path: Path) -> dict[str, Any]:

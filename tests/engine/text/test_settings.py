@@ -44,6 +44,7 @@ MAP, ADDED = "special_tokens_map.json", "added_tokens.json"
         ({"bos_token": "<|mark|>", "image_token": "<|image|>"}, {}),
         ({"extra_special_tokens": {"image_token": "<|image|>", "video_token": "<|im_start|>"}}, {}),
         ({"extra_special_tokens": ["<|mark|>", "<|im_end|>"]}, {}),
+        ({"extra_special_tokens": {"image_token": "<|image|>"}, "additional_special_tokens": ["<|mark|>"]}, {}),
         ({"additional_special_tokens": ["<|im_start|>", OBJECT | {"__type": "AddedToken"}]}, {}),
         ({}, {ADDED: {"<|mark|>": 768, "<|image|>": 769}}),
         ({}, {MAP: {"bos_token": OBJECT, "additional_special_tokens": ["<|image|>"]}, ADDED: {"<|mark|>": 768}}),
