@@ -99,8 +99,8 @@ class Tokenizer:
             raise InvalidRequest("the model has no chat template; use completions", param="messages")
         for index, message in enumerate(prompt.messages):
             self._refuse_bare_special_tokens(index, message.get("content"))
-        variables = {"add_generation_prompt": True, "tools": prompt.tools, "documents": None}
-        variables |= dict(prompt.variables) | self._special
+        variables = {**self._special, "add_generation_prompt": True, "tools": prompt.tools, "documents": None}
+        variables |= prompt.variables  # last, as in transformers: a request may set a special token's name
         text = renderer.render(prompt.messages, variables, template_seconds)
         return _up_to(text, prompt.messages[-1]["content"]) if prompt.continues else text
 

@@ -87,3 +87,14 @@ def test_special_tokens_are_those_of_transformers(
 def test_settings_that_contradict_the_tokenizer(tmp_path: Path, changes: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         Tokenizer(with_settings(tmp_path, **changes))
+
+
+def test_a_request_may_set_the_name_of_a_special_token(tmp_path: Path) -> None:
+    template = "{{ bos_token }}|{{ image_token }}|{{ video_token }}"
+    folder = with_settings(
+        tmp_path, chat_template=template, bos_token="<|mark|>", extra_special_tokens={"image_token": "<|image|>"}
+    )
+    messages, variables = [{"role": "user", "content": "Hello"}], {"bos_token": "a", "image_token": "b"}
+    theirs = AutoTokenizer.from_pretrained(folder)
+    expected = theirs.apply_chat_template(messages, tokenize=False, **variables)
+    assert Tokenizer(folder).render_chat(ChatPrompt(messages, variables=variables)) == expected == "a|b|"
