@@ -14,19 +14,13 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """tokenizer_config.json, which may be missing. As in transformers, special_tokens_map.json and
-    added_tokens.json count where it lists no tokens by id. Raises InvalidConfig, also for what is
-    not supported.
+    """tokenizer_config.json, which may be missing. As in transformers, special_tokens_map.json
+    counts where it lists no tokens by id. Raises InvalidConfig, also for what is not supported.
     """
-    settings = _object(folder / "tokenizer_config.json")
+    where = folder / "tokenizer_config.json"
+    settings = _object(where)
     if _BY_ID not in settings:
         settings |= _object(folder / "special_tokens_map.json")
-        special = {*named_tokens(settings).values(), *map(text_of, _others(settings))}
-        settings[_BY_ID] = {
-            token_id: {"content": text, "special": text in special, "normalized": text not in special}
-            for text, token_id in _object(folder / "added_tokens.json").items()
-        }
-    where = folder / "tokenizer_config.json"
     if code := settings.get("auto_map"):
         raise InvalidConfig(
             f"{where}: auto_map={code} names code that the checkpoint brings, which is never run; a copy without this "
@@ -38,30 +32,64 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def add_missing(encoder: Tokenizer, settings: dict[str, Any], where: str) -> None:
-    """Tokens that only the settings list, as transformers adds them: those with ids, then special
-    ones without. Raises InvalidConfig.
+def read_encoder(folder: Path, settings: dict[str, Any]) -> Tokenizer:
+    """tokenizer.json, with the tokens that only the settings list, as transformers adds them: those
+    with ids, then special ones without. Raises InvalidConfig.
     """
+    path = folder / "tokenizer.json"
     try:
-        given = sorted(
-            ((int(token_id), entry) for token_id, entry in (settings.get(_BY_ID) or {}).items()),
-            key=lambda pair: pair[0],
-        )
-    except (AttributeError, TypeError, ValueError) as error:
-        raise InvalidConfig(f"{where}: {_BY_ID} is no object of tokens by id: {error}") from None
-    for token_id, entry in given:
+        encoder = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise InvalidConfig(f"{path} cannot be read: {error}") from None
+    _add_listed(encoder, folder, settings)
+    _add_special(encoder, settings)
+    return encoder
+
+
+def _add_listed(encoder: Tokenizer, folder: Path, settings: dict[str, Any]) -> None:
+    where, listed = _listed(folder, settings)
+    for token_id, entry in listed.items():
         content, flags = text_of(entry), entry if isinstance(entry, dict) else {}
         if encoder.token_to_id(content) is None:
             encoder.add_tokens([AddedToken(content, **{name: bool(flags.get(name)) for name in _FLAGS})])
         if encoder.token_to_id(content) != token_id:
             raise InvalidConfig(
-                f"{where}: {_BY_ID} says that token {content!r} has id {token_id}, and by tokenizer.json it has "
+                f"{where} says that token {content!r} has id {token_id}, and by tokenizer.json it has "
                 f"{encoder.token_to_id(content)}"
             )
+
+
+def _add_special(encoder: Tokenizer, settings: dict[str, Any]) -> None:
     for entry in (*_named(settings).values(), *_others(settings)):
         flags = {name: bool(entry.get(name)) for name in _FLAGS} if isinstance(entry, dict) else {"normalized": False}
         if text_of(entry) and encoder.token_to_id(text_of(entry)) is None:
             encoder.add_tokens([AddedToken(text_of(entry), **(flags | {"special": True}))])
+
+
+def _listed(folder: Path, settings: dict[str, Any]) -> tuple[str, dict[int, Any]]:
+    """Which file lists tokens with ids, and these by id, in order. Where tokenizer_config.json has
+    none, it is added_tokens.json, as in transformers. Raises InvalidConfig.
+    """
+    found: dict[int, Any] = {}
+    try:
+        if _BY_ID in settings:
+            where = f"{folder / 'tokenizer_config.json'}: {_BY_ID}"
+            pairs = [(int(token_id), entry) for token_id, entry in (settings[_BY_ID] or {}).items()]
+        else:
+            where = str(folder / "added_tokens.json")
+            special = {*named_tokens(settings).values(), *map(text_of, _others(settings))}
+            pairs = [
+                (int(token_id), {"content": text, "special": text in special, "normalized": text not in special})
+                for text, token_id in _object(folder / "added_tokens.json").items()
+            ]
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidConfig(f"{where} is no object of tokens and ids: {error}") from None
+    for token_id, entry in sorted(pairs, key=lambda pair: pair[0]):
+        if token_id in found:
+            both = f"{text_of(found[token_id])!r} and {text_of(entry)!r}"
+            raise InvalidConfig(f"{where} says that tokens {both} have one id, {token_id}")
+        found[token_id] = entry
+    return where, found
 
 
 def named_tokens(settings: dict[str, Any]) -> dict[str, str]:

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer as Encoder
-
 from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.request import ChatPrompt
 from engine.text.chat_template import DEFAULT, TOOL_USE, find_templates, tool_format
 from engine.text.reasoning import BEGIN, END
-from engine.text.settings import add_missing, named_tokens, read_settings
+from engine.text.settings import named_tokens, read_encoder, read_settings
 from engine.text.template_renderer import TemplateRenderer
 from engine.text.text_limit import MAX_CONTEXTS_CUT, TextLimit, bytes_per_token
 
@@ -27,14 +25,10 @@ class Tokenizer:
 
     def __init__(self, folder: str) -> None:
         path = Path(folder)
-        try:
-            self._encoder = Encoder.from_file(str(path / "tokenizer.json"))
-        except Exception as error:  # the library raises bare Exceptions
-            raise InvalidConfig(f"{path / 'tokenizer.json'} cannot be read: {error}") from None
+        settings = read_settings(path)
+        self._encoder = read_encoder(path, settings)
         self._encoder.no_truncation()  # prompts are never truncated: too long ones are rejected
         self._encoder.no_padding()
-        settings = read_settings(path)
-        add_missing(self._encoder, settings, str(path / "tokenizer_config.json"))
         templates = find_templates(path, settings)
         renderers = {name: TemplateRenderer(source) for name, source in templates.items()}
         self._renderer = renderers.get(DEFAULT)

@@ -78,8 +78,8 @@ def test_special_tokens_are_those_of_transformers(
             {"auto_map": {"AutoTokenizer": ["tokenization_own.Own", None]}},
             "code that the checkpoint brings, which",
         ),
-        ({"added_tokens_decoder": {"five": {}}}, "added_tokens_decoder is no object of tokens by id"),
-        ({"added_tokens_decoder": ["<|mark|>"]}, "added_tokens_decoder is no object of tokens by id"),
+        ({"added_tokens_decoder": {"five": {}}}, "added_tokens_decoder is no object of tokens and ids"),
+        ({"added_tokens_decoder": ["<|mark|>"]}, "added_tokens_decoder is no object of tokens and ids"),
         ({"add_prefix_space": True}, "add_prefix_space=true is not supported; false is"),
         ({"split_special_tokens": True}, "split_special_tokens=true is not supported; false is"),
     ],
@@ -87,6 +87,24 @@ def test_special_tokens_are_those_of_transformers(
 def test_settings_that_contradict_the_tokenizer(tmp_path: Path, changes: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         Tokenizer(with_settings(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("added", "said"),
+    [
+        (
+            {"<|mark|>": 5},
+            r"added_tokens\.json says that token '<\|mark\|>' has id 5, and by tokenizer.json it has 768",
+        ),
+        ({"<|mark|>": 768, "<|image|>": 768}, r"added_tokens\.json says that tokens .* have one id, 768"),
+        ({"<|mark|>": "five"}, r"added_tokens\.json is no object of tokens and ids"),
+    ],
+)
+def test_an_older_file_that_contradicts_the_tokenizer(tmp_path: Path, added: dict[str, object], said: str) -> None:
+    folder = with_settings(tmp_path)
+    (tmp_path / ADDED).write_text(json.dumps(added))
+    with pytest.raises(InvalidConfig, match=said):
+        Tokenizer(folder)
 
 
 def test_a_request_may_set_the_name_of_a_special_token(tmp_path: Path) -> None:

@@ -1,14 +1,13 @@
 """Tokenizers that are the same, and those that differ in a token."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from engine.errors import InvalidConfig
-from engine.text.vocabulary import check_same_tokens
+from engine.text.vocabulary import check_same_tokens, check_tokenizer
 from tests.engine.support.workloads import DEMO
 
 
@@ -37,14 +36,14 @@ def test_two_tokens_exchanged(other):
         vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
 
     change(other, exchange)
-    with pytest.raises(InvalidConfig, match=r"token '[ab]' is \d+ in .*demo/tokenizer.json and \d+ in"):
+    with pytest.raises(InvalidConfig, match=r"token '[ab]' is \d+ in .*demo and \d+ in"):
         check_same_tokens(DEMO, str(other))
 
 
 def test_a_token_more(other):
     one = {"id": 768, "content": "<new>", "special": True}
     change(other, lambda told: told["added_tokens"].append(told["added_tokens"][0] | one))
-    with pytest.raises(InvalidConfig, match=re.escape("demo/tokenizer.json has 768 tokens and")):
+    with pytest.raises(InvalidConfig, match=r"demo has 768 tokens and that of .* has 769"):
         check_same_tokens(DEMO, str(other))
 
 
@@ -56,3 +55,13 @@ def test_a_tokenizer_that_cannot_be_read(other, content):
         path.write_text(content, encoding="utf-8")
     with pytest.raises(InvalidConfig, match=f"{path} cannot be read"):
         check_same_tokens(DEMO, str(other))
+
+
+def test_tokens_that_only_the_settings_list_count(other):
+    (other / "added_tokens.json").write_text('{"<|mark|>": 768}', encoding="utf-8")
+    check_tokenizer(other)
+    with pytest.raises(InvalidConfig, match=r"demo has 768 tokens and that of .* has 769"):
+        check_same_tokens(DEMO, str(other))
+    (other / "added_tokens.json").write_text('{"<|mark|>": 5}', encoding="utf-8")
+    with pytest.raises(InvalidConfig, match=r"added_tokens\.json says that token '<\|mark\|>' has id 5"):
+        check_tokenizer(other)
