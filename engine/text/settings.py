@@ -48,9 +48,10 @@ def read_encoder(folder: Path, settings: dict[str, Any]) -> Tokenizer:
 
 def _add_listed(encoder: Tokenizer, folder: Path, settings: dict[str, Any]) -> None:
     where, listed = _listed(folder, settings)
+    known = _added(encoder)
     for token_id, entry in listed.items():
         content, flags = text_of(entry), entry if isinstance(entry, dict) else {}
-        if encoder.token_to_id(content) is None:
+        if content not in known:  # also if the vocabulary has it, whose tokens are not found whole
             encoder.add_tokens([AddedToken(content, **{name: bool(flags.get(name)) for name in _FLAGS})])
         if encoder.token_to_id(content) != token_id:
             raise InvalidConfig(
@@ -60,10 +61,15 @@ def _add_listed(encoder: Tokenizer, folder: Path, settings: dict[str, Any]) -> N
 
 
 def _add_special(encoder: Tokenizer, settings: dict[str, Any]) -> None:
+    known = _added(encoder)
     for entry in (*_named(settings).values(), *_others(settings)):
         flags = {name: bool(entry.get(name)) for name in _FLAGS} if isinstance(entry, dict) else {"normalized": False}
-        if text_of(entry) and encoder.token_to_id(text_of(entry)) is None:
+        if text_of(entry) and text_of(entry) not in known:
             encoder.add_tokens([AddedToken(text_of(entry), **(flags | {"special": True}))])
+
+
+def _added(encoder: Tokenizer) -> set[str]:
+    return {token.content for token in encoder.get_added_tokens_decoder().values()}
 
 
 def _listed(folder: Path, settings: dict[str, Any]) -> tuple[str, dict[int, Any]]:

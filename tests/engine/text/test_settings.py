@@ -35,6 +35,7 @@ BY_ID = {
     str(token_id): OBJECT | {"content": token.content, "special": token.special}
     for token_id, token in Encoder.from_file(f"{DEMO}/tokenizer.json").get_added_tokens_decoder().items()
 } | {"768": OBJECT | {"special": True}}
+IN_THE_VOCABULARY = Encoder.from_file(f"{DEMO}/tokenizer.json").token_to_id("He")
 MAP, ADDED = "special_tokens_map.json", "added_tokens.json"
 
 
@@ -49,6 +50,10 @@ MAP, ADDED = "special_tokens_map.json", "added_tokens.json"
         ({}, {ADDED: {"<|mark|>": 768, "<|image|>": 769}}),
         ({}, {MAP: {"bos_token": OBJECT, "additional_special_tokens": ["<|image|>"]}, ADDED: {"<|mark|>": 768}}),
         ({"added_tokens_decoder": BY_ID}, {MAP: {"bos_token": "<|image|>"}}),
+        ({"pad_token": "!"}, {}),
+        ({"image_token": "He"}, {}),
+        ({"added_tokens_decoder": BY_ID | {str(IN_THE_VOCABULARY): OBJECT | {"content": "He", "special": False}}}, {}),
+        ({}, {ADDED: {"He": IN_THE_VOCABULARY}}),
     ],
 )
 def test_special_tokens_are_those_of_transformers(
@@ -60,7 +65,7 @@ def test_special_tokens_are_those_of_transformers(
     for name, contents in files.items():
         (tmp_path / name).write_text(json.dumps(contents))
     ours, theirs = Tokenizer(folder), AutoTokenizer.from_pretrained(folder)
-    text = "Hello <|mark|>, <|image|><|im_start|>"
+    text = "Hello <|mark|>, <|image|><|im_start|>!! !"
     messages = [{"role": "user", "content": text}]
     assert ours.render_chat(ChatPrompt(messages)) == theirs.apply_chat_template(messages, tokenize=False)
     assert ours.encode(text) == theirs.encode(text)
