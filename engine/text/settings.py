@@ -7,6 +7,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from engine.errors import InvalidConfig
+from engine.text.text_limit import parts
 
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _BY_ID = "added_tokens_decoder"
@@ -21,14 +22,16 @@ def read_settings(folder: Path) -> dict[str, Any]:
     settings = _object(where)
     if _BY_ID not in settings:
         settings |= _object(folder / "special_tokens_map.json")
-    if code := settings.get("auto_map"):
+    code = settings.get("auto_map")
+    if isinstance(code, dict):
+        code = code.get("AutoTokenizer")  # others are for what is not read here
+    if code:
         raise InvalidConfig(
-            f"{where}: auto_map={code} names code that the checkpoint brings, which is never run; a copy without this "
-            "field is read by its tokenizer.json alone"
+            f"{where}: auto_map={settings['auto_map']} names code that the checkpoint brings, which is never run; a "
+            "copy without this field is read by its tokenizer.json alone"
         )
-    for name in ("split_special_tokens", "add_prefix_space"):
-        if settings.get(name):
-            raise InvalidConfig(f"{where}: {name}=true is not supported; false is")
+    if settings.get("split_special_tokens"):
+        raise InvalidConfig(f"{where}: split_special_tokens=true is not supported; false is")
     return settings
 
 
@@ -41,6 +44,10 @@ def read_encoder(folder: Path, settings: dict[str, Any]) -> Tokenizer:
         encoder = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
         raise InvalidConfig(f"{path} cannot be read: {error}") from None
+    adds_space = any(part.get("add_prefix_space") for part in parts(encoder.pre_tokenizer))
+    if settings.get("add_prefix_space") and not adds_space:
+        where = folder / "tokenizer_config.json"
+        raise InvalidConfig(f"{where}: add_prefix_space=true contradicts tokenizer.json, whose pre_tokenizer adds none")
     _add_listed(encoder, folder, settings)
     _add_special(encoder, settings)
     return encoder

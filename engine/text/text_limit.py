@@ -56,17 +56,15 @@ def bytes_per_token(encoder: Encoder, token_bytes: Sequence[bytes]) -> int | Non
     """
     is_lossless = (
         isinstance(encoder.model, BPE)
-        and all(part["type"] == "NFC" for part in _parts(encoder.normalizer))
-        and all(
-            part["type"] in LOSSLESS and part.get("behavior") != "Removed" for part in _parts(encoder.pre_tokenizer)
-        )
+        and all(part["type"] == "NFC" for part in parts(encoder.normalizer))
+        and all(part["type"] in LOSSLESS and part.get("behavior") != "Removed" for part in parts(encoder.pre_tokenizer))
         and not any(token.lstrip or token.rstrip for token in encoder.get_added_tokens_decoder().values())
         and {bytes([byte]) for byte in range(256)} <= set(token_bytes)
     )
     return max(map(len, token_bytes)) if is_lossless else None
 
 
-def _parts(component: Normalizer | PreTokenizer | None) -> Iterator[dict[str, Any]]:
+def parts(component: Normalizer | PreTokenizer | None) -> Iterator[dict[str, Any]]:
     """Its parts, as in tokenizer.json; empty if it is absent."""
     pending = [] if component is None else [json.loads(component.__getstate__())]
     while pending:

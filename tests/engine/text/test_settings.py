@@ -80,12 +80,13 @@ def test_special_tokens_are_those_of_transformers(
             r"'<\|mark\|>' has id 5, and by tokenizer.json it has",
         ),
         (
-            {"auto_map": {"AutoTokenizer": ["tokenization_own.Own", None]}},
+            {"auto_map": {"AutoTokenizer": ["tokenization_own.Own", None], "AutoProcessor": "own.Own"}},
             "code that the checkpoint brings, which",
         ),
+        ({"auto_map": ["tokenization_own.Own", None]}, "code that the checkpoint brings, which"),
         ({"added_tokens_decoder": {"five": {}}}, "added_tokens_decoder is no object of tokens and ids"),
         ({"added_tokens_decoder": ["<|mark|>"]}, "added_tokens_decoder is no object of tokens and ids"),
-        ({"add_prefix_space": True}, "add_prefix_space=true is not supported; false is"),
+        ({"add_prefix_space": True}, "add_prefix_space=true contradicts tokenizer.json, whose pre_tokenizer adds none"),
         ({"split_special_tokens": True}, "split_special_tokens=true is not supported; false is"),
     ],
 )
@@ -110,6 +111,16 @@ def test_an_older_file_that_contradicts_the_tokenizer(tmp_path: Path, added: dic
     (tmp_path / ADDED).write_text(json.dumps(added))
     with pytest.raises(InvalidConfig, match=said):
         Tokenizer(folder)
+
+
+def test_settings_that_repeat_the_tokenizer_or_are_not_for_it(tmp_path: Path) -> None:
+    folder = with_settings(tmp_path, add_prefix_space=True, auto_map={"AutoProcessor": "processing_own.Own"})
+    told = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    told["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = True
+    (tmp_path / "tokenizer.json").write_text(json.dumps(told), encoding="utf-8")
+    ours, theirs = Tokenizer(folder), AutoTokenizer.from_pretrained(folder)
+    assert ours.encode("Hello, world") == theirs.encode("Hello, world")
+    assert ours.decode(ours.encode("Hello, world")) == theirs.decode(theirs.encode("Hello, world"))
 
 
 def test_a_request_may_set_the_name_of_a_special_token(tmp_path: Path) -> None:
