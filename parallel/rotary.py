@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from parallel.spec.rope import Rope
+from parallel.spec.rope import Rope, yarn_magnitude
 
 
 def cos_sin_table(rope: Rope, head_dim: int, num_positions: int) -> Tensor:
@@ -30,7 +30,7 @@ def inverse_frequencies(rope: Rope, head_dim: int) -> tuple[Tensor, float]:
     if rope.kind == "llama3":
         return _llama3(plain, rope.parameters), 1.0
     if rope.kind == "yarn":
-        return _yarn(plain, rope, head_dim), _yarn_magnitude(rope.parameters)
+        return _yarn(plain, rope, head_dim), yarn_magnitude(rope.parameters)
     return plain, 1.0
 
 
@@ -62,16 +62,3 @@ def _yarn(plain: Tensor, rope: Rope, head_dim: int) -> Tensor:
     stretch = ((torch.arange(head_dim // 2, dtype=torch.float32) - first) / span).clamp(0.0, 1.0)
     blended: Tensor = plain / parameters["factor"] * stretch + plain * (1 - stretch)
     return blended
-
-
-def _yarn_magnitude(parameters: dict[str, Any]) -> float:
-    if "attention_factor" in parameters:
-        return float(parameters["attention_factor"])
-    if parameters.get("mscale") and parameters.get("mscale_all_dim"):
-        numerator = _magnitude(parameters["factor"], parameters["mscale"])
-        return numerator / _magnitude(parameters["factor"], parameters["mscale_all_dim"])
-    return _magnitude(parameters["factor"], 1.0)
-
-
-def _magnitude(factor: float, weight: float) -> float:
-    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0

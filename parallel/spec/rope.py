@@ -1,5 +1,6 @@
 """How positions become angles: the kinds of rotary embedding that config.json may name."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,10 +44,46 @@ class Rope:
 def read_rope(hf_config: dict[str, Any]) -> Rope:
     """From `rope_parameters`, or from the older `rope_theta` and `rope_scaling`; raises
     UnsupportedModel.
+
+    `rope_scaling` beside other `rope_parameters` was added by hand, as model cards have it, to a
+    file that has the newer form; programs differ in which of them they read.
     """
-    given = _given(hf_config)
+    fields = {name: hf_config.get(name) or {} for name in ("rope_parameters", "rope_scaling")}
+    for name, value in fields.items():
+        if not isinstance(value, dict):
+            raise UnsupportedModel(f"config.json: {name}={value!r} is no object")
+    new, old = fields.values()
+    if not (new and old):
+        return _read(new or old, hf_config.get("rope_theta"), hf_config)
+    theirs = old.get("rope_theta") or hf_config.get("rope_theta")
+    ours = new.get("rope_theta") or theirs
+    ropes = [_read(given, theta, hf_config) for given, theta in ((new, ours), (old, theirs or ours))]
+    if _meaning(ropes[0]) != _meaning(ropes[1]):
+        raise UnsupportedModel(
+            f"config.json: rope_parameters={new} and rope_scaling={old} differ, with rope_theta={ropes[0].theta:g} and "
+            f"{ropes[1].theta:g}; write what is meant, with rope_theta, into rope_parameters, and remove rope_scaling"
+        )
+    return ropes[0]
+
+
+def yarn_magnitude(parameters: dict[str, Any]) -> float:
+    """What YaRN multiplies cosines and sines by."""
+    if "attention_factor" in parameters:
+        return float(parameters["attention_factor"])
+    if parameters.get("mscale") and parameters.get("mscale_all_dim"):
+        numerator = _magnitude(parameters["factor"], parameters["mscale"])
+        return numerator / _magnitude(parameters["factor"], parameters["mscale_all_dim"])
+    return _magnitude(parameters["factor"], 1.0)
+
+
+def _magnitude(factor: float, weight: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+
+def _read(given: dict[str, Any], theta: float | None, hf_config: dict[str, Any]) -> Rope:
+    """From one of the two forms; `theta` where it names none."""
     parameters = dict(given)
-    theta = parameters.pop("rope_theta", None) or hf_config.get("rope_theta") or DEFAULT_THETA
+    theta = parameters.pop("rope_theta", None) or theta or DEFAULT_THETA
     old_kind = parameters.pop("type", None)
     kind = parameters.pop("rope_type", None) or old_kind or "default"
     if kind not in KINDS:
@@ -74,25 +111,11 @@ def read_rope(hf_config: dict[str, Any]) -> Rope:
     return Rope(kind, float(theta), parameters, max_positions)
 
 
-def _given(hf_config: dict[str, Any]) -> dict[str, Any]:
-    """`rope_scaling` beside other `rope_parameters` was added by hand, as model cards have it, to a
-    file that has the newer form; programs differ in which of them they read.
-    """
-    fields = {name: hf_config.get(name) or {} for name in ("rope_parameters", "rope_scaling")}
-    for name, value in fields.items():
-        if not isinstance(value, dict):
-            raise UnsupportedModel(f"config.json: {name}={value!r} is no object")
-    new, old = fields.values()
-    if new and old and _scaling(new) != _scaling(old):
-        raise UnsupportedModel(
-            f"config.json: rope_parameters={new} and rope_scaling={old} differ; write what is meant, with rope_theta, "
-            "into rope_parameters, and remove rope_scaling"
-        )
-    return new or old
-
-
-def _scaling(given: dict[str, Any]) -> dict[str, Any]:
-    """Without theta, and what is the same in both forms."""
-    kind = given.get("rope_type") or given.get("type") or "default"
-    rest = {key: value for key, value in given.items() if key not in ("rope_theta", "rope_type", "type")}
-    return {"rope_type": kind} | {key: value for key, value in rest.items() if value is not None}
+def _meaning(rope: Rope) -> tuple[Any, ...]:
+    """All that angles depend on, with the defaults of what is absent."""
+    if rope.kind != "yarn":
+        return rope.kind, rope.theta, rope.parameters
+    given = rope.parameters
+    lengths = given["factor"], given["original_max_position_embeddings"]
+    turns = given.get("beta_fast") or 32, given.get("beta_slow") or 1, given.get("truncate", True)
+    return rope.kind, rope.theta, *lengths, *turns, yarn_magnitude(given)

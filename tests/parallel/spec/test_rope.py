@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -54,7 +55,44 @@ def test_yarn_added_beside_the_newer_form_is_not_ignored() -> None:
     """As Qwen's model cards have it, to a file that a recent transformers has written."""
     yarn = {"factor": 4.0, "original_max_position_embeddings": 4096, "type": "yarn"}
     plain = {"rope_theta": 1e6, "rope_type": "default"}
-    with pytest.raises(UnsupportedModel, match=r"differ; write what is meant, with rope_theta, into rope_parameters"):
+    with pytest.raises(UnsupportedModel, match="; write what is meant, with rope_theta, into rope_parameters"):
         read_rope(hf_config(rope_parameters=plain, rope_scaling=yarn))
     both = read_rope(hf_config(rope_parameters=yarn | {"rope_theta": 1e6}, rope_scaling=yarn))
     assert (both.kind, both.theta, both.max_positions) == ("yarn", 1e6, 16384)
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+
+
+@pytest.mark.parametrize(
+    ("given", "same"),
+    [
+        (YARN, {"type": "yarn", "factor": 4.0}),
+        (YARN, YARN | {"attention_factor": 0.1 * math.log(4.0) + 1.0}),
+        (YARN | {"beta_fast": 32, "truncate": True}, YARN | {"beta_slow": 1, "mscale": None}),
+        ({"rope_type": "default", "partial_rotary_factor": 1.0}, {"type": "default"}),
+        ({"rope_type": "linear", "factor": 2.0}, {"type": "linear", "factor": 2, "rope_theta": 1e6}),
+    ],
+)
+def test_both_forms_may_mean_the_same_in_other_words(given: dict[str, Any], same: dict[str, Any]) -> None:
+    for new, old in ((given, same), (same, given)):
+        rope = read_rope(hf_config(rope_theta=1e6, rope_parameters=new, rope_scaling=old))
+        assert rope == read_rope(hf_config(rope_theta=1e6, rope_parameters=new))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rope_parameters": YARN | {"rope_theta": 1e6}, "rope_scaling": YARN | {"rope_theta": 1e4}},
+        {"rope_parameters": YARN | {"rope_theta": 1e6}, "rope_scaling": YARN, "rope_theta": 1e4},
+        {"rope_parameters": YARN, "rope_scaling": YARN | {"original_max_position_embeddings": 1024}},
+        {"rope_parameters": YARN, "rope_scaling": YARN | {"attention_factor": 1.5}},
+    ],
+)
+def test_forms_that_differ_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedModel, match="differ, with rope_theta="):
+        read_rope(hf_config(**fields))
+
+
+def test_theta_may_be_in_the_older_form_alone() -> None:
+    assert read_rope(hf_config(rope_parameters=YARN, rope_scaling=YARN | {"rope_theta": 1e6})).theta == 1e6
