@@ -2,6 +2,7 @@
 what it is and what to do.
 """
 
+import os
 from pathlib import Path
 
 from engine.checkpoint.other_formats import told_by
@@ -12,10 +13,24 @@ _GGUF = b"GGUF"  # the beginning of such a file
 
 
 def check_model_folder(model: str) -> None:
-    """Raises InvalidConfig if `model` is a file, looks like a name of the Hugging Face hub, or is a
-    folder without config.json that holds something else that is known.
+    """Raises InvalidConfig if `model` is a file, looks like a name of the Hugging Face hub, is a
+    folder without config.json that holds something else that is known, or cannot be looked at.
     """
-    path = Path(model)
+    try:
+        _check(model, Path(model))
+    except OSError as error:
+        raise InvalidConfig(f"{model} cannot be read: {error.strerror}") from None
+
+
+def resolve_model(model: str) -> str:
+    """The path, which may be given as file://, as other processes can find it, from any working
+    folder; as it was if it does not exist, or cannot be seen.
+    """
+    path = Path(local_path(model))
+    return str(path.resolve()) if os.path.exists(path) else local_path(model)
+
+
+def _check(model: str, path: Path) -> None:
     if path.is_file():
         raise InvalidConfig(_of_a_file(path))
     if path.is_dir() and not (path / "config.json").exists():
@@ -27,14 +42,6 @@ def check_model_folder(model: str) -> None:
             f"there is no folder {model}; if the model of the Hugging Face hub is meant, name it hf://{model}, since "
             f"there is a folder {path.parent} here"
         )
-
-
-def resolve_model(model: str) -> str:
-    """The path, which may be given as file://, as other processes can find it, from any working
-    folder; as it was if it does not exist.
-    """
-    path = Path(local_path(model))
-    return str(path.resolve()) if path.exists() else local_path(model)
 
 
 def _of_a_file(path: Path) -> str:

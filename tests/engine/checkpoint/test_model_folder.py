@@ -1,5 +1,6 @@
 """What was named as a model and is none: what it is, and what to do about it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,20 @@ def test_a_folder_is_found_by_processes_in_other_folders(tmp_path: Path, monkeyp
     assert resolve_model("elsewhere") == "elsewhere"
     assert resolve_model((tmp_path / "model").as_uri()) == str(tmp_path / "model")
     assert resolve_model("s3://bucket/model") == "s3://bucket/model"
+
+
+def test_a_name_that_cannot_be_looked_up() -> None:
+    name = "m" * 300
+    assert resolve_model(name) == name
+    with pytest.raises(InvalidConfig, match=f"{name} cannot be read: File name too long"):
+        check_model_folder(name)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read whatever it likes")
+def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
+    tmp_path.chmod(0o000)
+    try:
+        with pytest.raises(InvalidConfig, match=f"{tmp_path} cannot be read: Permission denied"):
+            check_model_folder(str(tmp_path))
+    finally:
+        tmp_path.chmod(0o755)
