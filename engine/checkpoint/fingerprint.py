@@ -78,9 +78,19 @@ def tokenizer_digest(folder: str) -> str:
     digest = hashlib.sha256()
     paths = [Path(folder) / name for name in _TOKENIZER_FILES]
     older = [path for name in _OLDER_FILES if (path := Path(folder) / name).exists()]
+    if _lists_tokens(Path(folder) / "tokenizer_config.json"):
+        older = []  # without effect, as in transformers
     for path in [*paths, *sorted(Path(folder).glob(_TEMPLATE_FILES)), *older]:
         _add(digest, path)
     return digest.hexdigest()[:16]
+
+
+def _lists_tokens(settings: Path) -> bool:
+    """By id, and so all of them."""
+    try:
+        return "added_tokens_decoder" in json.loads(settings.read_bytes())
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
 
 
 def _add(digest: "hashlib._Hash", path: Path) -> None:

@@ -38,3 +38,13 @@ def test_the_digest_of_weights_sees_another_training_and_a_manifest(tmp_path: Pa
     (folder / "added_tokens.json").write_text('{"<|mark|>": 768}')
     seen.add(tokenizer_digest(str(folder)))
     assert len(seen) == 4
+
+
+def test_files_of_tokens_that_are_not_read_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": {}}')
+    before = tokenizer_digest(str(tmp_path))
+    (tmp_path / "added_tokens.json").write_text('{"<|mark|>": 768}')
+    (tmp_path / "special_tokens_map.json").write_text('{"bos_token": "<|mark|>"}')
+    assert tokenizer_digest(str(tmp_path)) == before
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    assert tokenizer_digest(str(tmp_path)) != before
