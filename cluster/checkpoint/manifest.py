@@ -29,6 +29,8 @@ SMALL_FILES = (
     "chat_template.jinja",
     INDEX_FILE,
 )
+# Also read; a manifest that lists none of them may be older than that, and does not count for them.
+LATER_FILES = ("added_tokens.json", "special_tokens_map.json")
 
 Progress = Callable[[int], object]  # called with numbers of hashed bytes
 
@@ -39,7 +41,7 @@ def make_manifest(folder: Path, num_threads: int, progress: Progress) -> Manifes
     """
     tensors = read_tensors(folder)
     return Manifest(
-        files={name: _file_digest(folder / name) for name in SMALL_FILES if (folder / name).exists()},
+        files={name: _file_digest(folder / name) for name in (*SMALL_FILES, *LATER_FILES) if (folder / name).exists()},
         headers={path.name: _header_digest(path) for path in weight_files(folder)},
         tensors=dict(_tensor_digests(tensors, num_threads, progress)),
     )
@@ -64,7 +66,8 @@ def check_weights(model_folder: str, spec: DecoderConfig) -> None:
 
 def check_small_parts(folder: Path, manifest: Manifest) -> None:
     """Raises InvalidConfig unless everything but the weights themselves matches the manifest."""
-    for name in SMALL_FILES:
+    later = () if manifest.files.keys().isdisjoint(LATER_FILES) else LATER_FILES
+    for name in (*SMALL_FILES, *later):
         path = folder / name
         if path.exists() != (name in manifest.files):
             problem = "is not listed in" if path.exists() else "does not exist, but is listed in"

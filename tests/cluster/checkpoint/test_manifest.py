@@ -57,6 +57,23 @@ def test_files_beside_the_weights_are_held_to_the_manifest(checkpoint: Path) -> 
         make_plan(config_of(checkpoint))
 
 
+def test_older_files_of_tokens_are_held_to_manifests_that_list_any(checkpoint: Path) -> None:
+    """A manifest that lists none may have been made when they were not read."""
+    tokens = checkpoint / "added_tokens.json"
+    assert main(["checkpoint", "manifest", str(checkpoint)]) == 0
+    tokens.write_text('{"<|mark|>": 768}')
+    make_plan(config_of(checkpoint))
+    assert main(["checkpoint", "manifest", str(checkpoint)]) == 0
+    make_plan(config_of(checkpoint))
+    (checkpoint / "special_tokens_map.json").write_text('{"bos_token": "<|mark|>"}')
+    with pytest.raises(InvalidConfig, match=r"special_tokens_map\.json is not listed in squadron-sha256\.json"):
+        make_plan(config_of(checkpoint))
+    (checkpoint / "special_tokens_map.json").unlink()
+    tokens.write_text('{"<|image|>": 768}')
+    with pytest.raises(InvalidConfig, match=r"added_tokens\.json has changed since squadron-sha256\.json was made"):
+        make_plan(config_of(checkpoint))
+
+
 def test_a_manifest_of_several_files(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shard(checkpoint)
     assert main(["checkpoint", "manifest", str(checkpoint)]) == 0
