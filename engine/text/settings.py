@@ -73,6 +73,7 @@ def _add_special(encoder: Tokenizer, settings: dict[str, Any]) -> None:
         flags = {name: bool(entry.get(name)) for name in _FLAGS} if isinstance(entry, dict) else {"normalized": False}
         if text_of(entry) and text_of(entry) not in known:
             encoder.add_tokens([AddedToken(text_of(entry), **(flags | {"special": True}))])
+            known.add(text_of(entry))
 
 
 def _added(encoder: Tokenizer) -> set[str]:
