@@ -11,6 +11,7 @@ import ray
 from ray._private import auto_init_hook
 from ray._private.worker import BaseContext
 
+from cluster.launch.node.lean import lean
 from cluster.launch.node.ray_processes import dead_raylets
 from engine.errors import InvalidConfig
 
@@ -27,7 +28,7 @@ def start(**options: Any) -> BaseContext:
     START_SECONDS, RayletDied if another attempt may succeed.
     """
     try:
-        with _patience():
+        with _patience(), lean():
             return init(address="local", **options)
     except Exception as error:  # Ray raises bare ones, too
         kind = RayletDied if isinstance(error, RayletDied) else InvalidConfig

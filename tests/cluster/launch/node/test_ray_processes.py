@@ -67,7 +67,7 @@ def start_again() -> None:
     assert [title_of(pid) for pid in processes if is_alive(pid)] == []
 
 
-def test_no_worker_starts_that_nobody_has_asked_for() -> None:
+def test_nothing_starts_that_nobody_has_asked_for() -> None:
     code = f"from {__name__} import start_idle; start_idle()"
     environment = os.environ | {"RAY_worker_maximum_startup_concurrency": "4"}  # as on four cores
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -78,6 +78,7 @@ def start_idle() -> None:
     with ray_cluster(num_workers=4):
         titles = {short_title(title_of(pid)) for pid in descendants(os.getpid())}
         assert "raylet" in titles and not titles & {"ray::IDLE", "default_worker.py", "setup_worker.py"}
+        assert not titles & {"monitor.py", "log_monitor.py", "dashboard.py"}
 
 
 def raylet() -> int:
