@@ -1,20 +1,44 @@
 """The `squadron` command: its parser, and one error line and exit status per kind of failure."""
 
 import argparse
+import importlib
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
-from cluster import bench, chaos
-from cluster.commands import demo, generate, plan, run_batch, serve, trace
-from cluster.commands.checkpoints import checkpoint, make_checkpoint
 from cluster.commands.command_line import CommandParser
-from cluster.commands.operating import collect_env, doctor, status
 from cluster.version import VERSION
 from engine.errors import ClusterLost, SquadronError, in_a_line
 
 SERVERS = ("serve", "demo")  # commands that end well by SIGTERM, and not otherwise
+# Each command's module, with `add_options`, and what it does. One is imported when it is asked for:
+# most import Ray, which takes seconds.
+COMMANDS = {
+    "serve": ("cluster.commands.serve", "serve a model over HTTP, with OpenAI's API"),
+    "generate": ("cluster.commands.generate", "answer prompts and exit"),
+    "run-batch": ("cluster.commands.run_batch", "answer a file of requests, line by line, and exit"),
+    "demo": ("cluster.commands.demo", "serve the demo model at TP=2 × PP=2 and ask it a question"),
+    "plan": ("cluster.commands.plan", "print what a configuration needs, or why it is impossible"),
+    "doctor": ("cluster.commands.operating.doctor", "check a cluster, and whether a model fits; with remedies"),
+    "status": ("cluster.commands.operating.status", "print what a server serves, or what a Ray cluster runs"),
+    "collect-env": ("cluster.commands.operating.collect_env", "print what a problem's report should say"),
+    "trace": (
+        "cluster.commands.trace",
+        "write a running server's last steps, or print where a request's time went",
+    ),
+    "bench": ("cluster.bench.command", "measure latency and throughput of an engine or a server"),
+    "chaos": (
+        "cluster.chaos.command",
+        "check that faults on a staging cluster lose, repeat or change no stream",
+    ),
+    "checkpoint": (
+        "cluster.commands.checkpoints.checkpoint",
+        "verify a checkpoint's files, or write the manifest for it",
+    ),
+    "make-checkpoint": ("cluster.commands.checkpoints.make_checkpoint", "write a checkpoint with random weights"),
+}
 
 
 class Terminated(KeyboardInterrupt):
@@ -47,27 +71,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="squadron", description="Serve Qwen2 and Qwen3 models on a Ray cluster.")
     parser.add_argument("--version", action="version", version=f"squadron {VERSION}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve.add_options(commands.add_parser("serve", help="serve a model over HTTP, with OpenAI's API"))
-    generate.add_options(commands.add_parser("generate", help="answer prompts and exit"))
-    run_batch.add_options(commands.add_parser("run-batch", help="answer a file of requests, line by line, and exit"))
-    demo.add_options(commands.add_parser("demo", help="serve the demo model at TP=2 × PP=2 and ask it a question"))
-    plan.add_options(commands.add_parser("plan", help="print what a configuration needs, or why it is impossible"))
-    doctor.add_options(commands.add_parser("doctor", help="check a cluster, and whether a model fits; with remedies"))
-    status.add_options(commands.add_parser("status", help="print what a server serves, or what a Ray cluster runs"))
-    collect_env.add_options(commands.add_parser("collect-env", help="print what a problem's report should say"))
-    trace.add_options(
-        commands.add_parser("trace", help="write a running server's last steps, or print where a request's time went")
-    )
-    bench.add_options(commands.add_parser("bench", help="measure latency and throughput of an engine or a server"))
-    chaos.add_options(
-        commands.add_parser("chaos", help="check that faults on a staging cluster lose, repeat or change no stream")
-    )
-    checkpoint.add_options(
-        commands.add_parser("checkpoint", help="verify a checkpoint's files, or write the manifest for it")
-    )
-    make_checkpoint.add_options(commands.add_parser("make-checkpoint", help="write a checkpoint with random weights"))
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_ParserOfCommand)
+    for name, (module, text) in COMMANDS.items():
+        commands.add_parser(name, help=text, module=module)
     return parser
+
+
+class _ParserOfCommand(CommandParser):
+    """It gets the options of the command in `module` when they are needed."""
+
+    def __init__(self, *, module: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self._module = module
+
+    def parse_known_args(  # type: ignore[override]  # as in `CommandParser`
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        self._add_options()
+        return super().parse_known_args(args, namespace)
+
+    def format_help(self) -> str:
+        self._add_options()
+        return super().format_help()
+
+    def _add_options(self) -> None:
+        module, self._module = self._module, ""
+        if module:
+            importlib.import_module(module).add_options(self)
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

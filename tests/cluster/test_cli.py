@@ -3,6 +3,7 @@ status 2.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli import main
+from cluster.cli import COMMANDS, main
 from cluster.version import VERSION
 from engine.checkpoint.manifest import MANIFEST_FILE
 from tests.cluster.commands.failing import fails
@@ -62,6 +63,24 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["--version"])
     assert (stopped.value.code, capsys.readouterr().out) == (0, f"squadron {VERSION}\n")
+
+
+def test_help_and_clients_do_not_wait_for_ray_or_torch() -> None:
+    """Which take seconds to import."""
+    code = """import sys; from cluster.cli import _parser
+print(_parser().format_help(), _parser().parse_args(["trace"]).run)
+print(sorted({"ray", "torch", "transformers"} & set(sys.modules)))"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert all(f"\n    {name}" in done.stdout and text[:20] in done.stdout for name, (_, text) in COMMANDS.items())
+    assert done.stdout.endswith("\n[]\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_options(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([name, "--help"])
+    assert stopped.value.code == 0
+    assert re.match(rf"usage: squadron {name} \[-h\]\s+[\[A-Z-]", capsys.readouterr().out)
 
 
 def heed_interrupts() -> None:

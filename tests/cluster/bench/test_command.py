@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.bench import add_options
+from cluster.bench.command import add_options
 from engine.errors import InvalidConfig
 
 DEMO = str(Path(__file__).resolve().parents[3] / "configs" / "demo")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cluster.bench import add_options
+from cluster.bench.command import add_options
 from cluster.bench.workload import Lengths, random_works
 from engine.errors import InvalidConfig
 

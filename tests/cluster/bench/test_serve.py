@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from cluster.api.errors import ApiError
-from cluster.bench import add_options
+from cluster.bench.command import add_options
 from cluster.bench.workload import Lengths, random_works
 from engine.errors import InvalidConfig
 from tests.cluster.api.scripted import Running, Script, running, text_of
