@@ -147,7 +147,7 @@ THEIRS = {
 # Who may call torch.cuda: the rest asks a `Device`, or a backend.
 CALLS_CUDA = ("engine/worker/device/cuda.py", "parallel/groups/connect.py", "parallel/groups/symmetric.py", "ops")
 # Who may tell devices apart by the name of one.
-NAMES_CUDA = (*CALLS_CUDA, "engine/config.py", "engine/worker/device/pick.py", "parallel/groups", "cluster")
+NAMES_CUDA = (*CALLS_CUDA, "engine/config/fields.py", "engine/worker/device/pick.py", "parallel/groups", "cluster")
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -228,7 +228,7 @@ def test_imports_point_down() -> None:
     [
         ("engine/scheduling/scheduler.py", "import torch"),
         ("engine/scheduling/scheduler.py", "from engine.records.recorder import Recorder"),
-        ("engine/config.py", "from engine.text.tokenizer import Tokenizer"),
+        ("engine/config/engine.py", "from engine.text.tokenizer import Tokenizer"),
         ("engine/scheduling/scheduler.py", "import numpy, ray.serve"),
         ("engine/scheduling/scheduler.py", "from engine.worker.worker import Worker"),
         ("engine/scheduling/scheduler.py", "from engine import worker"),

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from cluster.download.models import fetched
 from engine.checkpoint.model_folder import resolve_model
-from engine.config import EngineConfig, KVEventsConfig, SpeculativeConfig
+from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from engine.sizes import Size, parse_size
 
@@ -143,7 +143,7 @@ def _kind(field: FieldInfo) -> Any:
     annotation: Any = field.annotation
     if get_origin(annotation) in (Union, types.UnionType):
         annotation = next(part for part in get_args(annotation) if part is not type(None))
-    if annotation in (SpeculativeConfig, KVEventsConfig) or get_origin(annotation) is dict:
+    if hasattr(annotation, "model_fields") or get_origin(annotation) is dict:
         return mapping
     return size if annotation == Size or _READS_SIZE in field.metadata else annotation
 

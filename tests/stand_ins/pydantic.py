@@ -2,6 +2,7 @@
 no value is checked.
 """
 
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,8 +45,8 @@ class BaseModel:
     model_fields: ClassVar[dict[str, FieldInfo]]
 
     def __init_subclass__(cls) -> None:
-        given = {name: vars(cls).get(name, ...) for name in cls.__annotations__}
-        cls.model_fields = {
+        given = {name: vars(cls).get(name, ...) for name in inspect.get_annotations(cls)}
+        cls.model_fields = getattr(cls, "model_fields", {}) | {
             name: default if isinstance(default, FieldInfo) else FieldInfo(default) for name, default in given.items()
         }
 

@@ -27,7 +27,7 @@ def test_blocks_by_memory(loaded: Worker) -> None:
 
 
 def test_blocks_hold_the_longest_sequence_at_least(loaded: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.config.DEFAULT_CPU_CACHE_BYTES", 1)
+    monkeypatch.setattr("engine.config.fields.DEFAULT_CPU_CACHE_BYTES", 1)
     assert loaded.determine_num_available_blocks()[0] == 2048 // 16 + 1
 
 
