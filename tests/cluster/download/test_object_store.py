@@ -1,10 +1,11 @@
-"""Models of an object store: S3's protocol, spoken by moto's server in this process; the client is
-s3fs.
+"""Models of object stores: S3's protocol, spoken by moto's server in this process, and that of
+Google's store, spoken by an emulator; the clients are s3fs and gcsfs.
 """
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import boto3
@@ -14,17 +15,38 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 
 from cluster.checkpoint.plan import make_plan
 from cluster.download.models import fetched, outlined, pinned
+from cluster.download.object_store import _explained
 from cluster.download.records import Records
+from cluster.download.store import Unreachable
 from cluster.download.transfer import PARTIAL
 from cluster.launch.packages import ROOT
 from engine.config import EngineConfig
 from engine.errors import InvalidConfig
 from tests.cluster.download.conftest import DEMO
 from tests.cluster.download.faulty import Faulty, faulty
+from tests.end_to_end.conftest import free_port
 
-BUCKET, URI = "models", "s3://models/qwen/demo"
 WEIGHTS = "model.safetensors"
 READ = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+
+of_s3 = pytest.mark.parametrize("bucket", ["s3"], indirect=True)
+of_all = pytest.mark.parametrize(
+    "bucket",
+    [
+        "s3",
+        # Of how the emulator's bucket is filled.
+        pytest.param("gs", marks=pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")),
+    ],
+    indirect=True,
+)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One named `models`."""
+
+    uri: str  # of the demo's folder in it
+    put: Callable[[str, bytes], object]  # a file's name in that folder, and what it holds
 
 
 @pytest.fixture(scope="module")
@@ -35,42 +57,73 @@ def module_server() -> Iterator[Faulty]:
 
 @pytest.fixture
 def server(module_server: Faulty) -> Faulty:
+    """S3's."""
     module_server.refuses, module_server.num_cut, module_server.num_large = "", 0, 0
     return module_server
 
 
 @pytest.fixture
-def bucket(server: Faulty, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+def s3(server: Faulty, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     s3fs.S3FileSystem.clear_instance_cache()
     client = boto3.client("s3")
-    client.create_bucket(Bucket=BUCKET)
-    for name in sorted({*READ, WEIGHTS}):
-        client.put_object(Bucket=BUCKET, Key=f"qwen/demo/{name}", Body=(DEMO / name).read_bytes())
-    client.put_object(Bucket=BUCKET, Key="qwen/demo/pytorch_model.bin", Body=b"\x80\x04")
-    yield client
+    client.create_bucket(Bucket="models")
+    yield Bucket(
+        "s3://models/qwen/demo",
+        lambda name, data: client.put_object(Bucket="models", Key=f"qwen/demo/{name}", Body=data),
+    )
     s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> EngineConfig:
-    return EngineConfig.create(model=URI, download_dir=str(tmp_path / "node"))
+def gs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    gcsfs, emulator = pytest.importorskip("gcsfs"), pytest.importorskip("gcp_storage_emulator.server")
+    port = free_port()
+    server = emulator.create_server("127.0.0.1", port, True, "models")
+    server.start()
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("NO_GCE_CHECK", "true")  # nobody asks for credentials
+    gcsfs.GCSFileSystem.clear_instance_cache()
+    store = gcsfs.GCSFileSystem()
+    yield Bucket("gs://models/qwen/demo", lambda name, data: store.pipe_file(f"models/qwen/demo/{name}", data))
+    server.stop()
+    gcsfs.GCSFileSystem.clear_instance_cache()
 
 
-def test_a_folder_of_a_bucket(bucket: object, config: EngineConfig) -> None:
+@pytest.fixture
+def bucket(request: pytest.FixtureRequest) -> Bucket:
+    """With the demo, and a file that is not read."""
+    made: Bucket = request.getfixturevalue(request.param)
+    for name in sorted({*READ, WEIGHTS}):
+        made.put(name, (DEMO / name).read_bytes())
+    made.put("pytorch_model.bin", b"\x80\x04")
+    return made
+
+
+@pytest.fixture
+def config(bucket: Bucket, tmp_path: Path) -> EngineConfig:
+    return EngineConfig.create(model=bucket.uri, download_dir=str(tmp_path / "node"))
+
+
+@of_all
+def test_a_folder_of_a_bucket(bucket: Bucket, config: EngineConfig) -> None:
     found = outlined(config)
     assert make_plan(found) == make_plan(config.model_copy(update={"model": str(DEMO)}))
     whole = fetched(found)
     assert {path.name for path in Path(whole.model).iterdir()} == {*READ, WEIGHTS}
     assert (Path(whole.model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
-    assert whole.model_name == URI
+    assert whole.model_name == bucket.uri
+    assert fetched(found) == whole
 
 
-def test_a_transfer_goes_on(bucket: object, config: EngineConfig) -> None:
-    """What an earlier one left is taken, and is verified with the rest."""
+@of_all
+def test_a_transfer_goes_on(config: EngineConfig) -> None:
+    """What an earlier one left is taken, and verified with the rest by the MD5 that the store
+    tells.
+    """
     config = pinned(config)
     place = Records(config.download_dir).files(str(config.source)) / WEIGHTS
     partial = place.with_name(WEIGHTS + PARTIAL)
@@ -83,53 +136,61 @@ def test_a_transfer_goes_on(bucket: object, config: EngineConfig) -> None:
     assert (Path(fetched(config).model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
 
 
-def test_all_nodes_fetch_the_same_files(bucket: object, config: EngineConfig, tmp_path: Path) -> None:
+@of_all
+def test_all_nodes_fetch_the_same_files(bucket: Bucket, config: EngineConfig, tmp_path: Path) -> None:
     """Or none: an object store keeps no older ones."""
+    elsewhere = outlined(config.model_copy(update={"download_dir": str(tmp_path / "other")}))
     first = fetched(config)
-    boto3.client("s3").put_object(Bucket=BUCKET, Key="qwen/demo/generation_config.json", Body=b"{}")
+    bucket.put("generation_config.json", b"{}")
     assert fetched(first) == first
-    there = first.model_copy(update={"download_dir": str(tmp_path / "other")})
-    with pytest.raises(InvalidConfig, match="has changed since this server was started; start it again"):
-        fetched(there)
+    nowhere = first.model_copy(update={"download_dir": str(tmp_path / "third")})
+    for late in (elsewhere, nowhere):
+        with pytest.raises(InvalidConfig, match="has changed since this server was started; start it again"):
+            fetched(late)
     assert fetched(config).source != first.source
+
+
+@of_all
+@pytest.mark.parametrize("folder", ["models/nothing", "nothing/qwen"])
+def test_what_is_not_there(bucket: Bucket, config: EngineConfig, folder: str) -> None:
+    uri = bucket.uri.replace("models/qwen/demo", folder)
+    with pytest.raises(InvalidConfig, match=f"{uri} "):
+        outlined(config.model_copy(update={"model": uri}))
 
 
 DENIED = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 
 
+@of_s3
 @pytest.mark.parametrize("path", ["/models", "/models/qwen/demo/config.json"])
-def test_what_may_not_be_read(bucket: object, server: Faulty, config: EngineConfig, path: str) -> None:
+def test_what_may_not_be_read(server: Faulty, config: EngineConfig, path: str) -> None:
     """The list, or a file."""
     server.refuses, server.refusal = path, DENIED
     with pytest.raises(InvalidConfig, match=r"may not be read \(.*\); set the store's credentials on every node"):
         outlined(config)
 
 
-def test_an_answer_that_ends_in_the_middle(bucket: object, server: Faulty, config: EngineConfig) -> None:
+@of_s3
+def test_an_answer_that_ends_in_the_middle(server: Faulty, config: EngineConfig) -> None:
     server.num_cut = 1
     assert (Path(fetched(config).model) / WEIGHTS).read_bytes() == (DEMO / WEIGHTS).read_bytes()
     assert server.num_large == 2
 
 
-def test_a_disk_that_is_too_small(bucket: object, config: EngineConfig, small_disk: Path) -> None:
+@of_s3
+def test_a_disk_that_is_too_small(config: EngineConfig, small_disk: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"takes 6\.\d+ MiB more in .*disk.* free there; download_dir names"):
         fetched(config.model_copy(update={"download_dir": str(small_disk)}))
 
 
-@pytest.mark.parametrize("uri", ["s3://models/nothing", "s3://nothing/qwen"])
-def test_what_is_not_there(bucket: object, config: EngineConfig, uri: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"{uri} "):
-        outlined(config.model_copy(update={"model": uri}))
-
-
-def test_a_store_that_cannot_be_reached(config: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     s3fs.S3FileSystem.clear_instance_cache()
     with pytest.raises(InvalidConfig, match="s3://models/qwen/demo cannot be read: "):
-        outlined(config)
+        outlined(EngineConfig.create(model="s3://models/qwen/demo", download_dir=str(tmp_path / "node")))
 
 
 def test_a_package_that_is_missing() -> None:
@@ -138,3 +199,15 @@ def test_a_package_that_is_missing() -> None:
     code += f"pin({name!r}, {name!r}, None, None)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert "gs://a/b needs a package that is not installed: pip install 'squadron-serve[gcs]'" in done.stderr
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_of_google_is_told_from_what_may_pass(status: int) -> None:
+    """By what gcsfs makes of the store's answer; the emulator refuses nothing."""
+    retry = pytest.importorskip("gcsfs").retry
+    with pytest.raises(Exception) as caught:
+        retry.validate_response(status, b'{"error": {"message": "no"}}', "models/qwen")
+    assert "may not be read" in str(_explained(caught.value, "gs://models/qwen/demo"))
+    with pytest.raises(Exception) as caught:
+        retry.validate_response(503, b"", "models/qwen")
+    assert isinstance(_explained(caught.value, "gs://models/qwen/demo"), Unreachable)
