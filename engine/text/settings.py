@@ -45,39 +45,49 @@ def read_encoder(folder: Path, settings: dict[str, Any]) -> Tokenizer:
     except Exception as error:  # the library raises bare Exceptions
         raise InvalidConfig(f"{path} cannot be read: {error}") from None
     adds_space = any(part.get("add_prefix_space") for part in parts(encoder.pre_tokenizer))
-    if settings.get("add_prefix_space") and not adds_space:
-        where = folder / "tokenizer_config.json"
-        raise InvalidConfig(f"{where}: add_prefix_space=true contradicts tokenizer.json, whose pre_tokenizer adds none")
+    said = settings.get("add_prefix_space")
+    if said not in (None, adds_space):
+        raise InvalidConfig(
+            f"{folder / 'tokenizer_config.json'}: add_prefix_space={json.dumps(said)} contradicts tokenizer.json, "
+            f"whose pre_tokenizer adds {'one' if adds_space else 'none'}"
+        )
     _add_listed(encoder, folder, settings)
     _add_special(encoder, settings)
     return encoder
 
 
 def _add_listed(encoder: Tokenizer, folder: Path, settings: dict[str, Any]) -> None:
+    """What tokenizer_config.json says of a token counts, whatever tokenizer.json says of it."""
     where, listed = _listed(folder, settings)
     known = _added(encoder)
+    tokens = []
+    for entry in listed.values():
+        flags = entry if isinstance(entry, dict) else {}
+        token = AddedToken(text_of(entry), **{name: bool(flags[name]) for name in _FLAGS if name in flags})
+        # Also if the vocabulary has it, whose tokens are not found whole.
+        if token.content not in known or (_BY_ID in settings and token != known[token.content]):
+            tokens.append(token)
+    encoder.add_tokens(tokens)  # at once: each call looks at all there are
     for token_id, entry in listed.items():
-        content, flags = text_of(entry), entry if isinstance(entry, dict) else {}
-        if content not in known:  # also if the vocabulary has it, whose tokens are not found whole
-            encoder.add_tokens([AddedToken(content, **{name: bool(flags.get(name)) for name in _FLAGS})])
-        if encoder.token_to_id(content) != token_id:
+        if encoder.token_to_id(text_of(entry)) != token_id:
             raise InvalidConfig(
-                f"{where} says that token {content!r} has id {token_id}, and by tokenizer.json it has "
-                f"{encoder.token_to_id(content)}"
+                f"{where} says that token {text_of(entry)!r} has id {token_id}, and by tokenizer.json it has "
+                f"{encoder.token_to_id(text_of(entry))}"
             )
 
 
 def _add_special(encoder: Tokenizer, settings: dict[str, Any]) -> None:
-    known = _added(encoder)
+    special = {content for content, token in _added(encoder).items() if token.special}
+    tokens: dict[str, AddedToken] = {}
     for entry in (*_named(settings).values(), *_others(settings)):
         flags = {name: bool(entry.get(name)) for name in _FLAGS} if isinstance(entry, dict) else {"normalized": False}
-        if text_of(entry) and text_of(entry) not in known:
-            encoder.add_tokens([AddedToken(text_of(entry), **(flags | {"special": True}))])
-            known.add(text_of(entry))
+        if text_of(entry) and text_of(entry) not in special:  # with several names, as its first one says
+            tokens.setdefault(text_of(entry), AddedToken(text_of(entry), **(flags | {"special": True})))
+    encoder.add_tokens(list(tokens.values()))
 
 
-def _added(encoder: Tokenizer) -> set[str]:
-    return {token.content for token in encoder.get_added_tokens_decoder().values()}
+def _added(encoder: Tokenizer) -> dict[str, AddedToken]:
+    return {token.content: token for token in encoder.get_added_tokens_decoder().values()}
 
 
 def _listed(folder: Path, settings: dict[str, Any]) -> tuple[str, dict[int, Any]]:

@@ -1,4 +1,4 @@
-"""Tokens that only tokenizer_config.json lists, as in transformers."""
+"""Tokens of tokenizer_config.json and of older files, as in transformers."""
 
 import json
 from pathlib import Path
@@ -35,6 +35,9 @@ BY_ID = {
     str(token_id): OBJECT | {"content": token.content, "special": token.special}
     for token_id, token in Encoder.from_file(f"{DEMO}/tokenizer.json").get_added_tokens_decoder().items()
 } | {"768": OBJECT | {"special": True}}
+USER, BEGIN = (
+    next(key for key, token in BY_ID.items() if token["content"] == text) for text in ("user", "<|im_start|>")
+)
 IN_THE_VOCABULARY = Encoder.from_file(f"{DEMO}/tokenizer.json").token_to_id("He")
 MAP, ADDED = "special_tokens_map.json", "added_tokens.json"
 
@@ -54,6 +57,12 @@ MAP, ADDED = "special_tokens_map.json", "added_tokens.json"
         ({"image_token": "He"}, {}),
         ({"added_tokens_decoder": BY_ID | {str(IN_THE_VOCABULARY): OBJECT | {"content": "He", "special": False}}}, {}),
         ({}, {ADDED: {"He": IN_THE_VOCABULARY}}),
+        ({"image_token": OBJECT | {"lstrip": True, "__type": "AddedToken"}, "bos_token": "<|mark|>"}, {}),
+        ({"pad_token": "user"}, {}),
+        ({"extra_special_tokens": ["user"]}, {}),
+        ({"added_tokens_decoder": BY_ID | {USER: BY_ID[USER] | {"special": True, "lstrip": True}}}, {}),
+        ({"added_tokens_decoder": BY_ID | {BEGIN: BY_ID[BEGIN] | {"special": False}}}, {}),
+        ({}, {ADDED: {"user": int(USER), "<|im_start|>": int(BEGIN)}}),
     ],
 )
 def test_special_tokens_are_those_of_transformers(
@@ -65,7 +74,7 @@ def test_special_tokens_are_those_of_transformers(
     for name, contents in files.items():
         (tmp_path / name).write_text(json.dumps(contents))
     ours, theirs = Tokenizer(folder), AutoTokenizer.from_pretrained(folder)
-    text = "Hello <|mark|>, <|image|><|im_start|>!! !"
+    text = "Hello <|mark|>, <|image|><|im_start|>!! ! user"
     messages = [{"role": "user", "content": text}]
     assert ours.render_chat(ChatPrompt(messages)) == theirs.apply_chat_template(messages, tokenize=False)
     assert ours.encode(text) == theirs.encode(text)
@@ -115,12 +124,27 @@ def test_an_older_file_that_contradicts_the_tokenizer(tmp_path: Path, added: dic
 
 def test_settings_that_repeat_the_tokenizer_or_are_not_for_it(tmp_path: Path) -> None:
     folder = with_settings(tmp_path, add_prefix_space=True, auto_map={"AutoProcessor": "processing_own.Own"})
-    told = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
-    told["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = True
-    (tmp_path / "tokenizer.json").write_text(json.dumps(told), encoding="utf-8")
+    have_spaces_added(tmp_path)
     ours, theirs = Tokenizer(folder), AutoTokenizer.from_pretrained(folder)
     assert ours.encode("Hello, world") == theirs.encode("Hello, world")
     assert ours.decode(ours.encode("Hello, world")) == theirs.decode(theirs.encode("Hello, world"))
+
+
+def test_spaces_that_only_the_tokenizer_adds(tmp_path: Path) -> None:
+    """Where the settings say nothing, they count; versions of transformers differ."""
+    folder = with_settings(tmp_path, add_prefix_space=False)
+    have_spaces_added(tmp_path)
+    with pytest.raises(InvalidConfig, match="add_prefix_space=false contradicts tokenizer"):
+        Tokenizer(folder)
+    ours = Tokenizer(with_settings(tmp_path))
+    have_spaces_added(tmp_path)
+    assert Tokenizer(str(tmp_path)).encode("Hello") != ours.encode("Hello")
+
+
+def have_spaces_added(folder: Path) -> None:
+    told = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    told["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = True
+    (folder / "tokenizer.json").write_text(json.dumps(told), encoding="utf-8")
 
 
 def test_a_request_may_set_the_name_of_a_special_token(tmp_path: Path) -> None:
