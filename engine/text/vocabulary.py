@@ -9,8 +9,13 @@ from engine.text.settings import read_encoder, read_settings
 
 def check_tokenizer(folder: Path) -> None:
     """Raises InvalidConfig."""
-    if not (folder / "tokenizer.json").exists():
-        raise InvalidConfig(f"{folder / 'tokenizer.json'} does not exist; set tokenizer to a folder that has one")
+    path = folder / "tokenizer.json"
+    try:
+        is_there = path.exists()
+    except OSError as error:
+        raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from None
+    if not is_there:
+        raise InvalidConfig(f"{path} does not exist; set tokenizer to a folder that has one")
     settings = read_settings(folder)
     find_templates(folder, settings)
     read_encoder(folder, settings)

@@ -65,3 +65,8 @@ def test_tokens_that_only_the_settings_list_count(other):
     (other / "added_tokens.json").write_text('{"<|mark|>": 5}', encoding="utf-8")
     with pytest.raises(InvalidConfig, match=r"added_tokens\.json says that token '<\|mark\|>' has id 5"):
         check_tokenizer(other)
+
+
+def test_a_folder_that_cannot_be_looked_at() -> None:
+    with pytest.raises(InvalidConfig, match=r"tokenizer\.json cannot be read: File name too long"):
+        check_tokenizer(Path("m" * 300))
