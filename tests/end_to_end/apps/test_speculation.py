@@ -24,7 +24,7 @@ from tests.end_to_end.test_replica_lost import wait_until
 from tests.engine.support.able import able_tokenizer
 from tests.engine.support.draft_models import truncated
 
-pytestmark = pytest.mark.long  # else: tests/engine/exactness/test_draft_model.py
+pytestmark = pytest.mark.long  # tests/engine/exactness/test_draft_model.py shows most of it without HTTP
 SECONDS = 300.0
 LENGTH: dict[str, Any] = {"max_tokens": 300, "ignore_eos": True}  # what follows an answer repeats itself
 ASKED: list[tuple[str, dict[str, Any]]] = [

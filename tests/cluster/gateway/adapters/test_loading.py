@@ -411,7 +411,8 @@ async def test_what_was_loaded_since_is_not_taken_back(tmp_path: Path, forgets_a
 
     async def tell() -> None: ...
 
-    loading, other = (AdapterLoading(adapters := Adapters(), loadable, store, probe, tell) for _ in range(2))
+    known = [Adapters(), Adapters()]
+    loading, other = (AdapterLoading(adapters, loadable, store, probe, tell) for adapters in known)
     with pytest.raises(Unavailable):
         await loading.load("mine", folders[0].folder, in_place=False)
     store.is_away = store.fails = False
@@ -419,8 +420,8 @@ async def test_what_was_loaded_since_is_not_taken_back(tmp_path: Path, forgets_a
     await other.load("mine", folder.folder, in_place=True)
     await loading.look()
     await other.look()
-    found = adapters.find("mine")
-    assert found is not None and found.digest == folder.digest
+    found = [adapters.find("mine") for adapters in known]
+    assert [adapter and adapter.digest for adapter in found] == [folder.digest] * 2
 
 
 async def test_what_was_loaded_during_a_load_that_fails_is_back(tmp_path: Path) -> None:
