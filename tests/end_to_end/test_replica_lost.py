@@ -72,6 +72,7 @@ def test_serve_counts_the_calls_that_are_made_past_its_router(server: Server) ->
     assert counted() == {}
 
 
+@pytest.mark.long  # every kind of request outlives it: test_every_kind.py
 def test_a_stream_outlives_its_engine_replica(server: Server, undisturbed: Any) -> None:
     assert said_by(server, lambda: os.kill(engine(server)["pid"], signal.SIGKILL)) == undisturbed
     wait_until_healthy(server)

@@ -49,6 +49,7 @@ def test_a_gateway_that_has_lost_sight_of_serve_is_replaced(server: Server) -> N
     assert said_by(server, lambda: None) == undisturbed
 
 
+@pytest.mark.long  # it replaces both engines and gateways, twice
 def test_a_request_that_no_gateway_takes_ends(server: Server) -> None:
     """After the patience of the gateway that was there before; a frozen controller starts no
     other.

@@ -15,6 +15,7 @@ OTHERS = ("interpreted", "philox", "sampling")  # not of every backend, or minut
 FOLDERS = (HERE, HERE / "attention", HERE / "matmul", HERE / "logits")
 TESTS = {path for folder in FOLDERS for path in folder.glob("test_*.py")}
 FILES = sorted(path for path in TESTS if path.stem.removeprefix("test_") not in OTHERS)
+COMPILED = ("test_compiled", "test_machine_code")  # what the compiler makes, with no interpreter
 # They take the interpreter minutes. Published formats have tests in engine/worker/kernels, too.
 SLOW = "more_decode_rows or chunks_of_any_size or test_published"
 
@@ -25,7 +26,7 @@ SLOW = "more_decode_rows or chunks_of_any_size or test_published"
 )
 def test_kernels_interpreted(which: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", which, *FILES]
-    command += [HERE / "kernels", "--ignore", HERE / "kernels" / "test_compiled.py"]
+    command += [HERE / "kernels", *(f"--ignore={HERE}/kernels/{name}.py" for name in COMPILED)]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     child = subprocess.run(command, env=environment, cwd=HERE.parents[1], capture_output=True, text=True)
     assert child.returncode == 0, child.stdout[-10_000:] + child.stderr[-2_000:]
