@@ -15,7 +15,7 @@ from cluster.api.models.adapters import Adapters
 from cluster.api.requests.fields import as_brief_json
 from cluster.checkpoint.loadable import Loadable
 from cluster.gateway.adapters.store import AdapterStore, Change
-from engine.errors import InvalidConfig, InvalidRequest, in_a_line
+from engine.errors import InvalidConfig, InvalidRequest
 from engine.request import Adapter
 
 logger = logging.getLogger("squadron.gateway")
@@ -48,8 +48,8 @@ class AdapterLoading:
         self._looking = asyncio.Lock()  # so that what was read earlier never replaces what was read later
         self._others: list[AdapterLoading] = []
         self._writing = asyncio.Lock()
-        # By name, the id of a load that failed when it was stored, and what was stored before it.
-        self._to_take_back: dict[str, tuple[str, Change | None]] = {}
+        # By name, of a load that failed when it was stored: itself, and what was stored before it.
+        self._to_take_back: dict[str, tuple[Change, Change | None]] = {}
 
     def beside(self, loadings: Iterable["AdapterLoading"]) -> None:
         """Take turns with those of the application's other models: no two have an adapter of one
@@ -66,11 +66,11 @@ class AdapterLoading:
             try:
                 adapter = await asyncio.to_thread(self._loadable.read, name, path)
             except InvalidConfig as error:
-                raise InvalidRequest(in_a_line(error), param="lora_path") from None
+                raise InvalidRequest(str(error), param="lora_path") from None
             if problems := await self._probe(adapter):
                 message = f"Not every engine replica could load {as_brief_json(name)}: {'; '.join(problems)}"
                 raise Unavailable(message, code="not_ready", retry_after=RETRY_AFTER)
-            await self._put(name, adapter)
+            await self._put(name, adapter, in_place=in_place)
             await self._tell()
         logger.info("adapter %s is loaded from %s", name, adapter.folder)
 
@@ -81,7 +81,9 @@ class AdapterLoading:
                 message = f"There is no adapter {as_brief_json(name)} here"
                 raise ApiError(404, message, code="adapter_not_found", param="lora_name")
             # Others are forgotten: else the store would keep every name that ever was.
-            await self._write(name, Change(None) if self._adapters.is_given(name) else None)
+            after = Change(None) if self._adapters.is_given(name) else None
+            while not await self._swap(name, (await self._store.read()).get(name), after):
+                pass  # another gateway has changed it meanwhile
             await self._tell_all()
         logger.info("adapter %s is unloaded", name)
 
@@ -116,46 +118,43 @@ class AdapterLoading:
         if self._is_of_another(name):
             raise _taken(name)
         if self._adapters.find(name) is not None and not in_place:
-            message = f"The adapter {as_brief_json(name)} is loaded already; load_inplace replaces it"
-            raise InvalidRequest(message, param="lora_name", code="adapter_exists")
+            raise _exists(name)
 
-    async def _put(self, name: str, adapter: Adapter) -> None:
-        """Store it, unless another gateway has loaded one of that name for another model meanwhile:
-        at least one of both sees it. Whatever fails, it is taken back: at once, or, while the store
-        does not answer, at the first look that it answers.
+    async def _put(self, name: str, adapter: Adapter, *, in_place: bool) -> None:
+        """Store it, unless another gateway has loaded one of that name meanwhile: for this model,
+        or for another one, of which at least one of both sees it. Whatever fails, it is taken back:
+        at once, or, while the store does not answer, at the first look that it answers.
         """
-        before = (await self._store.read()).get(name)
-        load = secrets.token_hex(8)
+        change, before = Change(adapter, secrets.token_hex(8)), None
         try:
-            await self._write(name, Change(adapter, load))
+            while True:
+                before = (await self._store.read()).get(name)
+                if before is not None and before.adapter is not None and not in_place:
+                    raise _exists(name)
+                if await self._swap(name, before, change):
+                    break
             await self._look_at_all()
             if self._is_of_another(name):
                 raise _taken(name)
         except BaseException:
-            self._to_take_back[name] = load, before
+            self._to_take_back[name] = change, before
             await self._tell_all()
             raise
 
     async def _take_back(self) -> None:
-        for name, (load, before) in list(self._to_take_back.items()):
-            async with self._writing:  # it is stored by now, or never
-                found = (await self._store.read()).get(name)
-            if found is not None and found.load == load:  # otherwise it has been changed since
-                await self._write(name, before)
+        for name, (change, before) in list(self._to_take_back.items()):
+            await self._swap(name, change, before)  # unless it has been changed since, or was never stored
             self._to_take_back.pop(name, None)
 
-    async def _write(self, name: str, change: Change | None) -> None:
-        """None: forget it. Goes on if whoever waits for it is cancelled, as the store's thread
-        does: what is written or looked at after it must not come before it.
+    async def _swap(self, name: str, before: Change | None, after: Change | None) -> bool:
+        """Goes on if whoever waits for it is cancelled, as the store's thread does: what is stored
+        or looked at after it must not come before it.
         """
-        await asyncio.shield(asyncio.create_task(self._write_in_turn(name, change)))
+        return await asyncio.shield(asyncio.create_task(self._swap_in_turn(name, before, after)))
 
-    async def _write_in_turn(self, name: str, change: Change | None) -> None:
+    async def _swap_in_turn(self, name: str, before: Change | None, after: Change | None) -> bool:
         async with self._writing:
-            if change is None:
-                await self._store.forget(name)
-            else:
-                await self._store.put(name, change)
+            return await self._store.swap(name, before, after)
 
     async def _tell_all(self) -> None:
         """A gateway that learns nothing now looks by itself in a while."""
@@ -169,6 +168,11 @@ class AdapterLoading:
 
     def _is_of_another(self, name: str) -> bool:
         return any(other._adapters.find(name) is not None for other in self._others)
+
+
+def _exists(name: str) -> InvalidRequest:
+    message = f"The adapter {as_brief_json(name)} is loaded already; load_inplace replaces it"
+    return InvalidRequest(message, param="lora_name", code="adapter_exists")
 
 
 def _taken(name: str) -> InvalidRequest:

@@ -17,7 +17,9 @@ from cluster.api.errors import Unavailable
 from cluster.owner import Owner
 from engine.request import Adapter
 
-NAMESPACE = b"squadron-adapters"
+NAMESPACE = b"squadron-adapter-changes"
+BY_NAME = b"squadron-adapters"  # where earlier versions stored each name by itself
+KEPT = 16  # versions of what is stored
 RETRY_AFTER = 5.0  # seconds
 
 
@@ -31,18 +33,19 @@ class Change(msgspec.Struct, frozen=True):
 class AdapterStore(Protocol):
     """The last change of each adapter name since the application was started."""
 
-    async def put(self, name: str, change: Change) -> None:
-        """Raises Unavailable."""
-
-    async def forget(self, name: str) -> None:
-        """That it was ever changed. Raises Unavailable."""
+    async def swap(self, name: str, before: Change | None, after: Change | None) -> bool:
+        """Store `after` (None: nothing of the name) if `before` is what is stored; whether `after`
+        is there then. Raises Unavailable, perhaps after it was stored.
+        """
 
     async def read(self) -> dict[str, Change]:
         """Raises Unavailable."""
 
 
 class RayAdapterStore:
-    """An application's."""
+    """An application's. Each change of whatever name stores all names anew, under the next number:
+    Ray's store tells the second one that is added under a number that it came too late.
+    """
 
     def __init__(self, app_name: str, owner: Owner, model: str) -> None:
         """`owner`: of the application, so that the next one of its name begins anew; `model`: the
@@ -51,30 +54,60 @@ class RayAdapterStore:
         run = hashlib.sha256(owner.token.encode()).hexdigest()[:16]
         self._prefix = f"{app_name}/{run}/{quote(model, safe='')}/".encode()
 
-    async def put(self, name: str, change: Change) -> None:
-        key, value = self._prefix + name.encode(), msgspec.json.encode((change.adapter, change.load))
+    async def swap(self, name: str, before: Change | None, after: Change | None) -> bool:
         with _answering():
-            await asyncio.to_thread(internal_kv._internal_kv_put, key, value, True, namespace=NAMESPACE)
-
-    async def forget(self, name: str) -> None:
-        with _answering():
-            await asyncio.to_thread(internal_kv._internal_kv_del, self._prefix + name.encode(), namespace=NAMESPACE)
+            return await asyncio.to_thread(self._swap, name, before, after)
 
     async def read(self) -> dict[str, Change]:
         with _answering():
-            return await asyncio.to_thread(self._read)
+            return (await asyncio.to_thread(self._last))[1]
 
-    def _read(self) -> dict[str, Change]:
+    def _swap(self, name: str, before: Change | None, after: Change | None) -> bool:
+        while True:
+            number, changes = self._last()
+            if (found := changes.pop(name, None)) != before:
+                return found == after  # by this call, if an answer was lost and it was made again
+            if after is not None:
+                changes[name] = after
+            if self._add(number + 1, changes):
+                return True
+
+    def _last(self) -> tuple[int, dict[str, Change]]:
+        """Its number, and what is stored."""
+        while numbers := self._numbers():
+            value = internal_kv._internal_kv_get(self._key(max(numbers)), namespace=NAMESPACE)
+            if value is not None:  # otherwise many others came since
+                return max(numbers), msgspec.json.decode(value, type=dict[str, Change])
+        return 0, self._by_name()
+
+    def _add(self, number: int, changes: dict[str, Change]) -> bool:
+        """False if another one has the number, or had it."""
+        if internal_kv._internal_kv_put(self._key(number), msgspec.json.encode(changes), False, namespace=NAMESPACE):
+            return False
+        numbers = self._numbers()
+        is_late = max(numbers) >= number + KEPT
+        for old in [number] if is_late else [each for each in numbers if each <= number - KEPT]:
+            internal_kv._internal_kv_del(self._key(old), namespace=NAMESPACE)
+        return not is_late
+
+    def _numbers(self) -> list[int]:
+        keys = internal_kv._internal_kv_list(self._prefix, namespace=NAMESPACE)
+        return [int(key.removeprefix(self._prefix)) for key in keys]
+
+    def _key(self, number: int) -> bytes:
+        return self._prefix + str(number).encode()
+
+    def _by_name(self) -> dict[str, Change]:
         found = dict[str, Change]()
-        for key in internal_kv._internal_kv_list(self._prefix, namespace=NAMESPACE):
-            value = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
+        for key in internal_kv._internal_kv_list(self._prefix, namespace=BY_NAME):
+            value = internal_kv._internal_kv_get(key, namespace=BY_NAME)
             if value is not None:
                 found[key.removeprefix(self._prefix).decode()] = _decoded(value)
         return found
 
 
 def _decoded(value: bytes) -> Change:
-    """Without a load's id, it was written by an earlier version."""
+    """The first version stored no load's id."""
     told = msgspec.json.decode(value, type=tuple[Adapter | None, str] | Adapter | None)
     return Change(*told) if isinstance(told, tuple) else Change(told)
 

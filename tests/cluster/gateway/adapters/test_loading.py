@@ -35,11 +35,16 @@ MESSAGES = [{"role": "user", "content": "Hello?"}]
 class Store(dict[str, Change]):
     """An `AdapterStore` of this process."""
 
-    async def put(self, name: str, change: Change) -> None:
-        self[name] = change
+    async def swap(self, name: str, before: Change | None, after: Change | None) -> bool:
+        return self.swap_now(name, before, after)
 
-    async def forget(self, name: str) -> None:
-        del self[name]
+    def swap_now(self, name: str, before: Change | None, after: Change | None) -> bool:
+        if self.get(name) != before:
+            return self.get(name) == after
+        self.pop(name, None)
+        if after is not None:
+            self[name] = after
+        return True
 
     async def read(self) -> dict[str, Change]:
         return dict(self)
@@ -64,24 +69,21 @@ class SlowStore(Store):
 
 
 class FailingStore(Store):
-    """That no longer answers once something was put, until it may; `forgets_answer`: what was put
-    is there, and its answer is lost.
+    """That no longer answers once something was stored, until it may; `forgets_answer`: it is
+    there, and its answer is lost.
     """
 
     def __init__(self, *, forgets_answer: bool) -> None:
         self.fails, self.is_away = True, False
         self._forgets_answer = forgets_answer
 
-    async def put(self, name: str, change: Change) -> None:
+    async def swap(self, name: str, before: Change | None, after: Change | None) -> bool:
         self._check()
-        await super().put(name, change)
+        is_stored = await super().swap(name, before, after)
         self.is_away = self.fails
         if self._forgets_answer:
             self._check()
-
-    async def forget(self, name: str) -> None:
-        self._check()
-        await super().forget(name)
+        return is_stored
 
     async def read(self) -> dict[str, Change]:
         self._check()
@@ -93,20 +95,21 @@ class FailingStore(Store):
 
 
 class LateStore(Store):
-    """As Ray's: what is put is so in a thread, whether anybody waits for that or not."""
+    """As Ray's: what is stored is so in a thread, whether anybody waits for that or not."""
 
     def __init__(self) -> None:
         self.is_putting = asyncio.Event()
         self.may_put, self.has_put = threading.Event(), threading.Event()
 
-    async def put(self, name: str, change: Change) -> None:
+    async def swap(self, name: str, before: Change | None, after: Change | None) -> bool:
         self.is_putting.set()
-        await asyncio.to_thread(self._put, name, change)
+        return await asyncio.to_thread(self._swap, name, before, after)
 
-    def _put(self, name: str, change: Change) -> None:
+    def _swap(self, name: str, before: Change | None, after: Change | None) -> bool:
         self.may_put.wait(10)
-        self[name] = change
+        is_stored = self.swap_now(name, before, after)
         self.has_put.set()
+        return is_stored
 
 
 class Gateways:
@@ -243,6 +246,7 @@ def test_bad_requests_change_nothing(gateways: Gateways, root: Path, body: dict[
     status, _, message = refused(gateways.clients[0].post(LOAD, json=body))
     assert status == 400
     assert words in message
+    assert "InvalidConfig" not in message
     assert gateways.tried == []
     assert gateways.names() == [["demo", "harbour"]] * 2
 
@@ -496,3 +500,37 @@ async def test_an_adapter_that_is_unloaded_is_so_though_nobody_has_looked(tmp_pa
     store.is_away = False
     await loading.look()
     assert adapters.find(folder.name) is None
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["a new one", "in place"])
+async def test_one_that_another_gateway_loads_meanwhile_is_replaced_only_in_place(
+    tmp_path: Path, in_place: bool
+) -> None:
+    """While all replicas compute with this one's."""
+    theirs, mine = (
+        save_adapter(tmp_path / name, demo_shapes(), rank=4, seed=seed) for seed, name in enumerate(("theirs", "mine"))
+    )
+    loadable = Loadable.configured([str(tmp_path)], EngineConfig.create(model=DEMO, enable_lora=True))
+    assert loadable is not None
+    store = Store()
+
+    async def nothing(*_: object) -> list[str]:
+        return []
+
+    async def none_told() -> None: ...
+
+    async def probe(adapter: Adapter) -> list[str]:
+        await other.load("quay", theirs.folder, in_place=False)
+        return []
+
+    other = AdapterLoading(Adapters(), loadable, store, nothing, none_told)
+    loading = AdapterLoading(adapters := Adapters(), loadable, store, probe, none_told)
+    if in_place:
+        await loading.load("quay", mine.folder, in_place=True)
+    else:
+        with pytest.raises(InvalidRequest, match='"quay" is loaded already'):
+            await loading.load("quay", mine.folder, in_place=False)
+    found = adapters.find("quay")
+    assert found is not None and found.digest == (mine if in_place else theirs).digest
+    await loading.unload("quay")
+    assert store == {}

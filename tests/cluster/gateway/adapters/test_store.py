@@ -1,5 +1,8 @@
 """Ray's own store of what was loaded and unloaded, here a dictionary in its place."""
 
+import asyncio
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -10,38 +13,95 @@ from engine.request import Adapter
 MINE = Adapter("mine", "/adapters/mine", "00", 8)
 
 
-class KeyValues(dict[bytes, bytes]):
-    """`ray.experimental.internal_kv`."""
+class KeyValues(dict[tuple[bytes, bytes], bytes]):
+    """`ray.experimental.internal_kv`. `then`: what is done after the next list of keys is made."""
 
-    def _internal_kv_put(self, key: bytes, value: bytes, overwrite: bool, *, namespace: bytes) -> None:
-        self[key] = value
+    then: Callable[[], object] | None = None
+
+    def _internal_kv_put(self, key: bytes, value: bytes, overwrite: bool, *, namespace: bytes) -> bool:
+        """Whether there was one."""
+        if (namespace, key) in self and not overwrite:
+            return True
+        is_there = (namespace, key) in self
+        self[namespace, key] = value
+        return is_there
 
     def _internal_kv_get(self, key: bytes, *, namespace: bytes) -> bytes | None:
-        return self.get(key)
+        return self.get((namespace, key))
 
     def _internal_kv_del(self, key: bytes, *, namespace: bytes) -> None:
-        self.pop(key, None)
+        self.pop((namespace, key), None)
 
     def _internal_kv_list(self, prefix: bytes, *, namespace: bytes) -> list[bytes]:
-        return [key for key in self if key.startswith(prefix)]
+        found = [key for where, key in self if where == namespace and key.startswith(prefix)]
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+        return found
 
 
-async def test_models_whose_names_begin_alike_have_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "internal_kv", KeyValues())
-    me = owner.this_process()
-    of_chat, of_all = (store.RayAdapterStore("squadron", me, model) for model in ("Qwen/chat", "Qwen"))
-    await of_chat.put("a/b", change := store.Change(MINE, "1f"))
+@pytest.fixture
+def values(monkeypatch: pytest.MonkeyPatch) -> KeyValues:
+    values = KeyValues()
+    monkeypatch.setattr(store, "internal_kv", values)
+    return values
+
+
+def of_model(model: str) -> store.RayAdapterStore:
+    return store.RayAdapterStore("squadron", owner.this_process(), model)
+
+
+async def test_models_whose_names_begin_alike_have_their_own(values: KeyValues) -> None:
+    of_chat, of_all = of_model("Qwen/chat"), of_model("Qwen")
+    assert await of_chat.swap("a/b", None, change := store.Change(MINE, "1f"))
     assert await of_all.read() == {}
     assert await of_chat.read() == {"a/b": change}
-    await of_chat.forget("a/b")
+    assert await of_chat.swap("a/b", change, None)
     assert await of_chat.read() == {}
 
 
-async def test_what_was_stored_without_an_id_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "internal_kv", values := KeyValues())
-    own = store.RayAdapterStore("squadron", owner.this_process(), "Qwen")
-    await own.put("gone", store.Change(None))
-    (prefix,) = (key.removesuffix(b"gone") for key in values)
-    values[prefix + b"mine"] = msgspec.json.encode(MINE)
-    values[prefix + b"old"] = b"null"
-    assert await own.read() == {"gone": store.Change(None), "mine": store.Change(MINE), "old": store.Change(None)}
+async def test_only_what_was_expected_is_changed(values: KeyValues) -> None:
+    own = of_model("Qwen")
+    first, second = store.Change(MINE, "1"), store.Change(MINE, "2")
+    assert not await own.swap("mine", first, second)
+    assert await own.swap("mine", None, first)
+    assert await own.swap("mine", None, first), "an answer was lost, and it is asked again"
+    assert not await own.swap("mine", None, second) and not await own.swap("mine", second, None)
+    assert await own.read() == {"mine": first}
+    assert await own.swap("mine", first, second) and await own.read() == {"mine": second}
+
+
+async def test_of_many_at_once_each_name_has_one_and_none_is_lost(values: KeyValues) -> None:
+    """From as many threads."""
+    stores = [of_model("Qwen") for _ in range(6)]
+    swaps = [own.swap(name, None, store.Change(MINE, f"{i}")) for name in "abc" for i, own in enumerate(stores)]
+    stored = await asyncio.gather(*swaps)
+    assert [sum(stored[first : first + 6]) for first in (0, 6, 12)] == [1, 1, 1]
+    assert sorted(await stores[0].read()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("num_others", [1, store.KEPT - 1, store.KEPT, 3 * store.KEPT])
+async def test_who_was_slow_undoes_nothing(values: KeyValues, num_others: int) -> None:
+    """Others change the store so often, once this one has looked, that its number is free."""
+    own, other = of_model("Qwen"), of_model("Qwen")
+
+    def change() -> None:
+        for i in range(num_others):
+            assert other._swap(f"{i % 3}", other._last()[1].get(f"{i % 3}"), store.Change(MINE, f"{i}"))
+
+    values.then = change
+    assert await own.swap("mine", None, store.Change(MINE, "own"))
+    assert sorted(await other.read()) == sorted({f"{i % 3}" for i in range(num_others)} | {"mine"})
+    assert len(values) <= store.KEPT
+
+
+async def test_what_earlier_versions_have_stored_is_read(values: KeyValues) -> None:
+    own = of_model("Qwen")
+    values[store.BY_NAME, own._prefix + b"mine"] = msgspec.json.encode(MINE)
+    values[store.BY_NAME, own._prefix + b"new"] = msgspec.json.encode((MINE, "1f"))
+    values[store.BY_NAME, own._prefix + b"gone"] = b"null"
+    found = {"gone": store.Change(None), "mine": store.Change(MINE), "new": store.Change(MINE, "1f")}
+    assert await own.read() == found
+    assert await own.swap("mine", store.Change(MINE), None)
+    del found["mine"]
+    assert await own.read() == found
