@@ -15,6 +15,7 @@ from parallel.spec.adapter import CONFIG_FILE, WEIGHTS_FILE, AdapterConfig, dige
 from parallel.spec.decoder import DecoderConfig
 
 DTYPES = ("F32", "F16", "BF16")
+PICKLE_FILE = "adapter_model.bin"  # that older versions of PEFT wrote
 
 
 def read_adapters(modules: Iterable[str], config: EngineConfig) -> tuple[Adapter, ...]:
@@ -53,7 +54,9 @@ def read_adapter(name: str, folder: Path, model: DecoderConfig, max_rank: int) -
             raise InvalidConfig(f"adapter {name} has rank {rank}, and max_lora_rank is {max_rank}; raise it to {rank}")
         weights = (folder / WEIGHTS_FILE).read_bytes()  # of known tensors, so not of any size
     except OSError as error:
-        raise InvalidConfig(f"adapter {name}: {error.filename} cannot be read: {error.strerror}") from None
+        raise InvalidConfig(
+            f"adapter {name}: {error.filename} cannot be read: {error.strerror}{_instead(folder)}"
+        ) from None
     except InvalidAdapter as error:
         raise InvalidConfig(f"adapter {name}: {error}") from None
     for tensor, each in stored.items():
@@ -65,6 +68,16 @@ def _shapes(folder: Path) -> tuple[dict[str, tuple[int, ...]], dict[str, StoredT
     """Raises OSError, InvalidConfig."""
     stored = read_header(folder / WEIGHTS_FILE)
     return {tensor: each.shape for tensor, each in stored.items()}, stored
+
+
+def _instead(folder: Path) -> str:
+    """What is there in place of weights that are read, and what to do; nothing if none is."""
+    if (folder / WEIGHTS_FILE).exists() or not (folder / PICKLE_FILE).exists():
+        return ""
+    return (
+        f"; {PICKLE_FILE} is a pickle, which could run code and is not read: have PEFT write {WEIGHTS_FILE} of it "
+        "(PeftModel.from_pretrained, then save_pretrained)"
+    )
 
 
 def _named(module: str) -> tuple[str, Path]:

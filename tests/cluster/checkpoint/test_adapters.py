@@ -32,6 +32,15 @@ def test_adapters_are_read_by_name(saved: Adapter) -> None:
     assert changed.digest != saved.digest
 
 
+def test_a_pickle_is_no_adapter_and_has_a_way_to_be_one(saved: Adapter) -> None:
+    weights = Path(saved.folder) / WEIGHTS_FILE
+    weights.rename(weights.with_name("adapter_model.bin"))
+    with pytest.raises(
+        InvalidConfig, match=r"adapter_model\.bin is a pickle.*: have PEFT write adapter_model\.safetensors of it"
+    ):
+        read_adapters([f"harbour={saved.folder}"], CONFIG)
+
+
 @pytest.mark.parametrize("module", ["harbour", "harbour=", "=folder"])
 def test_a_module_is_a_name_and_a_folder(module: str) -> None:
     with pytest.raises(InvalidConfig, match=f"lora_modules='{module}': an adapter is given as NAME=FOLDER"):
