@@ -29,13 +29,16 @@ def find_templates(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
     (`settings`), which holds one template or a list of named ones. Raises InvalidConfig for one
     that is not a template.
     """
-    files = [(DEFAULT, folder / "chat_template.jinja")]
-    files += [(path.stem, path) for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))]
-    named = {name: path for name, path in files if path.exists()}
-    if named:
-        return {name: _checked(_read(named[name]), str(named[name])) for name in NAMES if name in named}
-    where = f"{folder / 'tokenizer_config.json'}: chat_template"
-    return {name: _checked(source, where) for name, source in _from_settings(settings, where).items()}
+    if files := _template_files(folder):
+        return {name: _checked(_read(files[name]), str(files[name])) for name in NAMES if name in files}
+    where = _where(folder)
+    sources = _from_settings(settings, where)
+    return {name: _checked(sources[name], where) for name in NAMES if name in sources}
+
+
+def template_names(folder: Path, settings: dict[str, Any]) -> list[str]:
+    """Of all templates there, used or not. Raises InvalidConfig."""
+    return list(_template_files(folder) or _from_settings(settings, _where(folder)))
 
 
 def tool_format(source: str) -> Literal["hermes", "qwen3_coder"] | None:
@@ -113,6 +116,16 @@ class _Generation(Extension):
         return caller()
 
 
+def _template_files(folder: Path) -> dict[str, Path]:
+    files = [(DEFAULT, folder / "chat_template.jinja")]
+    files += [(path.stem, path) for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))]
+    return {name: path for name, path in files if path.exists()}
+
+
+def _where(folder: Path) -> str:
+    return f"{folder / 'tokenizer_config.json'}: chat_template"
+
+
 def _from_settings(settings: dict[str, Any], where: str) -> dict[str, str]:
     value = settings.get("chat_template")
     if isinstance(value, list):
@@ -122,9 +135,9 @@ def _from_settings(settings: dict[str, Any], where: str) -> dict[str, str]:
             raise InvalidConfig(f"{where} is a list of other things than names and templates") from None
     if not isinstance(value, dict):
         value = {DEFAULT: value}
-    found = {name: value[name] for name in NAMES if value.get(name) is not None}
-    for source in found.values():
-        if not isinstance(source, str):
+    found = {str(name): source for name, source in value.items() if source is not None}
+    for name in NAMES:
+        if not isinstance(source := found.get(name, ""), str):
             raise InvalidConfig(f"{where} holds {type(source).__name__}, not a template")
     return found
 

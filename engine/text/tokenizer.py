@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.errors import InputProcessingError, InvalidConfig, InvalidRequest
 from engine.request import ChatPrompt
-from engine.text.chat_template import DEFAULT, TOOL_USE, find_templates, tool_format
+from engine.text.chat_template import DEFAULT, TOOL_USE, find_templates, template_names, tool_format
 from engine.text.reasoning import BEGIN, END
 from engine.text.settings import named_tokens, read_encoder, read_settings
 from engine.text.template_renderer import TemplateRenderer
@@ -33,6 +33,7 @@ class Tokenizer:
         renderers = {name: TemplateRenderer(source) for name, source in templates.items()}
         self._renderer = renderers.get(DEFAULT)
         self._tool_renderer = renderers.get(TOOL_USE, self._renderer)
+        self._template_names = template_names(path, settings)
         self.tool_format = tool_format(templates.get(TOOL_USE, templates.get(DEFAULT, "")))
         self._special = named_tokens(settings)
         vocabulary = self._encoder.get_vocab(with_added_tokens=True)
@@ -90,7 +91,7 @@ class Tokenizer:
         """
         renderer = self._tool_renderer if prompt.tools else self._renderer
         if renderer is None:
-            raise InvalidRequest("the model has no chat template; use completions", param="messages")
+            raise InvalidRequest(_no_template(self._template_names), param="messages")
         for index, message in enumerate(prompt.messages):
             self._refuse_bare_special_tokens(index, message.get("content"))
         variables = {**self._special, "add_generation_prompt": True, "tools": prompt.tools, "documents": None}
@@ -154,6 +155,15 @@ class Tokenizer:
             raise InvalidRequest(
                 f"messages[{index}].content holds only special tokens", param=f"messages[{index}].content"
             )
+
+
+def _no_template(names: Sequence[str]) -> str:
+    if not names:
+        return "the model has no chat template; use completions"
+    return (
+        f"the model has no chat template named {DEFAULT}, only {', '.join(names)}; a copy of one of them as "
+        "chat_template.jinja in the model's folder is used"
+    )
 
 
 def _up_to(text: str, content: str) -> str:

@@ -66,11 +66,19 @@ def test_where_a_template_is_looked_for(folder: Path) -> None:
     check("folder")
 
 
-@pytest.mark.parametrize("entries", [[{"name": "rag", "template": "x"}], []])
-def test_without_a_default_among_named_templates_there_is_none(folder: Path, entries: list[object]) -> None:
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ([{"name": "rag", "template": "x"}, {"name": "tool_use", "template": "y"}], "default, only rag, tool_use"),
+        ([], "no chat template; use completions"),
+    ],
+)
+def test_without_a_default_among_named_templates_there_is_none(folder: Path, entries: list[object], said: str) -> None:
     write_settings(folder, entries)
-    with pytest.raises(InvalidRequest, match="no chat template"):
+    with pytest.raises(InvalidRequest, match=said):
         Tokenizer(str(folder)).render_chat(ChatPrompt(MESSAGES))
+    (folder / "chat_template.jinja").write_text("chosen")
+    assert Tokenizer(str(folder)).render_chat(ChatPrompt(MESSAGES)) == "chosen"
 
 
 @pytest.mark.parametrize(
