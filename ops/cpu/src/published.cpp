@@ -24,16 +24,25 @@ inline Vec float8_numbers(Words words) {
     return (Vec)((Words)(moved + more) | (words & 0x80000000u));
 }
 
+// Four bits of each word, from one of the lowest 17 on, as the last ones of a float whose exponent gives them their value: so they
+// are 2^(23 - bit) too much. That is two instructions; to shift, to mask and to convert are three, of which fewer run at once.
+constexpr uint32_t power_at(int bit) { return (uint32_t)(127 + 23 - bit) << 23; }
+inline Vec nibbles_at(Words words, int bit) { return (Vec)((words & 15u << bit) | power_at(bit)); }
+
 // A run's codes as what rows are multiplied with.
 template <Codes codes, class T>
 struct Decoder {
     Vec zeros[2];
+    Vec nibble_zeros[2][4];  // of ZERO4, for each place: with what nibbles_at gives too much
     const char* data;
 
     explicit Decoder(const char* run) : data(run + HEADER_BYTES) {
         const int16_t* points = (const int16_t*)(run + TILE_COLUMNS * sizeof(float));
         for (int half = 0; half < 2; half++)
             zeros[half] = to_floats(load_bits<Shorts>(points + half * LANES));
+        for (int place = 0; place < (codes == ZERO4 ? 4 : 0); place++)
+            for (int which = 0; which < 2; which++)
+                nibble_zeros[which][place] = zeros[place % 2] + (Vec)broadcast_word(power_at(4 * (place + which)));
     }
     void columns_at(int64_t step, PairColumns<T>& columns) const {
         if (codes != UNPACKED && codes != ZERO4) {
@@ -51,9 +60,9 @@ struct Decoder {
                 columns.second[half] = load_bits<Vec>(vectors + VECTOR_BYTES);
             } else {
                 const Words words = load_bits<Words>(data + step / 2 * VECTOR_BYTES);
-                const int shift = (int)(step % 2) * 8 + half * 4;
-                columns.first[half] = to_floats((Ints)(words >> shift & 15)) - zeros[half];
-                columns.second[half] = to_floats((Ints)(words >> (16 + shift) & 15)) - zeros[half];
+                const int place = (int)(step % 2) * 2 + half;
+                columns.first[half] = nibbles_at(words, 4 * place) - nibble_zeros[0][place];
+                columns.second[half] = nibbles_at(words >> 12, 4 * place + 4) - nibble_zeros[1][place];
             }
         }
     }
