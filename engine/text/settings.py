@@ -77,12 +77,13 @@ def _add_listed(encoder: Tokenizer, folder: Path, settings: dict[str, Any]) -> N
 
 
 def _add_special(encoder: Tokenizer, settings: dict[str, Any]) -> None:
-    special = {content for content, token in _added(encoder).items() if token.special}
+    """These have no flag but that, whatever the files say: so it is in transformers."""
+    known = _added(encoder)
     tokens: dict[str, AddedToken] = {}
     for entry in (*_named(settings).values(), *_others(settings)):
-        flags = {name: bool(entry.get(name)) for name in _FLAGS} if isinstance(entry, dict) else {"normalized": False}
-        if text_of(entry) and text_of(entry) not in special:  # with several names, as its first one says
-            tokens.setdefault(text_of(entry), AddedToken(text_of(entry), **(flags | {"special": True})))
+        token = AddedToken(text_of(entry), special=True, normalized=False)
+        if token.content and token != known.get(token.content):
+            tokens[token.content] = token
     encoder.add_tokens(list(tokens.values()))
 
 

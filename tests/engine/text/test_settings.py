@@ -14,10 +14,14 @@ from tests.engine.support.workloads import DEMO
 
 
 def with_settings(folder: Path, **changes: object) -> str:
+    (folder / "tokenizer.json").write_bytes((Path(DEMO) / "tokenizer.json").read_bytes())
+    write_settings(folder, **changes)
+    return str(folder)
+
+
+def write_settings(folder: Path, **changes: object) -> None:
     settings = json.loads((Path(DEMO) / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | changes))
-    (folder / "tokenizer.json").write_bytes((Path(DEMO) / "tokenizer.json").read_bytes())
-    return str(folder)
 
 
 def test_tokens_that_only_the_settings_list(tmp_path: Path) -> None:
@@ -53,6 +57,7 @@ MAP, ADDED = "special_tokens_map.json", "added_tokens.json"
         ({}, {ADDED: {"<|mark|>": 768, "<|image|>": 769}}),
         ({}, {MAP: {"bos_token": OBJECT, "additional_special_tokens": ["<|image|>"]}, ADDED: {"<|mark|>": 768}}),
         ({"added_tokens_decoder": BY_ID}, {MAP: {"bos_token": "<|image|>"}}),
+        ({"additional_special_tokens": [OBJECT | {"__type": "AddedToken", "lstrip": True, "normalized": True}]}, {}),
         ({"pad_token": "!"}, {}),
         ({"image_token": "He"}, {}),
         ({"added_tokens_decoder": BY_ID | {str(IN_THE_VOCABULARY): OBJECT | {"content": "He", "special": False}}}, {}),
@@ -79,6 +84,31 @@ def test_special_tokens_are_those_of_transformers(
     assert ours.render_chat(ChatPrompt(messages)) == theirs.apply_chat_template(messages, tokenize=False)
     assert ours.encode(text) == theirs.encode(text)
     assert ours.decode(ours.encode(text)) == theirs.decode(theirs.encode(text), skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("is_set", [False, True])
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip", "normalized", "single_word", "special"])
+@pytest.mark.parametrize("content", ["<|im_start|>", "<|im_end|>", "user"])
+def test_flags_of_settings_come_before_the_tokenizers(tmp_path: Path, content: str, flag: str, is_set: bool) -> None:
+    """Of tokens with ids, and of special ones: one of these has a name."""
+    (token_id,) = (token_id for token_id, entry in BY_ID.items() if entry["content"] == content)
+    with_settings(tmp_path)
+    tokenizer = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    next(each for each in tokenizer["added_tokens"] if each["content"] == content)[flag] = not is_set
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    entry = BY_ID[token_id] | {flag: is_set}
+    settings: list[dict[str, object]] = [
+        {"added_tokens_decoder": BY_ID | {token_id: entry}},
+        {"added_tokens_decoder": BY_ID | {token_id: {name: entry[name] for name in entry if name != flag}}},
+        {"bos_token": entry | {"__type": "AddedToken"}},
+        {},
+    ]
+    for changes in settings:
+        write_settings(tmp_path, **changes)
+        ours, theirs = Tokenizer(str(tmp_path)), AutoTokenizer.from_pretrained(tmp_path)
+        text = f"Hello  {content}  world a{content}b"
+        assert ours.encode(text) == theirs.encode(text)
+        assert ours.decode(ours.encode(text)) == theirs.decode(theirs.encode(text), skip_special_tokens=True)
 
 
 @pytest.mark.parametrize(
