@@ -29,6 +29,7 @@ from ops.kernels.device import capability, check_float8, num_processors
 
 HEAD_DIMS = (16, 32, 64, 128)
 FOLDING_PROGRAMS = 2  # of a processor that run at once, of any kind
+MOST_FOLDED = 16  # heads to a key-value head: of more, registers would spill
 
 
 def paged_attention(
@@ -56,7 +57,7 @@ def paged_attention(
         "FLOAT8": key_cache.dtype == torch.float8_e4m3fn,
     }
     max_splits = -(-metadata.max_context_len // SPLIT.value)
-    arrivals = _arrivals(metadata, num_kv_heads, max_splits, query.device)
+    arrivals = _arrivals(metadata, num_heads, num_kv_heads, max_splits, query.device)
     options = decode_options(
         key_cache.dtype, head_dim, group, capability(query.device), num_kv_heads, num_sequences,
         folds=arrivals is not None,
@@ -69,8 +70,9 @@ def paged_attention(
             query, key_cache, value_cache, output, *tensors, *sizes, log2_scale, **constants, **prefill_options(options)
         )
     splits = _split_buffers(query, num_sequences, max_splits)
+    most_items = num_sequences * max_splits * num_kv_heads
     num_programs = num_processors(query.device) * programs_of_a_processor(head_dim)
-    decode_kernel[(num_programs,)](
+    decode_kernel[(min(num_programs, most_items),)](
         query, key_cache, value_cache, output, *splits, *tensors, arrivals, *sizes, max_splits, log2_scale,
         FOLDED=triton.next_power_of_2(group), **constants, **options, **chained(query.device),
     )  # fmt: skip
@@ -82,13 +84,15 @@ def paged_attention(
     return output
 
 
-def _arrivals(metadata: AttentionMetadata, num_kv_heads: int, max_splits: int, device: torch.device) -> Tensor | None:
+def _arrivals(
+    metadata: AttentionMetadata, num_heads: int, num_kv_heads: int, max_splits: int, device: torch.device
+) -> Tensor | None:
     """None where a kernel of its own is sooner: a program with several items would wait for its
     count each time.
     """
     num_items = metadata.context_lens.shape[0] * max_splits * num_kv_heads
-    folds = max_splits > 1 and num_items <= FOLDING_PROGRAMS * num_processors(device)
-    return metadata.arrivals if folds else None
+    is_sooner = max_splits > 1 and num_items <= FOLDING_PROGRAMS * num_processors(device)
+    return metadata.arrivals if is_sooner and num_heads // num_kv_heads <= MOST_FOLDED else None
 
 
 def _check(query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: AttentionMetadata) -> None:

@@ -29,6 +29,7 @@ from triton.runtime import driver, jit
 from ops import kernels
 from ops.interface import Adapted, AdapterPart, AttentionMetadata, Quantization
 from ops.kernels.all_reduce import all_reduce
+from ops.kernels.attention.paged import MOST_FOLDED
 from ops.kernels.norm import MOST_LEAVES
 from tests.ops.kernels.compiled_published import published_cases
 from tests.ops.kernels.machine_code import machine_code
@@ -122,8 +123,13 @@ def cases(arch: int, *, every: bool) -> Iterator[str]:
         yield from attention_cases(FP32, FP32, SMALL)
         yield from attention_cases(BF16, BF16, WIDE_SMALL, MANY_SEQUENCES)
         yield from attention_cases(BF16, BF16, (64, 1, 128), MANY_SEQUENCES)
+        for head_dim in (64, 128):
+            yield from folded_cases(BF16, BF16, (2 * MOST_FOLDED, 2, head_dim))
+        yield from folded_cases(FP16, FP16, SMALL)
+        yield from folded_cases(FP32, FP32, SMALL)
         if arch >= 89:
             yield from attention_cases(BF16, FP8, SMALL)
+            yield from folded_cases(BF16, FP8, SMALL)
             yield from attention_cases(BF16, FP8, WIDE_LARGE, MANY_SEQUENCES)
         for num_rows in (32, 64):
             yield from linear_cases(BF16, num_rows, hidden=896, width=4864, num_leaves=2)

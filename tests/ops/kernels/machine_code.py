@@ -8,9 +8,11 @@ WARPS = {80: 64, 89: 48, 90: 64, 100: 64, 120: 48}  # a processor has at most
 SHARED = {80: 164 << 10, 89: 100 << 10, 90: 228 << 10, 100: 228 << 10, 120: 100 << 10}  # bytes a processor has
 REGISTERS = 65536  # a processor has
 RESERVED = 1 << 10  # bytes of shared memory that the driver takes of each program
-BRANCH = re.compile(r"\bBRA(?:\.\w+)* `\((\.L_x_\d+)\)")
+BRANCH = re.compile(r"\bBRA(?:\.\w+)*(?: !?\w+,)? `\((\.L_x_\d+)\)")
 # What no program may do before it has waited for the kernel before: read, write, end.
 ACTS = re.compile(r"\b(?:LD|LDG|LDGSTS|UBLKCP|UTMALDG|UTMASTG|ST|STG|ATOM|ATOMG|RED|REDG|EXIT)\b")
+LEAVES = re.compile(r"\b(?:BRA|BRX|BRXU|JMP|JMX|CALL|RET)\b")
+TRAP = re.compile(r"\bCALL\.REL\.NOINC `\(\$__internal_\d+_\$__cuda_sm10x_tcgen05_guardrail_trap_\w+\)")
 TENSOR = re.compile(r"\b((?:HGMMA|QGMMA|IGMMA|HMMA|QMMA|IMMA|DMMA|UTC[A-Z]*MMA)[.\w]*)")
 
 
@@ -59,11 +61,19 @@ def _is_within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
 
 
 def _waits(text: str) -> bool:
-    """Whether it begins with ACQBULK, PTX's griddepcontrol.wait: before any other act, and before
-    any branch.
+    """Whether it begins with ACQBULK, PTX's griddepcontrol.wait: before any other act, and with no
+    branch past it. On sm_100, programs reserve tensor memory before.
     """
     before, found, _ = text.partition("ACQBULK")
-    return bool(found) and not ACTS.search(before) and not re.search(r"\bBRA\b", before)
+    labels = set(re.findall(r"^(\.L_x_\d+):", before, re.MULTILINE))
+    leaving = [line for line in before.splitlines() if LEAVES.search(line) and not _stays(line, labels)]
+    return bool(found) and not ACTS.search(before) and not leaving
+
+
+def _stays(line: str, labels: set[str]) -> bool:
+    """Whether what leads elsewhere leads to one of the labels, or ends in a trap."""
+    branch = BRANCH.search(line)
+    return branch[1] in labels if branch else TRAP.search(line) is not None
 
 
 def _reads_ahead(lines: list[str]) -> bool:

@@ -85,3 +85,11 @@ def test_nothing_spills_and_each_row_meets_the_same_instruction(arch: int) -> No
     assert folded
     for case in folded:
         assert products[case] == products[case.replace("folded", "attention")], case
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("arch", [100, 120])
+def test_chained_kernels_wait_on_later_gpus(arch: int) -> None:
+    """Where a program reserves tensor memory first."""
+    for each in compiled_for(arch):
+        assert each.is_chained == each.waits == (each.kernel in CHAIN), each

@@ -51,6 +51,36 @@ def test_a_kernel_that_waits_does_nothing_before() -> None:
     assert not machine_code(act + end).waits
 
 
+RESERVING = """
+        /*0040*/                   BRA.U UP0, `(.L_x_0) ;
+        /*0090*/                   LDS.U8 R0, [UR4] ;
+        /*00d0*/               @P0 BRA `(.L_x_1) ;
+.L_x_4:
+        /*0140*/                   UTCATOMSWS.FIND_AND_SET.ALIGN UP0, UR5, UR5 ;
+        /*0220*/              @!P0 BRA `(.L_x_4) ;
+        /*02a0*/                   ATOMS.OR RZ, [UR5], R2 ;
+.L_x_1:
+        /*0300*/                   CALL.REL.NOINC `($__internal_1_$__cuda_sm10x_tcgen05_guardrail_trap_phase_invalid) ;
+.L_x_0:
+        /*0330*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
+        /*0420*/                   ACQBULK ;
+        /*0480*/                   LDG.E R0, desc[UR8][R2.64] ;
+.L_x_5:
+        /*0490*/                   EXIT ;
+"""
+
+
+def test_a_kernel_may_reserve_tensor_memory_before_it_waits() -> None:
+    assert machine_code(RESERVING).waits
+    for what, instead in (
+        ("BRA `(.L_x_1)", "BRA `(.L_x_5)"),  # past the wait
+        ("LDS.U8", "LDG.E"),
+        ("$__internal_1_$__cuda_sm10x_tcgen05_guardrail_trap_phase_invalid", "other"),
+        ("ACQBULK", "NOP"),
+    ):
+        assert not machine_code(RESERVING.replace(what, instead)).waits, what
+
+
 def test_how_many_programs_a_processor_runs() -> None:
     assert resident(90, registers=136, threads=128, shared=41 << 10) == 3
     assert resident(90, registers=128, threads=128, shared=41 << 10) == 4
@@ -63,6 +93,8 @@ def calls() -> Iterator[str]:
     return chain(
         compiled.attention_cases(bf16, bf16, compiled.SMALL),
         compiled.attention_cases(bf16, bf16, compiled.LARGE),
+        compiled.folded_cases(bf16, bf16, compiled.SMALL),
+        compiled.folded_cases(bf16, bf16, compiled.LARGE),
         compiled.linear_cases(bf16, 1, hidden=896, width=4864, num_leaves=2),
         compiled.linear_cases(bf16, compiled.NUM_TOKENS, hidden=896, width=4864, num_leaves=2),
     )
@@ -141,6 +173,8 @@ def test_as_many_programs_fit_as_are_launched(reports: list[dict[str, Any]]) -> 
     for head_dim in (64, 128):
         (each,) = of(reports, "decode_kernel", f"attention bf16 {head_dim} ")
         assert each["resident"] >= programs_of_a_processor(head_dim), each
+    for each in of(reports, "decode_kernel"):
+        assert each["resident"] >= -(-each["programs"] // compiled.PROCESSORS), each
     for each in of(reports, "linear_kernel"):
         assert each["resident"] >= min(2, -(-each["programs"] // compiled.PROCESSORS)), each
 

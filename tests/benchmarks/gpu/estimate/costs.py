@@ -131,7 +131,7 @@ def _attention(launch: Launch, step: Step, gpu: Gpu) -> Cost:
         num_bytes = 2 * step.rows * step.context * heads * head_dim * keys.element_size() + 2 * _num_bytes([query])
         items = step.rows * heads * math.ceil(step.context / SPLIT.value)
         operations = 4.0 * values["ROWS"] * step.rows * heads * step.context * head_dim
-        programs, resident = min(items, launch.programs), launch.programs // gpu.processors
+        programs, resident = min(items, launch.programs), math.ceil(launch.programs / gpu.processors)
         return Cost(num_bytes, operations, programs, asked, resident, waiting=_folding(launch, step))
     pairs = step.rows * (step.context + 1) / 2
     return Cost(3 * _num_bytes([query]), 4.0 * pairs * query.shape[1] * head_dim, launch.programs, asked, 1)
