@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from urllib.error import URLError
 
 from cluster.sockets import LOOPBACK
-from tests.benchmarks.peers import DTYPE
 
+DTYPE = "bfloat16"
 START_SECONDS = 300.0
 STOP_SECONDS = 60.0
 
