@@ -6,9 +6,10 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from engine.pooling import Pooling
-from engine.sampling_params import INT64_MAX, SamplingParams
+from engine.sampling_params import INT64_MAX, SamplingParams, quick_state
 
 
+@quick_state
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
     """A conversation for the chat template: each message a `role` (system, user, assistant or tool)
@@ -43,6 +44,7 @@ Prompt = str | list[int] | ChatPrompt  # a list: of token ids
 BYTES_PER_TOKEN = 4  # of a text in most languages, about
 
 
+@quick_state
 @dataclass(frozen=True, slots=True)
 class Resume:
     """The part of a request's answer that exists already; empty for a new request."""
@@ -57,6 +59,7 @@ class Resume:
 NEW = Resume()
 
 
+@quick_state
 @dataclass(frozen=True, slots=True)
 class Share:
     """The API key that a request came with, as the waiting queue knows it."""
@@ -78,6 +81,7 @@ class Adapter:
     rank: int  # of its linear with the highest
 
 
+@quick_state
 @dataclass(frozen=True, slots=True)
 class Request:
     """Pickled between processes: plain values only."""
