@@ -7,6 +7,7 @@ from engine.errors import InvalidRequest
 from engine.structured_outputs import KINDS, StructuredOutputs, structured, structured_outputs
 
 PREFIX = "guided_"  # of the older names
+_OLDER = [(kind, PREFIX + kind) for kind in KINDS if PREFIX + kind in SamplingFields.model_fields]
 
 
 def wanted_form(request: SamplingFields) -> StructuredOutputs | None:
@@ -14,9 +15,9 @@ def wanted_form(request: SamplingFields) -> StructuredOutputs | None:
     found = [_of_response_format(request.response_format)]
     if request.structured_outputs is not None:
         found.append(structured_outputs(request.structured_outputs))
-    for kind in KINDS:
-        if (value := getattr(request, PREFIX + kind, None)) is not None:
-            found.append(structured(kind, value, PREFIX + kind))
+    for kind, name in _OLDER:
+        if (value := getattr(request, name)) is not None:
+            found.append(structured(kind, value, name))
     forms = [form for form in found if form is not None]
     if len(forms) > 1:
         param = forms[1].param
